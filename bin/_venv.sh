@@ -1,0 +1,98 @@
+# Sourced, not run: how every script here makes a virtual environment.
+# Needs bash and a python3; everything else is found out and said.
+
+# An environment without bytecode imports two to three times slower, and what a
+# surrounding virtual environment or notebook exports must not leak into a new one.
+unset PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX PYTHONPATH PYTHONHOME
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "$(basename "$0"): $*"; exit 1; }
+
+# find_python MINOR: prints a Python 3 of at least that minor version, or dies.
+# $PYTHON, if given, is the only one looked at.
+find_python() {
+    local candidate minor=$1
+    for candidate in ${PYTHON:-python3 python python3.14 python3.13 python3.12 python3.11 python3.10}; do
+        if "$candidate" -c "import sys; sys.exit(sys.version_info < (3, $minor))" 2>/dev/null; then
+            "$candidate" -c 'import sys; print(sys.executable)'
+            return
+        fi
+    done
+    die "needs Python 3.$minor or newer; found ${PYTHON:-$(command -v python3 || echo none)}" \
+        "(name another with PYTHON=/path/to/python3)"
+}
+
+# make_venv PYTHON FOLDER: a virtual environment with pip in it. Debian's and Ubuntu's
+# python3 come without ensurepip unless python3-venv is installed; then pip, if there is
+# one, brings virtualenv into a folder of its own, and nothing of the system changes.
+make_venv() {
+    local python=$1 folder=$2 scratch
+    if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        "$python" -m venv "$folder"
+    elif "$python" -c 'import virtualenv' 2>/dev/null; then
+        "$python" -m virtualenv --quiet "$folder"
+    elif "$python" -m pip --version >/dev/null 2>&1; then
+        scratch=$(mktemp -d)
+        if "$python" -m pip install --quiet --target "$scratch" virtualenv; then
+            PYTHONPATH=$scratch "$python" -m virtualenv --quiet "$folder"
+        fi
+        rm -rf "$scratch"
+    fi
+    [[ -x $folder/bin/python ]] && "$folder/bin/python" -m pip --version >/dev/null 2>&1 && return
+    rm -rf "$folder"
+    die "$python can make no virtual environment: it has neither ensurepip nor virtualenv, and pip" \
+        "cannot bring one. On Debian and Ubuntu: apt-get install python3-venv"
+}
+
+# one_at_a_time FILE COMMAND...: runs the command while holding the lock, if the machine
+# has flock(1). The command's own children never inherit the lock.
+one_at_a_time() {
+    local file=$1
+    shift
+    if command -v flock >/dev/null; then
+        exec 9>"$file"
+        flock 9
+        "$@" 9>&-
+        exec 9>&-
+    else
+        "$@"
+    fi
+}
+
+# checkout_venv FOLDER EXTRAS REQUIREMENTS...: a virtual environment in FOLDER with this
+# checkout installed in it, editable, with these extras (comma list, may be empty) and
+# requirement files. Made again only when something it was made from has changed; an
+# interrupted one counts as none.
+checkout_venv() {
+    local folder=$1
+    mkdir -p "$(dirname "$folder")"
+    one_at_a_time "$folder.lock" _checkout_venv "$@"
+}
+
+_checkout_venv() {
+    local folder=$1 extras=$2 python key list arguments=()
+    shift 2
+    python=$(find_python 10)
+    for list in "$@"; do arguments+=(-r "$list"); done
+    key=$(
+        cd "$checkout"
+        {
+            echo "$python $("$python" -V) $extras $folder"
+            cat setup.cfg pyproject.toml tony_core/version.py "$@"
+        } | cksum
+    )
+    if [[ -x $folder/bin/python && $(cat "$folder/.made-from" 2>/dev/null) == "$key" ]]; then
+        return
+    fi
+    say "Setting up $folder with $python ..."
+    rm -rf "$folder"
+    make_venv "$python" "$folder"
+    (
+        cd "$checkout"
+        "$folder/bin/python" -m pip install --quiet --editable ".${extras:+[$extras]}" ${arguments[@]+"${arguments[@]}"}
+    ) || die "pip could not install what is needed (its own words are above)"
+    echo "$key" >"$folder/.made-from"
+}
+
+checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

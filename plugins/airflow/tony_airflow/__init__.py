@@ -1,0 +1,1 @@
+"""TonY for Apache Airflow. The package is reserved; it holds no operator yet."""
