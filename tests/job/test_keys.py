@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.job.loading import CWD
+from tony_core.job.build import build_job
+from tony_core.job.keys import RESERVED_ROLES, Key, Kind, Status, Table, table
+from tony_core.job.settings import Settings
+from tony_core.job.spec import Job
+from tony_core.job.xmlreader import Entry
+
+
+def read_everything() -> Settings:
+    entries = [Entry("tony.worker.instances", "1", "test")]
+    settings = Settings({entry.key: entry for entry in entries}, [], CWD)
+    build_job(settings, "tester")
+    return settings
+
+
+def test_every_live_key_is_read_and_every_key_read_is_declared() -> None:
+    live = {key.name for key in table().keys if key.status is Status.LIVE}
+    assert live - read_everything().read_names == set()
+
+
+def test_a_read_of_an_undeclared_key_fails() -> None:
+    with pytest.raises(KeyError):
+        read_everything().read("tony.not.declared")
+
+
+def test_what_a_key_says_it_becomes_is_a_field() -> None:
+    import tony_core.job.spec as spec
+
+    for key in table().keys:
+        if key.status is Status.LIVE:
+            names = key.reads.split(".")
+            kind = getattr(spec, names[0])
+            assert names[1] in kind.__dataclass_fields__, key.name
+
+
+def test_defaults_parse() -> None:
+    settings = Settings({}, [], CWD)
+    for key in table().keys:
+        if not key.is_pattern:
+            settings.read(key.name)
+        else:
+            parts = dict.fromkeys(re.findall(r"<(\w+)>", key.name), "x")
+            settings.read(key.name, **parts)
+    assert settings.problems == []
+
+
+def test_the_defaults_of_the_table_are_those_of_the_job() -> None:
+    built = build_job(Settings({}, [], CWD), "")
+    plain = Job(name="TonyApplication", roles=built.roles)
+    assert built == plain
+
+
+def test_every_line_of_the_table_is_whole() -> None:
+    for key in table().keys:
+        assert key.doc.endswith("."), key.name
+        assert key.name.startswith("tony."), key.name
+        assert (key.kind is Kind.CHOICE) == bool(key.choices), key.name
+        if key.status is Status.RENAMED:
+            assert key.alias in table().by_name
+        if key.kind is Kind.DURATION:
+            assert key.unit in ("s", "ms"), key.name
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("tony.worker.memory", "tony.<role>.memory"),
+        ("tony.am.memory", "tony.am.memory"),
+        ("tony.docker.worker.image", "tony.docker.<role>.image"),
+        ("tony.docker.containers.image", "tony.docker.containers.image"),
+        ("tony.driver.instances", "tony.driver.<any>"),
+        ("tony.task.am.jvm.opts", "tony.<any>.jvm.opts"),
+        ("tony.task.max-total-gpus", "tony.task.max-total-<resource>"),
+        ("tony.task.max-total-instances", "tony.task.max-total-instances"),
+        ("tony.worker.timeout", "tony.worker.timeout"),
+        ("tony.horovod.mode.test.fast.fail", "tony.horovod.mode.<any>"),
+        ("tony.version-info.checksum", "tony.version-info.<any>"),
+        ("tony.<role>.memory", "tony.<role>.memory"),
+        ("tony.worker.memry", None),
+        ("tony.worker", None),
+        ("tony.", None),
+    ],
+)
+def test_find(name: str, found: str) -> None:
+    match = table().find(name)
+    assert (match.key.name if match else None) == found
+
+
+def test_a_key_is_declared_once() -> None:
+    key = Key("tony.x", Kind.TEXT, "X.")
+    with pytest.raises(ValueError, match="twice"):
+        Table([key, key])
+
+
+def test_no_reserved_word_is_a_role_that_people_use() -> None:
+    assert not RESERVED_ROLES & {"worker", "ps", "chief", "evaluator", "tensorboard", "scheduler"}

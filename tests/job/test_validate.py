@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+import pytest
+
+from tests.job.loading import CWD, job, load, refused, warned, why
+from tony_core.job.keys import RESERVED_ROLES
+from tony_core.job.limits import check_limits
+from tony_core.job.load import JobArguments, load_job
+from tony_core.job.problems import JobError, Problem, Severity
+from tony_core.job.sources import missing_sources
+from tony_core.job.spec import Job, Limits
+
+WORKER = {"tony.worker.instances": "2"}
+
+
+@pytest.mark.parametrize("word", sorted(RESERVED_ROLES - {"driver", "https", "version-info"}))
+def test_reserved_words_are_no_roles(word: str) -> None:
+    text = why({f"tony.{word}.instances": "1"})
+    assert f"{word!r} is a reserved word, not a role" in text
+
+
+@pytest.mark.parametrize("name", ["Worker", "1st", "-a", "wörker", "a_b", "x" * 65])
+def test_role_names(name: str) -> None:
+    assert "is no role name" in why({f"tony.{name}.instances": "1"})
+
+
+def test_role_keys_without_instances() -> None:
+    text = why({**WORKER, "tony.wroker.memory": "4g", "tony.wroker.gpus": "1"})
+    assert text == (
+        "--conf: tony.wroker.memory: there is no tony.wroker.instances: of no effect without it"
+        " (did you mean worker?)"
+    )
+
+
+def test_a_role_one_letter_from_a_well_known_one_warns() -> None:
+    for name in ("wroker", "workr", "workers", "evaluater", "chef"):
+        assert "is one letter from the well-known" in warned({f"tony.{name}.instances": "1"})
+    for name in ("worker", "reader", "p", "learner"):
+        assert warned({f"tony.{name}.instances": "1"}) == ""
+
+
+def test_cycles_are_named() -> None:
+    keys = {f"tony.{name}.instances": "1" for name in "abc"}
+    keys.update({"tony.a.depends-on": "b", "tony.b.depends-on": "c", "tony.c.depends-on": "a"})
+    assert "--conf: tony.a.depends-on: roles wait for each other: a -> b -> c -> a" in why(keys)
+    assert "a -> a" in why({"tony.a.instances": "1", "tony.a.depends-on": "a"})
+
+
+def test_a_long_chain_is_no_cycle() -> None:
+    keys = {f"tony.r{i}.instances": "1" for i in range(300)}
+    keys.update({f"tony.r{i}.depends-on": f"r{i + 1}" for i in range(299)})
+    assert len(job(keys).roles) == 300
+
+
+def test_nothing_to_wait_for() -> None:
+    assert "nothing to wait for: ps" in why({"tony.ps.instances": "1"})
+
+
+def test_one_chief_that_is_tracked() -> None:
+    assert "only one chief, not 2" in why({"tony.chief.instances": "2"})
+    keys = {**WORKER, "tony.chief.instances": "1"}
+    assert "so it must be tracked" in why({**keys, "tony.application.sidecar.jobtypes": "chief"})
+
+
+def test_no_command() -> None:
+    assert "no command for worker, a: give --executes" in why(
+        {**WORKER, "tony.a.instances": "1"}, command=""
+    )
+    loaded = load_job(JobArguments(), env={}, cwd=CWD, needs_command=False)
+    assert [warning.severity for warning in loaded.warnings] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wrong"),
+    [
+        ("tony.worker.instances", "100001", "more than 100000"),
+        ("tony.worker.instances", "-1", "at least 0"),
+        ("tony.worker.instances", "1.5", "whole number"),
+        ("tony.worker.instances", "9" * 25, "whole number"),
+        ("tony.worker.memory", "1000t", "is absurd"),
+        ("tony.worker.memory", "2 apples", "not a memory size"),
+        ("tony.worker.vcores", "0", "at least 1"),
+        ("tony.worker.vcores", "99999", "is absurd"),
+        ("tony.worker.gpus", "5000", "is absurd"),
+        ("tony.am.memory", "900t", "is absurd"),
+        ("tony.task.heartbeat-interval-ms", "1", "at least 10 ms"),
+        ("tony.task.max-missed-heartbeats", "0", "at least 1"),
+        ("tony.portal.url", "ftp://portal", "not an http"),
+        ("tony.portal.url", "http://", "names no host"),
+        ("tony.application.checkpoint-dir", "http://[x", "not a URL"),
+        ("tony.application.checkpoint-dir", "webhdfs://nn:99999/x", "not a URL"),
+        ("tony.history.location", "file://host/x", "three slashes"),
+        ("tony.containers.resources", "http:///x", "names no host"),
+        ("tony.worker.min-instances", "1", "not built yet"),
+        ("tony.worker.restart-scope", "task", "not built yet"),
+        ("tony.task.tls", "true", "not built yet"),
+        ("tony.execution.env.A-B", "1", "not a name for a variable"),
+        ("tony.task.max-total-gpus", "many", "whole number"),
+        ("tony.worker.resource.fpga", "x", "whole number"),
+    ],
+)
+def test_bad_values(key: str, value: str, wrong: str) -> None:
+    problems = refused({**WORKER, key: value})
+    assert all(problem.file == "--conf" for problem in problems)
+    assert wrong in "\n".join(problem.message for problem in problems if problem.key == key)
+
+
+def test_elastic_keys_that_ask_for_nothing_new() -> None:
+    job({**WORKER, "tony.worker.min-instances": "2", "tony.worker.restart-scope": "session"})
+
+
+def test_caps() -> None:
+    caps = {
+        "tony.task.max-total-instances": "3",
+        "tony.task.max-total-memory": "4g",
+        "tony.task.max-total-gpus": "-1",
+        "tony.task.max-total-fpga": "1",
+        "tony.worker.max-instances": "1",
+        "tony.other-role.max-instances": "1",
+    }
+    job({"tony.worker.instances": "1", **caps})
+    text = why({"tony.worker.instances": "4", "tony.worker.resource.fpga": "1", **caps})
+    assert text.splitlines() == [
+        "--conf: tony.task.max-total-instances: the job asks for 4 instances in all,"
+        " at most 3 allowed",
+        "--conf: tony.task.max-total-memory: the job asks for 8g memory in all, at most 4g allowed",
+        "--conf: tony.task.max-total-fpga: the job asks for 4 fpga in all, at most 1 allowed",
+        "--conf: tony.worker.max-instances: the job asks for 4 instances, at most 1 allowed",
+    ]
+
+
+def test_the_master_checks_caps_again() -> None:
+    made = job(WORKER).replace(limits=Limits(total_instances=1))
+    assert [problem.key for problem in check_limits(made)] == ["tony.task.max-total-instances"]
+
+
+def test_frameworks_are_asked() -> None:
+    def picky(made: Job) -> List[Problem]:
+        return [Problem(f"exactly one instance, not {made.tracked_tasks}", "tony.worker.instances")]
+
+    def load_as(framework: str, **more: str) -> Any:
+        conf = {**WORKER, "tony.application.framework": framework, **more}
+        arguments = JobArguments(executes="x", conf=conf)
+        frameworks: Dict[str, Any] = {"tensorflow": lambda made: [], "standalone": picky}
+        return load_job(arguments, env={}, cwd=CWD, frameworks=frameworks)
+
+    load_as("TensorFlow")
+    with pytest.raises(JobError, match="exactly one instance, not 2"):
+        load_as("standalone")
+    with pytest.raises(JobError, match=r"no framework.*\(did you mean tensorflow\?\)"):
+        load_as("tensorflw")
+
+
+def test_a_framework_is_named_among_all_other_problems() -> None:
+    def asked(job: Job) -> List[Problem]:
+        return [
+            Problem("not built yet", "tony.application.framework"),
+            Problem("too many workers", "tony.worker.instances"),
+        ]
+
+    words = ["tony.worker.instances=many", "tony.application.framework=horovod"]
+    with pytest.raises(JobError) as caught:
+        load_job(JobArguments(executes="x", conf=words), env={}, frameworks={"horovod": asked})
+    text = str(caught.value)
+    assert "tony.worker.instances" in text
+    assert "not built yet" in text
+    assert "too many" not in text
+
+
+def test_a_name_shows_no_secret() -> None:
+    named = job({**WORKER, "tony.application.name": "http://ann:secret@host/"})
+    assert "secret" not in named.name
+
+
+def test_missing_local_files() -> None:
+    keys = {
+        **WORKER,
+        "tony.containers.resources": "/there,/gone,hdfs://nn/x",
+        "tony.worker.resources": "gone2",
+        "tony.am.resources": "/gone3",
+    }
+    made = job(keys, src_dir="src", python_venv="http://h/v.zip", hdfs_classpath="/nobody/minds")
+    asked = {"/there"}
+    assert [str(problem) for problem in missing_sources(made, asked.__contains__)] == [
+        f"--src_dir: tony.client.src-dir: {CWD}/src does not exist"
+        f" (src is taken from the folder you submit from, {CWD})",
+        "--conf: tony.containers.resources: /gone does not exist",
+        "--conf: tony.am.resources: /gone3 does not exist",
+        f"--conf: tony.worker.resources: {CWD}/gone2 does not exist"
+        f" (gone2 is taken from the folder you submit from, {CWD})",
+    ]
+
+
+def test_a_site_may_say_how_big_a_worker_is(tmp_path: Any) -> None:
+    from tests.job.loading import write_xml
+
+    write_xml(tmp_path / "tony-site.xml", {"tony.worker.memory": "4g", "tony.ps.memory": "3g"})
+    arguments = JobArguments(executes="x", conf=WORKER)
+    loaded = load_job(arguments, conf_dir=str(tmp_path), env={}, cwd=CWD)
+    assert loaded.job.role("worker").resources.memory_mb == 4096
+    assert loaded.warnings == ()
+
+
+def test_an_error_prints_one_line_each() -> None:
+    error = JobError([Problem("is bad", "k", "f", 3), Problem("worse"), Problem("x", file="f")])
+    assert str(error) == "f:3: k: is bad\nworse\nf: x"
+
+
+def test_a_good_job_has_no_warnings() -> None:
+    assert load(WORKER).warnings == ()

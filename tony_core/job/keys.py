@@ -1,0 +1,184 @@
+"""The table of keys: what a job file may say.
+
+Every ``tony.*`` key is declared once, in one of the ``keytable_*`` modules: name, kind,
+unit, default, doc, status and who reads it. Reading a job file, `tony config keys`, the
+reference page and "did you mean" all come from this table.
+
+A name may hold placeholders: ``<role>``, ``<group>``, ``<resource>`` stand for one part
+between dots (a resource may hold dots), ``<any>`` for whatever follows.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from tony_core.job.problems import did_you_mean
+
+
+class Kind(str, Enum):
+    """How the text of a value is read."""
+
+    TEXT = "text"
+    INT = "whole number"
+    BOOL = "true or false"
+    MEMORY = "memory"
+    DURATION = "duration"
+    CHOICE = "one of"
+    LIST = "comma list"
+    ROLES = "comma list of roles"
+    FILES = "comma list of files"
+    ENVS = "comma list of NAME=value"
+    RAW = "text, kept as it is"
+    LIMIT = "whole number, -1 for no limit"
+    PORTS = "port range"
+    PATH = "path or URL"
+
+
+class Status(str, Enum):
+    """What becomes of a key when somebody sets it."""
+
+    LIVE = "live"  # read
+    IGNORED = "ignored"  # accepted, of no effect here
+    RENAMED = "renamed"  # read as another key
+    REFUSED = "refused"  # an error, unless it says what happens anyway
+
+
+@dataclass(frozen=True)
+class Key:
+    """One line of the table."""
+
+    name: str
+    kind: Kind
+    doc: str
+    default: Optional[str] = None  # None: nothing, or what the doc says
+    unit: str = ""  # of a bare number: ms, s, MB
+    status: Status = Status.LIVE
+    alias: str = ""  # the key that a renamed one is read as
+    reads: str = ""  # the field of Job it becomes
+    choices: Tuple[str, ...] = ()
+    at_least: Optional[int] = None
+    placeholders: Tuple[str, ...] = ()  # sample values of JVM TonY's defaults: the same as unset
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the name stands for many."""
+        return "<" in self.name
+
+    @property
+    def secret(self) -> bool:
+        """Whether people may never see the value."""
+        return bool(SECRET.search(self.name)) or self.name.startswith(ENV_PREFIXES)
+
+
+SECRET = re.compile(r"password|passwd|secret|token|credential|access[._-]?key", re.IGNORECASE)
+ENV_PREFIXES = (
+    "tony.containers.env.",
+    "tony.execution.env.",
+    "tony.containers.envs",
+    "tony.execution.envs",
+)
+APPENDING = ("tony.containers.envs", "tony.execution.envs", "tony.containers.resources")
+
+RESERVED_ROLES = frozenset(
+    (
+        *("application", "task", "am", "container", "containers", "docker", "execution"),
+        *("history", "portal", "yarn", "horovod", "driver", "client", "runtime", "keytab"),
+        *("http", "https", "secret", "other", "version-info"),
+        *("gpu-exec-path", "python-exec-path"),
+        "local",  # tony.local.memory is the embedded scheduler's
+    )
+)
+WELL_KNOWN_ROLES = [
+    "chief",
+    "worker",
+    "ps",
+    "evaluator",
+    "tensorboard",
+    "scheduler",
+    "server",
+    "notebook",
+    "launcher",
+    "master",
+    "head",
+]
+ROLE_NAME = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
+
+_DOTTED = ("any", "resource")  # a resource may be called yarn.io/fpga
+_PLACEHOLDER = re.compile(r"<([a-z]+)>")
+
+
+def _compile(name: str) -> re.Pattern[str]:
+    out, at = "", 0
+    for match in _PLACEHOLDER.finditer(name):
+        out += re.escape(name[at : match.start()])
+        out += f"(?P<{match[1]}>{'.+' if match[1] in _DOTTED else '[^.]+'})"
+        at = match.end()
+    return re.compile(out + re.escape(name[at:]), re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A key of the table, and what its placeholders stand for."""
+
+    key: Key
+    parts: Mapping[str, str]
+
+
+class Table:
+    """All keys, findable by what a job file says."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.keys: Tuple[Key, ...] = tuple(keys)
+        self.by_name: Dict[str, Key] = {key.name: key for key in keys}
+        if len(self.by_name) != len(self.keys):
+            raise ValueError("a key is declared twice")
+        # The longest fixed beginning first: tony.driver.<any> is tried before
+        # tony.<role>.instances.
+        patterns = [key for key in keys if key.is_pattern]
+        patterns.sort(key=lambda key: (-key.name.index("<"), -len(key.name)))
+        self._patterns = [(key, _compile(key.name)) for key in patterns]
+
+    def find(self, name: str) -> Optional[Found]:
+        """The key that a name of a job file means, if there is one."""
+        exact = self.by_name.get(name)
+        if exact is not None and not exact.is_pattern:
+            return Found(exact, {})
+        for key, pattern in self._patterns:
+            match = pattern.fullmatch(name)
+            if match is not None:
+                return Found(key, match.groupdict())
+        return None
+
+    def suggest(self, name: str, roles: Sequence[str] = ()) -> str:
+        """`` (did you mean ...?)`` for a name that :meth:`find` does not know."""
+        known: List[str] = []
+        parts = name.split(".")
+        guesses = list(dict.fromkeys([*parts[1:2], *parts[2:3], *roles, *WELL_KNOWN_ROLES]))
+        for key in self.keys:
+            if key.status is not Status.LIVE or "<any>" in key.name:
+                continue
+            if "<role>" in key.name:
+                known.extend(key.name.replace("<role>", guess) for guess in guesses)
+            else:
+                known.append(key.name)
+        return did_you_mean(name, known)
+
+
+@functools.cache
+def table() -> Table:
+    """The one table."""
+    from tony_core.job import keytable_application, keytable_roles, keytable_site
+
+    return Table(
+        [*keytable_roles.KEYS, *keytable_application.KEYS, *keytable_site.KEYS],
+    )
+
+
+def modern_name(name: str) -> str:
+    """What a key is called now."""
+    key = table().by_name.get(name)
+    return key.alias if key is not None and key.status is Status.RENAMED else name

@@ -1,0 +1,285 @@
+"""Keys of the application as a whole: what it is, who decides its end, and every deadline."""
+
+from __future__ import annotations
+
+from tony_core.job.keys import Key, Kind
+
+_IDENTITY = [
+    Key(
+        "tony.application.name",
+        Kind.TEXT,
+        "What the job is called.",
+        default="TonyApplication",
+        reads="Job.name",
+    ),
+    Key(
+        "tony.application.type",
+        Kind.TEXT,
+        "The application type that YARN shows.",
+        default="TONY",
+        reads="Job.type",
+    ),
+    Key("tony.application.tags", Kind.LIST, "Tags that YARN shows.", reads="Job.tags"),
+    Key(
+        "tony.application.framework",
+        Kind.TEXT,
+        "The framework whose cluster description the tasks get: tensorflow, pytorch, jax, mpi,"
+        " standalone and others.",
+        default="tensorflow",
+        reads="Job.framework",
+    ),
+    Key(
+        "tony.application.distributed-mode",
+        Kind.CHOICE,
+        "GANG starts all tasks together, FCFS each as soon as it can be.",
+        default="GANG",
+        choices=("GANG", "FCFS"),
+        reads="Job.mode",
+    ),
+    Key("tony.yarn.queue", Kind.TEXT, "The queue.", default="default", reads="Job.queue"),
+    Key(
+        "tony.application.node-label",
+        Kind.TEXT,
+        "The partition of the whole application.",
+        reads="Job.node_label",
+    ),
+    Key(
+        "tony.application.placement-spec",
+        Kind.TEXT,
+        "Placement constraint of the whole application.",
+        reads="Job.placement_spec",
+    ),
+    Key(
+        "tony.scheduler",
+        Kind.TEXT,
+        "Where the job runs: local, or a scheduler that is installed (yarn is not built yet).",
+        default="local",
+        reads="Job.scheduler",
+    ),
+    Key(
+        "tony.application.enable-preprocess",
+        Kind.BOOL,
+        "Whether a command runs once, first, whose result reaches every task as MODEL_PARAMS.",
+        default="false",
+        reads="MasterSpec.preprocess",
+    ),
+    Key(
+        "tony.application.checkpoint-dir",
+        Kind.PATH,
+        "Where the program keeps its checkpoints; tasks see it as TONY_CHECKPOINT_DIR.",
+        reads="Program.checkpoint_dir",
+    ),
+    Key(
+        "tony.application.tensorboard-log-dir",
+        Kind.PATH,
+        "Where the program writes TensorBoard's events. Naming it starts TensorBoard.",
+        reads="Program.tensorboard_log_dir",
+    ),
+    Key(
+        "tony.application.tensorboard-first",
+        Kind.BOOL,
+        "Whether the tracking URL leads to TensorBoard instead of the job's own page.",
+        default="false",
+        reads="Program.tensorboard_first",
+    ),
+]
+
+_COMMAND_LINE = [
+    Key("tony.client.executes", Kind.TEXT, "--executes: the command.", reads="Role.command"),
+    Key(
+        "tony.client.task-params",
+        Kind.TEXT,
+        "--task_params: put behind --executes.",
+        reads="Role.command",
+    ),
+    Key(
+        "tony.client.src-dir",
+        Kind.PATH,
+        "--src_dir: the program's folder, zip or tar.",
+        reads="Program.src",
+    ),
+    Key(
+        "tony.client.python-venv",
+        Kind.PATH,
+        "--python_venv: a virtual environment, folder or archive, seen as the folder venv.",
+        reads="Program.venv",
+    ),
+    Key(
+        "tony.client.python-binary-path",
+        Kind.TEXT,
+        "--python_binary_path: the program's Python, absolute or inside the venv.",
+        reads="Program.python",
+    ),
+    Key(
+        "tony.client.hdfs-classpath",
+        Kind.LIST,
+        "--hdfs_classpath: folders and jars for the tasks; a missing one is skipped.",
+        reads="Program.hdfs_classpath",
+    ),
+    Key(
+        "tony.python-exec-path",
+        Kind.TEXT,
+        "The program's Python as a task sees it, when --python_binary_path names none.",
+        reads="Program.python",
+    ),
+    Key(
+        "tony.client.lease",
+        Kind.DURATION,
+        "The job ends when its client has not been heard of for that long.",
+        default="off",
+        unit="s",
+        reads="Timeouts.client_lease_s",
+    ),
+]
+
+_THE_END = [
+    Key(
+        "tony.application.untracked.jobtypes",
+        Kind.ROLES,
+        "Roles that are not waited for, and whose failure is fatal.",
+        default="ps",
+        reads="Role.tracking",
+    ),
+    Key(
+        "tony.application.sidecar.jobtypes",
+        Kind.ROLES,
+        "Roles that are not waited for, and whose failure is ignored.",
+        default="tensorboard",
+        reads="Role.tracking",
+    ),
+    Key(
+        "tony.application.stop-on-failure-jobtypes",
+        Kind.ROLES,
+        "Roles whose failure is fatal even where a worker's is not.",
+        default="ps",
+        reads="Role.stop_on_failure",
+    ),
+    Key(
+        "tony.application.fail-on-worker-failure-enabled",
+        Kind.BOOL,
+        "Whether any tracked task's failure fails the session. With false only the chief's, a"
+        " stop-on-failure or untracked role's, or that of all tracked tasks does.",
+        default="true",
+        reads="Job.fail_on_worker_failure",
+    ),
+    Key(
+        "tony.application.group.<group>",
+        Kind.ROLES,
+        "A named group of roles.",
+        reads="Job.groups",
+    ),
+    Key(
+        "tony.application.dependency.<role>.timeout.after.<group>",
+        Kind.DURATION,
+        "How long this role may go on once every task of the group has ended.",
+        unit="s",
+        reads="GroupDependency.timeout_s",
+    ),
+    Key(
+        "tony.application.dependency.<role>.timeout.after.<group>.ignored",
+        Kind.BOOL,
+        "Whether its tasks then count as succeeded instead of failed.",
+        default="false",
+        reads="GroupDependency.ignored",
+    ),
+    Key(
+        "tony.application.prepare-stage",
+        Kind.ROLES,
+        "Roles that run before those of the training stage.",
+        reads="Role.depends_on",
+    ),
+    Key(
+        "tony.application.training-stage",
+        Kind.ROLES,
+        "Roles that run after the prepare stage; all the others when not named.",
+        reads="Role.depends_on",
+    ),
+]
+
+_TIME = [
+    Key(
+        "tony.application.timeout",
+        Kind.DURATION,
+        "How long the whole job may take.",
+        default="off",
+        unit="ms",
+        reads="Timeouts.application_s",
+    ),
+    Key(
+        "tony.application.chief-grace",
+        Kind.DURATION,
+        "How long the others may go on once the chief has succeeded.",
+        default="60s",
+        unit="s",
+        reads="Timeouts.chief_grace_s",
+    ),
+    Key(
+        "tony.container.allocation.timeout",
+        Kind.DURATION,
+        "How long a job may hold some of its containers and not all.",
+        default="15m",
+        unit="ms",
+        reads="Timeouts.allocation_s",
+    ),
+    Key(
+        "tony.container.registration.timeout",
+        Kind.DURATION,
+        "How long a started container may take to register.",
+        default="5m",
+        unit="ms",
+        reads="Timeouts.registration_s",
+    ),
+    Key(
+        "tony.task.executor.registry-timeout-sec",
+        Kind.DURATION,
+        "How long an executor, once the master has welcomed it, waits to be told its task, and"
+        " then may take to prepare it. For the rest of the gang the master waits"
+        " (tony.container.allocation.timeout, tony.container.registration.timeout).",
+        default="300",
+        unit="s",
+        reads="Timeouts.registry_s",
+    ),
+    Key(
+        "tony.task.executor.execution-timeout-ms",
+        Kind.DURATION,
+        "How long the program of one task may run.",
+        default="off",
+        unit="ms",
+        reads="Timeouts.execution_s",
+    ),
+    Key(
+        "tony.task.heartbeat-interval-ms",
+        Kind.DURATION,
+        "How often executors say that they are there.",
+        default="1000",
+        unit="ms",
+        reads="Timeouts.heartbeat_s",
+    ),
+    Key(
+        "tony.task.max-missed-heartbeats",
+        Kind.INT,
+        "How many missing heartbeats make a task, or for its executor the master, lost.",
+        default="25",
+        at_least=1,
+        reads="Timeouts.max_missed_heartbeats",
+    ),
+    Key(
+        "tony.task.master-lost-timeout",
+        Kind.DURATION,
+        "How long tasks go on without a master: by default 20m, on the local scheduler 30s."
+        " It begins when a dead master's connection closes; for one that hangs, after"
+        " max-missed-heartbeats x heartbeat-interval of silence.",
+        unit="s",
+        reads="Timeouts.master_lost_s",
+    ),
+    Key(
+        "tony.task.kill-grace",
+        Kind.DURATION,
+        "How long a task has between TERM and KILL when the job is killed.",
+        default="10s",
+        unit="s",
+        reads="Timeouts.kill_grace_s",
+    ),
+]
+
+KEYS = [*_IDENTITY, *_COMMAND_LINE, *_THE_END, *_TIME]

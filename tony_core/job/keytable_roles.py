@@ -1,0 +1,277 @@
+"""Keys of one role, of all containers, and of the application master."""
+
+from __future__ import annotations
+
+from tony_core.job.keys import Key, Kind, Status
+
+_ROLES = [
+    Key(
+        "tony.<role>.instances",
+        Kind.INT,
+        "How many tasks of this role. With no instances of any role the job is one single task.",
+        at_least=0,
+        reads="Role.instances",
+    ),
+    Key(
+        "tony.<role>.memory",
+        Kind.MEMORY,
+        "Memory of one task.",
+        default="2g",
+        unit="MB",
+        reads="Role.resources.memory_mb",
+    ),
+    Key(
+        "tony.<role>.vcores",
+        Kind.INT,
+        "Virtual cores of one task.",
+        default="1",
+        at_least=1,
+        reads="Role.resources.vcores",
+    ),
+    Key(
+        "tony.<role>.gpus",
+        Kind.INT,
+        "GPUs of one task.",
+        default="0",
+        at_least=0,
+        reads="Role.resources.gpus",
+    ),
+    Key(
+        "tony.<role>.resource.<resource>",
+        Kind.INT,
+        "How much of another resource type of the cluster one task needs.",
+        at_least=0,
+        reads="Role.resources.other",
+    ),
+    Key(
+        "tony.<role>.resources",
+        Kind.FILES,
+        "Files of this role: source[::name][#archive].",
+        reads="Role.files",
+    ),
+    Key(
+        "tony.<role>.command",
+        Kind.TEXT,
+        "What each task of this role runs, in a shell. Else tony.containers.command, else"
+        " --executes with --task_params.",
+        reads="Role.command",
+    ),
+    Key(
+        "tony.<role>.node-label",
+        Kind.TEXT,
+        "The partition of the cluster that this role runs in.",
+        reads="Role.node_label",
+    ),
+    Key(
+        "tony.<role>.depends-on",
+        Kind.ROLES,
+        "Roles that must have succeeded before containers for this one are asked for.",
+        reads="Role.depends_on",
+    ),
+    Key(
+        "tony.<role>.placement-spec",
+        Kind.TEXT,
+        "YARN placement constraint of this role.",
+        reads="Role.placement_spec",
+    ),
+    Key(
+        "tony.<role>.allocation-tags",
+        Kind.LIST,
+        "YARN allocation tags of this role's containers.",
+        reads="Role.allocation_tags",
+    ),
+    Key(
+        "tony.<role>.max-restarts",
+        Kind.INT,
+        "How often a sidecar of this role is started again.",
+        default="3",
+        at_least=0,
+        reads="Role.max_restarts",
+    ),
+    Key(
+        "tony.<role>.max-instances",
+        Kind.LIMIT,
+        "The administrator's cap on the instances of this role.",
+        default="-1",
+        reads="Limits.instances",
+    ),
+    Key(
+        "tony.<role>.min-instances",
+        Kind.INT,
+        "The fewest instances of an elastic job. Not built yet: refused unless it equals"
+        " instances.",
+        at_least=0,
+        status=Status.REFUSED,
+    ),
+    Key(
+        "tony.<role>.restart-scope",
+        Kind.CHOICE,
+        "What is started again when a task fails. Not built yet: task is refused.",
+        default="session",
+        choices=("session", "task"),
+        status=Status.REFUSED,
+    ),
+]
+
+_CONTAINERS = [
+    Key(
+        "tony.containers.command",
+        Kind.TEXT,
+        "What the tasks of every role without a command of its own run.",
+        reads="Role.command",
+    ),
+    Key(
+        "tony.containers.resources",
+        Kind.FILES,
+        "Files of every task: source[::name][#archive]. --conf adds to it.",
+        reads="Job.files",
+    ),
+    Key(
+        "tony.containers.envs",
+        Kind.ENVS,
+        "Environment of the executor and of the program. --conf adds to it.",
+        reads="Program.container_env",
+    ),
+    Key(
+        "tony.containers.env.<any>",
+        Kind.RAW,
+        "One variable of the executor's and the program's environment, whatever is in it.",
+        reads="Program.container_env",
+    ),
+    Key(
+        "tony.execution.envs",
+        Kind.ENVS,
+        "Environment of the program only. --conf adds to it.",
+        reads="Program.shell_env",
+    ),
+    Key(
+        "tony.execution.env.<any>",
+        Kind.RAW,
+        "One variable of the program's environment, whatever is in it.",
+        reads="Program.shell_env",
+    ),
+    Key(
+        "tony.containers.node-label",
+        Kind.TEXT,
+        "The partition of every role without a label of its own.",
+        reads="Role.node_label",
+    ),
+    Key(
+        "tony.containers.placement-spec",
+        Kind.TEXT,
+        "Placement constraint of every role without one of its own.",
+        reads="Role.placement_spec",
+    ),
+    Key(
+        "tony.containers.allocation-tags",
+        Kind.LIST,
+        "Allocation tags of every role without its own.",
+        reads="Role.allocation_tags",
+    ),
+    Key(
+        "tony.docker.enabled",
+        Kind.BOOL,
+        "Whether tasks run in docker images.",
+        default="false",
+        reads="Role.docker",
+    ),
+    Key(
+        "tony.docker.containers.image",
+        Kind.TEXT,
+        "The image of every role without its own.",
+        reads="Role.docker.image",
+    ),
+    Key("tony.docker.<role>.image", Kind.TEXT, "The image of one role.", reads="Role.docker.image"),
+    Key(
+        "tony.docker.am.image",
+        Kind.TEXT,
+        "The image of the application master, which else runs in none.",
+        reads="MasterSpec.docker",
+    ),
+    Key(
+        "tony.docker.containers.mount",
+        Kind.LIST,
+        "Folders of the host seen in the image: source:destination[:ro|rw].",
+        reads="Role.docker.mounts",
+    ),
+]
+
+_MASTER = [
+    Key(
+        "tony.am.memory",
+        Kind.MEMORY,
+        "Memory of the application master; of the task itself when the job is one single task.",
+        default="512m",
+        unit="MB",
+        reads="MasterSpec.resources.memory_mb",
+    ),
+    Key(
+        "tony.am.vcores",
+        Kind.INT,
+        "Virtual cores of the application master.",
+        default="1",
+        at_least=1,
+        reads="MasterSpec.resources.vcores",
+    ),
+    Key(
+        "tony.am.gpus",
+        Kind.INT,
+        "GPUs of the application master.",
+        default="0",
+        at_least=0,
+        reads="MasterSpec.resources.gpus",
+    ),
+    Key(
+        "tony.am.node-label",
+        Kind.TEXT,
+        "The partition that the application master runs in.",
+        reads="MasterSpec.node_label",
+    ),
+    Key(
+        "tony.am.resources",
+        Kind.FILES,
+        "Files of the application master (its preprocessing command).",
+        reads="MasterSpec.files",
+    ),
+    Key(
+        "tony.am.command",
+        Kind.TEXT,
+        "What runs once before the tasks when tony.application.enable-preprocess is on; the"
+        " single task's command when there are no instances.",
+        reads="MasterSpec.preprocess",
+    ),
+    Key(
+        "tony.am.retry-count",
+        Kind.INT,
+        "How many new sessions the failures of the user's program may cost.",
+        default="2",
+        at_least=0,
+        reads="MasterSpec.user_retries",
+    ),
+    Key(
+        "tony.am.max-attempts",
+        Kind.INT,
+        "How many application masters a job may have.",
+        default="2",
+        at_least=1,
+        reads="MasterSpec.max_attempts",
+    ),
+    Key(
+        "tony.am.startup-timeout",
+        Kind.DURATION,
+        "How long the application master may take from its start to its first word.",
+        default="10m",
+        unit="s",
+        reads="MasterSpec.startup_timeout_s",
+    ),
+    Key(
+        "tony.am.restart-mode",
+        Kind.CHOICE,
+        "What a new session keeps: warm keeps healthy containers, fresh keeps none.",
+        default="warm",
+        choices=("warm", "fresh"),
+        reads="MasterSpec.restart_mode",
+    ),
+]
+
+KEYS = [*_ROLES, *_CONTAINERS, *_MASTER]

@@ -1,0 +1,268 @@
+"""Keys of a site: limits, measuring, history, network, Hadoop; and the keys of JVM TonY that
+have another name here or no effect."""
+
+from __future__ import annotations
+
+from tony_core.job.keys import Key, Kind, Status
+
+_LIMITS = [
+    Key(
+        "tony.task.max-total-instances",
+        Kind.LIMIT,
+        "The most tasks of a job.",
+        default="-1",
+        reads="Limits.total_instances",
+    ),
+    Key(
+        "tony.task.max-total-<resource>",
+        Kind.LIMIT,
+        "The most of one resource (memory, vcores, gpus, or another type) over all tasks.",
+        default="-1",
+        reads="Limits.total",
+    ),
+    Key(
+        "tony.task.max-infrastructure-failures",
+        Kind.INT,
+        "How many new sessions the system's failures may cost.",
+        default="10",
+        at_least=0,
+        reads="MasterSpec.infrastructure_retries",
+    ),
+]
+
+_MEASURING = [
+    Key(
+        "tony.task.metrics-interval-ms",
+        Kind.DURATION,
+        "How often executors measure their tasks.",
+        default="5000",
+        unit="ms",
+        reads="Metrics.interval_s",
+    ),
+    Key(
+        "tony.task.gpu-metrics.enabled",
+        Kind.BOOL,
+        "Whether GPUs are measured too.",
+        default="true",
+        reads="Metrics.gpu",
+    ),
+    Key(
+        "tony.gpu-exec-path",
+        Kind.TEXT,
+        "Where nvidia-smi is, when not on the PATH.",
+        reads="Metrics.gpu_exec_path",
+    ),
+    Key(
+        "tony.task.executor.execution.error-message-max-depth",
+        Kind.INT,
+        "How many last lines of a failed task's stderr its error quotes.",
+        default="20",
+        at_least=0,
+        reads="Metrics.error_lines",
+    ),
+    Key(
+        "tony.history.location",
+        Kind.PATH,
+        "Where the stories of jobs are kept.",
+        reads="History.location",
+        placeholders=("/path/to/tony-history",),
+    ),
+    Key(
+        "tony.history.retention-sec",
+        Kind.DURATION,
+        "How long they are kept.",
+        default="30d",
+        unit="s",
+        reads="History.retention_s",
+    ),
+    Key(
+        "tony.portal.url",
+        Kind.TEXT,
+        "Where the portal is: the job's links then hold its page there.",
+        reads="History.portal_url",
+        placeholders=("https://localhost:19886",),
+    ),
+]
+
+_NETWORK = [
+    Key(
+        "tony.task.port-range",
+        Kind.PORTS,
+        "Where tasks' ports are drawn from; by default below the ephemeral range.",
+        reads="Network.port_range",
+    ),
+    Key(
+        "tony.task.tls",
+        Kind.BOOL,
+        "Whether master and executors talk TLS; not built yet, refused when true.",
+        default="false",
+        reads="Network.tls",
+    ),
+    Key(
+        "tony.runtime.python",
+        Kind.TEXT,
+        "The Python that runs our own code on nodes: a command, a path or an archive.",
+        default="python3",
+        reads="Runtime.python",
+    ),
+    Key(
+        "tony.runtime.location",
+        Kind.PATH,
+        "Where an administrator has published our own code for all users.",
+        reads="Runtime.location",
+    ),
+    Key(
+        "tony.local.memory",
+        Kind.MEMORY,
+        "How much memory the embedded scheduler hands out: by default the machine's.",
+        unit="MB",
+        reads="Local.memory_mb",
+    ),
+    Key(
+        "tony.local.vcores",
+        Kind.INT,
+        "How many virtual cores the embedded scheduler hands out: by default no limit.",
+        at_least=1,
+        reads="Local.vcores",
+    ),
+    Key(
+        "tony.local.gpus",
+        Kind.INT,
+        "How many GPUs the embedded scheduler hands out: by default those it finds.",
+        at_least=0,
+        reads="Local.gpus",
+    ),
+]
+
+_HADOOP = [
+    Key(
+        "tony.application.hadoop.location",
+        Kind.PATH,
+        "An archive of Hadoop for tasks on nodes that have none.",
+        reads="Hadoop.location",
+    ),
+    Key(
+        "tony.application.hadoop.classpath",
+        Kind.TEXT,
+        "The class path inside that archive.",
+        reads="Hadoop.classpath",
+    ),
+    Key(
+        "tony.application.hdfs-conf-path",
+        Kind.PATH,
+        "hdfs-site.xml for the tasks.",
+        reads="Hadoop.hdfs_conf",
+    ),
+    Key(
+        "tony.application.yarn-conf-path",
+        Kind.PATH,
+        "yarn-site.xml for the tasks.",
+        reads="Hadoop.yarn_conf",
+    ),
+    Key(
+        "tony.application.mapred-conf-path",
+        Kind.PATH,
+        "mapred-site.xml for the tasks.",
+        reads="Hadoop.mapred_conf",
+    ),
+    Key(
+        "tony.application.num-client-rm-connect-retries",
+        Kind.INT,
+        "How often the client tries again to reach the ResourceManager.",
+        default="3",
+        at_least=0,
+        reads="Hadoop.rm_retries",
+    ),
+    Key(
+        "tony.application.security.enabled",
+        Kind.BOOL,
+        "Whether the cluster asks for Kerberos: by default what core-site.xml says.",
+        reads="Hadoop.security",
+    ),
+    Key(
+        "tony.keytab.user",
+        Kind.TEXT,
+        "The principal of the keytab.",
+        reads="Hadoop.keytab_user",
+        placeholders=("user", "user1"),
+    ),
+    Key(
+        "tony.keytab.location",
+        Kind.TEXT,
+        "Where the keytab is.",
+        reads="Hadoop.keytab_location",
+        placeholders=("/location/to/tony.keytab", "/path/to/tony.keytab"),
+    ),
+    Key(
+        "tony.other.namenodes",
+        Kind.LIST,
+        "Other name nodes to get tokens for.",
+        reads="Hadoop.namenodes",
+    ),
+]
+
+
+def _renamed(old: str, new: str, kind: Kind, unit: str = "") -> Key:
+    return Key(old, kind, f"The older name of {new}.", unit=unit, status=Status.RENAMED, alias=new)
+
+
+_RENAMED = [
+    _renamed(
+        "tony.application.stop.on.failure.jobtypes",
+        "tony.application.stop-on-failure-jobtypes",
+        Kind.ROLES,
+    ),
+    _renamed("tony.application.docker.enabled", "tony.docker.enabled", Kind.BOOL),
+    _renamed("tony.application.docker.image", "tony.docker.containers.image", Kind.TEXT),
+    _renamed(
+        "tony.task.heartbeat-interval", "tony.task.heartbeat-interval-ms", Kind.DURATION, unit="ms"
+    ),
+    _renamed(
+        "tony.task.registration-timeout-sec",
+        "tony.container.registration.timeout",
+        Kind.DURATION,
+        unit="s",
+    ),
+    _renamed(
+        "tony.worker.timeout",
+        "tony.task.executor.execution-timeout-ms",
+        Kind.DURATION,
+        unit="ms",
+    ),
+]
+
+
+def _ignored(name: str, doc: str) -> Key:
+    return Key(name, Kind.TEXT, doc, status=Status.IGNORED)
+
+
+_IGNORED = [
+    _ignored("tony.<any>.jvm.opts", "Options of a JVM; there is none."),
+    _ignored("tony.history.finished-dir-timezone", "Folders by date; here each job has its own."),
+    _ignored("tony.http.port", "Port of the JVM's portal."),
+    _ignored("tony.https.<any>", "Port and key store of the JVM's portal."),
+    _ignored("tony.secret.key", "Secret of the JVM's portal."),
+    _ignored("tony.portal.cache.max-entries", "Cache of the JVM's portal."),
+    _ignored("tony.history.intermediate", "Folder of running jobs; there is one location only."),
+    _ignored("tony.history.finished", "Folder of ended jobs; there is one location only."),
+    _ignored("tony.history.mover-interval-ms", "Nothing is moved."),
+    _ignored("tony.history.purger-interval-ms", "Old stories are dropped as new ones come."),
+    _ignored("tony.history.host", "Host of an older history server."),
+    _ignored("tony.history.cache.max-entries", "Cache of an older history server."),
+    _ignored("tony.history.maxAppends", "Retries of an older history server."),
+    _ignored("tony.init.module", "Start-up class of an older history server."),
+    _ignored(
+        "tony.am.wait-client-signal-stop-timeout-sec", "The master does not wait for its client."
+    ),
+    _ignored("tony.task.registration-retry-count", "Registration is part of the session."),
+    _ignored("tony.application.single-node", "A job without instances is a single task."),
+    _ignored("tony.application.test.<any>", "Switches of the JVM's own tests."),
+    _ignored("tony.chief.name", "The chief is the role chief, else worker 0."),
+    _ignored("tony.chief.index", "The chief is the role chief, else worker 0."),
+    _ignored("tony.horovod.mode.<any>", "Switches of the JVM's own Horovod tests."),
+    _ignored("tony.horovod.driver.<any>", "The rendezvous runs in the master."),
+    _ignored("tony.driver.<any>", "The rendezvous runs in the master."),
+    _ignored("tony.version-info.<any>", "What version of JVM TonY wrote the file."),
+]
+
+KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_HADOOP, *_RENAMED, *_IGNORED]

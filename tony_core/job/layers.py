@@ -1,0 +1,134 @@
+"""Layers of configuration, merged: defaults < site < job file < --conf < arguments.
+
+Each value keeps where it came from. A renamed key is merged as the key it is read as, so
+that the layers meet whatever name each of them uses.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Dict, List, Mapping, Sequence
+
+from tony_core.job.keys import APPENDING, Status, table
+from tony_core.job.problems import Problem, Severity, did_you_mean
+from tony_core.job.xmlreader import Entry
+
+CONF = "--conf"
+ROLE_KEY = "tony.<role>."
+# What XML cannot hold: control characters, lone surrogates (bytes that were no UTF-8).
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_KEY = re.compile(r"[^\s\x00-\x20\x7f]+")
+_BARE_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
+MOST_CHARACTERS = 256 * 1024
+
+
+def merge(layers: Sequence[Sequence[Entry]], problems: List[Problem]) -> Dict[str, Entry]:
+    """One entry a key, the latest layer's; what cannot be merged goes into ``problems``."""
+    merged: Dict[str, Entry] = {}
+    renamed: List[Entry] = []
+    for layer in layers:
+        seen: Dict[str, Entry] = {}
+        sealed = {key: entry for key, entry in merged.items() if entry.final}
+        # Of two names of one key in a layer the modern one wins, wherever it stands.
+        for entry in sorted(layer, key=lambda entry: _modern(entry).key == entry.key):
+            if not _sound(entry, problems):
+                continue
+            modern = _modern(entry)
+            if modern.key != entry.key:
+                renamed.append(entry)
+            entry = modern
+            twin = seen.get(entry.key)
+            appends = entry.source == CONF and entry.key in APPENDING
+            if twin is not None and not appends and twin.text.strip() != entry.text.strip():
+                problems.append(
+                    _at(entry, f"set twice; this replaces {twin.where}", Severity.WARNING)
+                )
+            seen[entry.key] = entry
+            final = sealed.get(entry.key)
+            if final is not None:
+                if final.text.strip() != entry.text.strip() or appends:
+                    problems.append(_at(entry, f"is final in {final.where}: cannot be changed"))
+                continue
+            before = merged.get(entry.key)
+            if before is not None and appends and before.text.strip():
+                text = f"{before.text.rstrip()},{entry.text.lstrip()}"
+                where = before.where if CONF in before.where else f"{before.where}, {CONF}"
+                entry = replace(entry, text=text, source=where)
+            merged[entry.key] = entry
+    if renamed:
+        new = "; ".join(f"{e.key} ({e.where}) is now {_modern(e).key}" for e in renamed)
+        problems.append(Problem(f"older names of keys: {new}", severity=Severity.WARNING))
+    return merged
+
+
+def parse_conf(words: Sequence[str], problems: List[Problem]) -> List[Entry]:
+    """The entries of ``--conf k=v``."""
+    entries = []
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key.strip():
+            problems.append(Problem(f"{word!r} is not key=value", file=CONF))
+        else:
+            entries.append(Entry(key.strip(), text, CONF))
+    return entries
+
+
+def _sound(entry: Entry, problems: List[Problem]) -> bool:
+    if _KEY.fullmatch(entry.key) is None or _FORBIDDEN.search(entry.key):
+        message = f"{entry.key[:80]!r} is not a key: it holds blanks or control characters"
+        problems.append(Problem(message, file=entry.source, line=entry.line))
+        return False
+    if _FORBIDDEN.search(entry.text):
+        problems.append(_at(entry, "the value holds a control character"))
+        return False
+    if len(entry.text) > MOST_CHARACTERS:
+        problems.append(_at(entry, f"the value is longer than {MOST_CHARACTERS} characters"))
+        return False
+    return True
+
+
+def _modern(entry: Entry) -> Entry:
+    key = table().by_name.get(entry.key)
+    if key is None or key.status is not Status.RENAMED:
+        return entry
+    text = entry.text.strip()
+    if key.unit and _BARE_NUMBER.fullmatch(text):
+        text += key.unit
+    return replace(entry, key=key.alias, text=text)
+
+
+def _at(entry: Entry, message: str, severity: Severity = Severity.ERROR) -> Problem:
+    return Problem(message, entry.key, entry.source, entry.line, severity)
+
+
+def check_known(
+    entries: Mapping[str, Entry], problems: List[Problem], roles: Sequence[str] = ()
+) -> None:
+    """Unknown ``tony.*`` keys are refused, ignored ones named in one warning for all."""
+    ignored: List[Entry] = []
+    for entry in entries.values():
+        if not entry.key.startswith("tony."):
+            if re.match(r"(?i)(tony|tonny|toni|tny|ton)[._-]", entry.key):
+                message = "does not begin with tony. and has no effect"
+                problems.append(_at(entry, message, Severity.WARNING))
+            continue
+        found = table().find(entry.key)
+        if found is None:
+            problems.append(_at(entry, "unknown key" + _hint(entry.key, roles)))
+        elif found.key.status is Status.IGNORED:
+            ignored.append(entry)
+    if ignored:
+        names = ", ".join(f"{entry.key} ({entry.where})" for entry in ignored)
+        problems.append(Problem(f"of no effect here: {names}", severity=Severity.WARNING))
+
+
+def _hint(name: str, roles: Sequence[str]) -> str:
+    role, _, rest = name.removeprefix("tony.").partition(".")
+    if role not in roles or "." in rest:
+        return table().suggest(name, roles)
+    words = [key.name[len(ROLE_KEY) :] for key in table().keys if key.name.startswith(ROLE_KEY)]
+    near = did_you_mean(rest, words)
+    return near.replace("mean ", f"mean tony.{role}.") or (
+        f" (another resource type of the cluster is written tony.{role}.resource.{rest})"
+    )

@@ -1,0 +1,63 @@
+"""The administrator's caps, checked at submit and again by the master: standard library only."""
+
+from __future__ import annotations
+
+import re
+from typing import List
+
+from tony_core.job.problems import Problem, Severity
+from tony_core.job.spec import Job, Role
+from tony_core.job.units import format_memory
+
+_PLACE = re.compile(r"(.+):([0-9]+)", re.DOTALL)  # file:line
+
+
+def check_limits(job: Job) -> List[Problem]:
+    """What the job asks for beyond its caps."""
+    problems: List[Problem] = []
+    tasks = sum(role.instances for role in job.roles)
+    most = job.limits.total_instances
+    if most is not None and tasks > most:
+        problems.append(
+            _over(job, "tony.task.max-total-instances", f"{tasks} instances in all", str(most))
+        )
+    for name, cap in job.limits.total:
+        wanted = sum(role.instances * amount_of(role, name) for role in job.roles)
+        if wanted > cap:
+            memory = name == "memory"
+            text = format_memory(wanted) if memory else str(wanted)
+            limit = format_memory(cap) if memory and cap else str(cap)
+            problems.append(
+                _over(job, f"tony.task.max-total-{name}", f"{text} {name} in all", limit)
+            )
+    for name, cap in job.limits.instances:
+        for role in job.roles:
+            if role.name == name and role.instances > cap:
+                key = f"tony.{name}.max-instances"
+                problems.append(_over(job, key, f"{role.instances} instances", str(cap)))
+    return problems
+
+
+def amount_of(role: Role, resource: str) -> int:
+    """How much of a resource one task of a role needs."""
+    known = {
+        "memory": role.resources.memory_mb,
+        "vcores": role.resources.vcores,
+        "gpus": role.resources.gpus,
+    }
+    return known.get(resource, dict(role.resources.other).get(resource, 0))
+
+
+def problem_at(job: Job, key: str, message: str, severity: Severity = Severity.ERROR) -> Problem:
+    """A problem with a key, at the place where it was set, if it was."""
+    for item in job.settings:
+        if item.key == key and item.source != "default":
+            placed = _PLACE.fullmatch(item.source)
+            if placed is None:
+                return Problem(message, key, item.source, severity=severity)
+            return Problem(message, key, placed[1], int(placed[2]), severity)
+    return Problem(message, key, severity=severity)
+
+
+def _over(job: Job, key: str, wanted: str, limit: str) -> Problem:
+    return problem_at(job, key, f"the job asks for {wanted}, at most {limit} allowed")

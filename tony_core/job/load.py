@@ -1,0 +1,213 @@
+"""From the words of a submit to a :class:`Job`: the one way in."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from tony_core.job.build import build_job
+from tony_core.job.layers import check_known, merge, parse_conf
+from tony_core.job.problems import JobError, Problem, errors, warnings
+from tony_core.job.settings import Settings, is_remote
+from tony_core.job.spec import Job
+from tony_core.job.substitute import Substitution
+from tony_core.job.units import ENV_NAME
+from tony_core.job.validate import FrameworkChecks, validate
+from tony_core.job.xmlreader import MOST_BYTES, Entry, read_xml
+
+SITE_FILE = "tony-site.xml"
+JOB_FILE = "tony.xml"
+Words = Union[Sequence[str], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class JobArguments:
+    """What a submit says besides the job file."""
+
+    executes: Optional[str] = None
+    task_params: Optional[str] = None
+    src_dir: Optional[str] = None
+    python_venv: Optional[str] = None
+    python_binary_path: Optional[str] = None
+    conf_file: Optional[str] = None
+    conf: Words = ()  # key=value, as on the command line, or a mapping
+    shell_env: Words = ()
+    container_env: Words = ()
+    hdfs_classpath: Optional[str] = None
+    sidecar_tensorboard_log_dir: Optional[str] = None
+    scheduler: Optional[str] = None
+    extra: Mapping[str, str] = field(default_factory=dict)  # keys of an operator or job type
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A job that can be submitted, and what is worth a line about it."""
+
+    job: Job
+    warnings: Tuple[Problem, ...] = ()
+
+
+def load_job(
+    arguments: JobArguments,
+    *,
+    conf_dir: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None,
+    cwd: Optional[str] = None,
+    frameworks: Optional[FrameworkChecks] = None,
+    read_bytes: Optional[Callable[[str], bytes]] = None,
+    user: Optional[str] = None,
+    needs_command: bool = True,
+    program: Optional[Sequence[Entry]] = None,
+) -> Loaded:
+    """The job, or JobError with every problem.
+
+    ``frameworks`` are the known ones with their own checks (None: any name will do).
+    ``read_bytes`` reads a remote job file. ``program`` stands in for the job file.
+    """
+    env = os.environ if env is None else env
+    try:
+        cwd = str(Path(cwd).absolute() if cwd else Path.cwd())
+    except OSError:
+        raise JobError([Problem("the working folder is gone")]) from None
+    problems: List[Problem] = []
+    site = _site_file(conf_dir, env)
+    layers = [
+        _read(site, problems, None) if site else [],
+        _job_layer(arguments, cwd, problems, read_bytes) if program is None else list(program),
+        parse_conf(_words(arguments.conf), problems),
+        _argument_entries(arguments, problems),
+    ]
+    if errors(problems):
+        raise JobError(_sorted(problems))
+    merged = merge(layers, problems)
+    roles = [key.split(".")[1] for key in merged if key.endswith(".instances")]
+    check_known(merged, problems, roles)
+    user = _user(env) if user is None else user
+    expanded = Substitution(merged, env, _properties(env, cwd, user)).all(problems)
+    settings = Settings(expanded, problems, cwd, site)
+    job = build_job(settings, user)
+    problems.extend(validate(job, settings, frameworks, needs_command))
+    problems = _sorted(problems)
+    if errors(problems):
+        raise JobError(problems)
+    return Loaded(job, tuple(warnings(problems)))
+
+
+def _sorted(problems: Sequence[Problem]) -> List[Problem]:
+    """Errors first, then by place; each once."""
+    return sorted(
+        dict.fromkeys(problems), key=lambda p: (p.severity.value, p.file or "", p.line or 0)
+    )
+
+
+def _site_file(conf_dir: Optional[str], env: Mapping[str, str]) -> Optional[str]:
+    folder = conf_dir if conf_dir is not None else env.get("TONY_CONF_DIR")
+    if not folder:
+        return None
+    path = Path(folder) / SITE_FILE
+    return str(path) if path.exists() else None
+
+
+def _job_layer(
+    arguments: JobArguments,
+    cwd: str,
+    problems: List[Problem],
+    read_bytes: Optional[Callable[[str], bytes]],
+) -> List[Entry]:
+    if arguments.conf_file:
+        return _read(arguments.conf_file, problems, read_bytes, cwd)
+    if Path(cwd, JOB_FILE).exists():
+        return _read(JOB_FILE, problems, None, cwd)
+    return []
+
+
+def _read(
+    path: str,
+    problems: List[Problem],
+    read_bytes: Optional[Callable[[str], bytes]],
+    cwd: str = "",
+) -> List[Entry]:
+    try:
+        if is_remote(path):
+            if read_bytes is None:
+                problems.append(Problem("cannot be read: no file system for it", file=path))
+                return []
+            data = read_bytes(path)
+        else:
+            local = path[len("file://") :] if path.startswith("file://") else path
+            with Path(cwd, local).open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        problems.append(Problem(f"cannot be read: {reason}", file=path))
+        return []
+    entries, wrong = read_xml(data, path)
+    problems.extend(wrong)
+    return entries
+
+
+def _words(words: Words) -> List[str]:
+    if isinstance(words, Mapping):
+        return [f"{key}={value}" for key, value in words.items()]
+    return list(words)
+
+
+def _argument_entries(arguments: JobArguments, problems: List[Problem]) -> List[Entry]:
+    entries = [Entry(str(key), str(text), "argument") for key, text in arguments.extra.items()]
+    for word, key, text in (
+        ("--executes", "tony.client.executes", arguments.executes),
+        ("--task_params", "tony.client.task-params", arguments.task_params),
+        ("--src_dir", "tony.client.src-dir", arguments.src_dir),
+        ("--python_venv", "tony.client.python-venv", arguments.python_venv),
+        (
+            "--python_binary_path",
+            "tony.client.python-binary-path",
+            arguments.python_binary_path,
+        ),
+        ("--hdfs_classpath", "tony.client.hdfs-classpath", arguments.hdfs_classpath),
+        (
+            "--sidecar_tensorboard_log_dir",
+            "tony.application.tensorboard-log-dir",
+            arguments.sidecar_tensorboard_log_dir,
+        ),
+        ("--scheduler", "tony.scheduler", arguments.scheduler),
+    ):
+        if text:
+            entries.append(Entry(key, text, word))
+    for word, prefix, pairs in (
+        ("--shell_env", "tony.execution.env.", arguments.shell_env),
+        ("--container_env", "tony.containers.env.", arguments.container_env),
+    ):
+        variables: Dict[str, str] = {}
+        for pair in _words(pairs):
+            name, equals, value = pair.partition("=")
+            name = name.strip()
+            if not equals or ENV_NAME.fullmatch(name) is None:
+                # The word itself may be a secret: only what can be a mere name is quoted.
+                said = "" if equals or ENV_NAME.fullmatch(name) is None else f"{name} "
+                problems.append(Problem(f"{said}is not NAME=value", file=word))
+            else:
+                variables[name] = value
+        entries.extend(Entry(prefix + name, value, word) for name, value in variables.items())
+    return entries
+
+
+def _user(env: Mapping[str, str]) -> str:
+    try:
+        return env.get("USER") or getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a uid without a name
+        return str(os.getuid())
+
+
+def _properties(env: Mapping[str, str], cwd: str, user: str) -> Dict[str, str]:
+    """The properties of a JVM that job files refer to."""
+    return {
+        "user.name": user,
+        "user.home": env.get("HOME", "/"),
+        "user.dir": cwd,
+        "java.io.tmpdir": tempfile.gettempdir(),
+    }

@@ -1,0 +1,63 @@
+"""What can be wrong with a job, as data.
+
+Every check appends to one list, so that a user sees all of it at once. This module runs
+on nodes too (the master checks limits again): standard library only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from enum import Enum
+from typing import Iterable, List, Optional, Sequence
+
+
+class Severity(str, Enum):
+    """Whether a problem refuses the job."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and where it stands."""
+
+    message: str
+    key: Optional[str] = None
+    file: Optional[str] = None  # a path, or the word of the command line it came from
+    line: Optional[int] = None
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        where = self.file or ""
+        if self.file and self.line is not None:
+            where = f"{self.file}:{self.line}"
+        # A message may quote what was written: a URL with a password in it, say.
+        from tony_core.job.mask import mask_text
+
+        return mask_text(": ".join(part for part in (where, self.key or "", self.message) if part))
+
+
+class JobError(Exception):
+    """The job cannot be accepted; ``problems`` says everything that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: List[Problem] = list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """`` (did you mean X?)``, or nothing when no known word is near."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def errors(problems: Iterable[Problem]) -> List[Problem]:
+    """Those that refuse the job."""
+    return [problem for problem in problems if problem.severity is Severity.ERROR]
+
+
+def warnings(problems: Iterable[Problem]) -> List[Problem]:
+    """Those that are only worth a line."""
+    return [problem for problem in problems if problem.severity is Severity.WARNING]

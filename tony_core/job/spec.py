@@ -1,0 +1,304 @@
+"""What a job is, as frozen data.
+
+A :class:`Job` is complete and validated: every default filled in, every unit parsed,
+every role with its command. It is made by :mod:`tony_core.job.build` from the layered
+configuration, or by a program directly. Nothing below this module reads a ``tony.*``
+key: the client, the master and the schedulers read these fields.
+
+It must run on the nodes' Python (3.9) with the standard library only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Mapping, Optional, Tuple
+
+# The command of a role that runs TensorBoard as the executor sees fit.
+TENSORBOARD_COMMAND = "tony:tensorboard"
+
+
+class Tracking(str, Enum):
+    """How much a task's end means for its job."""
+
+    TRACKED = "tracked"  # waited for; its failure fails the session
+    UNTRACKED = "untracked"  # not waited for; its failure is fatal
+    SIDECAR = "sidecar"  # not waited for; its failure is ignored
+
+
+class Mode(str, Enum):
+    """When tasks start: all together over one cluster spec, or each at once."""
+
+    GANG = "GANG"
+    FCFS = "FCFS"
+
+
+class RestartMode(str, Enum):
+    """What a new session keeps of the last one."""
+
+    WARM = "warm"  # healthy containers and executors stay, only the child is replaced
+    FRESH = "fresh"  # every container is new
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one container needs."""
+
+    memory_mb: int = 2048
+    vcores: int = 1
+    gpus: int = 0
+    other: Tuple[Tuple[str, int], ...] = ()  # any other resource type of the cluster
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """One entry of a ``resources`` list: ``source[::name][#archive]``."""
+
+    source: str
+    name: str  # what it is called in the working folder
+    archive: bool = False  # unpacked into a folder of that name
+
+
+@dataclass(frozen=True)
+class Docker:
+    """The image a container runs in, if any."""
+
+    image: str
+    mounts: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Role:
+    """One kind of task and how many of it."""
+
+    name: str
+    instances: int
+    resources: Resources
+    command: str
+    tracking: Tracking = Tracking.TRACKED
+    stop_on_failure: bool = False
+    depends_on: Tuple[str, ...] = ()
+    files: Tuple[FileRef, ...] = ()
+    node_label: Optional[str] = None
+    placement_spec: Optional[str] = None
+    allocation_tags: Tuple[str, ...] = ()
+    docker: Optional[Docker] = None
+    max_restarts: int = 3  # a sidecar's own budget
+    generated: bool = False  # made by us (the tensorboard sidecar), not named in the job file
+
+
+@dataclass(frozen=True)
+class GroupDependency:
+    """``tony.application.dependency.<role>.timeout.after.<group>``.
+
+    Once every task of the group has ended, the role has ``timeout_s`` to end; then its
+    tasks count as failed, or as succeeded when ``ignored``.
+    """
+
+    role: str
+    group: str
+    timeout_s: float
+    ignored: bool = False
+
+
+@dataclass(frozen=True)
+class MasterSpec:
+    """The application master's own container and budgets."""
+
+    resources: Resources = Resources(memory_mb=512)
+    node_label: Optional[str] = None
+    files: Tuple[FileRef, ...] = ()
+    preprocess: Optional[str] = None  # tony.am.command when enable-preprocess is on
+    user_retries: int = 2  # tony.am.retry-count
+    infrastructure_retries: int = 10  # tony.task.max-infrastructure-failures
+    max_attempts: int = 2  # tony.am.max-attempts: masters
+    restart_mode: RestartMode = RestartMode.WARM
+    startup_timeout_s: float = 600.0
+    docker: Optional[Docker] = None  # tony.docker.am.image
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Every wait has a deadline. ``None`` is off."""
+
+    application_s: Optional[float] = None
+    allocation_s: float = 900.0
+    registration_s: float = 300.0
+    registry_s: float = 300.0  # the executor's: from its start until it is ready
+    execution_s: Optional[float] = None  # the executor's: how long the program may run
+    heartbeat_s: float = 1.0
+    max_missed_heartbeats: int = 25
+    master_lost_s: Optional[float] = None  # None: the scheduler's own (YARN 20 min, local 30 s)
+    kill_grace_s: float = 10.0
+    chief_grace_s: float = 60.0
+    client_lease_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the user's command runs with."""
+
+    src: Optional[str] = None  # --src_dir: folder or archive
+    venv: Optional[str] = None  # --python_venv: archive or folder, local or remote
+    python: Optional[str] = None  # --python_binary_path
+    hdfs_classpath: Tuple[str, ...] = ()
+    shell_env: Tuple[Tuple[str, str], ...] = ()  # child only
+    container_env: Tuple[Tuple[str, str], ...] = ()  # executor and child
+    checkpoint_dir: Optional[str] = None
+    tensorboard_log_dir: Optional[str] = None
+    tensorboard_first: bool = False  # the tracking URL's root leads to TensorBoard
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What executors measure and what errors quote."""
+
+    interval_s: float = 5.0
+    gpu: bool = True
+    gpu_exec_path: Optional[str] = None
+    error_lines: int = 20
+
+
+@dataclass(frozen=True)
+class Network:
+    """How tasks get their ports and talk to the master."""
+
+    port_range: Optional[Tuple[int, int]] = None  # None: below the ephemeral range
+    tls: bool = False
+
+
+@dataclass(frozen=True)
+class History:
+    """Where the story of the job goes, and who shows it."""
+
+    location: Optional[str] = None
+    retention_s: float = 30 * 24 * 3600.0
+    portal_url: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What our own code runs on."""
+
+    python: str = "python3"
+    location: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The administrator's caps, checked at submit and again by the master."""
+
+    total_instances: Optional[int] = None
+    total: Tuple[Tuple[str, int], ...] = ()  # resource name -> the most over all tasks
+    instances: Tuple[Tuple[str, int], ...] = ()  # role -> the most instances
+
+
+@dataclass(frozen=True)
+class Hadoop:
+    """What the job says about the cluster's Hadoop."""
+
+    location: Optional[str] = None  # tony.application.hadoop.location: an archive of Hadoop
+    classpath: Optional[str] = None
+    hdfs_conf: Optional[str] = None
+    yarn_conf: Optional[str] = None
+    mapred_conf: Optional[str] = None
+    rm_retries: int = 3
+    security: Optional[bool] = None  # None: as the cluster's core-site says
+    keytab_user: Optional[str] = None
+    keytab_location: Optional[str] = None
+    namenodes: Tuple[str, ...] = ()  # others to get tokens for
+
+
+@dataclass(frozen=True)
+class Local:
+    """How much of this machine the embedded scheduler may hand out. ``None`` is its own word."""
+
+    memory_mb: Optional[int] = None
+    vcores: Optional[int] = None
+    gpus: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One configuration value and where it came from."""
+
+    key: str
+    value: str
+    source: str  # "default", "/path/tony.xml:12", "--conf", ...
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One validated job."""
+
+    name: str
+    roles: Tuple[Role, ...]
+    framework: str = "tensorflow"
+    type: str = "TONY"
+    mode: Mode = Mode.GANG
+    user: str = ""
+    queue: str = "default"
+    tags: Tuple[str, ...] = ()
+    node_label: Optional[str] = None
+    master: MasterSpec = MasterSpec()
+    timeouts: Timeouts = Timeouts()
+    program: Program = Program()
+    files: Tuple[FileRef, ...] = ()  # tony.containers.resources: every task's
+    metrics: Metrics = Metrics()
+    network: Network = Network()
+    history: History = History()
+    runtime: Runtime = Runtime()
+    scheduler: str = "local"
+    placement_spec: Optional[str] = None  # tony.application.placement-spec: the whole application's
+    limits: Limits = Limits()
+    hadoop: Hadoop = Hadoop()
+    local: Local = Local()
+    fail_on_worker_failure: bool = True
+    groups: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # group name -> roles
+    group_dependencies: Tuple[GroupDependency, ...] = ()
+    settings: Tuple[Setting, ...] = field(default=(), compare=False)
+
+    def role(self, name: str) -> Role:
+        """The role of that name; KeyError if there is none."""
+        for role in self.roles:
+            if role.name == name:
+                return role
+        raise KeyError(name)
+
+    @property
+    def chief(self) -> Optional[Tuple[str, int]]:
+        """(role, index) of the chief: role ``chief``, else ``worker:0``, else the single task."""
+        names = [role.name for role in self.roles]
+        for name in ("chief", "worker"):
+            if name in names:
+                return (name, 0)
+        tracked = [role for role in self.roles if role.tracking is Tracking.TRACKED]
+        return (tracked[0].name, 0) if len(tracked) == 1 else None
+
+    @property
+    def has_chief_role(self) -> bool:
+        """Whether a role literally named ``chief`` ends the job by its success."""
+        return any(role.name == "chief" for role in self.roles)
+
+    @property
+    def tracked_tasks(self) -> int:
+        """TASK_NUM: how many tasks are waited for."""
+        return sum(r.instances for r in self.roles if r.tracking is Tracking.TRACKED)
+
+    def replace(self, **changes: Any) -> Job:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def setting(self, key: str, default: str = "") -> str:
+        """The raw text of a key, for what has no field of its own."""
+        for item in self.settings:
+            if item.key == key:
+                return item.value
+        return default
+
+
+def as_mapping(pairs: Tuple[Tuple[str, str], ...]) -> Mapping[str, str]:
+    """Ordered pairs as a mapping; a later pair wins."""
+    return dict(pairs)

@@ -1,0 +1,207 @@
+"""Checks of a whole job: all problems at once."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence
+from urllib.parse import urlsplit
+
+from tony_core.job.keys import Kind, table
+from tony_core.job.limits import check_limits, problem_at
+from tony_core.job.problems import Problem, Severity, did_you_mean
+from tony_core.job.settings import Settings, is_url
+from tony_core.job.spec import Job, Tracking
+
+
+class Complaint(Protocol):
+    """What a framework says of a job: a Problem will do, and anything like it."""
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+
+    @property
+    def key(self) -> Optional[str]:
+        """The key to mend, if there is one."""
+
+
+FRAMEWORK = "tony.application.framework"
+FrameworkChecks = Mapping[str, Callable[[Job], Sequence[Complaint]]]
+
+MOST_TASKS = 100_000
+MOST_OF_ONE_TASK = {"memory_mb": 64 * 1024 * 1024, "vcores": 16_384, "gpus": 1_024}
+LEAST_INTERVAL_S = 0.01
+_WITH_HOST = ("http", "https", "webhdfs", "swebhdfs", "s3", "gs")
+
+
+def validate(
+    job: Job,
+    settings: Settings,
+    frameworks: Optional[FrameworkChecks] = None,
+    needs_command: bool = True,
+) -> List[Problem]:
+    """What is wrong with the job as a whole."""
+    problems: List[Problem] = []
+    problems += _commands(job, settings, needs_command)
+    problems += _roles(job)
+    problems += _cycle(job)
+    problems += _amounts(job)
+    problems += check_limits(job)
+    problems += _docker_roles(job, settings)
+    problems += _urls(job, settings)
+    problems += _times(job)
+    lost = any((problem.key or "").endswith(".instances") for problem in settings.problems)
+    if frameworks is not None:
+        found = _framework(job, frameworks)
+        # Without the right tasks its complaints about them would only mislead.
+        problems += [item for item in found if not lost or item.key == FRAMEWORK]
+    return problems
+
+
+def _commands(job: Job, settings: Settings, needed: bool) -> List[Problem]:
+    names = [role.name for role in job.roles if not role.command]
+    if not names:
+        return []
+    own = f"tony.{names[0]}.command" if len(names) == 1 else "tony.<role>.command"
+    message = (
+        f"no command for {', '.join(names)}: give --executes, {own} or tony.containers.command"
+    )
+    # The file where it is missing: it stands in no line.
+    files = [entry.source for entry in settings.entries.values() if entry.line is not None]
+    file = next((file for file in files if file != settings.site_file), None)
+    severity = Severity.ERROR if needed else Severity.WARNING
+    return [Problem(message, file=file, severity=severity)]
+
+
+def _roles(job: Job) -> List[Problem]:
+    problems = []
+    if not any(role.tracking is Tracking.TRACKED for role in job.roles):
+        names = ", ".join(role.name for role in job.roles)
+        problems.append(Problem(f"there is nothing to wait for: {names} are not tracked"))
+    for role in job.roles:
+        if role.name == "chief" and role.instances > 1:
+            message = f"there can be only one chief, not {role.instances}"
+            problems.append(problem_at(job, "tony.chief.instances", message))
+        if role.name == "chief" and role.tracking is not Tracking.TRACKED:
+            key = f"tony.application.{role.tracking.value}.jobtypes"
+            problems.append(problem_at(job, key, "the chief ends the job, so it must be tracked"))
+    return problems
+
+
+def _cycle(job: Job) -> List[Problem]:
+    after: Dict[str, tuple[str, ...]] = {role.name: role.depends_on for role in job.roles}
+    done: Dict[str, bool] = {}
+    for start in after:
+        # Depth first, with an explicit path: it is the message.
+        path: List[str] = [start]
+        iterators = [iter(after[start])]
+        while iterators:
+            name = next(iterators[-1], None)
+            if name is None:
+                iterators.pop()
+                done[path.pop()] = True
+            elif name in path:
+                loop = [*path[path.index(name) :], name]
+                key = f"tony.{loop[0]}.depends-on"
+                if not job.setting(key):
+                    key = "tony.application.training-stage"
+                return [problem_at(job, key, f"roles wait for each other: {' -> '.join(loop)}")]
+            elif name in after and name not in done:
+                path.append(name)
+                iterators.append(iter(after[name]))
+    return []
+
+
+def _amounts(job: Job) -> List[Problem]:
+    problems = []
+    tasks = sum(role.instances for role in job.roles)
+    if tasks > MOST_TASKS:
+        biggest = max(job.roles, key=lambda role: role.instances).name
+        message = f"{tasks} tasks are more than {MOST_TASKS}, the most a job may have"
+        problems.append(problem_at(job, f"tony.{biggest}.instances", message))
+    asking = [(role.name, role.resources) for role in job.roles]
+    asking.append(("am", job.master.resources))
+    for name, resources in asking:
+        for field, most in MOST_OF_ONE_TASK.items():
+            amount = getattr(resources, field)
+            if amount is not None and amount > most:
+                word = field.replace("_mb", "")
+                unit = " MB" if word == "memory" else ""
+                message = f"{amount}{unit} in one container is absurd: at most {most}{unit}"
+                problems.append(problem_at(job, f"tony.{name}.{word}", message))
+    return problems
+
+
+def _docker_roles(job: Job, settings: Settings) -> List[Problem]:
+    names = [role.name for role in job.roles]
+    problems = []
+    for entry, parts in settings.like("tony.docker.<role>.image"):
+        role = parts["role"]
+        if role not in names and f"tony.{role}.instances" not in settings.entries:
+            message = f"there is no role {role!r}{did_you_mean(role, names)}"
+            problems.append(Problem(message, entry.key, entry.source, entry.line))
+    return problems
+
+
+def _urls(job: Job, settings: Settings) -> List[Problem]:
+    problems = []
+    for entry in settings.entries.values():
+        found = table().find(entry.key)
+        if found is None:
+            continue
+        if found.key.kind is Kind.PATH:
+            texts = [entry.text.strip()]
+        elif found.key.kind is Kind.FILES:
+            texts = [text.strip() for text in entry.text.split(",")]
+        else:
+            continue
+        for text in texts:
+            wrong = bad_url(text)
+            if wrong:
+                problems.append(Problem(wrong, entry.key, entry.source, entry.line))
+    url = job.history.portal_url
+    if url and (not url.startswith(("http://", "https://")) or bad_url(url)):
+        message = bad_url(url) or f"{url!r} is not an http or https URL"
+        problems.append(problem_at(job, "tony.portal.url", message))
+    return problems
+
+
+def bad_url(text: str) -> str:
+    """What is wrong with a URL; nothing when it is a path or a sound URL."""
+    if not is_url(text):
+        return ""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        return f"{text!r} is not a URL: {error}"
+    if parts.scheme in _WITH_HOST and not parts.hostname:
+        return f"{text!r} names no host"
+    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+        return f"{text!r} names a host: a file URL has three slashes"
+    return ""
+
+
+def _times(job: Job) -> List[Problem]:
+    problems = []
+    for key, seconds in (
+        ("tony.task.heartbeat-interval-ms", job.timeouts.heartbeat_s),
+        ("tony.task.metrics-interval-ms", job.metrics.interval_s),
+    ):
+        if seconds < LEAST_INTERVAL_S:
+            problems.append(problem_at(job, key, "must be at least 10 ms"))
+    return problems
+
+
+def _framework(job: Job, frameworks: FrameworkChecks) -> List[Problem]:
+    check = frameworks.get(job.framework)
+    if check is None:
+        known = ", ".join(sorted(frameworks))
+        hint = did_you_mean(job.framework, sorted(frameworks))
+        message = f"{job.framework!r} is no framework that is known here ({known}){hint}"
+        return [problem_at(job, FRAMEWORK, message)]
+    return [
+        complaint
+        if isinstance(complaint, Problem)
+        else problem_at(job, complaint.key or FRAMEWORK, complaint.message)
+        for complaint in check(job)
+    ]
