@@ -1,0 +1,287 @@
+"""The store under concurrent submits, collectors and sudden death."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from pathlib import Path
+from typing import List
+
+import pytest
+
+from tests.bundle.jobs import job
+from tony_core import bundle
+from tony_core.bundle import jobfolder
+from tony_core.bundle.leases import Lease, read_leases, write_lease
+from tony_core.bundle.owner import Owner
+from tony_core.bundle.store import Store, StoreError
+from tony_core.files.lock import locked
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+A, B = "a" * 64, "b" * 64
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    env = dict(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join([str(CHECKOUT), *sys.path])
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.bundle.racers", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=CHECKOUT,
+        env=env,
+    )
+
+
+def content(text: str) -> object:
+    def make(path: str) -> None:
+        Path(path).write_text(text)
+
+    return make
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    (folder / "src").mkdir(parents=True)
+    for number in range(40):
+        (folder / "src" / f"{number}.txt").write_text(f"line {number}\n" * 50)
+    with tarfile.open(folder / "data.tar.gz", "w:gz") as out:
+        out.add(folder / "src", ".")
+    return folder
+
+
+def collect(root: Path, older_than_s: float = 0.0, dry_run: bool = False) -> List[str]:
+    return list(bundle.gc(str(root), older_than_s, dry_run, settle_s=0.0))
+
+
+def test_put_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "root"))
+
+    def fails(path: str) -> None:
+        Path(path).write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        store.put(A, fails)
+    assert not store.has(A) and os.listdir(os.path.join(store.path, "tmp")) == []
+    assert store.put(A, content("whole"), {"name": "x", "size": 5})  # type: ignore[arg-type]
+    assert Path(store.content(A)).read_text() == "whole"
+    assert store.meta(A)["name"] == "x"
+    assert not store.put(A, fails)
+
+
+def test_two_puts_at_once(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "root"))
+    both = threading.Barrier(2, timeout=10)
+    won: List[bool] = []
+
+    def make(path: str) -> None:
+        Path(path).write_text("same")
+        both.wait()
+
+    threads = [threading.Thread(target=lambda: won.append(store.put(A, make))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == [False, True]
+    assert Path(store.content(A)).read_text() == "same"
+    assert os.listdir(os.path.join(store.path, "tmp")) == []
+
+
+def test_what_is_leased_stays_and_what_was_used_lately_too(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.put(A, content("a"), {"name": "a", "size": 1000000})  # type: ignore[arg-type]
+    store.put(B, content("b"))  # type: ignore[arg-type]
+    store.take_lease("app-1", [A])
+    assert collect(root, dry_run=True) == [f"object {B[:12]} (?, 0.0 MB)"]
+    assert store.has(B)
+    assert collect(root, older_than_s=3600) == []
+    assert len(collect(root)) == 1 and not store.has(B) and store.has(A)
+    store.release("app-1")
+    # The processes of a job may run on for a moment after its end.
+    assert list(bundle.gc(str(root), 0)) == []
+    assert collect(root) == [f"object {A[:12]} (a, 1.0 MB)"]
+    assert collect(root) == []
+
+
+def test_a_lease_names_what_is_not_there_yet(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.take_lease("app-1", [A])
+    store.put(A, content("a"))  # type: ignore[arg-type]
+    assert collect(root) == [] and store.has(A)
+
+
+def dead_owner() -> Owner:
+    mine = Owner.mine()
+    return Owner(mine.pid, mine.start + 1, mine.boot, mine.host)
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"),
+    [
+        ("no folder", False),
+        ("job folder alone", False),
+        ("SUCCEEDED", False),
+        ("RUNNING", True),
+        ("RUNNING long ago", False),
+        ("FAILED, master lives", True),
+    ],
+)
+def test_whose_lease_is_dead(tmp_path: Path, state: str, kept: bool) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.prepare()
+    write_lease(store.leases, Lease("app-1", dead_owner(), (A,), time.time()))
+    store.put(A, content("a"))  # type: ignore[arg-type]
+    app = root / "apps" / "app-1"
+    if state != "no folder":
+        jobfolder.write(str(root), "app-1", {"job.json": b"{}"})
+        if state != "job folder alone":
+            word = state.replace(",", " ").split()[0]
+            (app / "status.json").write_text(json.dumps({"state": word}))
+            (app / "master.lock").write_text("")
+    if state.endswith("ago"):
+        for path in (app, *app.iterdir()):
+            os.utime(path, (1000, 1000))
+    if "master lives" in state:
+        with locked(str(app / "master.lock"), True, 1):
+            lines = collect(root)
+    else:
+        lines = collect(root)
+    assert store.has(A) == kept
+    assert bool(read_leases(store.leases)) == kept
+    assert (app / "job").exists() == kept
+    assert any("lease of app-1" in line for line in lines) != kept
+
+
+def test_a_client_that_outlives_its_job_does_not_keep_its_files(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.put(A, content("a"))  # type: ignore[arg-type]
+    store.take_lease("app-1", [A])
+    app = root / "apps" / "app-1"
+    app.mkdir(parents=True)
+    (app / "status.json").write_text('{"state": "RUNNING"}')
+    assert collect(root) == []
+    (app / "status.json").write_text('{"state": "KILLED"}')
+    assert len(collect(root)) == 2 and not store.has(A)
+    assert (app / "status.json").exists()  # the scheduler's, not ours
+
+
+def test_the_scheduler_is_asked_where_there_is_one(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.prepare()
+    write_lease(store.leases, Lease("app-1", dead_owner(), (A,), time.time()))
+    assert list(bundle.gc(str(root), 0, ended=lambda app_id: False)) == []
+    assert len(list(bundle.gc(str(root), 0, ended=lambda app_id: True))) == 1
+
+
+def test_a_lease_taken_again_while_judged_counts(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.prepare()
+    write_lease(store.leases, Lease("app-1", dead_owner(), (A,), 1.0))
+    store.put(A, content("a"))  # type: ignore[arg-type]
+
+    def renew(lease: Lease) -> bool:
+        store.take_lease("app-1", [A])  # just after it was judged dead
+        return True
+
+    assert list(store.collect(renew, 0, settle_s=0)) == []
+    assert store.has(A)
+
+
+def test_a_lease_that_cannot_be_read_stops_a_collection(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.put(A, content("a"))  # type: ignore[arg-type]
+    (Path(store.leases) / "app-1.json").write_text("{")
+    with pytest.raises(ValueError, match="Expecting"):
+        collect(root)
+    assert store.has(A)
+
+
+def test_a_lock_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tony_core.bundle.store.LOCK_S", 0.1)
+    store = Store(str(tmp_path / "root"))
+    store.prepare()
+    held = locked(os.path.join(store.path, "lock"), True, 1)
+    with held, pytest.raises(StoreError, match="locked by another process"):
+        store.take_lease("app-1", [])
+
+
+def test_owners() -> None:
+    mine = Owner.mine()
+    assert mine.alive() and not dead_owner().alive()
+    assert Owner.from_json(mine.to_json()) == mine
+    assert Owner.from_name(mine.to_name() + "_abcdef") == mine
+    assert Owner.from_name("nonsense") is None
+    assert not Owner(mine.pid, mine.start, "another-boot", mine.host).alive()
+    elsewhere = Owner(1, 1, "another-boot", "another-host")
+    assert elsewhere.alive(time.time()) and not elsewhere.alive(time.time() - 90000)
+    with subprocess.Popen(["true"]) as child:
+        ended = Owner(child.pid, 0, mine.boot, mine.host)
+        time.sleep(0.1)  # a zombie now
+        assert not ended.alive()
+
+
+def test_submits_and_a_collector_race(tmp_path: Path, source: Path) -> None:
+    root = str(tmp_path / "root")
+    processes = [start("submits", root, str(source), "4", f"app-{n}") for n in range(2)]
+    processes.append(start("collects", root, "4"))
+    said = [process.communicate(timeout=50) for process in processes]
+    for process, (_, errors) in zip(processes, said, strict=True):
+        assert process.returncode == 0, errors
+    assert all(int(output) > 3 for output, _ in said), said  # they did meet
+    collect(Path(root))
+    assert Store(root).all_objects() == []
+    assert os.listdir(os.path.join(root, "store", "tmp")) == []
+
+
+@pytest.mark.parametrize("where", ["lease", "content", "after", "unpacking"])
+def test_a_killed_submit_leaves_nothing_that_is_not_collected(
+    tmp_path: Path, source: Path, where: str
+) -> None:
+    root = tmp_path / "root"
+    process = start("stalls", str(root), str(source), where)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stalled\n", process.stderr and process.stderr.read()
+        assert list(bundle.gc(str(root), 0, settle_s=0.0)) == []  # it lives: not a thing is taken
+    finally:
+        process.kill()
+        process.communicate()
+    assert collect(root) != []
+    left = [path for path in root.rglob("*") if not path.is_dir()]
+    assert [path for path in left if path.parent.name not in ("store", "digests")] == []
+    assert list((root / "apps").iterdir() if (root / "apps").exists() else []) == []
+    assert list((root / "store" / "tmp").iterdir()) == []
+
+
+def test_a_collection_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.prepare()
+    trash = Path(store.path) / "tmp" / (dead_owner().to_name() + "_0")
+    (trash / A / "content").mkdir(parents=True)
+    assert len(collect(root)) == 1 and not trash.exists()
+
+
+def test_the_runtime_of_a_running_job_stays(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    plan = bundle.plan(job(), str(root))
+    bundle.stage(plan, str(root), "app-1", job(), b"")
+    assert collect(root) == []
+    jobfolder.remove(str(root), "app-1")
+    assert len(collect(root)) == 1

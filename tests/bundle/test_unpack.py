@@ -1,0 +1,121 @@
+"""From artifacts to paths on a node."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import threading
+from pathlib import Path
+from typing import List
+
+import pytest
+
+from tests.bundle.conftest import Site
+from tests.bundle.jobs import job, ref
+from tony_core import bundle
+from tony_core.bundle import archive, unpack
+from tony_core.bundle.unpack import UnpackError, localise
+from tony_core.files.artifact import Artifact, Kind, Use
+from tony_core.files.lock import locked
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    (folder / "empty").mkdir(parents=True)
+    (folder / "x").write_text("x")
+    path = tmp_path / "data.tar.gz"
+    with tarfile.open(path, "w:gz") as out:
+        out.add(folder, ".")
+    return path
+
+
+def staged(root: Path, *refs: object) -> dict[str, Artifact]:
+    what = job(files=refs)  # type: ignore[arg-type]
+    plan = bundle.plan(what, str(root))
+    return {a.name: a for a in bundle.stage(plan, str(root), "app-1", what, b"")}
+
+
+def test_kinds(tmp_path: Path, data: Path) -> None:
+    root = tmp_path / "root"
+    found = staged(root, ref(data), ref(data, "d", archive=True), ref(tmp_path / "data", "folder"))
+    assert Path(localise(found[data.name], str(root))).read_bytes() == data.read_bytes()
+    assert sorted(os.listdir(localise(found["folder"], str(root)))) == ["empty", "x"]
+    assert sorted(os.listdir(localise(found["d"], str(root)))) == ["empty", "x"]
+
+
+def test_an_archive_is_unpacked_once(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    item = staged(root, ref(data, "d", archive=True))["d"]
+    calls: List[str] = []
+    real = archive.extract
+
+    def counted(path: str, target: str) -> archive.Listing:
+        calls.append(path)
+        return real(path, target)
+
+    monkeypatch.setattr(archive, "extract", counted)
+    paths: List[str] = []
+    threads = [
+        threading.Thread(target=lambda: paths.append(localise(item, str(root)))) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1 and len(set(paths)) == 1 and len(paths) == 6
+
+
+def test_who_waits_too_long_is_told(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    item = staged(root, ref(data, "d", archive=True))["d"]
+    monkeypatch.setattr(unpack, "WAIT_S", 0.1)
+    held = locked(os.path.join(os.path.dirname(item.uri), "unpack.lock"), True, 1)
+    with held, pytest.raises(UnpackError, match="another process was not done"):
+        localise(item, str(root))
+
+
+def test_a_remote_archive_is_fetched_once_and_leased(tmp_path: Path, data: Path, web: Site) -> None:
+    root = tmp_path / "root"
+    url = web.put("d.tgz", data.read_bytes())
+    item = staged(root, ref(url, "d", archive=True))["d"]
+    assert item.uri == url and item.digest == ""
+    paths = {localise(item, str(root)) for _ in range(3)}
+    assert sorted(os.listdir(paths.pop())) == ["empty", "x"] and not paths
+    assert [line.split()[0] for line in web.asked] == ["HEAD", "GET"]
+    assert list(bundle.gc(str(root), 0, settle_s=0.0)) == []  # leased, though it came later
+    # A new version under the same URL is a new object.
+    url = web.put("d.tgz", data.read_bytes(), mtime=2000)
+    what = job(files=(ref(url, "d", archive=True),))
+    newer = bundle.plan(what, str(root)).artifacts[-1]
+    assert unpack.remote_digest(newer) != unpack.remote_digest(item)
+
+
+def test_a_remote_file_that_changed_since_is_refused(tmp_path: Path, web: Site) -> None:
+    root = tmp_path / "root"
+    item = staged(root, ref(web.put("f", b"12345")))["f"]
+    web.put("f", b"123")
+    with pytest.raises(UnpackError, match="has 3 bytes, but had 5"):
+        localise(item, str(root))
+    assert os.listdir(root / "store" / "tmp") == []
+
+
+def test_what_went_away_is_named_without_its_password(tmp_path: Path) -> None:
+    item = Artifact("d", Use.RESOURCE, Kind.FILE, "http://u:pw@h/d", "http://u:pw@127.0.0.1:1/d")
+    with pytest.raises(UnpackError, match=r"d \(http://\*\*\*\*@h/d\)") as caught:
+        localise(item, str(tmp_path / "root"))
+    assert "pw" not in str(caught.value)
+    gone = Artifact("d", Use.RESOURCE, Kind.FILE, "d", str(tmp_path / "gone"))
+    with pytest.raises(UnpackError, match="cannot be brought to this node"):
+        localise(gone, str(tmp_path / "root"))
+
+
+def test_a_bad_remote_archive_is_told(tmp_path: Path, web: Site) -> None:
+    root = tmp_path / "root"
+    item = staged(root, ref(web.put("f.zip", b"no zip"), "f", archive=True))["f"]
+    with pytest.raises(UnpackError, match=r"f \(http.*f.zip\): is not an archive"):
+        localise(item, str(root))

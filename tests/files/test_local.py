@@ -1,0 +1,99 @@
+"""The local file system, through the port."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tony_core.files.local import LocalFileSystem
+from tony_core.files.port import UnsupportedLocation
+from tony_core.files.registry import filesystem, register, schemes
+
+
+def test_put_is_atomic_and_has_its_mode_at_once(tmp_path: Path) -> None:
+    files = filesystem(str(tmp_path))
+    target = tmp_path / "secret"
+    old = os.umask(0o077)
+    try:
+        files.put(str(target), b"one", mode=0o640)
+    finally:
+        os.umask(old)
+    assert target.stat().st_mode & 0o777 == 0o640
+    with target.open("rb") as reader:
+        files.put(f"file://{target}", b"two")
+        assert reader.read() == b"one"  # the old file, whole
+    assert files.get(str(target)) == b"two"
+    assert [item.name for item in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_failed_put_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    files = LocalFileSystem()
+    files.put(str(tmp_path / "x"), b"old")
+    with pytest.raises(FileNotFoundError):
+        files.upload(str(tmp_path / "none"), str(tmp_path / "x"))
+    assert files.get(str(tmp_path / "x")) == b"old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_list_stat_delete(tmp_path: Path) -> None:
+    files = LocalFileSystem()
+    files.mkdir(str(tmp_path / "a" / "b"), mode=0o700)
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    files.mkdir(str(tmp_path / "a" / "b"))
+    files.put(str(tmp_path / "a" / "f"), b"12345")
+    (tmp_path / "a" / "dangling").symlink_to("nowhere")
+    found = files.list(str(tmp_path / "a"))
+    assert [(Path(item.location).name, item.is_dir, item.size) for item in found][1] == (
+        "f",
+        False,
+        5,
+    )
+    assert len(found) == 2
+    assert files.delete(str(tmp_path / "a")) and not files.exists(str(tmp_path / "a"))
+    assert not files.delete(str(tmp_path / "a"))
+
+
+def test_delete_does_not_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    assert LocalFileSystem().delete(str(tmp_path / "link"))
+    assert (tmp_path / "kept" / "file").exists()
+
+
+def test_rename_never_replaces_a_folder(tmp_path: Path) -> None:
+    files = LocalFileSystem()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(FileExistsError):
+        files.rename(str(tmp_path / "a"), str(tmp_path / "b"))
+    files.put(str(tmp_path / "f"), b"1")
+    files.put(str(tmp_path / "g"), b"2")
+    files.rename(str(tmp_path / "f"), str(tmp_path / "g"))
+    assert files.get(str(tmp_path / "g")) == b"1"
+
+
+def test_get_has_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * 11)
+    with pytest.raises(ValueError, match="10 bytes"):
+        LocalFileSystem().get(str(tmp_path / "f"), limit=10)
+    assert len(LocalFileSystem().get(str(tmp_path / "f"), limit=11)) == 11
+
+
+def test_an_unknown_scheme_says_what_is_missing() -> None:
+    with pytest.raises(UnsupportedLocation, match=r"no HDFS client.*http://"):
+        filesystem("hdfs://nn/x")
+    with pytest.raises(UnsupportedLocation, match="nothing here knows gopher://"):
+        filesystem("gopher://me:pw@host/x")
+    try:
+        filesystem("gopher://me:pw@host/x")
+    except UnsupportedLocation as error:
+        assert "pw" not in str(error)
+
+
+def test_a_file_system_can_be_added() -> None:
+    register("mem", LocalFileSystem)
+    assert isinstance(filesystem("mem://x/y"), LocalFileSystem)
+    assert "mem" in schemes()

@@ -1,0 +1,315 @@
+"""The runtime: our own code as an artifact, from wherever this installation has it.
+
+One folder with the packages that nodes need, ``__main__.py`` and the one file that the
+user's program may import. Its name in the store is the digest of its sources and of the
+Python versions it holds bytecode for. It is made once per version; after that a submit only
+asks ``stat`` about some eighty files.
+
+Bytecode is compiled "unchecked-hash": Python takes it as it is, whatever the files' times
+became on their way. Each Python version finds its own in ``__pycache__``.
+
+How the nodes' Python is asked for its version: only when ``tony.runtime.python`` names
+another interpreter than ours and it exists here; the answer is remembered by the file's
+stamp. Elsewhere the runtime works too, it just compiles what it imports.
+"""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import importlib.util
+import json
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+import tony_core
+from tony_core.bundle import brought
+from tony_core.bundle.copying import sealed_mode
+from tony_core.bundle.digests import DigestCache, Stamp
+from tony_core.bundle.tree import Entry, Type, listing_digest
+from tony_core.plugins import Plugin
+
+NAME = "tony-runtime"
+OLDEST = (3, 9)  # what the master needs
+
+# What nodes run: packages of tony_core, with all that is in them...
+PACKAGES = (
+    "bundle",
+    "files",
+    "frameworks",
+    "history",
+    "job",
+    "master",
+    "protocol",
+    "schedulers",
+)
+# ...apart from what only a client does (a test checks that nothing else imports it).
+CLIENT_ONLY = (
+    "bundle/brought.py",
+    "bundle/planning.py",
+    "bundle/runtime.py",
+    "bundle/runtime_main.py",
+    "bundle/staging.py",
+    "bundle/tree.py",
+    "bundle/venv.py",
+    "bundle/wanted.py",
+    # From job files to a Job; nodes get the finished Job.
+    "job/build.py",
+    "job/build_roles.py",
+    "job/commands.py",
+    "job/layers.py",
+    "job/load.py",
+    "job/program.py",
+    "job/reference.py",
+    "job/resources.py",
+    "job/settings.py",
+    "job/sources.py",
+    "job/substitute.py",
+    "job/validate.py",
+    "job/xmlfile.py",
+    "job/xmlreader.py",
+)
+_TOP = ("__init__.py", "plugins.py", "version.py")
+_ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
+
+
+class RuntimeMissing(Exception):
+    """This installation lacks a part that nodes need."""
+
+
+@dataclass(frozen=True)
+class Python:
+    """An interpreter and what it says of itself."""
+
+    path: str
+    version: Tuple[int, int]
+    tag: str
+
+    @classmethod
+    def running(cls) -> Python:
+        """Ours."""
+        tag = sys.implementation.cache_tag or ""
+        return cls(sys.executable, (sys.version_info[0], sys.version_info[1]), tag)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the artifact will hold."""
+
+    digest: str
+    entries: Tuple[Entry, ...]
+    sources: Dict[str, str]  # path in the artifact -> path here
+    pythons: Tuple[Python, ...]
+    size: int
+    data: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # once loaded
+    made: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # stands in no file here
+
+
+def describe(
+    cache_folder: Optional[str], pythons: Tuple[Python, ...], plugins: Sequence[Plugin] = ()
+) -> Tuple[Runtime, DigestCache]:
+    """List our code, and that of the plugins a job uses, and name it; the cache is to be
+    saved by whoever may write."""
+    sources = source_files()
+    for plugin in plugins:
+        sources.update(brought.files_of(plugin, _files))
+    core = os.path.dirname(os.path.abspath(tony_core.__file__))
+    cache = DigestCache(core, cache_folder)
+    entries = []
+    for name in sorted(sources):
+        stamp = Stamp.of(os.stat(sources[name]))
+        known = cache.get(name, stamp)
+        digest = known or ""
+        if not known:
+            digest, stamp = cache.compute(name, sources[name])
+        entries.append(Entry(name, Type.FILE, digest=digest, stamp=stamp))
+    made = {brought.INDEX: brought.index_of(plugins)} if plugins else {}
+    for name, data in made.items():
+        entries.append(Entry(name, Type.FILE, digest=hashlib.sha256(data).hexdigest()))
+    return replace(_named(tuple(entries), sources, pythons), made=made), cache
+
+
+def load(runtime: Runtime) -> Runtime:
+    """The same with every file's bytes, and named by them: what is built is what was named,
+    even from a checkout that somebody is editing."""
+    data = {}
+    entries = []
+    for entry in runtime.entries:
+        if entry.path in runtime.made:
+            data[entry.path] = runtime.made[entry.path]
+        else:
+            with open(runtime.sources[entry.path], "rb") as stream:
+                data[entry.path] = stream.read()
+        digest = hashlib.sha256(data[entry.path]).hexdigest()
+        entries.append(replace(entry, digest=digest))
+    named = _named(tuple(entries), runtime.sources, runtime.pythons)
+    return replace(named, data=data, made=runtime.made)
+
+
+def _named(
+    entries: Tuple[Entry, ...], sources: Dict[str, str], pythons: Tuple[Python, ...]
+) -> Runtime:
+    tags = sorted({python.tag for python in pythons if python.tag})
+    marks = [Entry(f"bytecode of {tag}", Type.LINK, target="unchecked-hash") for tag in tags]
+    size = sum(entry.stamp.size for entry in entries if entry.stamp)
+    return Runtime(listing_digest([*entries, *marks]), entries, sources, pythons, size)
+
+
+def build(runtime: Runtime, target: str) -> None:
+    """Make the folder of a loaded runtime at ``target``."""
+    os.mkdir(target, 0o755)
+    for name, data in runtime.data.items():
+        path = os.path.join(target, name)
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with open(path, "wb") as stream:
+            stream.write(data)
+            os.fchmod(stream.fileno(), sealed_mode(executable=False))
+    done = set()
+    for python in runtime.pythons:
+        if python.tag in done or not python.tag:
+            continue
+        done.add(python.tag)
+        if python.tag == sys.implementation.cache_tag:
+            compileall.compile_dir(
+                target,
+                ddir=NAME,
+                quiet=2,
+                force=True,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )
+        else:
+            # Without bytecode it works as well, only slower: no failure of the submit.
+            words = ["-I", "-S", "-m", "compileall", "-q", "-f"]
+            words += ["--invalidation-mode", "unchecked-hash", "-d"]
+            subprocess.run(
+                [python.path, *words, NAME, target],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=120,
+                check=False,
+            )
+
+
+def source_files() -> Dict[str, str]:
+    """Where each file of the runtime is taken from."""
+    core = os.path.dirname(os.path.abspath(tony_core.__file__))
+    found = {f"tony_core/{name}": os.path.join(core, name) for name in _TOP}
+    for package in PACKAGES:
+        for name, path in _files(os.path.join(core, package)):
+            if f"{package}/{name}" not in CLIENT_ONLY:
+                found[f"tony_core/{package}/{name}"] = path
+    executor = importlib.util.find_spec("tony_executor")
+    if executor is None or executor.origin is None:
+        raise RuntimeMissing(
+            "the package tony_executor, which runs the tasks, is not installed beside "
+            "tony_core; install TonY again"
+        )
+    for name, path in _files(os.path.dirname(executor.origin)):
+        found[f"tony_executor/{name}"] = path
+    found["program/tony.py"] = _program_file(core)
+    found["__main__.py"] = os.path.join(core, "bundle", "runtime_main.py")
+    return {name: path for name, path in found.items() if os.path.exists(path)}
+
+
+def _files(folder: str) -> List[Tuple[str, str]]:
+    found = []
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        with os.scandir(os.path.join(folder, below)) as children:
+            for child in children:
+                name = f"{below}/{child.name}" if below else child.name
+                if child.name == "__pycache__" or child.name.startswith("."):
+                    continue
+                if child.is_dir():
+                    waiting.append(name)
+                elif not child.name.endswith((".pyc", ".pyi", ".so")):
+                    found.append((name, child.path))
+    return found
+
+
+def _program_file(core: str) -> str:
+    """``tony.py``: beside us when installed, in ``program/`` of a checkout."""
+    beside = os.path.dirname(core)
+    for path in (os.path.join(beside, "program", "tony.py"), os.path.join(beside, "tony.py")):
+        if os.path.isfile(path):
+            return path
+    spec = importlib.util.find_spec("tony")
+    if spec is not None and spec.origin is not None and os.path.isfile(spec.origin):
+        return spec.origin
+    raise RuntimeMissing(
+        "the module tony, which programs may import, is not installed beside tony_core; "
+        "install TonY again"
+    )
+
+
+# ------------------------------------------------------------------ the nodes' Python
+
+
+class PythonCache:
+    """What interpreters said of themselves, by the stamp of their file."""
+
+    def __init__(self, folder: Optional[str]) -> None:
+        self._folder = folder
+        self._learnt: Dict[str, Python] = {}
+
+    def ask(self, word: str) -> Optional[Python]:
+        """The interpreter of that name on this machine; None when there is none to ask."""
+        path = shutil.which(os.path.expanduser(word))
+        if path is None:
+            return None
+        if os.path.realpath(path) == os.path.realpath(sys.executable):
+            return Python.running()
+        found = os.stat(path)
+        key = hashlib.sha256(
+            repr((os.path.abspath(path), os.path.realpath(path), Stamp.of(found))).encode()
+        ).hexdigest()[:32]
+        known = self._read(key, path)
+        if known is None:
+            known = _ask(path)
+            if known is not None:
+                self._learnt[key] = known
+        return known
+
+    def _read(self, key: str, path: str) -> Optional[Python]:
+        if self._folder is None:
+            return None
+        try:
+            with open(os.path.join(self._folder, f"python-{key}.json"), encoding="ascii") as stream:
+                major, minor, tag = json.load(stream)
+            return Python(path, (int(major), int(minor)), str(tag))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def save(self) -> None:
+        """Keep what was learnt."""
+        if self._folder is None:
+            return
+        for key, python in self._learnt.items():
+            path = os.path.join(self._folder, f"python-{key}.json")
+            aside = f"{path}.{os.getpid()}"
+            with open(aside, "w", encoding="ascii") as stream:
+                json.dump([*python.version, python.tag], stream)
+            os.replace(aside, path)
+        self._learnt.clear()
+
+
+def _ask(path: str) -> Optional[Python]:
+    try:
+        said = subprocess.run(
+            [path, "-I", "-S", "-c", _ASK],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=20,
+            check=True,
+            text=True,
+        ).stdout.split()
+        return Python(path, (int(said[0]), int(said[1])), said[2])
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return None

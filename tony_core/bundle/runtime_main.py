@@ -1,0 +1,47 @@
+"""The ``__main__`` of our code on a node: ``PYTHON -I -S RUNTIME VERB ARGS``.
+
+Kept to syntax and modules that old Pythons have too, so that one that is too old is told so
+instead of dying of a SyntaxError somewhere below.
+"""
+
+import os
+import sys
+
+# Verb -> the module whose main(argv) it is, and the oldest Python that can run it.
+VERBS = {
+    "master": ("tony_core.master.main", (3, 9)),
+    "executor": ("tony_executor.main", (3, 8)),
+    "shim": ("tony_core.schedulers.local.shim", (3, 8)),
+    "local-successor": ("tony_core.schedulers.local.successor", (3, 8)),
+}
+USAGE = 2
+
+
+def main() -> int:
+    """Find the verb and run it."""
+    arguments = sys.argv[1:]
+    verb = arguments[0] if arguments else ""
+    if verb not in VERBS:
+        sys.stderr.write(
+            "tony runtime: {!r} is not one of {}\n".format(verb, ", ".join(sorted(VERBS)))
+        )
+        return USAGE
+    module, oldest = VERBS[verb]
+    if sys.version_info[:2] < oldest:
+        sys.stderr.write(
+            "tony runtime: {} is Python {}.{}, but the {} needs {}.{} or newer on every node; "
+            "name one with tony.runtime.python\n".format(
+                sys.executable, sys.version_info[0], sys.version_info[1], verb, *oldest
+            )
+        )
+        return USAGE
+    # Started by a relative name, through a link that may go: what is imported later must
+    # be found all the same.
+    sys.path[0] = os.path.dirname(os.path.realpath(__file__))
+    import importlib
+
+    return int(importlib.import_module(module).main(arguments[1:]) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""From a staged artifact to a path on this node.
+
+What lies in the store is used where it is. An archive is unpacked beside itself, in its own
+object: once for all tasks and jobs that bring the same bytes, and it goes when the object
+goes. A file that stays where it is (a URL) is fetched into the store under a name made of
+its URL, size and time, so that eight tasks of one host fetch it once and a new version
+under the same URL is a new object. Both are made aside and renamed; who comes second waits
+for the first (or takes over, when that one died), with a deadline.
+
+Runs on the nodes' Python (3.9), standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+from typing import Iterator
+
+from tony_core.bundle import archive
+from tony_core.bundle.store import Store, StoreError, move_in
+from tony_core.files.artifact import Artifact, Kind
+from tony_core.files.location import base_name, is_remote, local_path, masked
+from tony_core.files.lock import locked
+from tony_core.files.registry import filesystem
+
+# Somebody else unpacks or fetches the same thing: some gigabytes on a slow disk.
+WAIT_S = 1800.0
+
+
+class UnpackError(Exception):
+    """An artifact cannot be brought to this node; the message says which and why."""
+
+
+def localise(artifact: Artifact, root: str) -> str:
+    """The path of the artifact's content, unpacked and fetched if need be.
+
+    What is there is shared and read-only: link to it, or copy it.
+    """
+    store = Store(root)
+    try:
+        if is_remote(artifact.uri):
+            path = store.content(_fetched(store, artifact))
+        else:
+            path = local_path(artifact.uri)
+        if artifact.kind is Kind.ARCHIVE:
+            return unpacked(store, path)
+        os.stat(path)
+    except archive.ArchiveError as error:
+        raise UnpackError(f"{artifact.name} ({masked(artifact.source)}): {error}") from error
+    except OSError as error:
+        raise UnpackError(
+            f"{artifact.name} ({masked(artifact.source)}) cannot be brought to this node: {error}"
+        ) from error
+    return path
+
+
+def unpacked(store: Store, content: str) -> str:
+    """The folder that an archive in the store unpacks to."""
+    folder = os.path.dirname(content)
+    target = os.path.join(folder, "unpacked")
+    if os.path.isdir(target):
+        return target
+    with _alone(os.path.join(folder, "unpack.lock"), content):
+        if not os.path.isdir(target):
+            with store.scratch() as aside:
+                made = os.path.join(aside, "unpacked")
+                archive.extract(content, made)
+                move_in(made, target)
+    return target
+
+
+def remote_digest(artifact: Artifact) -> str:
+    """The store's name for a file that is used where it is, once fetched."""
+    said = f"tony-remote-1\0{artifact.uri}\0{artifact.size}\0{artifact.mtime_ms}"
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def _fetched(store: Store, artifact: Artifact) -> str:
+    digest = remote_digest(artifact)
+    if store.has(digest):
+        return digest
+    store.prepare()
+    # One of 256 files that stay: a lock that is removed could be held twice.
+    lock = os.path.join(store.locks, f"fetch-{digest[:2]}")
+
+    def fetch(target: str) -> None:
+        files = filesystem(artifact.uri)
+        with files.open(artifact.uri) as stream, open(target, "wb") as output:
+            shutil.copyfileobj(stream, output, 1 << 20)
+        size = os.stat(target).st_size
+        if artifact.size and size != artifact.size:
+            raise OSError(
+                errno.ESTALE,
+                f"has {size} bytes, but had {artifact.size} when the job was submitted",
+                masked(artifact.uri),
+            )
+        os.chmod(target, 0o444)
+
+    with _alone(lock, masked(artifact.uri)):
+        store.put(digest, fetch, {"name": base_name(artifact.uri), "size": artifact.size})
+    return digest
+
+
+@contextlib.contextmanager
+def _alone(path: str, what: str) -> Iterator[None]:
+    """Hold a lock while unpacking or fetching; the error names what was waited for."""
+    try:
+        with locked(path, True, WAIT_S):
+            yield
+    except TimeoutError as error:
+        raise StoreError(
+            errno.ETIMEDOUT, f"another process was not done with it in {WAIT_S:.0f} s", what
+        ) from error

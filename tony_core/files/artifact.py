@@ -1,0 +1,83 @@
+"""One thing that travels to the containers, named by its content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Dict, Mapping, Optional
+
+
+class Kind(str, Enum):
+    """What an artifact becomes in the container's folder."""
+
+    FILE = "file"
+    FOLDER = "folder"  # staged as a tree of its own, with exec bits, symlinks, empty folders
+    ARCHIVE = "archive"  # unpacked into a folder of the artifact's name
+
+
+class Use(str, Enum):
+    """What an artifact is for; decides where a task finds it."""
+
+    RUNTIME = "runtime"  # our own code
+    SOURCE = "source"  # its content becomes the program's working folder
+    VENV = "venv"
+    RESOURCE = "resource"  # stands under its name in the working folder
+    CLASSPATH = "classpath"
+    JOB = "job"  # job.json and what else the master alone reads
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Where it comes from, where it stands once staged, and what it is there.
+
+    ``digest`` is empty for a remote file that is used where it is. ``roles`` empty means
+    every task; ``am`` stands for the master.
+    """
+
+    name: str
+    use: Use
+    kind: Kind
+    source: str  # the user's path or URL
+    uri: str  # where containers get it
+    digest: str = ""
+    size: int = 0
+    mtime_ms: int = 0
+    roles: tuple[str, ...] = ()
+
+    def wanted_by(self, role: str) -> bool:
+        """Whether a task of that role gets it."""
+        return not self.roles or role in self.roles
+
+    def to_json(self) -> Dict[str, Any]:
+        """Plain data."""
+        return {
+            "name": self.name,
+            "use": self.use.value,
+            "kind": self.kind.value,
+            "source": self.source,
+            "uri": self.uri,
+            "digest": self.digest,
+            "size": self.size,
+            "mtime_ms": self.mtime_ms,
+            "roles": list(self.roles),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Artifact:
+        """The artifact that :meth:`to_json` described."""
+        return cls(
+            name=data["name"],
+            use=Use(data["use"]),
+            kind=Kind(data["kind"]),
+            source=data["source"],
+            uri=data["uri"],
+            digest=data.get("digest", ""),
+            size=int(data.get("size", 0)),
+            mtime_ms=int(data.get("mtime_ms", 0)),
+            roles=tuple(data.get("roles", ())),
+        )
+
+
+def find(artifacts: tuple[Artifact, ...], use: Use) -> Optional[Artifact]:
+    """The first artifact of that use, if any."""
+    return next((item for item in artifacts if item.use is use), None)

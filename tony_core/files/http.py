@@ -1,0 +1,135 @@
+"""Reading from the web: ``http`` and ``https``, by the standard library.
+
+A name and password in the URL (``https://user:password@host/...``) are sent as basic
+authentication and never shown. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import errno
+import http.client
+import urllib.error
+import urllib.request
+from typing import BinaryIO, List, NoReturn, Optional, cast
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from tony_core.files.location import masked
+from tony_core.files.port import FileSystem, ReadOnlyError, Stat
+
+TIMEOUT_S = 30.0  # for the connection and for each read
+_AGENT = {"User-Agent": "tony"}
+
+
+class HttpFileSystem(FileSystem):
+    """Read-only. A location is a file; folders do not exist here."""
+
+    scheme = "http"
+
+    def stat(self, location: str) -> Stat:
+        with self._request(location, "HEAD") as answer:
+            length = answer.headers.get("Content-Length")
+            changed = answer.headers.get("Last-Modified")
+        return Stat(location, False, int(length) if length else 0, _milliseconds(changed))
+
+    def open(self, location: str) -> BinaryIO:
+        return cast(BinaryIO, _Whole(self._request(location, "GET"), location))
+
+    def list(self, location: str) -> List[Stat]:
+        raise NotADirectoryError(errno.ENOTDIR, "the web has no folders to list", masked(location))
+
+    def put(self, location: str, data: bytes, mode: int = 0o644) -> None:
+        _refuse(location)
+
+    def upload(self, source: str, location: str, mode: int = 0o644) -> None:
+        _refuse(location)
+
+    def mkdir(self, location: str, mode: int = 0o755) -> None:
+        _refuse(location)
+
+    def rename(self, source: str, target: str) -> None:
+        _refuse(target)
+
+    def delete(self, location: str) -> bool:
+        _refuse(location)
+
+    def chmod(self, location: str, mode: int) -> None:
+        _refuse(location)
+
+    def _request(self, location: str, method: str) -> http.client.HTTPResponse:
+        parts = urlsplit(location)
+        user_info, _, host = parts.netloc.rpartition("@")
+        shown = masked(location)
+        try:
+            url = urlunsplit((parts.scheme, host, parts.path or "/", parts.query, ""))
+            request = urllib.request.Request(url, headers=_AGENT, method=method)  # noqa: S310
+            if user_info:
+                token = base64.b64encode(unquote(user_info).encode()).decode()
+                # Not for the host that a redirect leads to.
+                request.add_unredirected_header("Authorization", f"Basic {token}")
+            answer = urllib.request.urlopen(request, timeout=TIMEOUT_S)  # noqa: S310
+        except urllib.error.HTTPError as error:
+            error.close()
+            if method == "HEAD" and error.code in (405, 501):
+                return self._request(location, "GET")  # only its head is read
+            word = f"the server answered {error.code} {error.reason}"
+            if error.code in (404, 410):
+                raise FileNotFoundError(errno.ENOENT, word, shown) from None
+            if error.code in (401, 403):
+                raise PermissionError(errno.EACCES, word, shown) from None
+            raise OSError(errno.EIO, word, shown) from None
+        except urllib.error.URLError as error:
+            raise OSError(
+                errno.EHOSTUNREACH, f"could not be reached ({error.reason})", shown
+            ) from None
+        except (http.client.HTTPException, ValueError) as error:
+            raise OSError(errno.EINVAL, f"not a usable URL or answer ({error})", shown) from None
+        return cast(http.client.HTTPResponse, answer)
+
+
+class _Whole:
+    """A stream that fails when the connection ends before the announced length."""
+
+    def __init__(self, answer: http.client.HTTPResponse, location: str) -> None:
+        self._answer = answer
+        self._location = location
+
+    def read(self, size: int = -1) -> bytes:
+        if size is None or size < 0:
+            try:
+                return self._answer.read()
+            except http.client.IncompleteRead:
+                self._short()
+        data = self._answer.read(size)
+        if not data and size and self._answer.length:
+            self._short()
+        return data
+
+    def _short(self) -> NoReturn:
+        raise OSError(errno.EIO, "the connection ended in mid-file", masked(self._location))
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._answer.close()
+
+    def __enter__(self) -> _Whole:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _milliseconds(date: Optional[str]) -> int:
+    if not date:
+        return 0
+    try:
+        return int(email.utils.parsedate_to_datetime(date).timestamp() * 1000)
+    except (TypeError, ValueError):
+        return 0
+
+
+def _refuse(location: str) -> NoReturn:
+    raise ReadOnlyError(errno.EACCES, "http and https locations can only be read", masked(location))

@@ -1,0 +1,101 @@
+"""This machine's own file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat as modes
+import tempfile
+from typing import BinaryIO, Callable, List
+
+from tony_core.files.location import local_path
+from tony_core.files.port import FileSystem, Stat
+
+
+class LocalFileSystem(FileSystem):
+    """Plain paths and ``file:`` URLs."""
+
+    scheme = "file"
+
+    def stat(self, location: str) -> Stat:
+        found = os.stat(local_path(location))
+        return Stat(
+            location,
+            modes.S_ISDIR(found.st_mode),
+            found.st_size,
+            found.st_mtime_ns // 1_000_000,
+            modes.S_IMODE(found.st_mode),
+        )
+
+    def open(self, location: str) -> BinaryIO:
+        return open(local_path(location), "rb")
+
+    def list(self, location: str) -> List[Stat]:
+        path = local_path(location)
+        found = []
+        for name in sorted(os.listdir(path)):
+            try:
+                found.append(self.stat(os.path.join(path, name)))
+            except FileNotFoundError:
+                continue  # went away meanwhile, or a link that leads nowhere
+        return found
+
+    def put(self, location: str, data: bytes, mode: int = 0o644) -> None:
+        def write(stream: BinaryIO) -> None:
+            stream.write(data)
+
+        self._replace(location, write, mode)
+
+    def upload(self, source: str, location: str, mode: int = 0o644) -> None:
+        def write(stream: BinaryIO) -> None:
+            with open(source, "rb") as origin:
+                shutil.copyfileobj(origin, stream, 1 << 20)
+
+        self._replace(location, write, mode)
+
+    def mkdir(self, location: str, mode: int = 0o755) -> None:
+        path = local_path(location)
+        if os.path.isdir(path):
+            return
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        try:
+            os.mkdir(path, mode)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+            return
+        os.chmod(path, mode)  # whatever the umask
+
+    def rename(self, source: str, target: str) -> None:
+        old, new = local_path(source), local_path(target)
+        if os.path.isdir(old) and os.path.lexists(new):
+            # rename(2) would silently replace an empty folder.
+            raise FileExistsError(17, "there already", new)
+        os.replace(old, new)
+
+    def delete(self, location: str) -> bool:
+        path = local_path(location)
+        try:
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def chmod(self, location: str, mode: int) -> None:
+        os.chmod(local_path(location), mode)
+
+    def _replace(self, location: str, write: Callable[[BinaryIO], None], mode: int) -> None:
+        """Beside its target, then renamed over it; the mode is right from the first byte."""
+        path = local_path(location)
+        handle, temporary = tempfile.mkstemp(prefix=".put-", dir=os.path.dirname(path) or ".")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                os.fchmod(stream.fileno(), mode)
+                write(stream)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise

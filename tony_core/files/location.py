@@ -1,0 +1,54 @@
+"""Taking locations apart: the scheme, the last name, what people may see of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote, urlsplit
+
+# Two characters at least, so that no single letter before a colon is taken for a scheme.
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_USER_INFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+://)[^/?#@]*@")
+
+
+def scheme_of(location: str) -> str:
+    """The URL's scheme in lower case; empty for a plain path. ``file:/x`` is ``file``."""
+    match = _SCHEME.match(location)
+    if match:
+        return match.group(1).lower()
+    return "file" if location.startswith("file:/") else ""
+
+
+def is_remote(location: str) -> bool:
+    """Whether it is anywhere but on this machine's own file system."""
+    return scheme_of(location) not in ("", "file")
+
+
+def local_path(location: str) -> str:
+    """The path behind a plain path (``~`` expanded) or a ``file:`` URL."""
+    if scheme_of(location) == "file":
+        parts = urlsplit(location)
+        if parts.netloc not in ("", "localhost"):
+            raise ValueError(
+                f"{location}: a file URL has three slashes (file:///{parts.netloc}...) "
+                "or names no other host"
+            )
+        return unquote(parts.path)
+    return os.path.expanduser(location)
+
+
+def join(location: str, *names: str) -> str:
+    """A location below another one."""
+    return "/".join([location.rstrip("/"), *names])
+
+
+def base_name(location: str) -> str:
+    """The last name of a path or URL, without query and fragment."""
+    if is_remote(location):
+        return unquote(urlsplit(location).path).rstrip("/").rpartition("/")[2]
+    return os.path.basename(os.path.abspath(local_path(location)))
+
+
+def masked(location: str) -> str:
+    """The location as people may see it: without user info."""
+    return _USER_INFO.sub(r"\1****@", location)

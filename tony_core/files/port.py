@@ -1,0 +1,94 @@
+"""The file-system port: the few verbs that staging, history and job files need.
+
+A *location* is a local path or a URL, exactly as a user writes it; every method takes whole
+locations, so that nobody above this port cuts a URL apart. Files are put and read whole:
+no appending, no seeking. A put is atomic: a reader sees the old file or the new one.
+
+Errors are Python's own ``OSError`` family (``FileNotFoundError``, ``PermissionError``...),
+each naming the location; :class:`ReadOnlyError` and :class:`UnsupportedLocation` are of it too.
+
+Runs on the nodes' Python (3.9), standard library only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import BinaryIO, List, Optional
+
+
+class ReadOnlyError(PermissionError):
+    """This kind of location can only be read."""
+
+
+class UnsupportedLocation(OSError):
+    """Nothing here can reach such a location; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What a file system says about one location."""
+
+    location: str
+    is_dir: bool
+    size: int
+    mtime_ms: int
+    mode: Optional[int] = None  # permission bits, where the file system has them
+
+
+class FileSystem(ABC):
+    """One kind of file system. Stateless for its callers: any thread may use it."""
+
+    scheme: str = ""
+
+    @abstractmethod
+    def stat(self, location: str) -> Stat:
+        """Raises ``FileNotFoundError``. Symbolic links are followed."""
+
+    @abstractmethod
+    def open(self, location: str) -> BinaryIO:
+        """A stream of the file's bytes; the caller closes it."""
+
+    @abstractmethod
+    def list(self, location: str) -> List[Stat]:
+        """What a folder holds, by name; raises ``NotADirectoryError`` for a file."""
+
+    @abstractmethod
+    def put(self, location: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a whole file, atomically, replacing an older one. Its folder must exist."""
+
+    @abstractmethod
+    def upload(self, source: str, location: str, mode: int = 0o644) -> None:
+        """Like :meth:`put`, from a local file of any size."""
+
+    @abstractmethod
+    def mkdir(self, location: str, mode: int = 0o755) -> None:
+        """Make a folder and those above it; silence when it is there. ``mode`` is the last's."""
+
+    @abstractmethod
+    def rename(self, source: str, target: str) -> None:
+        """Atomic, within one file system. A file at ``target`` is replaced, a folder never."""
+
+    @abstractmethod
+    def delete(self, location: str) -> bool:
+        """Remove a file, or a folder with all it holds; False when there was nothing."""
+
+    @abstractmethod
+    def chmod(self, location: str, mode: int) -> None:
+        """Set permission bits."""
+
+    def exists(self, location: str) -> bool:
+        """Whether there is something at that location."""
+        try:
+            self.stat(location)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def get(self, location: str, limit: Optional[int] = None) -> bytes:
+        """The whole file; ``ValueError`` when it is longer than ``limit`` bytes."""
+        with self.open(location) as stream:
+            data = stream.read() if limit is None else stream.read(limit + 1)
+        if limit is not None and len(data) > limit:
+            raise ValueError(f"{location} is longer than the {limit} bytes allowed here")
+        return data

@@ -1,0 +1,71 @@
+"""Which file system answers for a location, by its scheme.
+
+The table names modules, not classes: importing this module loads none of them, because a
+node that only copies local files should not pay for the web client.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+from typing import Callable, Dict, List, Tuple
+
+from tony_core.files.location import masked, scheme_of
+from tony_core.files.port import FileSystem, UnsupportedLocation
+
+_BUILT_IN: Dict[str, Tuple[str, str]] = {
+    "": ("tony_core.files.local", "LocalFileSystem"),
+    "file": ("tony_core.files.local", "LocalFileSystem"),
+    "http": ("tony_core.files.http", "HttpFileSystem"),
+    "https": ("tony_core.files.http", "HttpFileSystem"),
+}
+
+# Schemes that users of a cluster will write: the answer says what to do instead.
+_KNOWN_BUT_ABSENT = {
+    "hdfs": "no HDFS client is part of this installation",
+    "webhdfs": "no WebHDFS client is part of this installation",
+    "swebhdfs": "no WebHDFS client is part of this installation",
+    "viewfs": "no HDFS client is part of this installation",
+    "s3": "no S3 client is part of this installation",
+    "s3a": "no S3 client is part of this installation",
+    "gs": "no Google Cloud Storage client is part of this installation",
+    "abfs": "no Azure client is part of this installation",
+}
+
+_added: Dict[str, Callable[[], FileSystem]] = {}
+_open: Dict[str, FileSystem] = {}
+
+
+def register(scheme: str, factory: Callable[[], FileSystem]) -> None:
+    """Let ``factory`` answer for a scheme, in this process; the newest word wins."""
+    _added[scheme.lower()] = factory
+    _open.pop(scheme.lower(), None)
+
+
+def schemes() -> List[str]:
+    """The schemes that can be used, for messages."""
+    return sorted({*_BUILT_IN, *_added} - {""})
+
+
+def filesystem(location: str) -> FileSystem:
+    """The file system of a path or URL; :class:`UnsupportedLocation` when there is none."""
+    scheme = scheme_of(location)
+    found = _open.get(scheme)
+    if found is not None:
+        return found
+    if scheme in _added:
+        found = _added[scheme]()
+    elif scheme in _BUILT_IN:
+        module, name = _BUILT_IN[scheme]
+        found = getattr(importlib.import_module(module), name)()
+    else:
+        why = _KNOWN_BUT_ABSENT.get(scheme, f"nothing here knows {scheme}:// locations")
+        known = ", ".join(f"{known}://" for known in schemes())
+        raise UnsupportedLocation(
+            errno.EPROTONOSUPPORT,
+            f"{why}; use a local path or one of {known}",
+            masked(location),
+        )
+    assert found is not None
+    _open[scheme] = found
+    return found
