@@ -1,0 +1,195 @@
+"""One authenticated conversation, without a socket: bytes in, messages out.
+
+Theory of operation
+===================
+
+Both sides hold the job's secret; neither ever sends it. Each sends a *hello* at once::
+
+    "TonY" | version (2 bytes) | nonce (32 bytes)
+
+The first six bytes never change between versions, so that two of them can tell each other
+apart. When a side has the other's hello it derives, from the secret and both hellos in
+the order dialler, listener, one key for each direction and one *proof* for each side, and
+sends its proof (32 bytes). A side whose peer's proof is right is *established*: what was
+sent in the meantime leaves now, and what comes is frames::
+
+    length (4 bytes) | sequence (8 bytes) | MAC (16 bytes) | payload
+
+The MAC is keyed blake2b over length, sequence and payload under the key of the frame's
+direction; the sequence counts from 0. So a frame that was changed, dropped, repeated, moved,
+reflected or taken from another conversation ends this one. Before the proof is checked a
+peer can make us hold 70 bytes and compute three hashes, no more.
+
+It authenticates; it does not hide. (TLS, when a job asks for it, lies below.)
+
+Of blake2b only the extension module is imported: hashlib brings OpenSSL, 3 MB per executor.
+"""
+
+from __future__ import annotations
+
+import os
+from _operator import _compare_digest as compare_digest  # hmac's own, without hashlib
+from typing import Any, List, Mapping, Optional
+
+from tony_core.protocol.codec import ProtocolError, decode, encode
+from tony_core.protocol.messages import PROTOCOL_VERSION, Message
+
+try:
+    from _blake2 import blake2b
+except ImportError:  # a Python built without its own hashes
+    from hashlib import blake2b
+
+
+MAGIC = b"TonY"
+NONCE_SIZE = 32
+HELLO_SIZE = len(MAGIC) + 2 + NONCE_SIZE
+PROOF_SIZE = 32
+MAC_SIZE = 16
+HEADER_SIZE = 4 + 8 + MAC_SIZE
+MAX_PAYLOAD = 32 * 1024 * 1024
+"""A cluster spec of ten thousand tasks is a tenth of it."""
+
+
+class Channel:
+    """One end of a conversation; ``dialler`` is the end that opened the connection."""
+
+    def __init__(self, secret: bytes, dialler: bool, *, version: int = PROTOCOL_VERSION) -> None:
+        if not secret:
+            raise ProtocolError("there is no secret to authenticate with", fault="local")
+        self.established = False
+        self.failure: Optional[ProtocolError] = None
+        self._secret = secret
+        self._dialler = dialler
+        self._version = version
+        self._hello = MAGIC + version.to_bytes(2, "big") + os.urandom(NONCE_SIZE)
+        self._incoming = bytearray()
+        self._outgoing = bytearray(self._hello)
+        self._waiting: List[bytes] = []  # payloads sent before the peer is known
+        self._peer_proof = b""
+        self._send_key = b""
+        self._receive_key = b""
+        self._sent = 0
+        self._received = 0
+        self._step = self._read_hello
+
+    # ------------------------------------------------------------------ the two ways
+
+    def send(self, message: Message, raw: Mapping[str, bytes] = {}) -> None:
+        """Queue a message; it leaves by :meth:`outgoing` once the peer is authenticated."""
+        payload = encode(message, raw)
+        if len(payload) > MAX_PAYLOAD:
+            raise ProtocolError(
+                f"{type(message).__name__} is {len(payload)} bytes; {MAX_PAYLOAD} can be sent",
+                fault="local",
+            )
+        if self.established:
+            self._frame(payload)
+        else:
+            self._waiting.append(payload)
+
+    def outgoing(self) -> bytes:
+        """The bytes to write now; they are handed out once."""
+        data = bytes(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def receive(self, data: bytes) -> List[Message]:
+        """The whole messages that these bytes complete.
+
+        Raises :class:`ProtocolError` when the conversation cannot go on. If there were good
+        messages before the bad bytes they are returned first, ``failure`` is set, and the
+        next call raises it.
+        """
+        if self.failure is not None:
+            raise self.failure
+        self._incoming += data
+        found: List[Message] = []
+        try:
+            while self._step(found):
+                pass
+        except ProtocolError as error:
+            self.failure = error
+            self._incoming.clear()
+            if not found:
+                raise
+        return found
+
+    # ------------------------------------------------------------------ the steps
+    # Each takes what it can from the incoming bytes and says whether to try the next.
+
+    def _read_hello(self, found: List[Message]) -> bool:
+        start = bytes(self._incoming[: len(MAGIC)])
+        if not MAGIC.startswith(start):
+            raise ProtocolError("the peer does not speak TonY's protocol")
+        if len(self._incoming) < len(MAGIC) + 2:
+            return False
+        version = int.from_bytes(self._incoming[len(MAGIC) : len(MAGIC) + 2], "big")
+        if version != self._version:
+            raise ProtocolError(
+                f"the peer speaks version {version} of the protocol, we speak {self._version}:"
+                " master and executor must come from the same runtime"
+            )
+        if len(self._incoming) < HELLO_SIZE:
+            return False
+        theirs = self._take(HELLO_SIZE)
+        if theirs == self._hello:
+            raise ProtocolError("the peer sent our own hello back")
+        self._agree(theirs)
+        self._step = self._read_proof
+        return True
+
+    def _agree(self, theirs: bytes) -> None:
+        hellos = self._hello + theirs if self._dialler else theirs + self._hello
+        # A secret may be longer than blake2b's keys: hash it into one first.
+        secret = _mac(b"secret", b"", self._secret, 64)
+        keys = [_mac(who, secret, hellos, 32) for who in (b"dialler", b"listener")]
+        proofs = [_mac(who + b" proof", secret, hellos, PROOF_SIZE) for who in (b"d", b"l")]
+        mine, other = (0, 1) if self._dialler else (1, 0)
+        self._send_key, self._receive_key = keys[mine], keys[other]
+        self._peer_proof = proofs[other]
+        self._outgoing += proofs[mine]
+
+    def _read_proof(self, found: List[Message]) -> bool:
+        if len(self._incoming) < PROOF_SIZE:
+            return False
+        if not compare_digest(self._take(PROOF_SIZE), self._peer_proof):
+            raise ProtocolError("the peer does not know this job's secret")
+        self.established = True
+        for payload in self._waiting:
+            self._frame(payload)
+        self._waiting = []
+        self._step = self._read_frame
+        return True
+
+    def _read_frame(self, found: List[Message]) -> bool:
+        if len(self._incoming) < 4:
+            return False
+        length = int.from_bytes(self._incoming[:4], "big")
+        if length > MAX_PAYLOAD:
+            raise ProtocolError(f"a frame of {length} bytes; {MAX_PAYLOAD} is the most")
+        if len(self._incoming) < HEADER_SIZE + length:
+            return False
+        header = self._take(HEADER_SIZE)
+        payload = self._take(length)
+        authentic = compare_digest(header[12:], _mac(b"", self._receive_key, header[:12] + payload))
+        if not authentic or int.from_bytes(header[4:12], "big") != self._received:
+            raise ProtocolError("a frame was changed, repeated or lost on its way")
+        self._received += 1
+        found.append(decode(payload))
+        return True
+
+    def _frame(self, payload: bytes) -> None:
+        header = len(payload).to_bytes(4, "big") + self._sent.to_bytes(8, "big")
+        self._outgoing += header + _mac(b"", self._send_key, header + payload) + payload
+        self._sent += 1
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._incoming[:size])
+        del self._incoming[:size]
+        return taken
+
+
+def _mac(purpose: bytes, key: bytes, data: bytes, size: int = MAC_SIZE) -> bytes:
+    hashed: Any = blake2b(data, digest_size=size, key=key, person=b"tony " + purpose)
+    digest: bytes = hashed.digest()
+    return digest

@@ -1,0 +1,225 @@
+"""What the master and an executor say to each other.
+
+Theory of operation
+===================
+
+One connection per executor. Normally the executor calls the master; after a master's
+death the next master calls the executors at the addresses its predecessor journalled
+(the roles stay: who speaks which words does not depend on who dialled).
+
+The life of a task, as words on the wire::
+
+    executor                             master
+    Register(container, state)    ->
+                                  <-     Welcome(attempt, ...)
+                                  <-     Prepare(task, session, ports)
+    Ready(session, ports)         ->                                 # the barrier (*)
+                                  <-     Start(session, command, env, shared)
+    Running(session, pid)         ->
+    Heartbeat / Measured / Reported / Serving ->
+    Ended(session, ...)           ->
+                                  <-     Acknowledge(session)
+                                  <-     Stop(session, grace)        # a new session comes
+    Stopped(session, clean)       ->
+                                  <-     Prepare(task, session + 1, ports) ...
+                                  <-     Shutdown(grace)
+    Stopped(session, clean)       ->     and the executor exits
+
+(*) Up to Ready the executor has a clock of its own (``Welcome.registry_timeout_s``, from its
+start to its first Prepare, and from each Prepare to Ready). From Ready on the waiting is the
+master's: how long the rest of a gang may take only it knows. Its silence is covered by
+``silence_s`` and ``master_lost_s``.
+
+Everything that matters can be repeated: after a reconnect ``Register`` carries the whole
+state (task, session, phase, its end), and the master answers from there.
+``Ended`` is sent again until acknowledged. An executor obeys only the highest master
+attempt it has seen. ``Start`` names values that are the same for all tasks once, in
+``shared`` (already encoded JSON text); an environment value refers to one by
+:func:`shared_reference`, and the executor puts it in.
+
+Standard library only, Python 3.8, and light: no dataclasses (they import inspect).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Union
+
+PROTOCOL_VERSION = 1
+
+
+#: What the executor itself puts in for a reference: the program's working folder.
+WORKING_FOLDER = "working-folder"
+
+
+def shared_reference(name: str) -> str:
+    """Stands in an environment value for the shared text of that name."""
+    return "\x00" + name + "\x00"
+
+
+# ------------------------------------------------------------------ executor -> master
+
+
+class Register(NamedTuple):
+    """First word on every connection: who I am and how far I am."""
+
+    container_id: str
+    host: str  # the address peers reach this node by
+    listen_port: int  # where a next master may call
+    pid: int
+    runtime: str  # version of our code
+    task: str = ""  # "worker:0" once known
+    session: int = -1
+    phase: str = "idle"  # idle, ready, running, ended
+    ports: Dict[str, int] = {}
+    ended: Optional[Dict[str, Any]] = None  # this session's Ended: a next master has not heard it
+    resources: Dict[str, Any] = {}  # what the container really has: gpus, memory
+    offsets: Dict[str, int] = {}  # as in Running: a next master has not heard it
+
+
+class Ready(NamedTuple):
+    """The working folder stands and the ports are held."""
+
+    session: int
+    host: str
+    ports: Dict[str, int]
+
+
+class Running(NamedTuple):
+    """The program was started."""
+
+    session: int
+    pid: int
+    offsets: Dict[str, int] = {}  # log -> the byte at which this session's output begins in it
+
+
+class Ended(NamedTuple):
+    """The program ended: its own exit code, or the signal that ended it."""
+
+    session: int
+    exit_code: int  # as a shell would say it: 128 + signal
+    signal: int = 0
+    cause: str = "exited"  # exited, stopped (by us), execution-timeout, registry-timeout,
+    # not-found, not-executable, address-in-use, port-range-full, environment, disk-full,
+    # localisation
+    message: str = ""  # for a person: what it was and what to do
+    stderr_tail: List[str] = []
+    duration_s: float = 0.0
+    usage: Dict[str, float] = {}  # peak_rss_mb, cpu_s, ...
+
+
+class Stopped(NamedTuple):
+    """Answer to Stop: nothing of that session's program is left (or what is)."""
+
+    session: int
+    clean: bool
+    survivors: List[int] = []
+
+
+class Heartbeat(NamedTuple):
+    """Still here."""
+
+    session: int = -1
+
+
+class Measured(NamedTuple):
+    """What the executor measured of the program's process tree and its GPUs."""
+
+    session: int
+    values: Dict[str, float]
+
+
+class Reported(NamedTuple):
+    """What the program said by report()."""
+
+    session: int
+    progress: Optional[float]
+    metrics: Dict[str, float]
+    step: Optional[int] = None
+
+
+class Serving(NamedTuple):
+    """A web server beside the program (TensorBoard) answers at this port; 0 is no more."""
+
+    name: str
+    port: int
+    message: str = ""
+
+
+class Noted(NamedTuple):
+    """Something a person should read in the job's story."""
+
+    level: str  # info, warning
+    text: str
+
+
+# ------------------------------------------------------------------ master -> executor
+
+
+class Welcome(NamedTuple):
+    """Accepted; how to behave."""
+
+    attempt: int  # the master's
+    heartbeat_s: float
+    silence_s: float  # no frame for so long: the connection is dead
+    master_lost_s: float
+    metrics_interval_s: float
+    gpu_metrics: bool
+    error_lines: int
+    registry_timeout_s: float  # for a Prepare to come, and for what it asks to be Ready
+    gpu_exec_path: str = ""  # tony.gpu-exec-path
+
+
+class Prepare(NamedTuple):
+    """Be this task of this session: lay out the folder, hold the ports."""
+
+    task: str
+    session: int
+    ports: List[str]  # names; "main" always, more by framework ("tensorboard", ...)
+    port_range: Optional[List[int]] = None
+    source: str = ""  # folder (beside the executor's cwd) whose content is the working folder
+
+
+class Start(NamedTuple):
+    """Run the program."""
+
+    session: int
+    command: str  # for /bin/bash -c
+    env: Dict[str, str]  # may hold shared references
+    shared: Dict[str, str] = {}
+    unset: List[str] = []
+    release_ports: List[str] = []  # closed just before exec: the program cannot share them
+    execution_timeout_s: Optional[float] = None
+    tensorboard: Optional[Dict[str, Any]] = None  # {log_dir, pythons: [...], port: name}
+    files: Dict[str, str] = {}  # small files for the working folder's side: name -> text
+
+
+class Acknowledge(NamedTuple):
+    """That session's end is written down."""
+
+    session: int
+
+
+class Stop(NamedTuple):
+    """End the program (TERM, then KILL after the grace); the executor stays."""
+
+    session: int
+    grace_s: float
+    reason: str = ""
+
+
+class Shutdown(NamedTuple):
+    """End everything and exit."""
+
+    grace_s: float
+    reason: str = ""
+
+
+class Ping(NamedTuple):
+    """Keeps an idle connection known to be alive."""
+
+
+ToMaster = Union[
+    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
+]
+ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping]
+Message = Union[ToMaster, ToExecutor]
