@@ -1,0 +1,72 @@
+"""Where everything stands: a place that cannot be used is told before anything else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tony_core.schedulers import open_scheduler
+from tony_core.schedulers.local import home
+from tony_core.schedulers.port import SchedulerError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_a_place_that_is_good(tmp_path: Path) -> None:
+    for good in (tmp_path, tmp_path / "not" / "yet"):
+        assert home.why_unusable({"TONY_HOME": str(good)}) == ""
+    assert list(tmp_path.iterdir()) == []  # only looked at
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("{file}", "{file} cannot be TonY's folder: {file} is no folder; set TONY_HOME to"),
+        ("{file}/below", "{file}/below cannot be TonY's folder (Not a directory); set TONY_HOME"),
+        ("some/where", "TONY_HOME is 'some/where': it must be an absolute path"),
+    ],
+    ids=["file", "below a file", "relative"],
+)
+@pytest.mark.parametrize(
+    "verb", ["submit --executes true", "list", "status local_1", "gc", "kill local_1", "logs"]
+)
+def test_every_verb_says_it_in_one_line(place: str, words: str, verb: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "tony_core.cli.main", *verb.split()],
+        env={
+            **os.environ,
+            "TONY_HOME": place.format(file=file),
+            "PYTHONPATH": os.pathsep.join(
+                str(ROOT / part) for part in (".", "executor", "program")
+            ),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("tony: " + words.format(file=file))
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_place_that_is_somebody_elses(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o500)
+    if os.geteuid() != 0:
+        env = {"TONY_HOME": str(tmp_path / "x")}
+        with pytest.raises(SchedulerError, match="cannot be written"):
+            open_scheduler("local", env)
+        return
+    child = os.fork()  # root may write anywhere: as nobody, then
+    if child == 0:
+        os.setuid(65534)
+        said = home.why_unusable({"TONY_HOME": "/etc/tony"})
+        os._exit(0 if "/etc cannot be written; set TONY_HOME" in said else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,99 @@
+"""A master for the scheduler tests: a real process that does little more than its orders.
+
+``python RUNTIME master ...`` in a runtime folder that :func:`make_runtime` made. The orders
+stand in the job folder (``orders.json``)::
+
+    {"asks": [[role, count, memory_mb]], "gang": true, "argv": [...], "then": "finish" | "wait"}
+
+It asks for the containers, launches ``argv`` in each, and finishes when all have ended:
+succeeded if each ended with 0. SIGTERM ends the job as killed, unless the orders say
+``"deaf": true``. What it is told it writes to ``state_dir/heard.jsonl``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+MAIN = """\
+import importlib, os, sys
+VERBS = {
+    "master": "tests.schedulers.standin",
+    "shim": "tony_core.schedulers.local.shim",
+    "local-successor": "tony_core.schedulers.local.successor",
+}
+sys.exit(importlib.import_module(VERBS[sys.argv[1]]).main(sys.argv[2:]))
+"""
+
+
+def make_runtime(folder: Path) -> Path:
+    """A runtime folder with this master in it; the rest is the checkout's own code."""
+    checkout = Path(__file__).resolve().parents[2]
+    folder.mkdir(parents=True)
+    (folder / "__main__.py").write_text(MAIN)
+    (folder / "tony_core").symlink_to(checkout / "tony_core")
+    tests = folder / "tests" / "schedulers"
+    tests.mkdir(parents=True)
+    for package in (tests, tests.parent):
+        (package / "__init__.py").write_text("")
+    (tests / "standin.py").symlink_to(Path(__file__).resolve())
+    return folder
+
+
+def main(argv: Sequence[str]) -> int:
+    """The master."""
+    from tony_core.job.spec import Resources
+    from tony_core.schedulers import port
+    from tony_core.schedulers.local.pool import open_master
+
+    parser = argparse.ArgumentParser()
+    for word in ("scheduler", "app-dir", "attempt", "lock-fd"):
+        parser.add_argument(f"--{word}")
+    context, pool = open_master(parser.parse_args(argv))
+    orders: Dict[str, Any] = json.loads((Path(context.job_dir) / "orders.json").read_text())
+    if "die" in orders:
+        sys.exit(str(orders["die"]))
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    heard = Path(context.state_dir) / "heard.jsonl"
+    if orders.get("deaf"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: inbox.put("TERM"))
+    pool.start(inbox.put, "http://localhost:1/")
+    asks: List[port.Ask] = [
+        port.Ask(role, 0, count, Resources(memory_mb=memory))
+        for role, count, memory in orders["asks"]
+    ]
+    left = sum(ask.count for ask in asks)
+    if context.attempt == 1:
+        pool.request(asks, bool(orders["gang"]))
+    worst = 0
+    while left or orders["then"] == "wait":
+        event = inbox.get()
+        with heard.open("a") as stream:
+            stream.write(json.dumps([os.getpid(), context.attempt, repr(event)]) + "\n")
+        if event == "TERM":
+            reason = json.loads(Path(context.extra["kill_file"]).read_text())["reason"]
+            pool.finish(port.AppState.KILLED, reason)
+            pool.close()
+            return 0
+        if isinstance(event, port.PreviousContainers):
+            left = len(event.containers)
+        if isinstance(event, port.Allocated):
+            for container in event.containers:
+                launch = port.Launch(
+                    tuple(orders["argv"]), {}, (), context.secret, f"{container.role}:0"
+                )
+                pool.launch(container, launch)
+        if isinstance(event, port.Completed):
+            left -= 1
+            worst = max(worst, event.exit_code)
+    pool.finish(port.AppState.FAILED if worst else port.AppState.SUCCEEDED, f"worst code {worst}")
+    pool.close()
+    return 0

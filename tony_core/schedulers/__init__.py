@@ -1,0 +1,102 @@
+"""Schedulers by name: the built-in ones, and those that other distributions bring.
+
+Another distribution registers a :class:`~tony_core.schedulers.port.Scheduler` class (or any
+callable that takes the environment and gives one) under the entry point group
+``tony.schedulers``, and under the same name in the group ``tony.pools`` the function
+``open_master`` of the master's side, whose package travels with the job
+(``tony_core/plugins.py``). Nothing is imported, and no distribution is searched for, before it is
+needed: the processes beside every container import this package.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+
+if TYPE_CHECKING:
+    from tony_core.plugins import Plugin
+    from tony_core.schedulers.port import ContainerPool, MasterContext, Scheduler
+
+GROUP = "tony.schedulers"
+POOLS = "tony.pools"
+_NOT_BUILT = ("yarn",)
+
+BUILT_IN: Dict[str, Tuple[str, str]] = {
+    "local": ("tony_core.schedulers.local.client", "LocalScheduler"),
+}
+
+
+def scheduler_names() -> List[str]:
+    """Every scheduler that can be opened."""
+    return sorted({*BUILT_IN, *_plugins(GROUP)})
+
+
+def open_scheduler(name: str, env: Optional[Mapping[str, str]] = None) -> Scheduler:
+    """The client's side of a scheduler; ``env`` stands for ``os.environ``."""
+    import importlib
+
+    if name in BUILT_IN:
+        module, attribute = BUILT_IN[name]
+        factory = getattr(importlib.import_module(module), attribute)
+    else:
+        plugin = _plugins(GROUP).get(name.lower())
+        if plugin is None:
+            from tony_core.schedulers.port import NoSuchScheduler
+
+            raise NoSuchScheduler(missing(name))
+        factory = plugin.load()
+    opened: Scheduler = factory(env)
+    return opened
+
+
+def missing(name: str) -> str:
+    """Why no scheduler of that name can be opened; empty if one can."""
+    if name in BUILT_IN or name.lower() in _plugins(GROUP):
+        return ""
+    there = f"there is: {', '.join(scheduler_names())}"
+    if name.lower() in _NOT_BUILT:
+        return f"the scheduler {name} is not built yet; {there}"
+    return f"there is no scheduler {name!r}; {there}"
+
+
+def open_master(arguments: SimpleNamespace) -> Tuple[MasterContext, ContainerPool]:
+    """The master's side, by the words that the scheduler started this master with."""
+    import importlib
+
+    name: str = arguments.scheduler
+    if name in BUILT_IN:
+        opener = importlib.import_module(f"tony_core.schedulers.{name}.pool").open_master
+    else:
+        from tony_core.schedulers.port import SchedulerError
+
+        plugin = _plugins(POOLS).get(name.lower())
+        if plugin is None:
+            raise SchedulerError(f"nothing here is the master's side of the scheduler {name!r}")
+        opener = plugin.load()
+    opened: Tuple[MasterContext, ContainerPool] = opener(arguments)
+    return opened
+
+
+def plugin_of(name: str) -> Optional[Plugin]:
+    """The master's side that another distribution brings for its scheduler; None for ours.
+
+    SchedulerError when it brings the client's side alone: no master could be started.
+    """
+    if name in BUILT_IN or name.lower() not in _plugins(GROUP):
+        return None
+    plugin = _plugins(POOLS).get(name.lower())
+    if plugin is None:
+        from tony_core.schedulers.port import SchedulerError
+
+        raise SchedulerError(
+            f"the scheduler {name} brings no master's side: its distribution must name its"
+            f" open_master as {name} in the entry point group {POOLS}"
+        )
+    return plugin
+
+
+def _plugins(group: str) -> Dict[str, Plugin]:
+    """What other distributions registered."""
+    from tony_core.plugins import installed
+
+    return installed(group)

@@ -1,0 +1,274 @@
+"""Who is granted what of this machine: a pure decision.
+
+Theory of operation
+===================
+
+The input is what is held, and a queue of applications that want something, each with its
+own view of the machine's capacity (a job file may allow a job less). The output is what to
+grant now, and for each that still waits, why.
+
+* A *gang* (``whole``) is granted entirely or not at all; otherwise container by container.
+  An application's single containers wait for its gangs.
+* *Order*: an application that holds containers already comes before those that hold none
+  (it was granted its gang, and lost one of it: to let it wait behind a newcomer that waits
+  for its other containers would be a deadlock); among equals, the one that waits longest.
+* *Overtaking*: what does not fit does not hold up what fits behind it, until it has waited
+  for :data:`AGEING_S`. From then on its demand is set aside: whatever becomes free is kept
+  for it, and only what it does not need is given to others. So nobody starves.
+* What could not be granted on an empty machine is never queued: :func:`never_fits`.
+
+Memory and GPUs are always counted, vcores only where a capacity names them: a laptop's
+processes share its cores well enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+
+AGEING_S = 30.0
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What of this machine may be handed out; GPUs by id."""
+
+    memory_mb: int
+    gpus: Tuple[str, ...] = ()
+    vcores: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one container, or several together, need."""
+
+    memory_mb: int = 0
+    gpus: int = 0
+    vcores: int = 0
+
+    def __add__(self, other: Demand) -> Demand:
+        return Demand(
+            self.memory_mb + other.memory_mb,
+            self.gpus + other.gpus,
+            self.vcores + other.vcores,
+        )
+
+    def times(self, count: int) -> Demand:
+        """That many of it."""
+        return Demand(self.memory_mb * count, self.gpus * count, self.vcores * count)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one container holds."""
+
+    app: str
+    name: str  # the application's, for people
+    memory_mb: int
+    gpus: Tuple[str, ...] = ()
+    vcores: int = 0
+
+
+@dataclass(frozen=True)
+class Want:
+    """Containers for one role of one session."""
+
+    role: str
+    session: int
+    count: int
+    each: Demand
+
+
+@dataclass(frozen=True)
+class Group:
+    """Wants that are granted together (``whole``) or one by one."""
+
+    whole: bool
+    wants: Tuple[Want, ...]
+
+    @property
+    def demand(self) -> Demand:
+        """All of it."""
+        return total(want.each.times(want.count) for want in self.wants)
+
+
+@dataclass(frozen=True)
+class Queued:
+    """One application that wants something."""
+
+    app: str
+    name: str
+    since: float
+    capacity: Capacity
+    groups: Tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One container for one application."""
+
+    app: str
+    role: str
+    session: int
+    each: Demand
+    gpus: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to hand out now, and why the others wait (by application)."""
+
+    grants: Tuple[Grant, ...] = ()
+    waits: Dict[str, str] = field(default_factory=dict)
+
+
+def total(demands: Iterable[Demand]) -> Demand:
+    """Their sum."""
+    result = Demand()
+    for demand in demands:
+        result = result + demand
+    return result
+
+
+def never_fits(capacity: Capacity, demand: Demand) -> List[str]:
+    """What of it not even the empty machine has, in words; empty if it fits."""
+    problems = []
+    if demand.memory_mb > capacity.memory_mb:
+        problems.append(
+            f"{demand.memory_mb} MB of memory are more than the {capacity.memory_mb} MB there are"
+        )
+    if demand.gpus > len(capacity.gpus):
+        problems.append(
+            f"{_gpus(demand.gpus)} are wanted and there {_are(len(capacity.gpus))}"
+            if demand.gpus > 1
+            else "a GPU is wanted and there is none"
+        )
+    if capacity.vcores is not None and demand.vcores > capacity.vcores:
+        problems.append(
+            f"{demand.vcores} vcores are more than the {capacity.vcores} that may be used"
+        )
+    return problems
+
+
+def decide(held: Sequence[Held], queue: Sequence[Queued], now: float) -> Decision:
+    """See the module. The same input gives the same decision, whoever asks."""
+    decision = _Deciding(list(held))
+    holders = {item.app for item in held}
+    for queued in sorted(queue, key=lambda q: (q.app not in holders, q.since, q.app)):
+        decision.consider(queued, now)
+    return Decision(tuple(decision.grants), decision.waits)
+
+
+class _Deciding:
+    """The state of one decision: what is held, granted, and set aside for the aged."""
+
+    def __init__(self, held: List[Held]) -> None:
+        self._held = held
+        self._memory = sum(item.memory_mb for item in held)
+        self._vcores = sum(item.vcores for item in held)
+        self._gpus = {gpu for item in held for gpu in item.gpus}
+        self._aside = Demand()
+        self.grants: List[Grant] = []
+        self.waits: Dict[str, str] = {}
+
+    def consider(self, queued: Queued, now: float) -> None:
+        """Grant it what can be granted; the rest waits."""
+        lacking: Optional[Demand] = None
+        # The gang first: were its sidecars started while it waits, two applications could
+        # keep each other's gangs waiting by their sidecars alone.
+        for group in sorted(queued.groups, key=lambda group: not group.whole):
+            if lacking is not None and not group.whole:
+                lacking = lacking + group.demand
+                continue
+            units: List[List[Want]] = (
+                [list(group.wants)]
+                if group.whole
+                else [[_one(want)] for want in group.wants for _ in range(want.count)]
+            )
+            for unit in units:
+                demand = total(want.each.times(want.count) for want in unit)
+                if self._fits(queued.capacity, demand):
+                    self._grant(queued, unit)
+                    continue
+                lacking = demand if lacking is None else lacking + demand
+        if lacking is None:
+            return
+        self.waits[queued.app] = self._why(queued, lacking)
+        if now - queued.since >= AGEING_S:
+            self._aside = self._aside + lacking
+
+    def _free(self, capacity: Capacity, aside: Demand) -> Tuple[int, List[str], int]:
+        """Memory, GPUs and vcores that may be given to one of that capacity."""
+        gpus = [gpu for gpu in capacity.gpus if gpu not in self._gpus]
+        return (
+            capacity.memory_mb - self._memory - aside.memory_mb,
+            gpus[: max(0, len(gpus) - aside.gpus)],
+            (capacity.vcores or 0) - self._vcores - aside.vcores,
+        )
+
+    def _fits(self, capacity: Capacity, demand: Demand) -> bool:
+        memory, gpus, vcores = self._free(capacity, self._aside)
+        return (
+            demand.memory_mb <= memory
+            and demand.gpus <= len(gpus)
+            and (capacity.vcores is None or demand.vcores <= vcores)
+        )
+
+    def _grant(self, queued: Queued, unit: List[Want]) -> None:
+        for want in unit:
+            for _ in range(want.count):
+                _, gpus, _ = self._free(queued.capacity, Demand())
+                mine = tuple(gpus[: want.each.gpus])
+                self._gpus.update(mine)
+                self._memory += want.each.memory_mb
+                self._vcores += want.each.vcores
+                self.grants.append(Grant(queued.app, want.role, want.session, want.each, mine))
+
+    def _why(self, queued: Queued, lacking: Demand) -> str:
+        """In words: what is missing, what is free, and who has the rest."""
+        capacity = queued.capacity
+        memory, gpus, vcores = self._free(capacity, Demand())
+        short: List[str] = []
+        if lacking.memory_mb > memory - self._aside.memory_mb:
+            short.append(f"{lacking.memory_mb} MB ({max(0, memory)} of {capacity.memory_mb} free)")
+        if lacking.gpus > len(gpus) - self._aside.gpus:
+            short.append(f"{_gpus(lacking.gpus)} ({len(gpus)} of {len(capacity.gpus)} free)")
+        if capacity.vcores is not None and lacking.vcores > vcores - self._aside.vcores:
+            short.append(f"{lacking.vcores} vcores ({max(0, vcores)} of {capacity.vcores} free)")
+        if not short:
+            short.append(f"{lacking.memory_mb} MB")
+        words = "waits for " + " and ".join(short)
+        holders = self._holders()
+        if holders:
+            words += "; " + "; ".join(holders)
+        if self._aside != Demand() and not holders:
+            words += "; what is free is kept for an application that has waited longer"
+        return words
+
+    def _holders(self) -> List[str]:
+        """Who holds what, the greatest first."""
+        by_app: Dict[str, Tuple[str, int, int]] = {}
+        for item in self._held:
+            _, memory, gpus = by_app.get(item.app, ("", 0, 0))
+            by_app[item.app] = (item.name, memory + item.memory_mb, gpus + len(item.gpus))
+        ordered = sorted(by_app.items(), key=lambda pair: (-pair[1][1], pair[0]))
+        words = [
+            f"application {app} ({name}) holds {memory} MB"
+            + (f" and {_gpus(gpus)}" if gpus else "")
+            for app, (name, memory, gpus) in ordered[:3]
+        ]
+        if len(ordered) > 3:
+            words.append(f"{len(ordered) - 3} more hold the rest")
+        return words
+
+
+def _one(want: Want) -> Want:
+    return Want(want.role, want.session, 1, want.each)
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" + ("" if count == 1 else "s")
+
+
+def _are(count: int) -> str:
+    return "is 1" if count == 1 else f"are {count}" if count else "is none"

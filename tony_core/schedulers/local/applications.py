@@ -1,0 +1,155 @@
+"""What is written down about an application: what was submitted, and how it stands."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from tony_core.files.artifact import Artifact, Use, find
+from tony_core.job.spec import Job, Local
+from tony_core.schedulers.local import home, localise, processes
+from tony_core.schedulers.local.environment import passed
+from tony_core.schedulers.local.home import AppFolder
+from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.port import AppState, AppStatus, SchedulerError
+
+DEFAULT_PYTHON = "python3"
+
+
+@dataclass(frozen=True)
+class Application:
+    """``app.json``: what every later process needs to know without the job folder."""
+
+    app_id: str
+    name: str
+    user: str
+    queue: str
+    type: str
+    tags: Tuple[str, ...]
+    submitted: float
+    host: str
+    boot: str
+    submitter: Identity
+    python: str  # what our own code runs on
+    runtime: str  # where our own code stands
+    environment: Mapping[str, str]
+    max_attempts: int
+    kill_grace_s: float
+    local: Local
+
+    @classmethod
+    def of(
+        cls, app_id: str, job: Job, artifacts: Sequence[Artifact], env: Mapping[str, str]
+    ) -> Application:
+        """The application that this job becomes, submitted now by this process."""
+        runtime = find(tuple(artifacts), Use.RUNTIME)
+        if runtime is None:
+            raise SchedulerError("our own code is not among what was staged for this job")
+        path = localise.local_path(runtime.uri)
+        if not path:
+            raise SchedulerError(f"our own code has to be on this machine, not at {runtime.uri}")
+        python = interpreter(job)
+        if python is None:
+            raise SchedulerError(f"tony.runtime.python: there is no program {job.runtime.python}")
+        me = Identity.mine()
+        return cls(
+            app_id=app_id,
+            name=job.name,
+            user=job.user,
+            queue=job.queue,
+            type=job.type,
+            tags=job.tags,
+            submitted=time.time(),
+            host=processes.host(),
+            boot=me.boot,
+            submitter=me,
+            python=python,
+            runtime=path,
+            environment=passed(env),
+            max_attempts=job.master.max_attempts,
+            kill_grace_s=job.timeouts.kill_grace_s,
+            local=job.local,
+        )
+
+    def to_json(self) -> Dict[str, Any]:
+        """Plain data."""
+        return {
+            **self.__dict__,
+            "tags": list(self.tags),
+            "submitter": self.submitter.to_json(),
+            "environment": dict(self.environment),
+            "local": dataclasses.asdict(self.local),
+        }
+
+    @classmethod
+    def read(cls, folder: AppFolder) -> Optional[Application]:
+        """What is written in the folder; None when nothing was submitted there."""
+        data = home.read_json(folder.app)
+        if data is None:
+            return None
+        submitter = Identity.from_json(data["submitter"])
+        assert submitter is not None
+        return cls(
+            **{
+                **data,
+                "tags": tuple(data["tags"]),
+                "submitter": submitter,
+                "local": Local(**data["local"]),
+            }
+        )
+
+    @property
+    def here(self) -> bool:
+        """Whether it was started on this host, so that its processes can be asked."""
+        return self.host == processes.host()
+
+    @property
+    def this_boot(self) -> bool:
+        """Whether this host has not been restarted since."""
+        return self.boot == processes.boot_id()
+
+    def first_status(self) -> AppStatus:
+        """How it stands before its master has said anything."""
+        return AppStatus(
+            app_id=self.app_id,
+            name=self.name,
+            user=self.user,
+            queue=self.queue,
+            type=self.type,
+            tags=self.tags,
+            state=AppState.SUBMITTED,
+            submitted=self.submitted,
+        )
+
+
+def read_status(folder: AppFolder, app: Application) -> AppStatus:
+    """The last word that was written on it."""
+    data = home.read_json(folder.status)
+    if data is None:
+        return app.first_status()
+    known = {field.name for field in dataclasses.fields(AppStatus)}
+    values = {name: value for name, value in data.items() if name in known}
+    return AppStatus(**{**values, "state": AppState(data["state"]), "tags": tuple(data["tags"])})
+
+
+def write_status(folder: AppFolder, status: AppStatus) -> None:
+    """Replace the last word; by whoever holds the master's lock."""
+    home.write_json(
+        folder.status,
+        {**status.__dict__, "state": status.state.value, "tags": list(status.tags)},
+    )
+
+
+def interpreter(job: Job) -> Optional[str]:
+    """What our own code runs on here: the client's own Python unless the job names one.
+
+    The client's is known to be there and new enough; a machine's ``python3`` need not be.
+    """
+    named = job.runtime.python
+    if named == DEFAULT_PYTHON and sys.executable:
+        return sys.executable
+    return shutil.which(named)

@@ -1,0 +1,351 @@
+"""The client's side of the embedded scheduler: from any shell, by the files of $TONY_HOME.
+
+Nothing runs in between: what an application is stands in its folder, and whether its master
+lives is told by the lock that the master holds. An application that is not written down as
+ended, whose lock is free and that nobody will start again has failed with its master; the
+first who notices writes that down, with the lock held, after ending what was left of it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from tony_core.files.artifact import Artifact
+from tony_core.job.spec import Job
+from tony_core.schedulers import port
+from tony_core.schedulers.local import ending, home, mastership, successor
+from tony_core.schedulers.local.applications import Application, read_status, write_status
+from tony_core.schedulers.local.fitting import problems_of, warnings_of
+from tony_core.schedulers.local.home import AppFolder, Home
+from tony_core.schedulers.local.ledger import Ledger
+from tony_core.schedulers.port import AppState, AppStatus, LogRef, SchedulerError, Submission
+
+START_S = 20.0  # until a master says that it runs
+KILL_MARGIN_S = 5.0  # beyond the job's own grace
+POLL_S = 0.01
+
+
+class LocalScheduler(port.Scheduler):
+    """See the module."""
+
+    name = "local"
+
+    def __init__(self, env: Optional[Mapping[str, str]] = None) -> None:
+        self._env = dict(os.environ if env is None else env)
+        unusable = home.why_unusable(self._env)
+        if unusable:
+            raise SchedulerError(unusable)
+        self._home = Home(home.home_root(self._env))
+
+    # ------------------------------------------------------------------ submitting
+
+    def staging_root(self, job: Job) -> str:
+        return self._home.root
+
+    def history_root(self, job: Optional[Job] = None) -> Optional[str]:
+        return self._home.history
+
+    def new_app_id(self, job: Job) -> str:
+        return time.strftime("local_%Y%m%d%H%M%S_", time.gmtime()) + secrets.token_hex(3)
+
+    def check(self, job: Job) -> List[str]:
+        return problems_of(job)
+
+    def warnings(self, job: Job) -> List[str]:
+        return warnings_of(job)
+
+    def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
+        folder = self._folder(app_id)
+        app = self._application(app_id, job, artifacts).to_json()
+        return Submission(
+            scheduler=self.name,
+            job=job,
+            artifacts=tuple(artifacts),
+            details={
+                "argv": mastership.master_argv(folder, app, 1),
+                "env": mastership.master_env(folder, app),
+                "folders": {
+                    "application": folder.path,
+                    "job": folder.job,
+                    "master": folder.master,
+                    "containers": folder.containers,
+                    "logs": folder.logs,
+                    "history": os.path.join(self._home.history, app_id),
+                },
+            },
+        )
+
+    def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
+        problems = self.check(submission.job)
+        if problems:
+            raise SchedulerError("; ".join(problems))
+        folder = self._folder(app_id)
+        if os.path.exists(folder.app):
+            raise SchedulerError(f"there is an application {app_id} already")
+        app = self._application(app_id, submission.job, submission.artifacts)
+        try:
+            home.make_folder(self._home.root)
+            home.make_folder(folder.job)
+            if not os.path.exists(folder.secret):
+                home.write_bytes(folder.secret, secret)
+            write_status(folder, app.first_status())
+            home.write_json(folder.app, app.to_json())
+            limit = min(START_S, submission.job.master.startup_timeout_s)
+            self._start_master(folder, app, limit)
+        except BaseException as error:
+            # Interrupted or failed: whatever was started, nothing is left.
+            self._undo(folder)
+            if isinstance(error, OSError):
+                raise SchedulerError(f"{folder.path} cannot be written: {error}") from error
+            raise
+
+    def _application(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Application:
+        named = job if job.user else job.replace(user=self._env.get("USER") or getpass.getuser())
+        return Application.of(app_id, named, artifacts, self._env)
+
+    def _start_master(self, folder: AppFolder, app: Application, limit: float) -> None:
+        """Until the new master has said which process it is, or is gone again."""
+        end = time.monotonic() + limit
+        argv = mastership.runtime_argv(
+            app.python, app.runtime, "local-successor", "--app-dir", folder.path
+        )
+        while True:
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=mastership.master_env(folder, app.to_json()),
+                start_new_session=True,  # a Ctrl-C is for us, who then end the job
+                timeout=START_S,
+            )
+            code = done.returncode
+            if code != successor.HELD or time.monotonic() >= end:
+                break
+            time.sleep(POLL_S)  # a collector looks at the lock
+        if code != successor.STARTED:
+            said = done.stderr.decode("utf-8", "replace").strip()[-2000:]
+            raise SchedulerError(
+                f"the master could not be started ({' '.join(argv[:4])} ended with {code}): {said}"
+            )
+        while time.monotonic() < end:
+            if mastership.read(folder).process is not None:
+                return
+            if self._master_is_gone(folder) and mastership.read(folder).process is None:
+                said = home.tail(folder.master_log(1, "stderr")) or "it said nothing"
+                raise SchedulerError(f"the master ended before it had begun: {said}")
+            time.sleep(POLL_S / 2)
+        said = home.tail(folder.master_log(1, "stderr")) or "it said nothing"
+        raise SchedulerError(
+            f"the master did not come up in {limit:g} s (tony.am.startup-timeout, at most"
+            f" {START_S:g} s here): {said}"
+        )
+
+    def _undo(self, folder: AppFolder) -> None:
+        found = mastership.read(folder).process
+        if found is not None:
+            found.send(signal.SIGKILL)
+        ending.end_containers(folder)
+        Ledger(self._home.ledger).forget(folder.app_id)
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+    # ------------------------------------------------------------------ how it stands
+
+    def status(self, app_id: str) -> AppStatus:
+        folder = self._folder(app_id)
+        app = self._known(folder)
+        status = read_status(folder, app)
+        if status.state.ended or not app.here:
+            return status
+        handle = mastership.try_lock(folder)
+        if handle is None:
+            return read_status(folder, app)
+        try:
+            status = read_status(folder, app)  # the last master may just have ended
+            why = None if status.state.ended else self._why_dead(folder, app)
+            return status if why is None else self._bury(folder, app, AppState.FAILED, why)
+        finally:
+            os.close(handle)
+
+    def list(self) -> List[AppStatus]:
+        found = []
+        for app_id in self._home.app_ids():
+            try:
+                found.append(self.status(app_id))
+            except port.NoSuchApplication:
+                continue  # being staged, or collected meanwhile
+        return sorted(found, key=lambda status: (-status.submitted, status.app_id))
+
+    def _why_dead(self, folder: AppFolder, app: Application) -> Optional[str]:
+        """Why nobody will go on with it; None if somebody may. The lock is free."""
+        if not app.this_boot:
+            return "the machine was restarted while it ran"
+        attempt = mastership.read(folder).attempt
+        if attempt == 0:
+            if app.submitter.alive():
+                return None
+            return "its client died before the master was started"
+        if attempt < app.max_attempts and ending.living_containers(folder):
+            return None  # their executors start the next master
+        said = home.tail(folder.master_log(attempt, "stderr"), lines=10)
+        words = f"the master died (attempt {attempt} of {app.max_attempts})"
+        return words + (f"; it last said:\n{said}" if said else "")
+
+    def _bury(
+        self, folder: AppFolder, app: Application, state: AppState, diagnostics: str
+    ) -> AppStatus:
+        """In its master's place: end what is left, clean up, write down the end.
+
+        With the lock held.
+        """
+        if app.this_boot:
+            try:
+                ending.end_containers(folder)
+            except SchedulerError as error:
+                diagnostics = f"{diagnostics}\n{error}"
+        Ledger(self._home.ledger).forget(app.app_id)
+        try:
+            ending.remove_leftovers(folder)
+            ending.remove_job_folder(folder)
+        except OSError as error:
+            diagnostics = f"{diagnostics}\nnot removed: {error}"
+        status = replace(
+            read_status(folder, app),
+            state=state,
+            diagnostics=diagnostics,
+            finished=time.time(),
+            page_url=None,
+            tracking_url=None,
+        )
+        write_status(folder, status)
+        return status
+
+    # ------------------------------------------------------------------ ending it
+
+    def kill(self, app_id: str, reason: str) -> None:
+        folder = self._folder(app_id)
+        app = self._known(folder)
+        if read_status(folder, app).state.ended:
+            return
+        if not app.here:
+            raise SchedulerError(f"{app_id} runs on {app.host}; kill it from there")
+        if not os.path.exists(folder.kill):
+            by = self._env.get("USER") or getpass.getuser()
+            home.write_json(folder.kill, {"reason": reason, "by": by, "at": time.time()})
+        end = time.monotonic() + app.kill_grace_s + KILL_MARGIN_S
+        asked = None
+        while time.monotonic() < end:
+            handle = mastership.try_lock(folder)
+            if handle is not None:
+                self._killed(folder, app, handle, reason)
+                return
+            process = mastership.read(folder).process
+            if process is not None and process != asked and process.send(signal.SIGTERM):
+                asked = process
+            time.sleep(POLL_S)
+        handle = self._kill_master(folder)
+        if handle is None:
+            raise SchedulerError(
+                f"{app_id} has a master that cannot be killed ({mastership.read(folder)})"
+            )
+        self._killed(folder, app, handle, f"{reason} (its master did not end by itself)")
+
+    def _killed(self, folder: AppFolder, app: Application, handle: int, reason: str) -> None:
+        try:
+            if not read_status(folder, app).state.ended:
+                self._bury(folder, app, AppState.KILLED, reason)
+        finally:
+            os.close(handle)
+
+    def _kill_master(self, folder: AppFolder) -> Optional[int]:
+        """By force; its lock, which comes free with the last of its threads, or None."""
+        process = mastership.read(folder).process
+        if process is not None:
+            process.send(signal.SIGKILL)
+        end = time.monotonic() + ending.FORCE_S
+        handle = mastership.try_lock(folder)
+        while handle is None and time.monotonic() < end:
+            time.sleep(POLL_S)
+            handle = mastership.try_lock(folder)
+        return handle
+
+    def _master_is_gone(self, folder: AppFolder) -> bool:
+        handle = mastership.try_lock(folder)
+        if handle is None:
+            return False
+        os.close(handle)
+        return True
+
+    # ------------------------------------------------------------------ logs and leftovers
+
+    def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
+        folder = self._folder(app_id)
+        self._known(folder)
+        found = []
+        for container_id in folder.container_ids():
+            told = home.read_json(folder.container(container_id).container)
+            if told is not None and told.get("task"):
+                ref = LogRef(container_id, str(told.get("node", "")), str(told.get("log_url", "")))
+                found.append((str(told["task"]), ref))
+        return found
+
+    def log_names(self, app_id: str, ref: LogRef) -> List[str]:
+        return [name for name in home.names_in(self._logs(app_id, ref)) if home.safe_name(name)]
+
+    def read_log(
+        self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
+    ) -> bytes:
+        if not home.safe_name(name):
+            raise SchedulerError(f"{name!r} is not the name of a log")
+        try:
+            with open(os.path.join(self._logs(app_id, ref), name), "rb") as stream:
+                stream.seek(offset)
+                return stream.read(limit)
+        except (FileNotFoundError, IsADirectoryError):
+            return b""
+
+    def _logs(self, app_id: str, ref: LogRef) -> str:
+        """A container's log folder; the master's own for a reference to no container."""
+        folder = self._folder(app_id)
+        self._known(folder)
+        if not ref.container_id:
+            return folder.master
+        if not home.safe_name(ref.container_id):
+            raise SchedulerError(f"{ref.container_id!r} is not the id of a container")
+        return folder.container(ref.container_id).logs
+
+    def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
+        now = time.time()
+        for app_id in self._home.app_ids():
+            folder = self._folder(app_id)
+            try:
+                status = self.status(app_id)
+            except port.NoSuchApplication:
+                continue  # staged and never submitted: the staging's own collector
+            if not status.state.ended or now - (status.finished or status.submitted) < older_than_s:
+                continue
+            if not dry_run:
+                shutil.rmtree(folder.path, ignore_errors=True)
+            yield f"application {app_id} ({status.name}, {status.state.value}): {folder.path}"
+
+    # ------------------------------------------------------------------ folders
+
+    def _folder(self, app_id: str) -> AppFolder:
+        if not home.safe_name(app_id):
+            raise port.NoSuchApplication(f"{app_id!r} is not the id of an application")
+        return self._home.app(app_id)
+
+    def _known(self, folder: AppFolder) -> Application:
+        app = Application.read(folder)
+        if app is None:
+            raise port.NoSuchApplication(
+                f"there is no application {folder.app_id} in {self._home.apps}"
+            )
+        return app

@@ -1,0 +1,218 @@
+"""Where everything of the embedded scheduler stands, and how its small files are written.
+
+::
+
+    $TONY_HOME                  ~/.tony unless the environment says otherwise; one per user
+      ledger/HOST.json          who holds what of this machine (ledger.py)
+      history/APP
+      apps/APP/
+        app.json                what was submitted (applications.py)
+        status.json             the scheduler's word on it
+        kill.json               somebody asked for its end: {reason, by, at}
+        master.lock             flock of the living master; {attempt, pid, start, boot}
+        master.json             where the master listens (the master's own file)
+        job/                    the staged job folder, with the secret
+        master/                 the master's working folder: master-N.stdout, master-N.stderr
+        containers/CONTAINER/
+          launch.json           what the shim is to do (0600)
+          container.json        which container, and for which task it was launched
+          shim.json             which process the shim is
+          process.json          which process it started
+          stop                  the pool asked for its end
+          exit.json             how it ended, written by the shim
+          ended.json            ... and that the master was told so
+          secret                0600; gone at the end, as launch.json is
+          work/                 the process's working folder
+        logs/CONTAINER/
+
+All JSON files are replaced atomically; none is ever read half-written.
+
+Light, standard library only, Python 3.8: the shim imports it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any, Dict, List, Mapping, Optional
+
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+
+
+def safe_name(name: str) -> bool:
+    """Whether it can be a file's name here: no separators, nothing hidden."""
+    return bool(name) and name[0] not in ".-" and set(name) <= _SAFE and len(name) <= 200
+
+
+def home_root(env: Optional[Mapping[str, str]] = None) -> str:
+    """$TONY_HOME, or ~/.tony."""
+    named = (os.environ if env is None else env).get("TONY_HOME", "")
+    return os.path.abspath(os.path.expanduser(named or "~/.tony"))
+
+
+def why_unusable(env: Optional[Mapping[str, str]] = None) -> str:
+    """Why nothing can be kept there; empty if all is well. It need not be there yet."""
+    named = (os.environ if env is None else env).get("TONY_HOME", "")
+    if named and not os.path.isabs(os.path.expanduser(named)):
+        return "TONY_HOME is %r: it must be an absolute path, the same from every folder" % named
+    root = home_root(env)
+    advice = "set TONY_HOME to a folder that you can write"
+    path = root
+    while True:
+        try:
+            found = os.stat(path)
+            break
+        except FileNotFoundError:
+            path = os.path.dirname(path)  # to be made, below what there is
+        except OSError as error:
+            return "%s cannot be TonY's folder (%s); %s" % (root, error.strerror, advice)
+    if not stat.S_ISDIR(found.st_mode):
+        return "%s cannot be TonY's folder: %s is no folder; %s" % (root, path, advice)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        return "%s cannot be TonY's folder: %s cannot be written; %s" % (root, path, advice)
+    return ""
+
+
+def why_not_written(path: str) -> str:
+    """Why a folder can neither be written nor made; empty if it can.
+
+    By trying: permissions do not tell it of read-only and virtual file systems, nor for root.
+    """
+    above = os.path.abspath(path)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    probe = os.path.join(above, ".tony-%d-%s" % (os.getpid(), os.urandom(4).hex()))
+    try:
+        os.mkdir(probe, 0o700)
+        os.rmdir(probe)
+    except OSError as error:
+        return "%s: %s" % (above, error.strerror)
+    return ""
+
+
+class ContainerFolder:
+    """One container's files."""
+
+    def __init__(self, app_path: str, container_id: str) -> None:
+        self.id = container_id
+        self.path = os.path.join(app_path, "containers", container_id)
+        self.logs = os.path.join(app_path, "logs", container_id)
+        self.launch = os.path.join(self.path, "launch.json")
+        self.container = os.path.join(self.path, "container.json")
+        self.shim = os.path.join(self.path, "shim.json")
+        self.process = os.path.join(self.path, "process.json")
+        self.stop = os.path.join(self.path, "stop")
+        self.exit = os.path.join(self.path, "exit.json")
+        self.ended = os.path.join(self.path, "ended.json")
+        self.secret = os.path.join(self.path, "secret")
+        self.work = os.path.join(self.path, "work")
+        self.shim_log = os.path.join(self.path, "shim.log")
+        self.process_log = os.path.join(self.logs, "executor.log")
+
+
+class AppFolder:
+    """One application's files."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.app_id = os.path.basename(self.path)
+        self.home = Home(os.path.dirname(os.path.dirname(self.path)))
+        self.app = os.path.join(self.path, "app.json")
+        self.status = os.path.join(self.path, "status.json")
+        self.kill = os.path.join(self.path, "kill.json")
+        self.lock = os.path.join(self.path, "master.lock")
+        self.master_file = os.path.join(self.path, "master.json")
+        self.job = os.path.join(self.path, "job")
+        self.secret = os.path.join(self.job, "secret")
+        self.master = os.path.join(self.path, "master")
+        self.containers = os.path.join(self.path, "containers")
+        self.logs = os.path.join(self.path, "logs")
+
+    def container(self, container_id: str) -> ContainerFolder:
+        """One of its containers; need not be there."""
+        return ContainerFolder(self.path, container_id)
+
+    def container_ids(self) -> List[str]:
+        """Every container that was ever launched here and still has its folder."""
+        return [name for name in names_in(self.containers) if safe_name(name)]
+
+    def master_log(self, attempt: int, stream: str) -> str:
+        """Where that attempt's master writes its ``stdout`` or ``stderr``."""
+        return os.path.join(self.master, "master-%d.%s" % (attempt, stream))
+
+
+class Home:
+    """The user's TonY folder on this machine."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self.apps = os.path.join(self.root, "apps")
+        self.history = os.path.join(self.root, "history")
+        self.ledger = os.path.join(self.root, "ledger")
+
+    def app(self, app_id: str) -> AppFolder:
+        """One application's folder; need not be there."""
+        return AppFolder(os.path.join(self.apps, app_id))
+
+    def app_ids(self) -> List[str]:
+        """Every application that has a folder."""
+        return [name for name in names_in(self.apps) if safe_name(name)]
+
+
+def names_in(folder: str) -> List[str]:
+    """The names in a folder, sorted; none when there is no such folder."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def make_folder(path: str) -> str:
+    """Make it, and those above it, for the user alone; silence when it is there."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    return path
+
+
+def read_json(path: str) -> Optional[Dict[str, Any]]:
+    """The object in a file; None when there is no file or (after a power cut) no object."""
+    try:
+        with open(path, "rb") as stream:
+            data = json.loads(stream.read().decode("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def write_json(path: str, data: Mapping[str, Any]) -> None:
+    """Replace a file by this object, for the user alone to read."""
+    write_bytes(path, json.dumps(data, separators=(",", ":")).encode("utf-8"))
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Replace a file atomically; 0600 from its first byte."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, ".%s.%d-%s" % (name, os.getpid(), os.urandom(4).hex()))
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except FileNotFoundError:
+            pass
+        raise
+
+
+def tail(path: str, lines: int = 20, limit: int = 4096) -> str:
+    """The last lines of a text file; empty when there are none."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - limit))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(text.strip().splitlines()[-lines:])

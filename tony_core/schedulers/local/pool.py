@@ -1,0 +1,382 @@
+"""The master's side of the embedded scheduler.
+
+Theory of operation
+===================
+
+One thread does everything. Calls of the master are put into its queue and return at once;
+the thread does them in order, sleeps in ``poll`` over the shims' pidfds, their "started"
+pipes and a wake-up pipe, and calls the sink. So no state is shared and no event can overtake
+another. Only :meth:`LocalPool.finish` waits for the thread: when it returns nothing of the
+job's containers is left and the status is written.
+
+While something is asked for and not granted, the thread looks at the ledger: at once when
+the file changed, and now and then for owners that died.
+
+Each container's end is said once: it is written down (``ended.json``) before it is said, and
+a next master says those that are not (:meth:`LocalPool.start` of a later attempt).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import threading
+import time
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from tony_core.job.spec import Resources
+from tony_core.schedulers import port
+from tony_core.schedulers.local import capacity, ending, home, mastership, processes
+from tony_core.schedulers.local.applications import Application, read_status, write_status
+from tony_core.schedulers.local.home import AppFolder
+from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.running import OwnCode, Running
+from tony_core.schedulers.local.wanted import Wanted
+
+SETTLE_S = 0.2
+MASTER_LOST_S = 30.0
+LOOK_S = 0.05  # at what only looking tells: a ledger that changed, a shim without a pidfd
+FINISH_S = 15.0  # for all containers to end
+
+
+class LocalPool(port.ContainerPool):
+    """See the module."""
+
+    def __init__(self, folder: AppFolder, app: Application, attempt: int, lock_fd: int) -> None:
+        self._folder = folder
+        self._app = app
+        self._attempt = attempt
+        self._lock_fd = lock_fd
+        self._node = processes.host()
+        self._own = OwnCode(app.python, app.runtime)
+        self._wanted = Wanted(folder, app, attempt, self._emit)
+        self._running: Dict[str, Running] = {}
+        self._sink: Callable[[port.PoolEvent], None] = lambda event: None
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._wake_r, self._wake_w = os.pipe()
+        os.set_blocking(self._wake_r, False)
+        os.set_blocking(self._wake_w, False)
+        self._thread: Optional[threading.Thread] = None
+        self._closed = False
+        self._waking = threading.Lock()  # between a wake-up and the pipe's closing
+        self._finished: Optional[threading.Event] = None
+        self._go = threading.Event()
+
+    # ------------------------------------------------------------------ the port
+
+    def start(self, sink: Callable[[port.PoolEvent], None], page_url: str) -> port.PoolInfo:
+        self._sink = sink
+        status = read_status(self._folder, self._app)
+        write_status(
+            self._folder,
+            replace(
+                status,
+                state=port.AppState.RUNNING,
+                started=status.started or time.time(),
+                attempt=self._attempt,
+                page_url=page_url,
+                tracking_url=page_url,
+            ),
+        )
+        if self._attempt > 1:
+            self._do(self._take_over)
+        self._thread = threading.Thread(target=self._live, name="local-pool", daemon=True)
+        self._thread.start()
+        app = self._app
+        info = port.PoolInfo(
+            app_id=app.app_id,
+            attempt=self._attempt,
+            user=app.user,
+            queue=app.queue,
+            max_resources=Resources(
+                memory_mb=self._wanted.capacity_for(gpus=False).memory_mb,
+                vcores=app.local.vcores or os.cpu_count() or 1,
+                gpus=app.local.gpus or capacity.gpu_count(),
+            ),
+            master_lost_s=MASTER_LOST_S,
+            settle_s=SETTLE_S,
+            can_restart_master=self._attempt < app.max_attempts,
+        )
+        self._go.set()
+        return info
+
+    def request(self, asks: Sequence[port.Ask], gang: bool) -> None:
+        self._do(lambda: self._wanted.request(tuple(asks), gang))
+
+    def release(self, container_id: str) -> None:
+        self._do(lambda: self._release(container_id))
+
+    def launch(self, container: port.Container, launch: port.Launch) -> None:
+        self._do(lambda: self._launch(container, launch))
+
+    def stop(self, container_id: str) -> None:
+        self._do(lambda: self._stop(container_id))
+
+    def report(self, progress: float, tracking_url: str) -> None:
+        status = read_status(self._folder, self._app)
+        url = tracking_url or status.tracking_url
+        changed = replace(status, progress=progress, tracking_url=url)
+        if changed != status and not status.state.ended:
+            write_status(self._folder, changed)
+
+    def finish(self, state: port.AppState, diagnostics: str, tracking_url: str = "") -> None:
+        try:
+            self._end_everything()
+        except port.SchedulerError as error:  # the job has ended all the same, and says so
+            diagnostics = f"{diagnostics}\n{error}".strip()
+        self._wanted.forget()
+        ending.remove_leftovers(self._folder)
+        status = read_status(self._folder, self._app)
+        if status.state.ended:
+            return
+        write_status(
+            self._folder,
+            replace(
+                status,
+                state=state,
+                diagnostics=diagnostics,
+                finished=time.time(),
+                progress=1.0 if state is port.AppState.SUCCEEDED else status.progress,
+                page_url=None,
+                tracking_url=tracking_url or None,
+            ),
+        )
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        with self._waking:
+            self._closed = True
+            os.write(self._wake_w, b"1")
+        if self._thread is None:
+            self._give_back()
+        elif self._thread is not threading.current_thread():
+            self._thread.join()
+
+    # ------------------------------------------------------------------ the thread
+
+    def _do(self, what: Callable[[], None]) -> None:
+        self._work.put(what)
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._waking:
+            if not self._closed:
+                try:
+                    os.write(self._wake_w, b"1")
+                except BlockingIOError:
+                    pass  # it is being woken already
+
+    def _live(self) -> None:
+        self._go.wait()
+        try:
+            while not self._closed:
+                self._turn()
+        except Exception as error:
+            # Nothing can go on without this thread; the master ends the job for it.
+            self._emit(port.ShutdownAsked(f"the embedded scheduler failed: {error}", False))
+            raise
+        finally:
+            self._give_back()
+
+    def _turn(self) -> None:
+        while not self._closed:
+            try:
+                what = self._work.get_nowait()
+            except queue.Empty:
+                break
+            what()
+        if not self._closed:
+            self._wanted.look()
+        if self._finished is not None and not self._running:
+            self._finished.set()
+        if not self._closed:
+            self._look_at_containers(self._sleep())
+
+    def _give_back(self) -> None:
+        """By whoever is the last to use them."""
+        with self._waking:
+            self._closed = True
+        for running in self._running.values():
+            running.forget()
+        for handle in (self._wake_r, self._wake_w, self._lock_fd):
+            os.close(handle)
+
+    def _sleep(self) -> Dict[int, int]:
+        """Until something is to be done; what ``poll`` said."""
+        poller = select.poll()
+        poller.register(self._wake_r, select.POLLIN)
+        blind = False
+        timeout: Optional[float] = None
+        now = time.monotonic()
+        for running in self._running.values():
+            if running.pidfd is None:
+                blind = True
+            else:
+                poller.register(running.pidfd, select.POLLIN)
+            if running.started_fd is not None:
+                poller.register(running.started_fd, select.POLLIN)
+            if running.force_at is not None:
+                left = max(0.0, running.force_at - now)
+                timeout = left if timeout is None else min(timeout, left)
+        if blind or self._wanted.waiting:
+            timeout = LOOK_S if timeout is None else min(timeout, LOOK_S)
+        ready = dict(poller.poll(None if timeout is None else timeout * 1000 + 1))
+        try:
+            os.read(self._wake_r, 4096)
+        except BlockingIOError:
+            pass
+        return ready
+
+    def _emit(self, event: port.PoolEvent) -> None:
+        if not self._closed:
+            self._sink(event)
+
+    # ------------------------------------------------------------------ containers
+
+    def _release(self, container_id: str) -> None:
+        if not self._wanted.release(container_id):
+            self._stop(container_id)
+
+    def _launch(self, container: port.Container, launch: port.Launch) -> None:
+        if self._finished is not None:
+            return  # the job has ended meanwhile
+        if not self._wanted.take(container.id):
+            if container.id not in self._running and not self._was_launched(container.id):
+                self._emit(port.Completed(container.id, 127, port.Cause.LAUNCH, "never granted"))
+            return
+        try:
+            env = self._environment(container, launch)
+            running = Running.launch(self._folder, container, launch, env, self._own)
+        except OSError as error:
+            self._wanted.free([container.id])
+            home.write_json(self._folder.container(container.id).ended, {"at": time.time()})
+            words = f"the container could not be started: {error}"
+            self._emit(port.Completed(container.id, 127, port.Cause.LAUNCH, words))
+            return
+        self._running[container.id] = running
+        if running.shim is not None:
+            self._wanted.hold([(container, running.shim)])
+
+    def _was_launched(self, container_id: str) -> bool:
+        return os.path.exists(self._folder.container(container_id).launch)
+
+    def _environment(self, container: port.Container, launch: port.Launch) -> Dict[str, str]:
+        folder = self._folder.container(container.id)
+        successor = self._own.argv(
+            "local-successor", "--app-dir", self._folder.path, "--container", container.id
+        )
+        env = {**self._app.environment, **launch.env}
+        env.update(
+            TONY_HOME=self._folder.home.root,
+            TONY_APP_ID=self._app.app_id,
+            TONY_CONTAINER_ID=container.id,
+            TONY_NODE=self._node,
+            TONY_LOG_DIR=folder.logs,
+            TONY_SECRET_FILE=folder.secret,
+            TONY_MASTER_FILE=self._folder.master_file,
+            TONY_SUCCESSOR=json.dumps(successor),
+        )
+        if container.gpu_ids or capacity.gpu_count():
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(container.gpu_ids)
+        return env
+
+    def _stop(self, container_id: str) -> None:
+        running = self._running.get(container_id)
+        if running is not None:
+            running.stop()
+        else:
+            self._wanted.release(container_id)
+
+    def _look_at_containers(self, ready: Mapping[int, int]) -> None:
+        now = time.monotonic()
+        ended: List[Running] = []
+        for running in self._running.values():
+            if running.started_fd in ready and running.started():
+                self._emit(port.Started(running.container.id))
+            if (running.pidfd is None or running.pidfd in ready) and not running.alive():
+                ended.append(running)
+            elif running.force_at is not None and now >= running.force_at:
+                running.force()
+        if ended:
+            self._ended(ended)
+
+    def _ended(self, ended: List[Running]) -> None:
+        said = [(running, running.completed()) for running in ended]
+        self._wanted.free([running.container.id for running in ended])
+        for running, event in said:
+            del self._running[running.container.id]
+            if self._closed:
+                return  # a next master says it
+            running.tell()
+            self._emit(event)
+
+    def _take_over(self) -> None:
+        """What an earlier master launched: said first, and ends of the meantime right after."""
+        for container_id in self._folder.container_ids():
+            running = Running.find(self._folder, container_id)
+            if running is not None:
+                self._running[container_id] = running
+        alive = [item for item in self._running.values() if item.alive()]
+        self._wanted.hold([(item.container, item.shim) for item in alive if item.shim])
+        self._emit(
+            port.PreviousContainers(tuple(item.container for item in self._running.values()))
+        )
+        self._look_at_containers({})
+
+    def _end_everything(self) -> None:
+        """Withdraw, release and stop all; returns when nothing is left."""
+        if self._thread is threading.current_thread():
+            raise RuntimeError("finish() cannot be called from the sink")
+        finished = threading.Event()
+
+        def begin() -> None:
+            self._wanted.withdraw()
+            for running in self._running.values():
+                running.stop()
+            self._finished = finished
+
+        if self._thread is not None:
+            self._do(begin)
+            end = time.monotonic() + FINISH_S
+            while not finished.wait(0.2) and self._thread.is_alive() and time.monotonic() < end:
+                pass
+        # The rule whatever happened to the thread: nothing is left.
+        ending.end_containers(self._folder)
+
+
+def open_master(args: Any) -> Tuple[port.MasterContext, LocalPool]:
+    """The pool of the master that was started with ``--app-dir --attempt --lock-fd``."""
+    folder = AppFolder(args.app_dir)
+    app = Application.read(folder)
+    if app is None:
+        raise port.SchedulerError(f"{folder.app} says nothing of this application")
+    lock_fd, attempt = int(args.lock_fd), int(args.attempt)
+    os.set_inheritable(lock_fd, False)
+    mastership.write(lock_fd, attempt, Identity.mine())
+    try:
+        with open(folder.secret, "rb") as stream:
+            secret = stream.read()
+    except FileNotFoundError:
+        raise port.SchedulerError(f"{folder.secret} is gone; the job folder was removed") from None
+    home.make_folder(folder.master)
+    context = port.MasterContext(
+        app_id=app.app_id,
+        attempt=attempt,
+        job_dir=folder.job,
+        work_dir=folder.master,
+        state_dir=folder.path,
+        history_dir=os.path.join(folder.home.history, app.app_id),
+        secret=secret,
+        extra={
+            "python": app.python,
+            "runtime": app.runtime,
+            "kill_file": folder.kill,
+            "home": folder.home.root,
+            "submitted": str(app.submitted),
+        },
+    )
+    return context, LocalPool(folder, app, attempt, lock_fd)

@@ -1,0 +1,233 @@
+"""Processes of this machine, as /proc shows them: who is who, what belongs together.
+
+A pid is given again sooner or later; with the start time and the boot's id it names one
+process for good. All that asks "does it still run" asks by such an :class:`Identity`.
+
+Light, standard library only, Python 3.8: the shim beside every container imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def boot_id() -> str:
+    """The id of this boot of the machine."""
+    return _text("/proc/sys/kernel/random/boot_id").strip()
+
+
+def host() -> str:
+    """What this machine calls itself."""
+    return os.uname().nodename
+
+
+def start_time(pid: int) -> Optional[int]:
+    """When it started, in ticks since boot; None when it does not run (any more)."""
+    fields = _stat(pid)
+    if fields is None or fields[0] in ("Z", "X"):
+        return None
+    return int(fields[19])
+
+
+class Identity(NamedTuple):
+    """One process, for good."""
+
+    pid: int
+    start: int
+    boot: str
+
+    @classmethod
+    def of(cls, pid: int) -> Optional[Identity]:
+        """The process that has this pid now, if one has."""
+        start = start_time(pid)
+        return None if start is None else cls(pid, start, boot_id())
+
+    @classmethod
+    def mine(cls) -> Identity:
+        """This process."""
+        return cls(os.getpid(), start_time(os.getpid()) or 0, boot_id())
+
+    @classmethod
+    def from_json(cls, data: Optional[Mapping[str, object]]) -> Optional[Identity]:
+        """What :meth:`to_json` wrote; None when there is no process in it."""
+        if not data or "pid" not in data:
+            return None
+        return cls(int(str(data["pid"])), int(str(data["start"])), str(data["boot"]))
+
+    def to_json(self) -> Dict[str, object]:
+        """Plain data."""
+        return {"pid": self.pid, "start": self.start, "boot": self.boot}
+
+    def alive(self, boot: Optional[str] = None) -> bool:
+        """Whether it still runs; ``boot`` spares reading the boot's id once more."""
+        if self.boot != (boot_id() if boot is None else boot):
+            return False
+        return start_time(self.pid) == self.start
+
+    def send(self, number: int) -> bool:
+        """Send it a signal; False when it does not run any more."""
+        if not self.alive():
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def everyone() -> List[int]:
+    """Every pid there is."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def descendants(root: int) -> List[int]:
+    """Children, their children, and so on; ended ones that nobody waited for included.
+
+    What is born while this looks may be missed: whoever kills looks again until none is left.
+    """
+    found: List[int] = []
+    todo = [root]
+    while todo:
+        children = _children(todo.pop())
+        if children is None:
+            return _descendants_by_parent([root])
+        found += children
+        todo += children
+    return found
+
+
+def of_container(container_id: str) -> List[int]:
+    """What belongs to a container, whoever its parent is now.
+
+    By the mark in the environment that every process of a container inherits, and, for those
+    that threw their environment away, by descent and session.
+    """
+    mark = b"TONY_CONTAINER_ID=" + os.fsencode(container_id)
+    found: Set[int] = set()
+    sessions: Set[int] = set()
+    for pid in everyone():
+        if mark in _bytes("/proc/%d/environ" % pid).split(b"\0"):
+            fields = _stat(pid)
+            if fields is None or fields[0] in ("Z", "X"):
+                continue
+            found.add(pid)
+            sessions.add(int(fields[3]))
+    # Only a session that began inside the container is the container's own.
+    sessions &= found
+    for pid in everyone():
+        fields = _stat(pid)
+        if fields is not None and fields[0] not in ("Z", "X") and int(fields[3]) in sessions:
+            found.add(pid)
+    found.update(pid for pid in _descendants_by_parent(found) if start_time(pid) is not None)
+    found.discard(os.getpid())
+    return sorted(found)
+
+
+def kill_container(container_id: str, deadline_s: float = 5.0) -> List[int]:
+    """End by force all that :func:`of_container` finds; returns what would not go."""
+    end = time.monotonic() + deadline_s
+    while True:
+        left = of_container(container_id)
+        if not left or time.monotonic() > end:
+            return left
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+        time.sleep(0.01)
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory; 0 when it has ended."""
+    fields = _text("/proc/%d/statm" % pid).split()
+    return int(fields[1]) * PAGE if len(fields) > 1 else 0
+
+
+def command(pid: int, limit: int = 120) -> str:
+    """Its command line, cut to ``limit`` characters."""
+    words = _bytes("/proc/%d/cmdline" % pid).replace(b"\0", b" ").decode("utf-8", "replace")
+    text = words.strip() or "[%s]" % _text("/proc/%d/comm" % pid).strip()
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def state(pid: int) -> str:
+    """The state letter of /proc; empty when there is no such process."""
+    fields = _stat(pid)
+    return fields[0] if fields else ""
+
+
+def be_subreaper(wanted: bool = True) -> bool:
+    """From now on, orphans among our descendants become our children (or not any more).
+
+    False if that is impossible here.
+    """
+    try:
+        # The ctypes package on top of this costs a megabyte and a half.
+        import _ctypes
+
+        # PR_SET_CHILD_SUBREAPER is 36.
+        everything: Any = None  # the libraries that this process has loaded
+        prctl = _ctypes.dlsym(_ctypes.dlopen(everything, 0), "prctl")
+        result: int = _ctypes.call_function(prctl, (36, int(wanted), 0, 0, 0))
+        return result == 0
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def _descendants_by_parent(roots: Iterable[int]) -> List[int]:
+    children: Dict[int, List[int]] = {}
+    for pid in everyone():
+        fields = _stat(pid)
+        if fields is not None:
+            children.setdefault(int(fields[1]), []).append(pid)
+    found: List[int] = []
+    todo = list(roots)
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def _children(pid: int) -> Optional[List[int]]:
+    """Of every thread of it; None when this kernel does not list children."""
+    folder = "/proc/%d/task" % pid
+    try:
+        threads = os.listdir(folder)
+    except OSError:
+        return []
+    found: List[int] = []
+    for thread in threads:
+        try:
+            with open("%s/%s/children" % (folder, thread), "rb") as stream:
+                found += [int(word) for word in stream.read().split()]
+        except FileNotFoundError:
+            if os.path.exists("%s/%s" % (folder, thread)):
+                return None
+        except OSError:
+            pass
+    return found
+
+
+def _stat(pid: int) -> Optional[List[str]]:
+    """The fields of /proc/PID/stat from the state on (field 3 of proc(5) is number 0)."""
+    text = _text("/proc/%d/stat" % pid)
+    return text.rpartition(")")[2].split() if text else None
+
+
+def _text(path: str) -> str:
+    return _bytes(path).decode("utf-8", "replace")
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""

@@ -1,0 +1,246 @@
+"""One container as its pool sees it: its shim started or found again, its end read.
+
+A shim is noticed to have ended through its pidfd, where the kernel has that; elsewhere by
+looking again. What it wrote decides; a shim that was killed before it could write leaves
+its processes to be found by their mark and ended here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import Any, Dict, List, Mapping, Optional
+
+from tony_core.job.spec import Resources
+from tony_core.schedulers.local import home, mastership, processes
+from tony_core.schedulers.local.home import AppFolder, ContainerFolder
+from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.port import Cause, Completed, Container, Launch
+
+FORCE_S = 6.0  # a shim that has not ended its container by then is ended itself
+
+
+class Running:
+    """A container that was launched and whose end was not said yet."""
+
+    def __init__(self, container: Container, folder: ContainerFolder) -> None:
+        self.container = container
+        self.folder = folder
+        self.shim: Optional[Identity] = None
+        self.pidfd: Optional[int] = None
+        self.started_fd: Optional[int] = None  # one byte comes when the process runs
+        self.force_at: Optional[float] = None
+        self._child: Optional[subprocess.Popen[bytes]] = None
+
+    # ------------------------------------------------------------------ beginnings
+
+    @classmethod
+    def launch(
+        cls,
+        app: AppFolder,
+        container: Container,
+        launch: Launch,
+        env: Mapping[str, str],
+        own: OwnCode,
+    ) -> Running:
+        """Write down what is to run, and start the shim that runs it."""
+        running = cls(container, app.container(container.id))
+        folder = running.folder
+        home.make_folder(folder.path)
+        os.mkdir(folder.work, 0o700)
+        home.make_folder(folder.logs)
+        home.write_bytes(folder.secret, launch.secret)
+        shown = container_to_json(container)
+        home.write_json(folder.container, {**shown, "task": launch.task})
+        spec = {
+            "container": shown,
+            "argv": list(launch.argv),
+            "env": dict(env),
+            "artifacts": [item.to_json() for item in launch.artifacts],
+            "memory_mb": container.resources.memory_mb,
+            "root": app.home.root,
+            "successor": own.argv("local-successor", "--app-dir", app.path),
+        }
+        home.write_json(folder.launch, spec)
+        reading, writing = os.pipe()
+        try:
+            running._start(own, env, writing)
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        os.set_blocking(reading, False)
+        running.started_fd = reading
+        return running
+
+    def _start(self, own: OwnCode, env: Mapping[str, str], started_fd: int) -> None:
+        argv = own.argv("shim", "--spec", self.folder.launch)
+        # The shim carries the container's mark too, so that it is found with the rest.
+        mark = {name: env[name] for name in ("PATH", "TONY_CONTAINER_ID", "TONY_HOME")}
+        with open(self.folder.shim_log, "ab") as log:
+            self._child = subprocess.Popen(
+                [*argv, "--started-fd", str(started_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=mark,
+                cwd=self.folder.path,
+                pass_fds=(started_fd,),
+                start_new_session=True,
+            )
+        self.shim = Identity.of(self._child.pid)
+        if self.shim is not None:
+            home.write_json(self.folder.shim, self.shim.to_json())
+        self._open_pidfd(self._child.pid)
+
+    @classmethod
+    def find(cls, app: AppFolder, container_id: str) -> Optional[Running]:
+        """One that an earlier master launched and whose end nobody was told; else None."""
+        folder = app.container(container_id)
+        spec = home.read_json(folder.launch)
+        if spec is None or os.path.exists(folder.ended):
+            return None
+        running = cls(container_from_json(spec["container"]), folder)
+        running.shim = Identity.from_json(home.read_json(folder.shim))
+        if running.shim is not None and running.shim.alive():
+            running._open_pidfd(running.shim.pid)
+            if not running.shim.alive():
+                running._close_pidfd()  # it went, and perhaps another has its pid now
+        return running
+
+    def _open_pidfd(self, pid: int) -> None:
+        try:
+            self.pidfd = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            self.pidfd = None  # Python or kernel too old, or gone already: look now and then
+
+    # ------------------------------------------------------------------ while it runs
+
+    def started(self) -> bool:
+        """Whether the byte came that says so; asked when ``started_fd`` is readable."""
+        if self.started_fd is None:
+            return False
+        try:
+            got = os.read(self.started_fd, 1)
+        except BlockingIOError:
+            return False
+        os.close(self.started_fd)
+        self.started_fd = None
+        return bool(got)
+
+    def alive(self) -> bool:
+        """Whether its shim runs."""
+        if self._child is not None:
+            return self._child.poll() is None
+        return self.shim is not None and self.shim.alive()
+
+    def stop(self) -> None:
+        """Ask the shim to end it; asked again it changes nothing."""
+        if self.force_at is None:
+            home.write_bytes(self.folder.stop, b"")
+            self.force_at = time.monotonic() + FORCE_S
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)  # somebody may have stopped it
+
+    def force(self) -> None:
+        """End the shim itself; what it leaves is ended with the container's end."""
+        self._signal(signal.SIGKILL)
+        self.force_at = time.monotonic() + FORCE_S
+
+    def _signal(self, number: int) -> None:
+        if self._child is not None:
+            self._child.send_signal(number)
+        elif self.shim is not None:
+            self.shim.send(number)
+
+    # ------------------------------------------------------------------ the end
+
+    def completed(self) -> Completed:
+        """How it ended, once its shim is gone; nothing of it is left when this returns."""
+        self.forget()
+        story = home.read_json(self.folder.exit)
+        if story is None:
+            left = processes.kill_container(self.container.id)
+            story = self._without_story(left)
+        cause = Cause(story["cause"])
+        words = str(story["diagnostics"])
+        if cause is Cause.EXITED and story["exit_code"] != 0:
+            said = home.tail(self.folder.process_log, lines=5, limit=2048)
+            words += f"; it last said:\n{said}" if said else ""
+        return Completed(self.container.id, int(story["exit_code"]), cause, words)
+
+    def tell(self) -> None:
+        """Write down that the end was said, and drop the secret."""
+        home.write_json(self.folder.ended, {"at": time.time()})
+        try:
+            os.unlink(self.folder.secret)
+        except FileNotFoundError:
+            pass
+
+    def forget(self) -> None:
+        """Give back the file descriptors; reap the shim if it has ended."""
+        if self._child is not None:
+            if self._child.poll() is None:
+                # It is to outlive us: nobody waits for it here any more.
+                self._child.returncode = 0
+            self._child = None
+        self._close_pidfd()
+        if self.started_fd is not None:
+            os.close(self.started_fd)
+            self.started_fd = None
+
+    def _close_pidfd(self) -> None:
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+    def _without_story(self, left: List[int]) -> Dict[str, Any]:
+        words = "the process that watches over the container was killed"
+        log = home.tail(self.folder.shim_log, lines=5)
+        if log:
+            words += f"; it last said:\n{log}"
+        if left:
+            words += f"; left behind, as they cannot be killed: {left}"
+        asked = os.path.exists(self.folder.stop)
+        cause = Cause.RELEASED if asked else Cause.KILLED
+        return {"exit_code": 128 + signal.SIGKILL, "cause": cause.value, "diagnostics": words}
+
+
+class OwnCode:
+    """Our code on this machine, and the Python it runs on."""
+
+    def __init__(self, python: str, runtime: str) -> None:
+        self.python = python
+        self.runtime = runtime
+
+    def argv(self, verb: str, *words: str) -> List[str]:
+        """How it is started."""
+        return mastership.runtime_argv(self.python, self.runtime, verb, *words)
+
+
+def container_to_json(container: Container) -> Dict[str, Any]:
+    """Plain data."""
+    need = container.resources
+    return {
+        "id": container.id,
+        "node": container.node,
+        "role": container.role,
+        "resources": [need.memory_mb, need.vcores, need.gpus],
+        "gpu_ids": list(container.gpu_ids),
+        "log_url": container.log_url,
+    }
+
+
+def container_from_json(data: Mapping[str, Any]) -> Container:
+    """What :func:`container_to_json` wrote."""
+    return Container(
+        id=data["id"],
+        node=data["node"],
+        role=data["role"],
+        resources=Resources(*data["resources"]),
+        gpu_ids=tuple(data["gpu_ids"]),
+        log_url=data["log_url"],
+    )

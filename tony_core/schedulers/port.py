@@ -1,0 +1,378 @@
+"""The scheduler port: what a cluster must do for a job, and nothing more.
+
+Theory of operation
+===================
+
+A scheduler has two sides. The **client side** (:class:`Scheduler`) lives in the process
+that submits: it says exactly what it would send (:meth:`Scheduler.dry_run`), sends it,
+and answers for any application by its id, from any process, at any time. The **master
+side** (:class:`ContainerPool`) lives in the job's master: it is told what containers are
+wanted and what to run in them, and it speaks through one stream of events.
+
+The master cannot tell which scheduler it runs on. Everything that differs stands behind
+these two classes:
+
+* *asks* are absolute and named: :meth:`ContainerPool.request` replaces what was wanted
+  under the same (role, session); asking for zero withdraws. A pool may grant more than
+  was asked (a race that YARN allows): the master releases the surplus.
+* *a gang* is granted whole or not at all where the scheduler can promise that (local);
+  elsewhere containers arrive one by one and the master holds the allocation clock.
+* *ends* come with a :class:`Cause`, mapped once from the scheduler's own words. Unknown
+  stays unknown.
+* *events* are delivered through the ``sink`` given to :meth:`ContainerPool.start`, from any
+  thread; never before ``start`` returned its :class:`PoolInfo`, and never after
+  :meth:`ContainerPool.close`.
+* every call is idempotent: stopping what has ended and releasing what was never given
+  is silence.
+
+The same contract suite (``tests/schedulers/contract.py``) runs on every implementation.
+
+Runs on the nodes' Python (3.9), standard library only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from tony_core.files.artifact import Artifact
+from tony_core.job.spec import Job, Resources
+
+# --------------------------------------------------------------------------- client side
+
+
+class AppState(str, Enum):
+    """Where an application stands, in every scheduler's words mapped to these."""
+
+    SUBMITTED = "SUBMITTED"
+    ACCEPTED = "ACCEPTED"  # waiting for the master's own container
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+    TIMED_OUT = "TIMED_OUT"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self in (
+            AppState.SUCCEEDED,
+            AppState.FAILED,
+            AppState.KILLED,
+            AppState.TIMED_OUT,
+        )
+
+
+@dataclass(frozen=True)
+class AppStatus:
+    """The scheduler's word on one application."""
+
+    app_id: str
+    name: str
+    user: str
+    queue: str
+    state: AppState
+    type: str = "TONY"
+    tags: Tuple[str, ...] = ()
+    submitted: float = 0.0  # seconds since the epoch
+    started: Optional[float] = None
+    finished: Optional[float] = None
+    progress: float = 0.0
+    attempt: int = 0  # of the master, from 1
+    page_url: Optional[str] = None  # where the job's page answers while it runs
+    tracking_url: Optional[str] = None  # what a person should open
+    diagnostics: str = ""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Exactly what would be sent; printable, and what :meth:`Scheduler.submit` takes."""
+
+    scheduler: str
+    job: Job
+    artifacts: Tuple[Artifact, ...]
+    details: Mapping[str, Any] = field(default_factory=dict)  # the scheduler's own request
+
+
+@dataclass(frozen=True)
+class LogRef:
+    """One container's log files, as history and the page name them."""
+
+    container_id: str
+    node: str = ""
+    url: str = ""
+
+
+class SchedulerError(Exception):
+    """The scheduler could not be reached, or refused (exit code 3)."""
+
+
+class NoSuchScheduler(SchedulerError):
+    """No scheduler of that name (exit code 2)."""
+
+
+class NoSuchApplication(SchedulerError):
+    """No application of that id."""
+
+
+class Scheduler(ABC):
+    """The client's side of a scheduler. Safe to open from any process."""
+
+    name: str = ""
+
+    @abstractmethod
+    def staging_root(self, job: Job) -> str:
+        """Where content and job folders are staged: a path or URL of the file-system port."""
+
+    @abstractmethod
+    def new_app_id(self, job: Job) -> str:
+        """An id of this scheduler for an application about to be submitted."""
+
+    @abstractmethod
+    def check(self, job: Job) -> List[str]:
+        """Why this job can never run here (too large, unknown resource...); empty if it can."""
+
+    def warnings(self, job: Job) -> List[str]:
+        """What the job asks for that has no effect here; worth a line each, no more."""
+        return []
+
+    @abstractmethod
+    def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
+        """The request, without sending it."""
+
+    @abstractmethod
+    def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
+        """Start the master. All artifacts are staged already. On failure nothing is left."""
+
+    @abstractmethod
+    def status(self, app_id: str) -> AppStatus:
+        """Raises :class:`NoSuchApplication`."""
+
+    @abstractmethod
+    def list(self) -> List[AppStatus]:
+        """Every application that is still known, the newest first."""
+
+    @abstractmethod
+    def kill(self, app_id: str, reason: str) -> None:
+        """End it, with everything that belongs to it; silence when it has ended already."""
+
+    def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
+        """(task, container) of what was launched, as the scheduler itself remembers it.
+
+        For a job whose master died before it could tell anybody; nothing, where nothing is kept.
+        """
+        return []
+
+    @abstractmethod
+    def log_names(self, app_id: str, ref: LogRef) -> List[str]:
+        """The log files of one container (``stdout``, ``stderr``, ``executor.log``...)."""
+
+    @abstractmethod
+    def read_log(
+        self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
+    ) -> bytes:
+        """Bytes of a log file from ``offset`` on; empty when there is nothing more (yet)."""
+
+    @abstractmethod
+    def history_root(self, job: Optional[Job] = None) -> Optional[str]:
+        """Where ended jobs' history stands when the job names no place of its own."""
+
+    @abstractmethod
+    def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
+        """Remove what dead applications left here; yields a line for each thing removed."""
+
+    def close(self) -> None:
+        """Give back connections."""
+
+
+# --------------------------------------------------------------------------- master side
+
+
+class Cause(str, Enum):
+    """Why a container ended. Mapped once from the scheduler's own codes."""
+
+    EXITED = "exited"  # by itself, with an exit code (a signal is 128 + its number)
+    RELEASED = "released"  # the master stopped or released it
+    MEMORY = "memory"  # over its memory limit
+    PREEMPTED = "preempted"
+    LOST = "lost"  # its node went away
+    DISKS = "disks"  # the node's disks failed
+    KILLED = "killed"  # by the scheduler or an administrator
+    LAUNCH = "launch"  # it never started: localisation, image, token
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """``count`` containers for one role of one session: an absolute number, zero withdraws."""
+
+    role: str
+    session: int
+    count: int
+    resources: Resources
+    node_label: Optional[str] = None
+    placement_spec: Optional[str] = None
+    allocation_tags: Tuple[str, ...] = ()
+    avoid_nodes: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Container:
+    """What the scheduler gave us."""
+
+    id: str
+    node: str  # host, or host:port where hosts share a name
+    role: str  # of the ask it answers; empty if the scheduler cannot tell (takeover)
+    resources: Resources
+    gpu_ids: Tuple[str, ...] = ()
+    log_url: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What runs in a container."""
+
+    argv: Tuple[str, ...]
+    env: Mapping[str, str]
+    artifacts: Tuple[Artifact, ...]
+    secret: bytes = b""  # reaches the process as the file TONY_SECRET_FILE names, 0600
+    task: str = ""  # which it is for at first: to find its logs when nobody else can tell
+
+
+@dataclass(frozen=True)
+class PoolEvent:
+    """Base of everything a pool says."""
+
+
+@dataclass(frozen=True)
+class Allocated(PoolEvent):
+    """Containers were granted."""
+
+    containers: Tuple[Container, ...]
+
+
+@dataclass(frozen=True)
+class Started(PoolEvent):
+    """A launched container's process runs."""
+
+    container_id: str
+
+
+@dataclass(frozen=True)
+class Completed(PoolEvent):
+    """A container ended; said exactly once for each."""
+
+    container_id: str
+    exit_code: int
+    cause: Cause
+    diagnostics: str = ""
+
+
+@dataclass(frozen=True)
+class NodeLost(PoolEvent):
+    """A node went away; ``Completed(LOST)`` follows for each of its containers."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class PreemptionAsked(PoolEvent):
+    """The scheduler will take these back soon."""
+
+    container_ids: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShutdownAsked(PoolEvent):
+    """The scheduler (or a person, through it) ends this application."""
+
+    reason: str
+    by_user: bool = True
+
+
+@dataclass(frozen=True)
+class PreviousContainers(PoolEvent):
+    """Containers that an earlier master left running; always the first event of a takeover."""
+
+    containers: Tuple[Container, ...]
+
+
+@dataclass(frozen=True)
+class Waiting(PoolEvent):
+    """Why an ask is not granted yet, in words for a person."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refused(PoolEvent):
+    """An ask that can never be granted."""
+
+    role: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PoolInfo:
+    """What the scheduler said when the master registered."""
+
+    app_id: str
+    attempt: int  # of the master, from 1
+    user: str
+    queue: str
+    max_resources: Optional[Resources] = None
+    master_lost_s: float = 1200.0  # how long executors wait for a next master by default
+    settle_s: float = 3.0  # how long a session settles after its first failure
+    can_restart_master: bool = True  # whether another attempt follows if this one dies
+
+
+class ContainerPool(ABC):
+    """The master's side of a scheduler."""
+
+    @abstractmethod
+    def start(self, sink: Callable[[PoolEvent], None], page_url: str) -> PoolInfo:
+        """Register. Events go to ``sink`` from any thread once this has returned."""
+
+    @abstractmethod
+    def request(self, asks: Sequence[Ask], gang: bool) -> None:
+        """Set what is wanted; ``gang``: these together, whole or not at all if possible."""
+
+    @abstractmethod
+    def release(self, container_id: str) -> None:
+        """Give back a container that was never launched."""
+
+    @abstractmethod
+    def launch(self, container: Container, launch: Launch) -> None:
+        """Start a process in it; ``Started`` or ``Completed(LAUNCH)`` follows."""
+
+    @abstractmethod
+    def stop(self, container_id: str) -> None:
+        """End a launched container and all that runs in it; ``Completed`` follows."""
+
+    @abstractmethod
+    def report(self, progress: float, tracking_url: str) -> None:
+        """Tell the scheduler how far the job is."""
+
+    @abstractmethod
+    def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:
+        """The job has ended; the scheduler will not start another master."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back threads and connections; no event follows."""
+
+
+@dataclass(frozen=True)
+class MasterContext:
+    """What the scheduler's launcher tells the master process about itself."""
+
+    app_id: str
+    attempt: int
+    job_dir: str  # the staged job folder (file-system port)
+    work_dir: str  # a local folder of the master's own, with its logs
+    state_dir: str  # where the journal and master.json stand: survives the master
+    history_dir: str
+    secret: bytes = field(repr=False, default=b"")
+    extra: Dict[str, str] = field(default_factory=dict)
