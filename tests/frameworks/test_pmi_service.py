@@ -1,0 +1,195 @@
+"""The PMI server's sockets and clock, spoken to by hand."""
+
+import socket
+import threading
+import time
+from typing import Iterator, List, Tuple
+
+import pytest
+
+from tony_core.frameworks import pmi_service
+from tony_core.frameworks.base import ServiceContext
+from tony_core.frameworks.pmi_service import PmiService
+
+
+class _Failures:
+    """What the service told the session."""
+
+    def __init__(self) -> None:
+        self.heard: List[Tuple[str, str, int]] = []
+        self._one = threading.Event()
+
+    def __call__(self, reason: str, task: str, exit_code: int) -> None:
+        self.heard.append((reason, task, exit_code))
+        self._one.set()
+
+    def first(self) -> Tuple[str, str, int]:
+        assert self._one.wait(10), "nothing failed within 10 s"
+        return self.heard[0]
+
+
+class _Rank:
+    """One rank's side of the line."""
+
+    def __init__(self, service: PmiService) -> None:
+        host, _, port = service.address.rpartition(":")
+        self.sock = socket.create_connection((host, int(port)), timeout=10)
+        self.file = self.sock.makefile("rb")
+
+    def say(self, line: str) -> None:
+        self.sock.sendall(line.encode() + b"\n")
+
+    def hear(self) -> str:
+        return self.file.readline().decode().rstrip("\n")
+
+    def begin(self, number: str) -> str:
+        self.say(f"cmd=initack pmiid={number}")
+        return [self.hear() for _ in range(4)][2]
+
+    def close(self) -> None:
+        self.file.close()
+        self.sock.close()
+
+
+@pytest.fixture
+def failures() -> _Failures:
+    return _Failures()
+
+
+@pytest.fixture
+def service(failures: _Failures) -> Iterator[PmiService]:
+    made = PmiService(["chief:0", "worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ranks(service: PmiService) -> Iterator[List[_Rank]]:
+    made = [_Rank(service), _Rank(service)]
+    yield made
+    for rank in made:
+        rank.close()
+
+
+def _ids(service: PmiService) -> List[str]:
+    return service.environment()["pmi_ids"].split(",")
+
+
+def test_two_ranks_meet_at_a_barrier(service: PmiService, ranks: List[_Rank]) -> None:
+    assert service.environment()["pmi_port"] == service.address
+    for number, (rank, secret) in enumerate(zip(ranks, _ids(service), strict=True)):
+        assert rank.begin(secret) == f"cmd=set rank={number}"
+    ranks[0].say("cmd=barrier_in")
+    ranks[0].sock.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        ranks[0].sock.recv(1)
+    ranks[1].say("cmd=barrier_in")
+    ranks[0].sock.settimeout(10)
+    assert ranks[0].sock.recv(100) == b"cmd=barrier_out\n"
+    assert ranks[1].hear() == "cmd=barrier_out"
+
+
+def test_numbers_are_of_one_session_and_no_ranks(failures: _Failures, service: PmiService) -> None:
+    other = PmiService(["chief:0", "worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
+    other.close()
+    assert not set(_ids(other)) & set(_ids(service))
+    assert all(0 < int(number) < 2**31 for number in _ids(service))
+
+
+def test_abort_fails_the_session_by_the_ranks_name_and_once(
+    service: PmiService, failures: _Failures, ranks: List[_Rank]
+) -> None:
+    for rank, secret in zip(ranks, _ids(service), strict=True):
+        rank.begin(secret)
+    ranks[1].say("cmd=abort exitcode=3 message=no_luck")
+    assert failures.first() == (
+        "rank 1 (worker:0) called MPI_Abort with code 3: no_luck",
+        "worker:0",
+        3,
+    )
+    ranks[0].say("cmd=abort exitcode=4")
+    ranks[0].sock.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        ranks[0].sock.recv(1)
+    assert len(failures.heard) == 1
+
+
+def test_a_rank_that_dies_is_its_executors_to_judge(
+    service: PmiService, failures: _Failures, ranks: List[_Rank]
+) -> None:
+    for rank, secret in zip(ranks, _ids(service), strict=True):
+        rank.begin(secret)
+    ranks[1].close()
+    ranks[0].say("cmd=get_appnum")
+    assert ranks[0].hear() == "cmd=appnum appnum=0"
+    assert failures.heard == []
+
+
+def test_who_never_comes_is_named(failures: _Failures) -> None:
+    tasks = ["chief:0", "worker:0", "worker:1"]
+    service = PmiService(tasks, ServiceContext("127.0.0.1", failures), 0.2)
+    try:
+        time.sleep(0.4)
+        assert failures.heard == []  # nobody waits for anybody yet
+        rank = _Rank(service)
+        rank.begin(_ids(service)[1])
+        reason, task, code = failures.first()
+        rank.close()
+    finally:
+        service.close()
+    assert "2 of 3 MPI ranks (chief:0, worker:1) did not call MPI_Init within 0.2 s" in reason
+    assert "tony.container.registration.timeout" in reason
+    assert (task, code) == ("chief:0", 1)
+
+
+def test_a_stranger_waits_and_gets_no_word(
+    service: PmiService, ranks: List[_Rank], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pmi_service, "_PENALTY_S", 0.3)
+    started = time.monotonic()
+    ranks[0].say("cmd=initack pmiid=0")
+    assert ranks[0].hear() == ""
+    assert 0.25 < time.monotonic() - started < 5
+
+
+def test_a_silent_stranger_is_closed(service: PmiService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pmi_service, "_UNNAMED_S", 0.2)
+    silent = _Rank(service)
+    assert silent.hear() == ""
+    silent.close()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_endless_line_ends_the_connection(
+    service: PmiService, ranks: List[_Rank], named: bool
+) -> None:
+    if named:
+        ranks[0].begin(_ids(service)[0])
+    try:
+        ranks[0].sock.sendall(b"x" * 100_000)
+        assert ranks[0].hear() == ""
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    # The other one is served as before.
+    assert ranks[1].begin(_ids(service)[1]) == "cmd=set rank=1"
+
+
+def test_a_crowd_of_strangers_only_delays_a_rank(
+    service: PmiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pmi_service, "_MOST_STRANGERS", 4)
+    monkeypatch.setattr(pmi_service, "_PENALTY_S", 0.3)
+    crowd = [_Rank(service) for _ in range(12)]
+    for each in crowd:
+        each.say("cmd=initack pmiid=1")
+    rank = _Rank(service)
+    assert rank.begin(_ids(service)[0]) == "cmd=set rank=0"
+    for each in [*crowd, rank]:
+        each.close()
+
+
+def test_close_is_idempotent(failures: _Failures) -> None:
+    service = PmiService(["worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
+    service.close()
+    service.close()
+    assert failures.heard == []

@@ -1,0 +1,79 @@
+"""Each example trains, and goes on at the right step after one of its processes was killed."""
+
+import os
+import signal
+from typing import Callable, List, Tuple
+
+import pytest
+
+from tests.frameworks.submitting import Submitted
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(300)]
+
+#: example, environment, processes that the program counts, which task is killed
+_CASES: List[Tuple[str, str, int, Tuple[str, int]]] = [
+    ("mpi", "mpi", 2, ("worker", 1)),
+    ("jax", "jax", 2, ("worker", 1)),
+    ("pytorch", "torch", 2, ("worker", 1)),
+    ("tensorflow", "tensorflow", 2, ("worker", 1)),
+    ("tensorflow-ps", "tensorflow", 2, ("worker", 1)),
+    ("keras", "tensorflow", 1, ("worker", 0)),
+]
+_NAMES = [case[0] for case in _CASES]
+_EVERY = 20  # steps between two checkpoints
+
+
+@pytest.mark.parametrize(("example", "env", "processes", "victim"), _CASES, ids=_NAMES)
+def test_it_trains(
+    submit: Callable[..., Submitted],
+    example: str,
+    env: str,
+    processes: int,
+    victim: Tuple[str, int],
+) -> None:
+    job = submit(example, env)
+    job.ends(0)
+    result = job.result()
+    assert result["last_loss"] < result["first_loss"] / 2
+    assert result["processes"] == processes
+    assert (result["sessions"], result["resumed_at"]) == (1, 0)
+    steps = [line["step"] for line in job.steps()]
+    assert steps == list(range(result["steps"]))
+    if env in ("jax", "mpi"):  # the other two come without TensorBoard
+        (written,) = job.events.glob("*/events.out.tfevents.*")
+        assert written.stat().st_size > 30 * result["steps"]
+
+
+@pytest.mark.parametrize(("example", "env", "processes", "victim"), _CASES, ids=_NAMES)
+def test_it_goes_on_from_its_checkpoint_when_a_process_is_killed(
+    submit: Callable[..., Submitted],
+    example: str,
+    env: str,
+    processes: int,
+    victim: Tuple[str, int],
+) -> None:
+    total = 60 if example == "keras" else 150
+    job = submit(example, env, params=f"--steps {total} --step-sleep 0.03")
+    job.until("step 45", lambda: len(job.steps()) > 45)
+    os.kill(job.program_of(*victim), signal.SIGKILL)
+    job.ends(0)
+
+    lines = job.steps()
+    first = [line["step"] for line in lines if line["session"] == 0]
+    second = [line["step"] for line in lines if line["session"] == 1]
+    assert first == list(range(len(first)))
+    # The last step told may have been cut off before its checkpoint was there.
+    whole = len(first) // _EVERY * _EVERY
+    may_be = {whole} if len(first) % _EVERY else {whole, whole - _EVERY}
+    assert second[0] in may_be, f"session 0 did {len(first)} steps"
+    assert second == list(range(second[0], total))
+    assert {line["session"] for line in lines} == {0, 1}
+    result = job.result()
+    assert (result["sessions"], result["resumed_at"]) == (2, second[0])
+    # What was learnt is still there: the loss goes on from where it was, not from the start.
+    assert lines[len(first)]["loss"] < lines[0]["loss"]
+
+    name = f"{victim[0]}:{victim[1]}"
+    causes = [line for line in job.story() if line["kind"] == "root-cause"]
+    assert [line["task"] for line in causes] == [name], causes
+    assert "SIGKILL" in causes[0]["text"] or "signal 9" in causes[0]["text"]

@@ -1,0 +1,95 @@
+"""Frameworks by name: a cluster spec in, an environment out.
+
+Ours are built in and found without looking at what is installed, so that they are there
+under ``python -S`` too; others come by the entry point group ``tony.frameworks``, whose
+objects are classes derived from :class:`tony_core.frameworks.base.Framework`. Their package
+travels with the job (``tony_core/plugins.py``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Dict, List, Optional, Tuple
+
+from tony_core.frameworks.base import Framework, Problem
+from tony_core.job.problems import did_you_mean
+from tony_core.job.spec import Job
+from tony_core.plugins import Plugin, installed
+
+GROUP = "tony.frameworks"
+
+_BUILT_IN: Dict[str, Tuple[str, str]] = {
+    "jax": ("tony_core.frameworks.jax", "Jax"),
+    "mpi": ("tony_core.frameworks.mpi", "Mpi"),
+    "pytorch": ("tony_core.frameworks.pytorch", "PyTorch"),
+    "standalone": ("tony_core.frameworks.standalone", "Standalone"),
+    "tensorflow": ("tony_core.frameworks.tensorflow", "TensorFlow"),
+}
+
+# Names that job files may hold and that mean something; they are known, not mistyped.
+# Another distribution may bring one before we do.
+_NOT_BUILT = ("horovod", "lightgbm", "mxnet", "ray", "xgboost")
+
+
+class UnknownFramework(ValueError):
+    """``tony.application.framework`` names none that is here; the text says what to do."""
+
+
+class _NotBuilt(Framework):
+    """Refuses every job with one message, where all the others of a job file are told."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def validate(self, job: Job) -> List[Problem]:
+        """Always a problem."""
+        message = f"the framework {self.name} is not built yet; there are {', '.join(names())}"
+        return [Problem(message, "tony.application.framework")]
+
+
+def find(name: str) -> Framework:
+    """The framework of that name, in any case; raises :class:`UnknownFramework`."""
+    wanted = name.strip().lower()
+    if wanted in _BUILT_IN:
+        module, attribute = _BUILT_IN[wanted]
+        made = getattr(importlib.import_module(module), attribute)()
+        assert isinstance(made, Framework)
+        return made
+    plugin = installed(GROUP).get(wanted)
+    if plugin is not None:
+        return _load(plugin)
+    if wanted in _NOT_BUILT:
+        return _NotBuilt(wanted)
+    known = names()
+    raise UnknownFramework(
+        f"there is no framework called {name!r}{did_you_mean(wanted, [*known, *_NOT_BUILT])};"
+        f" there are {', '.join(known)}"
+    )
+
+
+def names() -> List[str]:
+    """Every framework that :func:`find` finds."""
+    return sorted({*_BUILT_IN, *installed(GROUP)})
+
+
+def plugin_of(name: str) -> Optional[Plugin]:
+    """What another distribution brings under this name; None for ours and the unknown."""
+    wanted = name.strip().lower()
+    return None if wanted in _BUILT_IN else installed(GROUP).get(wanted)
+
+
+def _load(plugin: Plugin) -> Framework:
+    try:
+        made = plugin.load()()
+    except Exception as error:
+        # Somebody else's package: whatever it raises, the answer is the same.
+        raise UnknownFramework(
+            f"the framework {plugin.name} ({plugin.target}, by the entry point group {GROUP})"
+            f" cannot be loaded: {type(error).__name__}: {error}; mend or remove its distribution"
+        ) from error
+    if not isinstance(made, Framework):
+        raise UnknownFramework(
+            f"the framework {plugin.name} ({plugin.target}) is no"
+            " tony_core.frameworks.base.Framework"
+        )
+    return made

@@ -1,0 +1,42 @@
+"""Reasons why a job cannot run that several frameworks share."""
+
+from __future__ import annotations
+
+from typing import Callable, List
+
+from tony_core.frameworks.base import Problem
+from tony_core.job.spec import Job, Mode, Role
+
+
+def fcfs(job: Job, framework: str, why: str) -> List[Problem]:
+    """Tasks that start before their peers are known."""
+    if job.mode is not Mode.FCFS:
+        return []
+    return [
+        Problem(
+            f"{framework} needs all its processes together, {why}: FCFS starts each as soon"
+            " as it can be; use GANG",
+            "tony.application.distributed-mode",
+        )
+    ]
+
+
+def nobody(job: Job, framework: str, trains: Callable[[Role], bool]) -> List[Problem]:
+    """No task that would be a rank."""
+    if any(trains(role) and role.instances for role in job.roles):
+        return []
+    return [
+        Problem(
+            f"no task would be a process of the {framework} job: every role is untracked,"
+            " a sidecar or one that does not train",
+            "tony.worker.instances",
+        )
+    ]
+
+
+def several(job: Job, role: str, why: str) -> List[Problem]:
+    """More than one task of a role that may have one."""
+    for candidate in job.roles:
+        if candidate.name == role and candidate.instances > 1:
+            return [Problem(f"{candidate.instances} x {role}: {why}", f"tony.{role}.instances")]
+    return []

@@ -1,0 +1,24 @@
+"""One program by itself: nothing to find, nobody to wait for."""
+
+from __future__ import annotations
+
+from typing import List
+
+from tony_core.frameworks.base import Framework, Problem
+from tony_core.job.spec import Job, Tracking
+
+
+class Standalone(Framework):
+    """Exactly one task; sidecars (TensorBoard) may stand beside it."""
+
+    name = "standalone"
+
+    def validate(self, job: Job) -> List[Problem]:
+        """More than one task would be several programs that know nothing of each other."""
+        roles = [role for role in job.roles if role.tracking is not Tracking.SIDECAR]
+        total = sum(role.instances for role in roles)
+        if total == 1:
+            return []
+        asked = ", ".join(f"{role.instances} x {role.name}" for role in roles) or "none"
+        key = f"tony.{roles[0].name}.instances" if roles else "tony.worker.instances"
+        return [Problem(f"standalone runs exactly one task, this job asks for {asked}", key)]

@@ -1,0 +1,107 @@
+"""TensorFlow: TF_CONFIG.
+
+Its servers bind their port with SO_REUSEADDR, so they can do it while we hold it
+(we never listen); nothing is released before the program starts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Dict, List, Optional
+
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem
+from tony_core.frameworks.refusals import several
+from tony_core.job.spec import Job, Mode, Role, Tracking
+from tony_core.protocol.messages import shared_reference
+
+_CLUSTER = "tf_cluster"
+_TRAINING = ("chief", "master", "worker")
+
+# Linux takes no environment value of 128 KiB, and TensorFlow reads its cluster from nothing
+# else. An address in JSON is at least 16 characters, so beyond this it can never fit.
+_MOST_TASKS = 128 * 1024 // 16
+
+
+class TensorFlow(Framework):
+    """Everyone gets the whole cluster; the evaluator stands in its own only."""
+
+    name = "tensorflow"
+    needs_full_spec = True
+
+    def validate(self, job: Job) -> List[Problem]:
+        """What TensorFlow itself would refuse, or would hang on."""
+        problems: List[Problem] = []
+        for role in ("chief", "evaluator"):
+            problems += several(job, role, "TensorFlow allows one")
+        present = {role.name for role in job.roles if role.instances}
+        if "ps" in present and not present & set(_TRAINING):
+            problems.append(
+                Problem(
+                    "parameter servers with nobody to serve: no chief and no worker",
+                    "tony.worker.instances",
+                )
+            )
+        in_cluster = sum(role.instances for role in job.roles if _in_cluster(role))
+        if in_cluster > _MOST_TASKS:
+            problems.append(
+                Problem(
+                    f"{in_cluster} tasks do not fit into TF_CONFIG, which is one environment"
+                    f" value of at most 128 KiB; TensorFlow can have {_MOST_TASKS} at most",
+                    "tony.worker.instances",
+                )
+            )
+        return problems
+
+    def shared(self, gang: Gang) -> Dict[str, str]:
+        """The cluster's roles, without the braces: the evaluator adds itself."""
+        if not _has_cluster(gang):
+            return {}
+        cluster: Dict[str, List[str]] = {}
+        starting = set(gang.starting)
+        for peer in gang.peers:
+            # A role of an earlier stage has ended: TensorFlow would wait for it for ever.
+            if _in_cluster(gang.role(peer)) and (not starting or peer.name in starting):
+                cluster.setdefault(peer.role, []).append(peer.address())
+        return {
+            _CLUSTER: ",".join(
+                f"{json.dumps(role)}:{json.dumps(addresses, separators=(',', ':'))}"
+                for role, addresses in cluster.items()
+            )
+        }
+
+    def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
+        """TF_CONFIG, but for sidecars."""
+        role = gang.role(peer)
+        if not _has_cluster(gang) or not (_in_cluster(role) or _evaluates(role)):
+            return {}
+        cluster = shared_reference(_CLUSTER)
+        if _evaluates(role):
+            cluster += f',"evaluator":[{json.dumps(peer.address())}]'
+        task = json.dumps({"type": peer.role, "index": peer.index}, separators=(",", ":"))
+        return {"TF_CONFIG": f'{{"cluster":{{{cluster}}},"task":{task}}}'}
+
+
+def _evaluates(role: Role) -> bool:
+    return role.name == "evaluator" and role.tracking is not Tracking.SIDECAR
+
+
+def _in_cluster(role: Role) -> bool:
+    if role.tracking is Tracking.SIDECAR:
+        return False
+    return role.name not in ("evaluator", "tensorboard")
+
+
+def _has_cluster(gang: Gang) -> bool:
+    """Whether there is anything to describe.
+
+    FCFS tasks start before their peers are known. One single task whose role has no
+    meaning to TensorFlow is an ordinary program.
+    """
+    if gang.job.mode is Mode.FCFS:
+        return False
+    known: Optional[bool] = gang.memo.get("tf_has_cluster")
+    if known is None:
+        members = [peer for peer in gang.peers if _in_cluster(gang.role(peer))]
+        known = len(members) > 1 or any(peer.role in _TRAINING for peer in members)
+        gang.memo["tf_has_cluster"] = known
+    return known
