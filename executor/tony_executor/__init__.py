@@ -1,0 +1,1 @@
+"""The task executor: one per container, the user's program its child."""

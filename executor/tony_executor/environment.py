@@ -1,0 +1,84 @@
+"""What the program finds in its environment. Pure.
+
+From the weakest: a small base of what the container has, ours of the program's side
+(report file, the folder of ``tony.py``), then what the master sends, shared texts put in.
+What belongs to the executor alone never reaches the program, whoever sets it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, Mapping, Optional
+
+from tony_core.protocol.messages import WORKING_FOLDER, Start, shared_reference
+
+_BASE = {
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "HOSTNAME",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "SSL_CERT_FILE", "SSL_CERT_DIR", "KRB5CCNAME", "KRB5_CONFIG",
+    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    # what a Hadoop client on the node needs
+    "JAVA_HOME", "CLASSPATH", "CONTAINER_ID", "LOCAL_DIRS", "LOG_DIRS",
+}  # fmt: skip
+_BASE_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "HADOOP_", "YARN_", "NM_")
+
+# The executor's own: a secret's place, how to start a master, where one is.
+PRIVATE = {
+    "TONY_SECRET_FILE", "TONY_SUCCESSOR", "TONY_MASTER_FILE", "TONY_LOG_DIR", "TONY_NODE",
+    "TONY_CONTAINER_ID", "TONY_APP_ID",
+}  # fmt: skip
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def base(container: Mapping[str, str]) -> Dict[str, str]:
+    """What of the container's own environment a program gets."""
+    kept = {
+        name: value
+        for name, value in container.items()
+        if (name in _BASE or name.startswith(_BASE_PREFIXES)) and name not in PRIVATE
+    }
+    kept.setdefault("PATH", _PATH)
+    return kept
+
+
+def of_program(
+    container: Mapping[str, str],
+    start: Start,
+    *,
+    cwd: str,
+    program: str,  # the folder of tony.py
+    report_file: str,
+    files_dir: Optional[str] = None,
+    venv: Optional[str] = None,
+) -> Dict[str, str]:
+    """Every variable of the program."""
+    env = base(container)
+    env["PYTHONUNBUFFERED"] = "1"
+    shared = {**start.shared, WORKING_FOLDER: cwd}
+    env.update(
+        (name, _put_in(value, shared)) for name, value in start.env.items() if name not in PRIVATE
+    )
+    for name in ("MALLOC_ARENA_MAX", *start.unset):
+        if name not in start.env:
+            env.pop(name, None)
+    # Where it runs may be elsewhere than where its variables were made.
+    env["PWD"] = cwd
+    env.pop("OLDPWD", None)
+    env["TONY_REPORT_FILE"] = report_file
+    if files_dir is not None:
+        env["TONY_FILES_DIR"] = files_dir
+    theirs = env.get("PYTHONPATH", "")
+    env["PYTHONPATH"] = program + (os.pathsep + theirs if theirs else "")
+    if venv is not None:
+        env["VIRTUAL_ENV"] = venv
+        env["PATH"] = os.path.join(venv, "bin") + os.pathsep + env["PATH"]
+        env.pop("PYTHONHOME", None)
+    return env
+
+
+def _put_in(value: str, shared: Mapping[str, str]) -> str:
+    """The value with the shared texts it refers to."""
+    if "\x00" not in value:
+        return value
+    for name, text in shared.items():
+        value = value.replace(shared_reference(name), text)
+    return value

@@ -1,0 +1,51 @@
+"""The verb ``executor``: ``PYTHON -I -S RUNTIME executor --master HOST:PORT``.
+
+Around it, in the environment: TONY_CONTAINER_ID, TONY_LOG_DIR and TONY_SECRET_FILE; where
+there are any TONY_NODE (the address peers reach this node by), TONY_MASTER_FILE (where the
+newest master's address stands) and TONY_SUCCESSOR (JSON: the command that starts the next
+master). The exit codes stand in :mod:`tony_executor.phases`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Dict, Optional, Sequence
+
+from tony_executor import site
+from tony_executor.phases import EXIT_INTERNAL, EXIT_USAGE
+from tony_executor.shell import Shell
+
+USAGE = "usage: executor --master HOST:PORT [--register-timeout SECONDS]"
+REGISTER_S = 300.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one executor to its end."""
+    options = _options(argv)
+    if options is None:
+        sys.stderr.write(USAGE + "\n")
+        return EXIT_USAGE
+    runtime = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    try:
+        register_s = float(options.get("--register-timeout", REGISTER_S))
+        shell = Shell(site.look(os.environ, options["--master"], runtime), register_s)
+    except (site.UsageError, ValueError) as error:
+        sys.stderr.write(f"executor: {error}\n")
+        return EXIT_USAGE
+    try:
+        return shell.run()
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        return EXIT_INTERNAL
+
+
+def _options(argv: Sequence[str]) -> Optional[Dict[str, str]]:
+    # Not argparse: 2 MB for two options.
+    if len(argv) % 2:
+        return None
+    found = dict(zip(argv[::2], argv[1::2]))
+    known = {"--master", "--register-timeout"}
+    return found if "--master" in found and set(found) <= known else None

@@ -1,0 +1,72 @@
+"""The phases of an executor's task, its exit codes, and what of it never changes."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Dict, NamedTuple, Set
+
+EXIT_SHUT_DOWN = 0
+EXIT_USAGE = 64
+EXIT_NO_MASTER = 65  # none was ever reached
+EXIT_MASTER_LOST = 66  # none came back in time, or none will
+EXIT_REGISTRY = 67  # reached, but never told to be a task
+EXIT_INTERNAL = 70  # a fault of ours
+EXIT_TERMINATED = 143
+
+LEFTOVER_GRACE_S = 1.0  # for what the program leaves behind, and when there is no master
+SAY_AGAIN_S = 5.0
+MAX_NOTES = 50
+
+
+class Phase(Enum):
+    """Where the task of this session stands."""
+
+    IDLE = "idle"
+    PREPARING = "preparing"
+    READY = "ready"
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+NEXT: Dict[Phase, Set[Phase]] = {
+    Phase.IDLE: {Phase.PREPARING},
+    Phase.PREPARING: {Phase.READY, Phase.ENDED},
+    Phase.READY: {Phase.STARTING, Phase.ENDED},
+    Phase.STARTING: {Phase.RUNNING, Phase.ENDED},
+    Phase.RUNNING: {Phase.ENDED},
+    Phase.ENDED: {Phase.PREPARING},
+}
+HAS_CHILD = (Phase.STARTING, Phase.RUNNING)
+
+# What a master that connects is told (messages.Register.phase).
+ON_THE_WIRE = {
+    Phase.IDLE: "idle",
+    Phase.PREPARING: "idle",
+    Phase.READY: "ready",
+    Phase.STARTING: "running",
+    Phase.RUNNING: "running",
+    Phase.ENDED: "ended",
+}
+
+
+class Identity(NamedTuple):
+    """What of Register never changes."""
+
+    container_id: str
+    host: str
+    listen_port: int
+    pid: int
+    runtime: str
+    resources: Dict[str, Any]
+
+
+class Ending(NamedTuple):
+    """Why we end the program ourselves."""
+
+    cause: str
+    message: str
+
+
+class InvalidTransition(Exception):
+    """A fault of ours; carries what happened before."""

@@ -1,0 +1,224 @@
+"""Keeps MPI ranks alive when the master dies: stands between a rank and its PMI server.
+
+MPICH needs its PMI server in MPI_Init, and again in MPI_Finalize, where it crashes without
+one. The server is in the master. So the program is given the address of this relay instead,
+which passes everything on while there is somebody to pass it to, and afterwards answers what
+a rank that is done still asks: a barrier opens, a finalize is acknowledged. Everything else
+is refused, so that a rank that has not come through MPI_Init fails instead of training alone.
+
+An abort that the master cannot hear any more closes the line: MPICH then crashes at its end,
+and the executor tells the next master of a failure and not of a success.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Callable, Dict, List, Optional, Set
+
+from tony_core.protocol.link import Dial, dial
+from tony_core.protocol.reactor import Reactor
+
+_MOST_BUFFERED = 1 << 20
+_MOST_CONNECTIONS = 16
+
+# What a rank is told when the master is gone. Commands that are not here end the line.
+_ALONE: Dict[bytes, bytes] = {
+    b"barrier_in": b"cmd=barrier_out\n",
+    b"finalize": b"cmd=finalize_ack\n",
+    b"put": b"cmd=put_result rc=-1 msg=the_master_is_gone\n",
+    b"get": b"cmd=get_result rc=-1 msg=the_master_is_gone value=unknown\n",
+}
+
+
+class PmiRelay:
+    """Listens for this container's program on the loopback address."""
+
+    def __init__(self, reactor: Reactor, server: str, log: Callable[[str], None]) -> None:
+        self._reactor = reactor
+        self._server = server
+        self._log = log
+        self._pairs: Set[_Pair] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        #: What the program finds as PMI_PORT.
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        reactor.watch(self._listener, self._accept)
+
+    def close(self) -> None:
+        """The program has ended; idempotent."""
+        if self._listener.fileno() >= 0:
+            self._reactor.unwatch(self._listener)
+            self._listener.close()
+        for pair in list(self._pairs):
+            pair.close()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # it went away again before we looked
+        if len(self._pairs) >= _MOST_CONNECTIONS:
+            sock.close()
+            return
+        pair = _Pair(self._reactor, sock, self._log, self._pairs.discard)
+        self._pairs.add(pair)
+        pair.dialling = dial(self._reactor, self._server, pair.connected, pair.unreachable)
+
+
+class _Pair:
+    """One rank's line, and ours to the master while there is one."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        rank: socket.socket,
+        log: Callable[[str], None],
+        closed: Callable[[_Pair], None],
+    ) -> None:
+        self._reactor = reactor
+        self._log = log
+        self._closed = closed
+        self._rank: Optional[socket.socket] = rank
+        self._master: Optional[socket.socket] = None
+        self._alone = False
+        self._known = False  # the server has taken the rank in
+        self._line = b""  # of the rank, not whole yet
+        self._asked: Optional[bytes] = None  # not answered yet
+        self._to: Dict[socket.socket, bytearray] = {rank: bytearray()}
+        self._early = b""  # said before the master was reached
+        self.dialling: Optional[Dial] = None
+        rank.setblocking(False)
+        reactor.watch(rank, self._from_rank)
+
+    # ------------------------------------------------------------------ the master's side
+
+    def connected(self, master: socket.socket) -> None:
+        """The PMI server answered the call."""
+        if self._rank is None:
+            master.close()
+            return
+        master.setblocking(False)
+        self._master = master
+        self._to[master] = bytearray()
+        self._reactor.watch(master, self._from_master)
+        self._send(master, self._early)
+        self._early = b""
+
+    def unreachable(self, reason: str) -> None:
+        """There is no PMI server: MPI_Init fails, as it should."""
+        self._log("the PMI server of this session cannot be reached: " + reason)
+        self.close()
+
+    def _from_master(self) -> None:
+        assert self._master is not None
+        data = _receive(self._master)
+        if data is None:
+            return
+        if data:
+            self._known = True
+            self._asked = None
+            if self._rank is not None:
+                self._send(self._rank, data)
+        else:
+            self._lost_master()
+
+    def _lost_master(self) -> None:
+        self._drop(self._master)
+        self._master = None
+        if not self._known:
+            self.close()  # it did not want this rank
+            return
+        self._alone = True
+        self._log("the PMI server is gone; the rank may still finish")
+        if self._asked is not None:
+            asked, self._asked = self._asked, None
+            self._answer(asked)
+
+    # ------------------------------------------------------------------ the rank's side
+
+    def _from_rank(self) -> None:
+        assert self._rank is not None
+        data = _receive(self._rank)
+        if data is None:
+            return
+        if not data:
+            self.close()
+            return
+        lines: List[bytes] = (self._line + data).split(b"\n")
+        self._line = lines.pop()
+        if len(self._line) > _MOST_BUFFERED:
+            self.close()
+            return
+        for line in lines:
+            self._asked = line
+            if self._alone:
+                self._answer(line)
+            elif self._master is not None:
+                self._send(self._master, line + b"\n")
+            else:
+                self._early += line + b"\n"
+            if self._hung_up():
+                return
+
+    def _answer(self, line: bytes) -> None:
+        words = line.split()
+        command = words[0][len(b"cmd=") :] if words and words[0].startswith(b"cmd=") else b""
+        answer = _ALONE.get(command)
+        self._asked = None
+        if answer is None or self._rank is None:
+            self.close()
+        else:
+            self._send(self._rank, answer)
+
+    # ------------------------------------------------------------------ bytes
+
+    def _send(self, sock: socket.socket, data: bytes) -> None:
+        waiting = self._to[sock]
+        waiting += data
+        if len(waiting) > _MOST_BUFFERED:
+            self.close()
+        else:
+            self._flush(sock)
+
+    def _flush(self, sock: socket.socket) -> None:
+        waiting = self._to.get(sock)
+        if waiting is None:
+            return
+        try:
+            while waiting:
+                del waiting[: sock.send(waiting)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            waiting.clear()  # reading it tells that it is gone
+        reader = self._from_rank if sock is self._rank else self._from_master
+        self._reactor.watch(sock, reader, (lambda: self._flush(sock)) if waiting else None)
+
+    def _hung_up(self) -> bool:
+        return self._rank is None
+
+    def _drop(self, sock: Optional[socket.socket]) -> None:
+        if sock is not None:
+            self._to.pop(sock, None)
+            self._reactor.unwatch(sock)
+            sock.close()
+
+    def close(self) -> None:
+        """Hang up on both; idempotent."""
+        rank, master = self._rank, self._master
+        self._rank = self._master = None
+        if self.dialling is not None:
+            self.dialling.cancel()
+        self._drop(rank)
+        self._drop(master)
+        self._closed(self)
+
+
+def _receive(sock: socket.socket) -> Optional[bytes]:
+    """What has come; empty at the end, None when it was a false alarm."""
+    try:
+        return sock.recv(65536)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""

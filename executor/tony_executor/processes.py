@@ -1,0 +1,197 @@
+"""The processes below us, as /proc tells them.
+
+We are subreaper: whatever our descendants leave behind, setsid'd or not, becomes our own
+child. So what is below us is all there is of the program, whoever started it.
+
+The quick way goes down the ``children`` files: its cost is that of the program's own tree,
+not of the node's. It may miss what forks meanwhile, so whoever has to be sure looks again,
+and at last with ``sure=True``, through the whole of /proc. Without those files (a kernel
+built so) the second way is the only one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import AbstractSet, Any, Dict, Iterable, List, NamedTuple, Optional
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1024.0 * 1024.0)
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+
+
+class Process(NamedTuple):
+    """One line of /proc/PID/stat."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    cpu_s: float  # its own and that of the children it has waited for
+    threads: int
+    rss_mb: float
+
+    @property
+    def dead(self) -> bool:
+        """Nothing of it is left but its exit code.
+
+        A first thread that has ended shows Z while others of its process still run (or still
+        die): such a one cannot be waited for yet, and goes on by itself.
+        """
+        return self.state in "ZX" and self.threads <= 1
+
+
+def be_subreaper(on: bool) -> bool:
+    """Whether orphans among our descendants become our children; False if it cannot be set."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, int(on))
+
+
+def end_with_parent(parent: int) -> bool:
+    """Get SIGTERM when the parent dies; False when it is dead already."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    return os.getppid() == parent
+
+
+def _prctl(option: int, value: int) -> bool:
+    try:
+        # The package ctypes around this costs half a megabyte more.
+        import _ctypes
+
+        everything: Any = None  # the libraries that this process has loaded
+        prctl = _ctypes.dlsym(_ctypes.dlopen(everything, 0), "prctl")
+        return bool(_ctypes.call_function(prctl, (option, value, 0, 0, 0)) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def read(pid: int) -> Optional[Process]:
+    """The process, or None when there is none (any more)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", 0) as file:
+            text = file.read(1024)
+    except OSError:
+        return None
+    # The name may hold blanks and brackets.
+    name, _, rest = text.partition(b"(")[2].rpartition(b")")
+    fields = rest.split()
+    if len(fields) < 22:
+        return None
+    return Process(
+        pid=pid,
+        name=name.decode("utf-8", "replace"),
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        cpu_s=sum(int(each) for each in fields[11:15]) * _TICK_S,
+        threads=int(fields[17]),
+        rss_mb=int(fields[21]) * _PAGE_MB,
+    )
+
+
+def below(root: int, without: AbstractSet[int] = frozenset(), sure: bool = False) -> List[Process]:
+    """The descendants, but for the subtrees of ``without``; dead ones are not counted."""
+    if sure or not _has_children_files():
+        found = _by_parents(root, without)
+    else:
+        found = _by_children(root, without)
+    return [process for process in found if not process.dead]
+
+
+def minds(pid: int, number: int) -> bool:
+    """Whether the signal does more, or less, than what it does by default."""
+    bit = 1 << (number - 1)
+    try:
+        with open(f"/proc/{pid}/status", "rb", 0) as file:
+            rows = file.readall().splitlines()
+    except OSError:
+        return False
+    masks = (row.split()[1] for row in rows if row.startswith((b"SigCgt", b"SigIgn", b"SigBlk")))
+    return any(int(mask, 16) & bit for mask in masks)
+
+
+def send(processes: Iterable[Process], number: int) -> None:
+    """A signal to each; one that is gone, or not ours to kill, is passed over."""
+    for process in processes:
+        try:
+            os.kill(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def kill_now(root: int, without: AbstractSet[int] = frozenset(), rounds: int = 50) -> None:
+    """One decisive attempt at all of them: freeze first, so that nothing forks away."""
+    for _ in range(rounds):
+        frozen = below(root, without, sure=not _has_children_files())
+        if not frozen:
+            frozen = below(root, without, sure=True)
+            if not frozen:
+                return
+        send(frozen, signal.SIGSTOP)
+        known = {process.pid for process in frozen}
+        while True:
+            newer = [p for p in below(root, without) if p.pid not in known]
+            if not newer:
+                break
+            send(newer, signal.SIGSTOP)
+            known.update(process.pid for process in newer)
+            frozen += newer
+        send(frozen, signal.SIGKILL)
+        while True:  # a dead child of ours stays until it is waited for
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    break
+            except ChildProcessError:
+                break
+
+
+def _by_children(root: int, without: AbstractSet[int]) -> List[Process]:
+    found: List[Process] = []
+    seen = {root}
+    todo = [root]
+    while todo:
+        for pid in _children(todo.pop()):
+            if pid in without or pid in seen:
+                continue
+            seen.add(pid)
+            process = read(pid)
+            if process is not None:
+                found.append(process)
+                todo.append(pid)
+    return found
+
+
+def _children(pid: int) -> List[int]:
+    folder = f"/proc/{pid}/task"
+    found: List[int] = []
+    try:
+        threads = os.listdir(folder)
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            with open(f"{folder}/{thread}/children", "rb", 0) as file:
+                found.extend(int(each) for each in file.readall().split())
+        except OSError:
+            continue
+    return found
+
+
+def _by_parents(root: int, without: AbstractSet[int]) -> List[Process]:
+    children: Dict[int, List[Process]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            process = read(int(entry))
+            if process is not None:
+                children.setdefault(process.parent, []).append(process)
+    found: List[Process] = []
+    todo = [root]
+    while todo:
+        for process in children.get(todo.pop(), ()):
+            if process.pid not in without:
+                found.append(process)
+                todo.append(process.pid)
+    return found
+
+
+def _has_children_files() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")

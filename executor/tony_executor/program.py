@@ -1,0 +1,453 @@
+"""The program of one session after another: its folder, its process, its end.
+
+Does what the life machine's commands say and feeds it what came of it. Nothing here
+decides anything: an end is described, not judged.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
+
+from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
+from tony_core.protocol.reactor import Reactor, Timer
+from tony_executor import child, environment, layout, tail, tensorboard, workdir
+from tony_executor.events import (
+    ChildEnded,
+    ChildNotStarted,
+    ChildStarted,
+    Cleared,
+    Event,
+    NotPrepared,
+    Observed,
+    Prepared,
+)
+from tony_executor.gpuwatch import GpuWatch
+from tony_executor.pmi_relay import PmiRelay
+from tony_executor.ports import NoPort, Ports
+from tony_executor.reports import Reports
+from tony_executor.sampling import Sampling
+from tony_executor.site import Site, is_loopback
+from tony_executor.sweep import Sweep
+
+REPORTS_EVERY_S = 0.5
+FIRST_MEASURE_S = 1.0
+_SHELL = "/bin/bash"
+
+
+class Running(NamedTuple):
+    """One program while it runs."""
+
+    session: int
+    pid: int
+    stderr_since: int
+    sampling: Sampling
+    reports: Reports
+
+
+class Program:
+    """See the module. ``spared`` are processes of ours that are none of the program's."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        site: Site,
+        feed: Callable[[Event], None],
+        spared: Callable[[], AbstractSet[int]],
+        reap: Callable[[], None],
+        log: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._site = site
+        self._feed = feed
+        self._also_spared = spared
+        self._reap = reap
+        self._log = log
+        self._ports = Ports()
+        self._prepare: Optional[Prepare] = None
+        self._layout: Optional[int] = None  # its pipe
+        self._said = b""
+        self._folder = site.work
+        self._venv: Optional[str] = None
+        self._running: Optional[Running] = None
+        self._sweep: Optional[Sweep] = None
+        self._everything = False
+        self._finder: Optional[tensorboard.Finder] = None
+        self._probe: Optional[tensorboard.Probe] = None
+        self._relay: Optional[PmiRelay] = None
+        self._timers: List[Timer] = []
+        self._interval_s = 5.0
+        self._error_lines = 20
+        self._gpus = GpuWatch(reactor, site.environment)
+        self._beside = tensorboard.Beside(
+            reactor, site.log("tensorboard.log"), self._serving, self._warn
+        )
+
+    def configure(self, welcome: Welcome) -> None:
+        """How the master wants things."""
+        self._interval_s = max(0.1, welcome.metrics_interval_s)
+        self._error_lines = welcome.error_lines
+        self._gpus.enable(welcome.gpu_metrics, welcome.gpu_exec_path)
+
+    def reaped(self, pid: int, status: int, largest_rss_mb: float) -> bool:
+        """A child of ours ended; whether it was one of those here."""
+        exit_code, number = _decode(status)
+        if self._running is not None and pid == self._running.pid:
+            self._ended(self._running, exit_code, number, largest_rss_mb)
+            return True
+        if self._finder is not None and self._finder.reaped(pid, exit_code):
+            return True
+        return self._beside.reaped(pid, exit_code) or self._gpus.reaped(pid)
+
+    def close(self) -> None:
+        """At the executor's own end."""
+        self._quiet()
+        self._beside.stop()
+        self._gpus.close()
+        self._ports.close()
+
+    # ------------------------------------------------------------------ before
+
+    def lay_out(self, prepare: Prepare) -> None:
+        """Make the folder in a child process, then hold the ports."""
+        self._drop_layout()
+        self._ports.close()
+        self._prepare = prepare
+        name = workdir.new_name(self._site.work, prepare.session)
+        self._folder = os.path.join(self._site.work, name)
+        reading, writing = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(reading)
+            os.close(writing)
+            self._not_prepared("localisation", f"the node has no more processes: {error.strerror}")
+            return
+        if pid == 0:
+            layout.make_and_exit(self._site, name, prepare.source, writing)
+        os.close(writing)
+        self._layout = reading
+        self._said = b""
+        self._reactor.watch(reading, self._layout_says)
+
+    def _layout_says(self) -> None:
+        assert self._layout is not None
+        data = os.read(self._layout, 65536)
+        self._said += data
+        if data:
+            return
+        self._drop_layout()
+        try:
+            said = json.loads(self._said)
+        except ValueError:
+            self._not_prepared("localisation", "the working folder's making was interrupted")
+            return
+        if "error" in said:
+            self._not_prepared(said["cause"], said["error"])
+            return
+        self._venv = said["venv"]
+        if said["note"]:
+            self._note("info", said["note"])
+        self._hold_ports()
+
+    def _hold_ports(self) -> None:
+        prepare = self._prepare
+        assert prepare is not None
+        kept = {"tensorboard": self._beside.port} if self._beside.port else {}
+        try:
+            ports = self._ports.hold(
+                prepare.ports, prepare.port_range, {n: p for n, p in kept.items() if p}
+            )
+        except NoPort as error:
+            self._not_prepared(error.cause, str(error))
+            return
+        self._feed(Prepared(self._reactor.now(), prepare.session, self._site.host, ports))
+
+    def _not_prepared(self, cause: str, message: str) -> None:
+        assert self._prepare is not None
+        self._feed(NotPrepared(self._reactor.now(), self._prepare.session, cause, message))
+
+    def _drop_layout(self) -> None:
+        if self._layout is not None:
+            self._reactor.unwatch(self._layout)
+            os.close(self._layout)
+            self._layout = None
+
+    # ------------------------------------------------------------------ starting
+
+    def start(self, start: Start) -> None:
+        """Run it."""
+        try:
+            env = self._environment(start)
+        except (OSError, workdir.LayoutError) as error:
+            self._not_started(start, 1, "localisation", f"the task's files: {error}")
+            return
+        if start.command.strip() == tensorboard.SENTINEL:
+            self._find_tensorboard(start, env)
+            return
+        if env.get("PMI_PORT"):
+            self._hang_up_relay()
+            self._relay = PmiRelay(self._reactor, env["PMI_PORT"], self._log)
+            env["PMI_PORT"] = self._relay.address
+        if self._exec(start, [_SHELL, "-c", start.command], env):
+            wanted = self._tensorboard(start, env)
+            if wanted is not None:
+                self._beside.want(wanted)
+            else:
+                self._beside.stop()
+
+    def _environment(self, start: Start) -> Dict[str, str]:
+        work = self._site.work
+        name = os.path.basename(self._folder)[len(workdir.PREFIX) :]
+        files_dir = None
+        if start.files:
+            files_dir = os.path.join(work, workdir.FILES_PREFIX + name)
+            workdir.write_files(files_dir, start.files)
+        return environment.of_program(
+            self._site.environment,
+            start,
+            cwd=self._folder,
+            program=self._site.program,
+            report_file=os.path.join(work, f"report-{name}.jsonl"),
+            files_dir=files_dir,
+            venv=self._venv,
+        )
+
+    def _exec(self, start: Start, argv: List[str], env: Dict[str, str]) -> bool:
+        stdout, stderr = self._site.log("stdout"), self._site.log("stderr")
+        offsets = {"stdout": tail.size_of(stdout), "stderr": tail.size_of(stderr)}
+        self._ports.release(start.release_ports)
+        now = self._reactor.now()
+        try:
+            spawned = child.spawn(argv, env, self._folder, stdout, stderr)
+            child.check_executed(spawned)
+        except (OSError, ValueError, child.NotExecuted) as error:
+            cause, message = _why_not(error, argv[0], env)
+            self._not_started(start, 126, cause, message)
+            return False
+        self._running = Running(
+            start.session,
+            spawned.pid,
+            offsets["stderr"],
+            Sampling(now),
+            Reports(env["TONY_REPORT_FILE"], start.session),
+        )
+        self._timers = [
+            self._reactor.call_later(FIRST_MEASURE_S, self._measure),
+            self._reactor.call_later(REPORTS_EVERY_S, self._read_reports),
+        ]
+        self._feed(ChildStarted(now, start.session, spawned.pid, offsets))
+        return True
+
+    def _hang_up_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+
+    def _not_started(self, start: Start, code: int, cause: str, message: str) -> None:
+        self._feed(ChildNotStarted(self._reactor.now(), start.session, code, cause, message))
+
+    # ------------------------------------------------------------------ TensorBoard
+
+    def _tensorboard(self, start: Start, env: Dict[str, str]) -> Optional[tensorboard.Wanted]:
+        said = start.tensorboard
+        if not said or not said.get("log_dir"):
+            return None
+        port = self._ports.numbers.get(str(said.get("port", "tensorboard")))
+        if port is None:
+            self._warn("TensorBoard is not started: the task has no port for it")
+            return None
+        log_dir = str(said["log_dir"])
+        if log_dir.startswith("file://"):
+            log_dir = log_dir[len("file://") :]
+        if "://" not in log_dir:
+            log_dir = os.path.join(self._folder, log_dir)
+        mine = {k: v for k, v in env.items() if k not in ("PYTHONPATH", "TONY_REPORT_FILE")}
+        return tensorboard.Wanted(
+            log_dir=log_dir,
+            pythons=tensorboard.resolve(
+                [str(each) for each in said.get("pythons", ())],
+                self._folder,
+                self._venv,
+                env["PATH"],
+            ),
+            # Only the master has to reach it, and it asks at the address that peers use.
+            host="127.0.0.1" if is_loopback(self._site.host) else self._site.host,
+            port=port,
+            cwd=self._site.work,
+            env=mine,
+        )
+
+    def _find_tensorboard(self, start: Start, env: Dict[str, str]) -> None:
+        """The role is TensorBoard itself: our child, like any program."""
+        wanted = self._tensorboard(start, env)
+        if wanted is None:
+            message = f"{tensorboard.SENTINEL} needs tony.application.tensorboard-log-dir"
+            self._not_started(start, 1, "environment", message)
+            return
+
+        def found(python: Optional[str]) -> None:
+            assert wanted is not None
+            self._finder = None
+            if python is None:
+                tried = ", ".join(wanted.pythons) or "none of the interpreters is here"
+                message = tensorboard.NOT_FOUND.format(tried=tried)
+                self._not_started(start, 127, "environment", message)
+                return
+            mine = {**wanted.env, "TONY_REPORT_FILE": env["TONY_REPORT_FILE"]}
+            if self._exec(start, tensorboard.command(python, wanted), mine):
+                self._probe = tensorboard.Probe(
+                    self._reactor,
+                    f"{wanted.host}:{wanted.port}",
+                    tensorboard.READY_S,
+                    lambda ready: self._answered(ready, wanted),
+                )
+
+        self._finder = tensorboard.Finder(
+            self._reactor, wanted.pythons, wanted.env, wanted.cwd, found
+        )
+
+    def _answered(self, ready: bool, wanted: tensorboard.Wanted) -> None:
+        self._probe = None
+        if ready:
+            self._serving(wanted.port, "")
+        else:
+            self._warn(f"TensorBoard did not answer within {tensorboard.READY_S:g} s")
+
+    def _serving(self, port: int, message: str) -> None:
+        self._feed(Observed(self._reactor.now(), Serving("tensorboard", port, message)))
+
+    def _warn(self, text: str) -> None:
+        self._note("warning", text)
+
+    def _note(self, level: str, text: str) -> None:
+        self._feed(Observed(self._reactor.now(), Noted(level, text)))
+
+    # ------------------------------------------------------------------ while it runs
+
+    def _measure(self) -> None:
+        running = self._running
+        if running is None:
+            return
+        now = self._reactor.now()
+        values = running.sampling.sample(now, self._spared())
+        values.update(self._gpus.newest(now))
+        self._feed(Observed(now, Measured(running.session, values)))
+        self._timers[0] = self._reactor.call_later(self._interval_s, self._measure)
+
+    def _read_reports(self) -> None:
+        running = self._running
+        if running is None:
+            return
+        news = running.reports.news()
+        if news is not None:
+            self._feed(Observed(self._reactor.now(), news))
+        self._timers[1] = self._reactor.call_later(REPORTS_EVERY_S, self._read_reports)
+
+    # ------------------------------------------------------------------ and after
+
+    def _ended(self, running: Running, exit_code: int, number: int, rss_mb: float) -> None:
+        self._quiet()
+        self._running = None
+        now = self._reactor.now()
+        # All that was said: the file may hold more than is read at once.
+        news = running.reports.news()
+        while news is not None:
+            self._feed(Observed(now, news))
+            news = running.reports.news()
+        lines = tail.last_lines(self._site.log("stderr"), running.stderr_since, self._error_lines)
+        self._feed(
+            ChildEnded(
+                now,
+                running.session,
+                exit_code,
+                number,
+                lines,
+                self._ports.taken() if exit_code else [],
+                min(_free_mb(self._folder), _free_mb(self._site.log_dir)),
+                running.sampling.total(now, rss_mb, self._spared()),
+            )
+        )
+
+    def clear(self, grace_s: float, everything: bool) -> None:
+        """Sweep; Cleared follows."""
+        self._drop_layout()
+        if self._finder is not None:
+            self._finder.cancel()
+            self._finder = None
+            if self._running is None and self._prepare is not None:
+                session = self._prepare.session
+                self._feed(ChildNotStarted(self._reactor.now(), session, 143, "stopped", "stopped"))
+        if everything:
+            self._everything = True
+            self._beside.stop()
+        if self._sweep is None:
+            self._sweep = Sweep(self._reactor, grace_s, self._spared, self._unreaped, self._swept)
+        else:
+            self._sweep.shorten(grace_s)
+
+    def look_again(self) -> None:
+        """A child was reaped: the sweep may be over."""
+        if self._sweep is not None:
+            self._sweep.look_soon()
+
+    def _swept(self, survivors: List[int]) -> None:
+        self._sweep = None
+        self._feed(Cleared(self._reactor.now(), survivors))
+
+    def _unreaped(self) -> Set[int]:
+        """The program, while the kernel does not give us its exit code."""
+        self._reap()
+        return {self._running.pid} if self._running is not None else set()
+
+    def _spared(self) -> Set[int]:
+        spared = set(self._also_spared()) | self._gpus.pids
+        return spared if self._everything else spared | self._beside.pids
+
+    def _quiet(self) -> None:
+        self._hang_up_relay()
+        for timer in self._timers:
+            timer.cancel()
+        if self._probe is not None:
+            self._probe.cancel()
+            self._probe = None
+        if self._finder is not None:
+            self._finder.cancel()
+            self._finder = None
+
+
+def _why_not(error: Exception, program: str, env: Dict[str, str]) -> tuple[str, str]:
+    """(cause, message) of a program that could not be started."""
+    if isinstance(error, child.NotExecuted):
+        if error.code == errno.E2BIG:
+            size = sum(len(k) + len(v) + 2 for k, v in env.items())
+            return "environment", (
+                f"the program's command and environment are too large for the kernel ({size}"
+                " bytes; one variable may have 128 KiB): shorten them, or put them into files"
+            )
+        if error.code in (errno.ENOSPC, errno.EDQUOT):
+            return "disk-full", f"{error.what}: no space is left on the node's disk"
+        if error.what == program and error.code == errno.ENOENT:
+            return "environment", f"the node (or its image) has no {program}"
+        return "localisation", f"the program could not be started: {error}"
+    if isinstance(error, ValueError):
+        return "environment", str(error)
+    return "localisation", f"the node has no room for another process: {error}"
+
+
+def _decode(status: int) -> tuple[int, int]:
+    """(exit code as a shell says it, signal) of a wait status."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return 128 + number, number
+    return os.WEXITSTATUS(status), 0
+
+
+def _free_mb(folder: str) -> float:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return float("inf")
+    return found.f_bavail * found.f_frsize / (1024.0 * 1024.0)

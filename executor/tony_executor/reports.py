@@ -1,0 +1,99 @@
+"""What the program said by ``tony.report()``: lines of JSON in a file of its own.
+
+The program appends under a lock; we read under the same lock and shorten the file when all
+of it was read and it has grown, so a long training does not fill the disk. The file is the
+program's to write: whatever stands in it is taken for what it is, or passed over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from typing import Any, Dict, Optional
+
+from tony_core.protocol.messages import Reported
+
+_AT_ONCE = 256 * 1024
+_SHORTEN_AT = 256 * 1024
+_MOST_NAMES = 500
+_LONGEST_NAME = 200
+
+
+class Reports:
+    """One session's file."""
+
+    def __init__(self, path: str, session: int) -> None:
+        self.path = path
+        self._session = session
+        self._offset = 0
+        self._known: Dict[str, None] = {}
+
+    def news(self) -> Optional[Reported]:
+        """What came since, the newest of each value; None when nothing did."""
+        try:
+            if os.stat(self.path).st_size <= self._offset:
+                return None
+            file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            data = self._read(file)
+        except OSError:
+            return None  # being written: next time
+        finally:
+            os.close(file)
+        return self._newest(data)
+
+    def _read(self, file: int) -> bytes:
+        data = os.pread(file, _AT_ONCE, self._offset)
+        whole = data.rfind(b"\n") + 1
+        if not whole and len(data) == _AT_ONCE:
+            whole = len(data)  # one endless line is no report
+        self._offset += whole
+        if self._offset >= _SHORTEN_AT and self._offset == os.fstat(file).st_size:
+            os.ftruncate(file, 0)
+            self._offset = 0
+        return data[:whole]
+
+    def _newest(self, data: bytes) -> Optional[Reported]:
+        progress: Optional[float] = None
+        step: Optional[int] = None
+        metrics: Dict[str, float] = {}
+        for line in data.splitlines():
+            try:
+                said = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(said, dict):
+                continue
+            if _is_number(said.get("progress")):
+                progress = float(said["progress"])
+            if _is_number(said.get("step")):
+                step = int(said["step"])
+            values = said.get("metrics")
+            for name, value in values.items() if isinstance(values, dict) else ():
+                if _is_number(value) and self._admits(name):
+                    metrics[name] = float(value)
+        if progress is None and step is None and not metrics:
+            return None
+        return Reported(self._session, progress, metrics, step)
+
+    def _admits(self, name: str) -> bool:
+        """A program that makes up names must not fill the master's memory."""
+        if name not in self._known:
+            if len(self._known) >= _MOST_NAMES or len(name) > _LONGEST_NAME:
+                return False
+            self._known[name] = None
+        return True
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False

@@ -1,0 +1,49 @@
+"""The last lines of a log that may be huge, binary, or one line without an end."""
+
+from __future__ import annotations
+
+from typing import List
+
+MAX_BYTES = 64 * 1024
+MAX_LINE = 500
+
+
+def size_of(path: str) -> int:
+    """Its size now; 0 when there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.seek(0, 2)
+    except OSError:
+        return 0
+
+
+def last_lines(path: str, since: int, count: int) -> List[str]:
+    """At most ``count`` lines of what was written after ``since``.
+
+    Empty ones are left out, long ones cut; of a line that was overwritten with carriage
+    returns (a progress bar) the last state counts.
+    """
+    if count <= 0:
+        return []
+    try:
+        with open(path, "rb") as file:
+            end = file.seek(0, 2)
+            start = max(min(since, end), end - MAX_BYTES)
+            file.seek(start)
+            data = file.read(MAX_BYTES)
+    except OSError:
+        return []
+    if start > since and b"\n" in data:
+        data = data.partition(b"\n")[2]  # the first line is not whole
+    lines: List[str] = []
+    for raw in reversed(data.split(b"\n")):
+        line = raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace").rstrip()
+        if line:
+            lines.append(_cut(line.replace("\x00", "\ufffd")))
+            if len(lines) == count:
+                break
+    return lines[::-1]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "\u2026"

@@ -1,0 +1,362 @@
+"""TensorBoard: found in the first environment that has it, started, asked until it answers.
+
+:class:`Finder` tries the interpreters one after the other, each in a process with a
+deadline. :class:`Probe` asks a port for a page until one comes. :class:`Beside` is a
+TensorBoard beside the program: it never gates it, its failures are warnings, it is started
+again within a budget, and it stays over warm sessions while it lives. One that we end gets
+TERM, and KILL when it does not hear that; its end is then no news.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+
+from tony_core.protocol.link import Dial, dial
+from tony_core.protocol.reactor import Reactor, Timer
+from tony_executor import child
+
+SENTINEL = "tony:tensorboard"  # the command of a role that is TensorBoard itself
+FIND_S = 30.0
+READY_S = 120.0
+RESTARTS = 3
+FIRST_BACKOFF_S = 1.0
+TERM_S = 3.0  # from TERM to KILL, where no sweep is quicker
+_LOOK_S = 0.25
+_HAS_IT = "import importlib.util as u,sys;sys.exit(u.find_spec('tensorboard') is None)"
+NOT_FOUND = (
+    "no TensorBoard was found ({tried}): put tensorboard into the job's environment, or have"
+    " the site install it for tony.runtime.python"
+)
+
+
+class Wanted(NamedTuple):
+    """What to serve, where, from which interpreters."""
+
+    log_dir: str
+    pythons: List[str]
+    host: str
+    port: int
+    cwd: str
+    env: Dict[str, str]
+
+
+def command(python: str, wanted: Wanted) -> List[str]:
+    """The command line; not the script ``tensorboard``, whose first line may be of elsewhere."""
+    return [
+        python, "-m", "tensorboard.main", "--logdir", wanted.log_dir,
+        "--host", wanted.host, "--port", str(wanted.port),
+    ]  # fmt: skip
+
+
+def resolve(pythons: Sequence[str], cwd: str, venv: Optional[str], path: str) -> List[str]:
+    """The interpreters as absolute paths, those that are not here left out."""
+    found: List[str] = []
+    for name in pythons:
+        candidates: List[str] = []
+        if name.startswith("/"):
+            candidates = [name]
+        elif "/" in name:
+            if venv is not None and name.startswith("venv/"):
+                candidates.append(os.path.join(venv, name[len("venv/") :]))
+            candidates.append(os.path.join(cwd, name))
+            if venv is not None:
+                candidates.append(os.path.join(venv, name))
+        else:
+            candidates = [os.path.join(f, name) for f in path.split(os.pathsep) if f]
+        for candidate in candidates:
+            if os.access(candidate, os.X_OK):
+                if candidate not in found:
+                    found.append(candidate)
+                break
+    return found
+
+
+class Finder:
+    """Calls back once, with an interpreter that has TensorBoard, or None."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        pythons: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        done: Callable[[Optional[str]], None],
+    ) -> None:
+        self._reactor = reactor
+        self._left = list(pythons)
+        self._env = env
+        self._cwd = cwd
+        self._done: Optional[Callable[[Optional[str]], None]] = done
+        self._trying = ""
+        self.pid: Optional[int] = None
+        self._deadline: Optional[Timer] = reactor.call_later(0, self._next)
+
+    def cancel(self) -> None:
+        """Nobody wants to know any more."""
+        self._done = None
+        self._stop_clock()
+        _kill(self.pid)
+
+    def reaped(self, pid: int, exit_code: int) -> bool:
+        """A child ended; whether it was ours."""
+        if pid != self.pid:
+            return False
+        self.pid = None
+        self._stop_clock()
+        if exit_code == 0:
+            self._finish(self._trying)
+        else:
+            self._next()
+        return True
+
+    def _next(self) -> None:
+        if self._done is None:
+            return
+        while self._left:
+            self._trying = self._left.pop(0)
+            try:
+                spawned = child.spawn([self._trying, "-c", _HAS_IT], self._env, self._cwd)
+                self.pid = spawned.pid
+                child.check_executed(spawned)
+            except (OSError, ValueError, child.NotExecuted):
+                self.pid = None
+                continue
+            self._deadline = self._reactor.call_later(FIND_S, lambda: _kill(self.pid))
+            return
+        self._finish(None)
+
+    def _finish(self, python: Optional[str]) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(python)
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class Probe:
+    """Calls back once: True when something answers HTTP at the port, False when time is up."""
+
+    def __init__(
+        self, reactor: Reactor, address: str, seconds: float, done: Callable[[bool], None]
+    ) -> None:
+        self._reactor = reactor
+        self._address = address
+        self._done = done
+        self._dial: Optional[Dial] = None
+        self._sock: Optional[socket.socket] = None
+        self._again: Optional[Timer] = None
+        self._deadline = reactor.call_later(seconds, self._finish, False)
+        self._ask()
+
+    def cancel(self) -> None:
+        """Nobody wants to know any more."""
+        for timer in (self._deadline, self._again):
+            if timer is not None:
+                timer.cancel()
+        if self._dial is not None:
+            self._dial.cancel()
+        self._hang_up()
+
+    def _ask(self) -> None:
+        self._hang_up()
+        self._again = None
+        self._dial = dial(self._reactor, self._address, self._connected, self._not_yet, 5.0)
+
+    def _not_yet(self, reason: str = "") -> None:
+        self._dial = None
+        self._hang_up()
+        if self._again is None:
+            self._again = self._reactor.call_later(_LOOK_S, self._ask)
+
+    def _connected(self, sock: socket.socket) -> None:
+        self._dial = None
+        self._sock = sock
+        try:
+            sock.send(b"GET / HTTP/1.0\r\n\r\n")
+        except OSError:
+            self._not_yet()
+            return
+        self._reactor.watch(sock, self._answered)
+        self._again = self._reactor.call_later(10.0, self._ask)
+
+    def _answered(self) -> None:
+        assert self._sock is not None
+        try:
+            said = self._sock.recv(64)
+        except OSError:
+            said = b""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if said.startswith(b"HTTP/"):
+            self._finish(True)
+        else:
+            self._not_yet()
+
+    def _finish(self, ready: bool) -> None:
+        self.cancel()
+        self._done(ready)
+
+    def _hang_up(self) -> None:
+        if self._sock is not None:
+            self._reactor.unwatch(self._sock)
+            self._sock.close()
+            self._sock = None
+
+
+class Beside:
+    """See the module. ``serving(port, message)``; port 0 is no more. ``warn(text)``."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        log: str,
+        serving: Callable[[int, str], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._log = log
+        self._serving = serving
+        self._warn = warn
+        self._wanted: Optional[Wanted] = None
+        self._python: Optional[str] = None
+        self._finder: Optional[Finder] = None
+        self._probe: Optional[Probe] = None
+        self._pid: Optional[int] = None
+        self._restarts = 0
+        self._backoff: Optional[Timer] = None
+        self._served = False
+        self._ending: Set[int] = set()  # we told these to end
+
+    @property
+    def pids(self) -> Set[int]:
+        """Its processes that are children of ours."""
+        found = {self._pid, self._finder.pid if self._finder is not None else None}
+        return {pid for pid in found if pid is not None} | self._ending
+
+    @property
+    def port(self) -> Optional[int]:
+        """Where it serves; None when it does not live."""
+        alive = self._wanted is not None and self._pid is not None
+        return self._wanted.port if alive and self._wanted is not None else None
+
+    def want(self, wanted: Wanted) -> None:
+        """Serve this; one that serves it already stays."""
+        had = self._wanted
+        if had is not None and self._pid is not None and had.log_dir == wanted.log_dir:
+            if self._served:
+                self._serving(had.port, "")
+            return
+        self.stop()
+        self._wanted = wanted
+        self._restarts = 0
+        self._python = None
+        self._finder = Finder(self._reactor, wanted.pythons, wanted.env, wanted.cwd, self._found)
+
+    def stop(self) -> None:
+        """End it, which is no failure of it; its children go with the next sweep."""
+        self._wanted = None
+        if self._finder is not None:
+            self._finder.cancel()
+            self._finder = None
+        if self._backoff is not None:
+            self._backoff.cancel()
+        self._unprobe()
+        if self._served:
+            self._served = False
+            self._serving(0, "")
+        pid, self._pid = self._pid, None
+        if pid is not None:
+            self._ending.add(pid)
+            _kill(pid, signal.SIGTERM)
+            self._reactor.call_later(TERM_S, self._insist, pid)
+
+    def _insist(self, pid: int) -> None:
+        if pid in self._ending:
+            _kill(pid)
+
+    def reaped(self, pid: int, exit_code: int) -> bool:
+        """A child ended; whether it was ours."""
+        if self._finder is not None and self._finder.reaped(pid, exit_code):
+            return True
+        if pid in self._ending:
+            self._ending.discard(pid)
+            return True
+        if pid != self._pid:
+            return False
+        self._pid = None
+        self._unprobe()
+        if self._served:
+            self._served = False
+            self._serving(0, f"TensorBoard ended with exit code {exit_code}")
+        if self._wanted is not None:
+            self._again(f"it ended with exit code {exit_code}, see {os.path.basename(self._log)}")
+        return True
+
+    def _found(self, python: Optional[str]) -> None:
+        self._finder = None
+        if python is None and self._wanted is not None:
+            tried = ", ".join(self._wanted.pythons) or "none of the interpreters is here"
+            self._wanted = None
+            self._warn("TensorBoard is not started: " + NOT_FOUND.format(tried=tried))
+            return
+        self._python = python
+        self._start()
+
+    def _start(self) -> None:
+        self._backoff = None
+        wanted = self._wanted
+        if wanted is None or self._python is None:
+            return
+        if self._ending:  # the one before still holds the port
+            self._backoff = self._reactor.call_later(_LOOK_S, self._start)
+            return
+        try:
+            spawned = child.spawn(
+                command(self._python, wanted), wanted.env, wanted.cwd, self._log, self._log
+            )
+            self._pid = spawned.pid
+            child.check_executed(spawned)
+        except (OSError, ValueError, child.NotExecuted) as error:
+            self._pid = None
+            self._again(str(error))
+            return
+        address = f"{wanted.host}:{wanted.port}"
+        self._probe = Probe(self._reactor, address, READY_S, self._probed)
+
+    def _probed(self, ready: bool) -> None:
+        self._probe = None
+        if ready and self._wanted is not None:
+            self._served = True
+            self._serving(self._wanted.port, "")
+        elif not ready:
+            self._warn(f"TensorBoard did not answer within {READY_S:g} s")
+            _kill(self._pid)
+
+    def _again(self, reason: str) -> None:
+        if self._restarts >= RESTARTS:
+            self._warn(f"TensorBoard is given up after {RESTARTS} new starts: {reason}")
+            self._wanted = None
+            return
+        pause = FIRST_BACKOFF_S * 4.0**self._restarts
+        self._restarts += 1
+        self._backoff = self._reactor.call_later(pause, self._start)
+
+    def _unprobe(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+            self._probe = None
+
+
+def _kill(pid: Optional[int], number: int = signal.SIGKILL) -> None:
+    if pid is not None:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass

@@ -1,0 +1,140 @@
+"""The job's virtual environment on this node, and what to do when its interpreter is not here.
+
+A shipped venv's ``bin/python`` is often a link to the interpreter of the machine it was
+made on. When this node lacks that path but has the same minor version, a private overlay
+takes the venv's place: links to all that it holds, with ``bin/python`` pointing here. The
+shared, localised venv is never written to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import List, NamedTuple, Optional
+
+NAME = "venv"
+OVERLAY = ".tony-venv"
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
+
+
+class Venv(NamedTuple):
+    """Where it is, and a word for the job's story if there is one."""
+
+    folder: str
+    note: str = ""
+
+
+class VenvError(Exception):
+    """This node cannot run the venv's programs; the text says what to do."""
+
+
+def find(work: str, overlay: str, path: str) -> Optional[Venv]:
+    """The venv to use, mended if need be; None when the job has none."""
+    folder = os.path.join(work, NAME)
+    if not os.path.lexists(folder):
+        return None
+    binaries = os.path.join(folder, "bin")
+    if not os.path.isdir(binaries):
+        return Venv(folder, "the venv has no folder bin: nothing of it is on the PATH")
+    broken = _broken_link(binaries)
+    if broken is None:
+        return Venv(folder)
+    minor = _minor_version(folder)
+    if minor is None:
+        raise VenvError(
+            f"the venv's bin/python leads to {broken}, which this node lacks, and its"
+            " pyvenv.cfg does not say which version it needs: ship an archive that holds its"
+            " own interpreter (conda-pack), or use tony.python-exec-path"
+        )
+    here = _interpreter(minor, path)
+    if here is None:
+        raise VenvError(
+            f"the venv's bin/python leads to {broken}, which this node lacks, and no"
+            f" python{minor} was found on it: install Python {minor} on the nodes, or ship an"
+            " archive that holds its own interpreter (conda-pack)"
+        )
+    if not os.path.isdir(overlay):
+        _make_overlay(os.path.realpath(folder), overlay, here)
+    return Venv(overlay, f"the venv's {broken} is not on this node; {here} is used instead")
+
+
+def _broken_link(binaries: str) -> Optional[str]:
+    """Where bin/python leads to when that is nowhere."""
+    for name in ("python", "python3"):
+        link = os.path.join(binaries, name)
+        if os.path.islink(link) and not os.path.exists(link):
+            # The end of the chain is what a person knows: python -> python3 -> /usr/bin/...
+            seen = 0
+            while os.path.islink(link) and seen < 10:
+                link = os.path.join(os.path.dirname(link), os.readlink(link))
+                seen += 1
+            return link
+    return None
+
+
+def _minor_version(folder: str) -> Optional[str]:
+    try:
+        with open(os.path.join(folder, "pyvenv.cfg"), encoding="utf-8") as file:
+            for line in file:
+                key, _, value = line.partition("=")
+                if key.strip() in ("version", "version_info"):
+                    parts = value.strip().split(".")
+                    if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit():
+                        return f"{parts[0]}.{parts[1]}"
+    except OSError:
+        pass
+    return None
+
+
+def _interpreter(minor: str, path: str) -> Optional[str]:
+    folders = [*path.split(os.pathsep), "/usr/local/bin", "/usr/bin", "/bin"]
+    for folder in folders:
+        candidate = os.path.join(folder, f"python{minor}")
+        if folder.startswith("/") and os.access(candidate, os.X_OK):
+            return candidate
+    if minor == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        return sys.executable
+    return None
+
+
+def _make_overlay(folder: str, overlay: str, python: str) -> None:
+    making = overlay + ".making"
+    _remove(making)
+    os.makedirs(os.path.join(making, "bin"))
+    for entry in os.listdir(folder):
+        if entry not in ("bin", "pyvenv.cfg"):
+            os.symlink(os.path.join(folder, entry), os.path.join(making, entry))
+    for entry in os.listdir(os.path.join(folder, "bin")):
+        if not _PYTHON.match(entry):
+            origin = os.path.join(folder, "bin", entry)
+            os.symlink(origin, os.path.join(making, "bin", entry))
+    os.symlink(python, os.path.join(making, "bin", "python"))
+    for entry in ("python3", os.path.basename(python)):
+        if not os.path.lexists(os.path.join(making, "bin", entry)):
+            os.symlink("python", os.path.join(making, "bin", entry))
+    lines: List[str] = []
+    with open(os.path.join(folder, "pyvenv.cfg"), encoding="utf-8") as file:
+        for line in file:
+            key = line.partition("=")[0].strip()
+            if key == "home":
+                line = f"home = {os.path.dirname(os.path.realpath(python))}\n"
+            elif key in ("executable", "base-executable"):
+                line = f"{key} = {os.path.realpath(python)}\n"
+            lines.append(line)
+    with open(os.path.join(making, "pyvenv.cfg"), "w", encoding="utf-8") as file:
+        file.writelines(lines)
+    os.rename(making, overlay)
+
+
+def _remove(folder: str) -> None:
+    """An overlay that was not finished: two levels of links and files."""
+    for here, folders, files in os.walk(folder, topdown=False):
+        for name in files + folders:
+            path = os.path.join(here, name)
+            if os.path.islink(path) or not os.path.isdir(path):
+                os.unlink(path)
+            else:
+                os.rmdir(path)
+    if os.path.isdir(folder):
+        os.rmdir(folder)

@@ -1,0 +1,366 @@
+"""What a program may use of TonY: report(), task(), checkpoints, jax_initialize().
+
+One file without dependencies; the same in a job and outside of one, where report() does
+nothing and task() describes a single task. Nothing here ends a training because of TonY:
+a full disk or a lost file loses a report, not the program.
+
+    import tony
+
+    tony.report(progress=0.4, step=400, metrics={"loss": 0.12})
+    saved = tony.checkpoints("ckpt")
+    saved.save(400, data)
+    newest = saved.latest()          # (step, path) or None
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import math
+import os
+import re
+import shutil
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+__all__ = ["report", "task", "Task", "checkpoints", "Checkpoints", "jax_initialize"]
+
+# ------------------------------------------------------------------ reports
+
+_INTERVAL_S = 0.1
+_MAX_NAME = 200
+
+
+class _Reporter:
+    """Writes at most ten lines a second, the newest of each value; the rest when due."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pending: Dict[str, Any] = {}
+        self._written_at = -math.inf
+        self._timer: Optional[threading.Timer] = None
+
+    def add(
+        self, progress: Optional[float], step: Optional[int], metrics: Dict[str, float]
+    ) -> None:
+        with self._lock:
+            if progress is not None:
+                self._pending["progress"] = progress
+            if step is not None:
+                self._pending["step"] = step
+            if metrics:
+                self._pending.setdefault("metrics", {}).update(metrics)
+            if not self._pending:
+                return
+            wait = self._written_at + _INTERVAL_S - time.monotonic()
+            if wait <= 0:
+                self._write()
+            elif self._timer is None:
+                self._timer = threading.Timer(wait, self.flush)
+                self._timer.daemon = True
+                try:
+                    self._timer.start()
+                except RuntimeError:  # no more threads, or the interpreter is ending
+                    self._timer = None
+                    self._write()
+
+    def flush(self) -> None:
+        with self._lock:
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
+            if self._pending:
+                self._write()
+
+    def _write(self) -> None:
+        pending, self._pending = self._pending, {}
+        self._written_at = time.monotonic()
+        path = os.environ.get("TONY_REPORT_FILE")
+        if not path:
+            return
+        pending["time"] = time.time()
+        line = (json.dumps(pending) + "\n").encode()
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                _lock(file)
+                os.write(file, line)
+            finally:
+                os.close(file)
+        except OSError:
+            pass  # losing a report is better than losing the training
+
+    def forked(self) -> None:
+        """In a child: what the parent had not written is the parent's to write."""
+        self._lock = threading.Lock()
+        self._pending = {}
+        self._timer = None
+
+
+def _lock(file: int) -> None:
+    """Against the reader, who shortens the file; a file system without locks does without."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        pass
+
+
+_reporter = _Reporter()
+atexit.register(_reporter.flush)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reporter.forked)
+
+
+def report(
+    progress: Optional[float] = None,
+    step: Optional[int] = None,
+    metrics: Optional[Mapping[str, Any]] = None,
+) -> None:
+    """Say how far the program is, for the job's page and history.
+
+    ``progress`` is from 0 to 1; ``metrics`` names to numbers (numpy's and tensors of one
+    element too). May be called as often as one likes, from any thread. Raises for what is
+    no finite number, in a job and outside, and for nothing else.
+    """
+    done = None if progress is None else _number(progress, "progress")
+    if done is not None and not 0.0 <= done <= 1.0:
+        raise ValueError(f"progress is from 0 to 1, not {done!r}")
+    at = None if step is None else int(_number(step, "step"))
+    values: Dict[str, float] = {}
+    for name, value in (metrics or {}).items():
+        if not isinstance(name, str) or not name or len(name) > _MAX_NAME:
+            raise ValueError(f"a metric's name is text of 1 to {_MAX_NAME} letters, not {name!r}")
+        values[name] = _number(value, f"metric {name!r}")
+    if os.environ.get("TONY_REPORT_FILE"):
+        _reporter.add(done, at, values)
+
+
+def _number(value: Any, what: str) -> float:
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{what} is a number, not {value!r}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{what} is a number, not {type(value).__name__}: {error}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is {number}: only finite numbers can be reported")
+    return number
+
+
+# ------------------------------------------------------------------ which task this is
+
+
+class Task(NamedTuple):
+    """This task; outside a job, the only one there is."""
+
+    role: str
+    index: int  # type: ignore[assignment]
+    count: int  # type: ignore[assignment]  # how many tasks are waited for (TASK_NUM)
+    is_chief: bool
+    session: int  # 0 at first; more after restarts
+    checkpoint_dir: Optional[str]
+
+
+def task() -> Task:
+    """Which task this program is."""
+    env = os.environ
+    inside = "JOB_NAME" in env and "TASK_INDEX" in env
+    return Task(
+        role=env.get("JOB_NAME", "worker") if inside else "worker",
+        index=_whole(env.get("TASK_INDEX"), 0) if inside else 0,
+        count=_whole(env.get("TASK_NUM"), 1) if inside else 1,
+        is_chief=env.get("IS_CHIEF", "").lower() == "true" if inside else True,
+        session=_whole(env.get("SESSION_ID"), 0) if inside else 0,
+        checkpoint_dir=env.get("TONY_CHECKPOINT_DIR") or None,
+    )
+
+
+def _whole(text: Optional[str], default: int) -> int:
+    try:
+        return int(text) if text is not None else default
+    except ValueError:
+        return default
+
+
+# ------------------------------------------------------------------ JAX
+
+
+def jax_initialize(**more: Any) -> None:
+    """``jax.distributed.initialize`` with what TonY knows; nothing outside a job.
+
+    ``more`` goes to jax as it is (``initialization_timeout=600``).
+    """
+    env = os.environ
+    count = env.get("TONY_JAX_NUM_PROCESSES")
+    coordinator = env.get("TONY_JAX_COORDINATOR_ADDRESS") or env.get("JAX_COORDINATOR_ADDRESS")
+    if not count or not coordinator:
+        return
+    # By name: it is the program's, and this file imports nothing but the standard library.
+    jax = importlib.import_module("jax")
+
+    arguments = {
+        "coordinator_address": coordinator,
+        "num_processes": int(count),
+        "process_id": int(env["TONY_JAX_PROCESS_ID"]),
+    }
+    jax.distributed.initialize(**{**arguments, **more})
+
+
+# ------------------------------------------------------------------ checkpoints
+
+_STEP = re.compile(r"step-(\d+)$")
+_MAKING = re.compile(r"making-\d+-\d+(\.old)?$")
+Content = Union[bytes, bytearray, memoryview, Callable[[str], Any]]
+
+
+class Checkpoints:
+    """Checkpoints in a local (or shared) folder, each whole or not there at all.
+
+    One that is being written has another name; it gets its own by a rename, which happens
+    or does not. So a program that is killed while it saves finds the one before.
+    """
+
+    def __init__(self, folder: str, keep: int = 3) -> None:
+        if keep < 1:
+            raise ValueError("keep at least one checkpoint")
+        self.folder = os.path.abspath(folder)
+        self.keep = keep
+
+    def save(self, step: int, content: Content) -> str:
+        """Write one and forget the oldest; returns its path.
+
+        ``content`` is bytes, or a function that is given a path and makes a file or a folder
+        there. A step saved again replaces its former self.
+        """
+        if step < 0:
+            raise ValueError(f"a step is not negative: {step}")
+        os.makedirs(self.folder, exist_ok=True)
+        target = self.path(step)
+        making = os.path.join(self.folder, f"making-{step}-{os.getpid()}")
+        _remove(making)
+        try:
+            if callable(content):
+                content(making)
+                if not os.path.lexists(making):
+                    raise ValueError(f"nothing was written to {making}")
+            else:
+                with open(making, "wb") as file:
+                    file.write(content)
+            _sync_all(making)
+            self._put(making, target)
+        except BaseException:
+            _remove(making)
+            raise
+        _sync(self.folder)
+        self._forget(step)
+        return target
+
+    def latest(self) -> Optional[Tuple[int, str]]:
+        """(step, path) of the newest; None when there is none."""
+        steps = self.steps()
+        return (steps[-1], self.path(steps[-1])) if steps else None
+
+    def steps(self) -> List[int]:
+        """The steps that are there, the oldest first."""
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        return sorted(int(found.group(1)) for found in map(_STEP.match, names) if found)
+
+    def path(self, step: int) -> str:
+        """Where a step is."""
+        return os.path.join(self.folder, f"step-{step:010d}")
+
+    def _put(self, making: str, target: str) -> None:
+        if os.path.isdir(target) and not os.path.islink(target):
+            # A folder cannot be replaced in one go: the old one moves aside first.
+            aside = f"{making}.old"
+            _remove(aside)
+            os.rename(target, aside)
+            os.rename(making, target)
+            _remove(aside)
+        else:
+            if os.path.isdir(making) and os.path.lexists(target):
+                os.unlink(target)
+            os.replace(making, target)
+
+    def _forget(self, saved: int) -> None:
+        older = [step for step in self.steps() if step != saved]
+        for step in older[: max(0, len(older) + 1 - self.keep)]:
+            # Aside first: half a folder must never be found as a checkpoint.
+            aside = os.path.join(self.folder, f"making-{step}-{os.getpid()}.old")
+            try:
+                os.rename(self.path(step), aside)
+            except FileNotFoundError:
+                continue
+            _remove(aside)
+        for name in os.listdir(self.folder):
+            if _MAKING.match(name) and self._is_abandoned(name):
+                _remove(os.path.join(self.folder, name))
+
+    def _is_abandoned(self, name: str) -> bool:
+        """Left by a process that was killed; an hour, since on a shared folder pids say nothing."""
+        try:
+            changed = os.lstat(os.path.join(self.folder, name)).st_mtime
+        except OSError:
+            return False
+        return time.time() - changed > 3600
+
+
+def checkpoints(folder: Optional[str] = None, keep: int = 3) -> Checkpoints:
+    """Checkpoints in this folder, else in the job's (tony.application.checkpoint-dir)."""
+    where = folder or os.environ.get("TONY_CHECKPOINT_DIR")
+    if not where:
+        raise ValueError(
+            "no folder for checkpoints: give one, or set tony.application.checkpoint-dir"
+        )
+    if where.startswith("file://"):
+        where = where[len("file://") :]
+    if "://" in where:
+        raise ValueError(f"{where} is no local or mounted folder")
+    return Checkpoints(where, keep)
+
+
+def _sync_all(path: str) -> None:
+    for each in _files(path):
+        _sync(each)
+
+
+def _files(path: str) -> Iterator[str]:
+    if os.path.isdir(path) and not os.path.islink(path):
+        for folder, _, names in os.walk(path, topdown=False):
+            for name in names:
+                whole = os.path.join(folder, name)
+                if not os.path.islink(whole):
+                    yield whole
+            yield folder
+    elif not os.path.islink(path):
+        yield path
+
+
+def _sync(path: str) -> None:
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(file)
+    except OSError:
+        pass  # some file systems have none for folders
+    finally:
+        os.close(file)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass

@@ -1,0 +1,451 @@
+"""The life machine without sockets, clocks or processes."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Type
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tony_core.protocol.messages import (
+    Acknowledge,
+    Ended,
+    Heartbeat,
+    Measured,
+    Noted,
+    Ping,
+    Prepare,
+    Ready,
+    Register,
+    Reported,
+    Running,
+    Serving,
+    Shutdown,
+    Start,
+    Stop,
+    Stopped,
+    Welcome,
+)
+from tony_executor import commands as do
+from tony_executor import events as ev
+from tony_executor.diagnosis import judge
+from tony_executor.life import Life
+from tony_executor.phases import Identity, Phase
+
+WHO = Identity("c1", "h", 7, 99, "0", {})
+
+
+def welcome(attempt: int = 1, **fields: Any) -> Welcome:
+    values: Any = {
+        "heartbeat_s": 1.0,
+        "silence_s": 25.0,
+        "master_lost_s": 30.0,
+        "metrics_interval_s": 5.0,
+        "gpu_metrics": True,
+        "error_lines": 20,
+        "registry_timeout_s": 300.0,
+        **fields,
+    }
+    return Welcome(attempt=attempt, **values)
+
+
+class Story:
+    """A life, its clock, and all that it wanted done."""
+
+    def __init__(self) -> None:
+        self.life = Life(WHO, register_s=100.0)
+        self.at = 0.0
+        self.done: List[do.Command] = []
+        self(ev.Began(0.0))
+
+    def __call__(self, event: Any) -> List[do.Command]:
+        out = self.life.handle(event._replace(at=self.at))
+        self.done += out
+        return out
+
+    def hear(self, message: Any, link: int = 1) -> List[do.Command]:
+        return self(ev.Heard(0, link, message))
+
+    def later(self, seconds: float) -> List[do.Command]:
+        """Let time pass, ticking when asked to."""
+        end = self.at + seconds
+        out: List[do.Command] = []
+        for _ in range(10_000):
+            due = self.life.next_deadline()
+            if due is None or due > end:
+                break
+            self.at = max(self.at, due)
+            out += self(ev.Tick(0))
+        self.at = end
+        return out
+
+    def linked(self, link: int = 1, attempt: int = 1, **fields: Any) -> Story:
+        self(ev.Linked(0, link))
+        self.hear(welcome(attempt, **fields), link)
+        return self
+
+    def ready(self, session: int = 0) -> Story:
+        self.hear(Prepare("worker:0", session, ["main"]))
+        self(ev.Prepared(0, session, "h", {"main": 5}))
+        return self
+
+    def running(self, session: int = 0, **fields: Any) -> Story:
+        self.ready(session)
+        self.hear(Start(session, "cmd", {}, **fields))
+        self(ev.ChildStarted(0, session, 1234))
+        return self
+
+    def ended(self, code: int = 0, signal: int = 0, session: int = 0) -> List[do.Command]:
+        return self(ev.ChildEnded(0, session, code, signal, [], [], 9e9, {}))
+
+    def said(self, kind: Type[Any]) -> List[Any]:
+        return [
+            c.message for c in self.done if isinstance(c, do.Say) and isinstance(c.message, kind)
+        ]
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def kinds(out: List[do.Command]) -> List[str]:
+    return [
+        type(c.message).__name__ if isinstance(c, do.Say) else type(c).__name__
+        for c in out
+        if not isinstance(c, do.Log)
+    ]
+
+
+def test_it_begins_by_seeking(story: Story) -> None:
+    assert kinds(story.done) == ["Seek"]
+    assert kinds(story(ev.Linked(0, 1))) == ["Register"]
+    assert kinds(story.hear(welcome())) == ["StopSeeking", "Configure"]
+
+
+def test_the_whole_way(story: Story) -> None:
+    story.linked().running()
+    assert [type(m) for m in (story.said(Ready)[0], story.said(Running)[0])] == [Ready, Running]
+    assert kinds(story.ended(3)) == ["Ended", "Clear"]
+    assert story.said(Ended)[0].exit_code == 3
+    assert kinds(story(ev.Cleared(0, []))) == []
+    story.hear(Acknowledge(0))
+    assert story.life.ended is None
+    story.running(1)
+    assert story.life.session == 1
+
+
+def test_stop_waits_for_the_sweep(story: Story) -> None:
+    story.linked().running()
+    out = story.hear(Stop(0, 2.0, "restart"))
+    assert out == [do.Clear(2.0, False)]
+    assert kinds(story.ended(143, 15)) == ["Ended", "Clear"]  # a shorter grace for the rest
+    assert story.said(Ended)[0].cause == "stopped"
+    assert story(ev.Cleared(0, [])) == [do.Say(1, Stopped(0, True, []))]
+
+
+def test_survivors_are_named(story: Story) -> None:
+    story.linked().running()
+    story.hear(Stop(0, 0.0))
+    story.ended(137, 9)
+    story(ev.Cleared(0, [77]))
+    assert story.said(Stopped) == [Stopped(0, False, [77])]
+
+
+def test_a_folder_is_not_laid_out_over_survivors(story: Story) -> None:
+    story.linked().running()
+    story.hear(Prepare("worker:0", 1, ["main"]))
+    story.ended(137, 9)
+    out = story(ev.Cleared(0, [77]))
+    assert "LayOut" not in kinds(out)
+    assert story.said(Stopped)[-1].clean is False
+
+
+def test_prepare_waits_for_the_sweep_that_the_end_began(story: Story) -> None:
+    story.linked().running()
+    story.ended(1)
+    assert kinds(story.hear(Prepare("worker:0", 1, ["main"]))) == []
+    assert kinds(story(ev.Cleared(0, []))) == ["LayOut"]
+
+
+def test_the_program_that_ends_well_in_spite_of_our_stop_was_stopped(story: Story) -> None:
+    story.linked().running()
+    story.hear(Stop(0, 5.0))
+    story.ended(0)
+    assert story.said(Ended)[0].cause == "stopped"
+
+
+def test_ended_is_said_again_every_five_seconds(story: Story) -> None:
+    story.linked().running()
+    story.ended(1)
+    story(ev.Cleared(0, []))
+    story.later(16)
+    assert len(story.said(Ended)) == 4
+    story.hear(Acknowledge(0))
+    story.later(20)
+    assert len(story.said(Ended)) == 4
+
+
+def test_an_acknowledgement_of_another_session_counts_for_nothing(story: Story) -> None:
+    story.linked().running()
+    story.ended(1)
+    story.hear(Acknowledge(5))
+    assert story.life.ended is not None
+
+
+def test_heartbeats_stop_with_the_link(story: Story) -> None:
+    story.linked()
+    story.later(5.5)
+    assert len(story.said(Heartbeat)) == 5
+    story(ev.Unlinked(0, 1, "gone"))
+    story.later(5)
+    assert len(story.said(Heartbeat)) == 5
+
+
+def test_a_lost_master_is_sought_and_waited_for(story: Story) -> None:
+    story.linked().running()
+    assert story(ev.Unlinked(0, 1, "gone"))[-1] == do.Seek(succeed=True)
+    assert kinds(story.later(29.9)) == []
+    assert story.later(0.2)[-1] == do.Clear(1.0, True)
+    story.ended(143, 15)
+    out = story(ev.Cleared(0, []))
+    assert isinstance(out[-1], do.Exit) and out[-1].code == 66
+    assert story(ev.Tick(0)) == [] and story.life.next_deadline() is None
+
+
+def test_a_master_that_comes_back_stops_that_clock(story: Story) -> None:
+    story.linked().running()
+    story(ev.Unlinked(0, 1, "gone"))
+    story.later(29)
+    story.linked(2)
+    story.later(60)
+    assert story.life.phase is Phase.RUNNING
+
+
+def test_nobody_ever_came(story: Story) -> None:
+    out = story.later(101)
+    assert "Clear" in kinds(out)
+    out = story(ev.Cleared(0, []))
+    assert isinstance(out[-1], do.Exit) and out[-1].code == 65
+
+
+def test_only_the_highest_attempt_is_obeyed(story: Story) -> None:
+    story.linked(1, attempt=2)
+    story(ev.Linked(0, 2))
+    out = story.hear(welcome(1), 2)
+    assert out == [do.Drop(2, "master 1 is older than 2")]
+    story(ev.Linked(0, 3))
+    assert kinds(story.hear(welcome(3), 3))[0] == "Drop"  # the former
+    assert story.life.link == 3
+    assert story.hear(Shutdown(0.0), 1) == []
+    assert story.life.link == 3
+
+
+def test_a_word_that_is_no_masters_ends_the_link(story: Story) -> None:
+    story.linked()
+    out = story.hear(Heartbeat(1))
+    assert isinstance(out[0], do.Drop)
+    assert story.life.link is None
+
+
+def test_what_happened_between_register_and_welcome_is_said(story: Story) -> None:
+    story.linked().running()
+    story(ev.Unlinked(0, 1, "gone"))
+    story(ev.Linked(0, 2))
+    story.ended(1)
+    assert not story.said(Ended)
+    story.hear(welcome(2), 2)
+    assert len(story.said(Ended)) == 1
+
+
+def test_what_register_said_is_not_said_twice(story: Story) -> None:
+    story.linked().running()
+    story(ev.Unlinked(0, 1, "gone"))
+    story.ended(1)
+    story(ev.Linked(0, 2))
+    assert story.said(Register)[-1].ended["exit_code"] == 1
+    story.hear(welcome(2), 2)
+    assert not story.said(Ended)
+
+
+def test_the_registry_clock_begins_anew_with_each_prepare(story: Story) -> None:
+    story.linked(registry_timeout_s=10.0)
+    story.later(9)
+    story.hear(Prepare("worker:0", 0, ["main"]))
+    story.later(9)
+    assert not story.said(Ended)
+    story.later(2)
+    assert story.said(Ended)[0].cause == "registry-timeout"
+    assert story.life.phase is Phase.ENDED
+
+
+def test_who_is_ready_waits_as_long_as_the_master_does(story: Story) -> None:
+    """The rest of the gang may still be without containers."""
+    story.linked(registry_timeout_s=10.0).ready()
+    story.later(10_000)
+    assert story.life.phase is Phase.READY
+    story(ev.Unlinked(0, 1, "gone"))
+    story.later(5)
+    story.linked(2, attempt=2, registry_timeout_s=10.0)
+    story.later(10_000)
+    assert story.life.phase is Phase.READY and not story.said(Ended)
+    assert "StartChild" in kinds(story.hear(Start(0, "cmd", {}), link=2))
+
+
+def test_an_executor_that_is_never_told_its_task_leaves(story: Story) -> None:
+    story.linked(registry_timeout_s=10.0)
+    story.later(11)
+    assert "tony.task.executor.registry-timeout-sec" in story.said(Noted)[0].text
+    assert story.life.leaving
+
+
+def test_a_finished_task_has_no_registry_clock(story: Story) -> None:
+    story.linked(registry_timeout_s=10.0).running()
+    story.ended(0)
+    story(ev.Cleared(0, []))
+    story.hear(Acknowledge(0))
+    story.later(100)
+    assert not story.life.exited
+
+
+def test_the_execution_clock(story: Story) -> None:
+    story.linked().running(execution_timeout_s=10.0)
+    story.later(10.1)
+    assert story.done[-1] == do.Clear(1.0, False) or do.Clear(1.0, False) in story.done
+    story.ended(137, 9)
+    assert story.said(Ended)[0].cause == "execution-timeout"
+
+
+def test_reports_are_merged_for_the_next_master(story: Story) -> None:
+    story.linked().running()
+    story(ev.Observed(0, Reported(0, 0.1, {"a": 1.0}, 5)))
+    story(ev.Observed(0, Reported(0, None, {"b": 2.0}, 6)))
+    story(ev.Observed(0, Reported(9, 0.9, {}, None)))  # of another session
+    story(ev.Observed(0, Serving("tensorboard", 6006)))
+    story(ev.Unlinked(0, 1, "gone"))
+    story(ev.Observed(0, Noted("warning", "while alone")))
+    story(ev.Observed(0, Measured(0, {"rss_mb": 1.0})))
+    story.done.clear()
+    story.linked(2)
+    assert story.said(Reported) == [Reported(0, 0.1, {"a": 1.0, "b": 2.0}, 6)]
+    assert story.said(Serving) == [Serving("tensorboard", 6006)]
+    assert story.said(Noted) == [Noted("warning", "while alone")]
+    assert not story.said(Measured)
+
+
+def made(kind: Any, *fields: Any) -> Any:
+    """A tuple of that kind, of values that these give."""
+    return st.tuples(*fields).map(lambda values: kind(*values))
+
+
+MESSAGES = st.one_of(
+    made(Prepare, st.just("w:0"), st.integers(0, 3), st.just(["main"])),
+    made(Start, st.integers(0, 3), st.just("x"), st.just({})),
+    made(Acknowledge, st.integers(0, 3)),
+    made(Stop, st.integers(0, 3), st.floats(0, 5)),
+    made(Shutdown, st.floats(0, 5)),
+    st.integers(1, 3).map(welcome),
+    st.just(Ping()),
+)
+LINKS = st.integers(1, 3)
+EVENTS = st.one_of(
+    made(ev.Linked, st.just(0.0), LINKS),
+    made(ev.Heard, st.just(0.0), LINKS, MESSAGES),
+    made(ev.Heard, st.just(0.0), LINKS, MESSAGES),
+    made(ev.Heard, st.just(0.0), LINKS, MESSAGES),
+    made(ev.Unlinked, st.just(0.0), LINKS, st.just("r")),
+    made(ev.NoMasterWillCome, st.just(0.0), st.just("over")),
+    made(ev.Observed, st.just(0.0), st.just(Noted("info", "n"))),
+    st.floats(0, 40),
+)
+
+
+class Shell:
+    """Does what the machine wants as the real shell would, in any order that can be."""
+
+    def __init__(self) -> None:
+        self.story = Story()
+        self.child: Optional[int] = None
+        self.sweeping = False
+        self.layout: Optional[int] = None
+        self.exited = False
+
+    def take(self, out: List[do.Command]) -> None:
+        for command in out:
+            if isinstance(command, do.LayOut):
+                self.layout = command.prepare.session
+            elif isinstance(command, do.StartChild):
+                assert self.child is None and not self.sweeping, "started over another"
+                self.child = command.start.session
+            elif isinstance(command, do.Clear):
+                self.sweeping = True
+                self.layout = None
+            elif isinstance(command, do.Exit):
+                assert self.child is None, "left a child"
+                self.exited = True
+
+    def settle(self, choice: int) -> None:
+        """One thing that the world does by itself."""
+        if choice == 0 and self.layout is not None:
+            session, self.layout = self.layout, None
+            self.take(self.story(ev.Prepared(0, session, "h", {"main": 1})))
+        elif choice == 1 and self.child is not None:
+            self.take(self.story(ev.ChildStarted(0, self.child, 5)))
+        elif choice == 2 and self.child is not None:
+            session, self.child = self.child, None
+            self.take(self.story.ended(1, 0, session))
+        elif choice == 3 and self.sweeping:
+            if self.child is not None:
+                self.settle(2)
+            self.sweeping = False
+            self.take(self.story(ev.Cleared(0, [])))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 3), max_size=3)), max_size=40))
+def test_whatever_happens_it_holds(happenings: List[Any]) -> None:
+    """Every invariant after every event; no program over another; no exit over a program."""
+    shell = Shell()
+    for event, choices in happenings:
+        if isinstance(event, float):
+            shell.take(shell.story.later(event))
+        else:
+            shell.take(shell.story(event))
+        for choice in choices:
+            shell.settle(choice)
+        if shell.exited:
+            assert shell.story.life.exited
+    # And it can always be brought to its end.
+    story = shell.story
+    story(ev.Linked(0, 9))
+    shell.take(story.hear(welcome(99), 9))
+    shell.take(story.hear(Shutdown(0.0), 9))
+    shell.settle(3)
+    shell.settle(3)
+    assert story.life.exited
+
+
+@pytest.mark.parametrize(
+    ("tail", "ports", "taken", "ran", "cause"),
+    [
+        (["OSError: [Errno 98] Address already in use"], [12000], [], 1.0, "address-in-use"),
+        (["bind 0.0.0.0:12000: Address already in use"], [12000], [], 1.0, "address-in-use"),
+        (["bind 0.0.0.0:5000: address already in use"], [12000], [], 1.0, "exited"),
+        (["bind 0.0.0.0:12000: Address already in use"], [12000], [], 600.0, "exited"),
+        (["RuntimeError: EADDRINUSE"], [12000], ["main"], 1.0, "address-in-use"),
+        (["ValueError: no"], [12000], ["main"], 1.0, "exited"),
+        (["OSError: [Errno 28] No space left on device"], [], [], 600.0, "disk-full"),
+        (["all is well"], [], [], 1.0, "exited"),
+    ],
+)
+def test_causes(
+    tail: List[str], ports: List[int], taken: List[str], ran: float, cause: str
+) -> None:
+    assert judge(1, 0, tail, ran, ports, taken, 1e6)[0] == cause
+    assert judge(0, 0, tail, ran, ports, taken, 1e6) == ("exited", "")
+
+
+def test_a_disk_that_is_full_without_a_word() -> None:
+    cause, message = judge(1, 0, [], 100.0, [], [], 0.2)
+    assert cause == "disk-full" and "0 MB" in message
