@@ -1,0 +1,40 @@
+"""The client's lease."""
+
+from __future__ import annotations
+
+from tony_core.master.lease import Lease
+
+
+def test_without_a_lease_nothing_passes() -> None:
+    lease = Lease(None, 0.0)
+    assert lease.next_deadline() is None
+    assert lease.check(1e9) is None
+
+
+def test_it_passes_once_when_nobody_renews_it() -> None:
+    lease = Lease(30.0, 100.0)
+    assert lease.next_deadline() == 130.0
+    assert lease.check(129.9) is None
+    reason = lease.check(130.0)
+    assert reason is not None and "tony.client.lease=30s" in reason
+    assert lease.check(200.0) is None
+    assert lease.next_deadline() is None
+
+
+def test_a_look_renews_it() -> None:
+    lease = Lease(30.0, 0.0)
+    lease.renew(25.0)
+    assert lease.check(54.0) is None
+    assert lease.check(55.0) is not None
+
+
+def test_a_client_that_waits_is_there() -> None:
+    lease = Lease(2.0, 0.0)
+    lease.hold()
+    lease.hold()
+    lease.let_go(10.0)
+    assert lease.next_deadline() is None
+    assert lease.check(100.0) is None
+    lease.let_go(100.0)
+    assert lease.check(101.9) is None
+    assert lease.check(102.0) is not None

@@ -1,0 +1,156 @@
+"""The verb ``master``: its words, its signals, its crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, List, Optional
+
+import pytest
+
+from tests.master.shell import SECRET, ScriptedPool, a_job, until
+from tony_core.job.jsonfile import job_to_json
+from tony_core.job.spec import Job, Limits, Resources, Role
+from tony_core.master import main as entry
+from tony_core.master.main import CRASHED, USAGE, arguments, kill_reason, main, serve
+from tony_core.master.master import Master
+from tony_core.schedulers.port import AppState, MasterContext
+
+CHECKOUT = Path(entry.__file__).resolve().parents[2]
+
+
+def context(folder: Path, job: Optional[Job]) -> MasterContext:
+    job_dir = folder / "apps" / "app_1" / "job"
+    job_dir.mkdir(parents=True)
+    if job is not None:
+        (job_dir / "job.json").write_text(job_to_json(job))
+        (job_dir / "artifacts.json").write_text("[]")
+    (folder / "work").mkdir()
+    return MasterContext(
+        "app_1", 1, str(job_dir), str(folder / "work"), str(folder),
+        str(folder / "history" / "app_1"), SECRET,
+    )  # fmt: skip
+
+
+def test_arguments_are_the_schedulers_to_understand() -> None:
+    args = arguments(["--scheduler", "local", "--app-dir", "/x y", "--lock-fd", "9"])
+    assert (args.scheduler, args.app_dir, args.lock_fd) == ("local", "/x y", "9")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--scheduler"], ["local"], ["--scheduler", "../x"], ["--app-dir", "x"], ["-s", "local"]],
+)
+def test_bad_usage(words: List[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == USAGE
+    assert "master: " in capsys.readouterr().err
+
+
+def test_a_scheduler_that_refuses_is_a_crash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scheduler", "local", "--app-dir", "/nowhere", "--attempt", "1"]) == CRASHED
+    assert "/nowhere" in capsys.readouterr().err
+
+
+def test_a_job_that_cannot_be_read_ends_with_its_reason(tmp_path: Path) -> None:
+    pool = ScriptedPool()
+    assert serve(context(tmp_path, None), pool) == 0
+    assert pool.finished is not None
+    assert pool.finished[0] is AppState.FAILED
+    assert "job.json" in pool.finished[1]
+    assert pool.closed
+    assert not (tmp_path / "apps" / "app_1" / "job").exists()
+
+
+def test_the_administrators_caps_hold_in_the_master_too(tmp_path: Path) -> None:
+    pool = ScriptedPool()
+    job = a_job().replace(limits=Limits(total_instances=1))
+    assert serve(context(tmp_path, job), pool) == 0
+    assert pool.finished is not None
+    assert "tony.task.max-total-instances" in pool.finished[1]
+
+
+def test_a_crash_before_anything_runs_ends_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(self: Master) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Master, "_begin", broken)
+    pool = ScriptedPool()
+    threads = threading.active_count()
+    assert serve(context(tmp_path, a_job()), pool) == CRASHED
+    assert pool.finished is not None
+    state, text = pool.finished
+    assert state is AppState.FAILED
+    assert "fault of tony's own" in text and "a bug" in text
+    assert "Traceback" in capsys.readouterr().err
+    assert "a bug" in (tmp_path / "work" / "crash-1.txt").read_text()
+    until(lambda: threading.active_count() <= threads + 1, "threads to go")
+
+
+def test_a_crash_with_containers_is_left_to_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Master, command: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Master, "_launch", broken)
+    pool = ScriptedPool()
+    assert serve(context(tmp_path, a_job()), pool) == CRASHED
+    assert pool.finished is None
+    assert (tmp_path / "apps" / "app_1" / "job" / "job.json").exists()
+
+
+def test_kill_reasons(tmp_path: Path) -> None:
+    path = tmp_path / "kill.json"
+    assert kill_reason(str(path), signal.SIGTERM) == "the master was told to end by SIGTERM"
+    path.write_text("{")
+    assert "SIGTERM" in kill_reason(str(path), signal.SIGTERM)
+    path.write_text("[]")
+    assert "SIGINT" in kill_reason(str(path), signal.SIGINT)
+    path.write_text(json.dumps({"reason": "killed by ann", "by": "ann"}))
+    assert kill_reason(str(path), signal.SIGTERM) == "killed by ann"
+    path.write_text(json.dumps({"reason": "too old", "by": "cron"}))
+    assert kill_reason(str(path), signal.SIGTERM) == "too old (by cron)"
+
+
+def test_term_is_heard_and_handlers_are_put_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    pool = ScriptedPool()
+    (tmp_path / "kill.json").write_text(json.dumps({"reason": "killed by ann"}))
+
+    def ask() -> None:
+        until(lambda: pool.launched, "a launch")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert serve(context(tmp_path, a_job(Role("worker", 1, Resources(), "x"))), pool) == 0
+    thread.join()
+    assert pool.finished == (AppState.KILLED, "killed by ann")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_the_master_loads_stays_small() -> None:
+    """Each of these would cost every job megabytes or start-up time."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import tony_core.master.main, tony_core.frameworks.pytorch\n"
+        "print(' '.join(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, str(CHECKOUT)],
+        stdout=subprocess.PIPE, check=True, text=True,
+    )  # fmt: skip
+    loaded = set(done.stdout.split())
+    heavy = {
+        "asyncio", "ssl", "hashlib", "http", "email", "logging", "argparse", "subprocess",
+        "ctypes", "decimal", "traceback", "random", "html", "tempfile", "tony_core.job.load",
+        "tony_core.master.page_html", "tony_core.bundle.store", "tony_core.job.limits",
+    }  # fmt: skip
+    assert not loaded & heavy

@@ -1,0 +1,178 @@
+"""Messages and launches, built from the session machine's commands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Tuple
+
+from tony_core.files.artifact import Artifact, Kind, Use
+from tony_core.frameworks import find
+from tony_core.frameworks.base import Framework, Gang, Peer
+from tony_core.job.spec import Job, Mode, Network, Program, Resources, Role, Timeouts, Tracking
+from tony_core.master.commands import Member, PrepareTask, StartTasks
+from tony_core.master.orders import Orders
+
+ROLES = (
+    Role("ps", 1, Resources(), "serve", Tracking.UNTRACKED),
+    Role("chief", 1, Resources(), "lead"),
+    Role("worker", 2, Resources(), "work"),
+    Role("watch", 1, Resources(), "look", Tracking.SIDECAR),
+)
+
+
+def artifact(name: str, use: Use, *roles: str) -> Artifact:
+    return Artifact(name, use, Kind.FOLDER, "/" + name, "/" + name, roles=roles)
+
+
+ARTIFACTS = (
+    artifact("job", Use.JOB),
+    artifact("tony-runtime", Use.RUNTIME),
+    artifact("tony-src", Use.SOURCE),
+    artifact("data", Use.RESOURCE, "worker"),
+)
+
+
+class Counting(Framework):
+    """Says what it was asked for."""
+
+    release_ports = ("extra", "main")
+
+    def ports(self, job: Job, role: str, index: int) -> Tuple[str, ...]:
+        return ("main", "extra") if role == "worker" else ("main",)
+
+    def shared(self, gang: Gang) -> Dict[str, str]:
+        return {"all": ",".join(peer.name for peer in gang.peers)}
+
+    def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
+        ranked = [item.name for item in gang.ranked()]
+        return {"RANKED": ",".join(ranked), "AT": gang.services.get("at", "")}
+
+
+def orders(job: Job, framework: Framework) -> Orders:
+    return Orders(job, framework, ARTIFACTS, "app_1")
+
+
+def members(job: Job) -> Tuple[Member, ...]:
+    return tuple(
+        Member(r.name, i, f"c-{r.name}-{i}", "n", "h", {"main": 1, "extra": 2})
+        for r in job.roles
+        for i in range(r.instances)
+        if r.tracking is not Tracking.SIDECAR
+    )
+
+
+def start(job: Job, *tasks: str, session: int = 0, **more: Any) -> StartTasks:
+    return StartTasks(session, tasks, members(job), **more)
+
+
+JOB = Job("j", ROLES, framework="standalone", timeouts=Timeouts(execution_s=60.0))
+
+
+class Served:
+    def __init__(self) -> None:
+        self.asked: List[Tuple[int, int]] = []
+
+    def __call__(self, session: int, size: int) -> Mapping[str, str]:
+        self.asked.append((session, size))
+        return {"at": f"port {len(self.asked)}"}
+
+
+def test_an_executor_is_launched_with_what_its_role_needs_and_no_secret() -> None:
+    job = JOB.replace(program=Program(container_env=(("A", "1"),), shell_env=(("B", "2"),)))
+    launch = orders(job, Counting()).launch("worker:1", "h:5", b"secret", "/py")
+    assert launch.argv == ("/py", "-I", "-S", "tony-runtime", "executor", "--master", "h:5")
+    assert launch.env == {"A": "1"}, "the child's own environment travels over the connection"
+    assert [item.name for item in launch.artifacts] == ["tony-runtime", "tony-src", "data"]
+    assert launch.secret == b"secret"
+    other = orders(job, Counting()).launch("ps:0", "h:5", b"secret", "/py")
+    assert [item.name for item in other.artifacts] == ["tony-runtime", "tony-src"]
+
+
+def test_a_task_is_told_its_ports_and_its_source() -> None:
+    job = JOB.replace(network=Network(port_range=(20000, 30000)))
+    told = orders(job, Counting()).prepare(PrepareTask("c", "worker:1", 4))
+    assert (told.task, told.session, told.source) == ("worker:1", 4, "tony-src")
+    assert told.ports == ["main", "extra"]
+    assert told.port_range == [20000, 30000]
+
+
+def test_a_gang_starts_over_one_spec_encoded_once() -> None:
+    served = Served()
+    made = orders(JOB, Counting())
+    shared, told = made.start(start(JOB, "ps:0", "chief:0", "worker:0", "worker:1"), served)
+    texts = json.loads(shared)
+    assert texts["all"] == "chief:0,ps:0,worker:0,worker:1", "the chief's role first"
+    assert json.loads(texts["CLUSTER_SPEC"])["worker"] == ["h:1", "h:1"]
+    assert [order.container_id for order in told] == [
+        "c-ps-0",
+        "c-chief-0",
+        "c-worker-0",
+        "c-worker-1",
+    ]
+    assert served.asked == [(0, 3)]
+    last = told[-1].start
+    assert last.shared == {}
+    assert last.command == "work"
+    assert last.env["RANKED"] == "chief:0,worker:0,worker:1"
+    assert last.env["AT"] == "port 1"
+    assert last.execution_timeout_s == 60.0
+    assert last.release_ports == ["extra", "main"]
+
+
+def test_a_task_that_is_told_again_hears_the_very_same() -> None:
+    served = Served()
+    made = orders(JOB, Counting())
+    command = start(JOB, "ps:0", "chief:0", "worker:0", "worker:1")
+    shared, told = made.start(command, served)
+    again, (order,) = made.start(start(JOB, "worker:1"), served)
+    assert again == shared
+    assert order == told[-1]
+    assert len(served.asked) == 1
+
+
+def test_a_new_session_has_services_of_its_own() -> None:
+    served = Served()
+    made = orders(JOB, Counting())
+    made.start(start(JOB, "worker:0", "worker:1"), served)
+    made.forget(0)
+    _, told = made.start(start(JOB, "worker:0", "worker:1", session=1), served)
+    assert told[0].start.env["AT"] == "port 2"
+    assert served.asked == [(0, 2), (1, 2)]
+
+
+def test_a_sidecar_has_no_part_in_the_services() -> None:
+    served = Served()
+    command = StartTasks(
+        0, ("watch:0",), (*members(JOB), Member("watch", 0, "c-w", "n", "h", {"main": 3}))
+    )
+    _, told = orders(JOB, Counting()).start(command, served)
+    assert served.asked == []
+    assert told[0].start.env["AT"] == ""
+
+
+def test_tasks_of_an_fcfs_job_start_alone() -> None:
+    served = Served()
+    job = JOB.replace(mode=Mode.FCFS)
+    made = orders(job, Counting())
+    made.start(start(job, "worker:0"), served)
+    _, told = made.start(start(job, "worker:1"), served)
+    assert told[0].start.env["RANKED"] == "worker:1"
+    assert len(served.asked) == 2
+
+
+def test_notes_are_said_once() -> None:
+    job = JOB.replace(program=Program(shell_env=(("RANKED", "x"),)))
+    made = orders(job, Counting())
+    command = start(job, "worker:0", "worker:1")
+    _, told = made.start(command, Served())
+    assert told[0].start.env["RANKED"] == "x"
+    assert len(list(made.notes(command))) == 1
+    assert list(made.notes(command)) == []
+
+
+def test_thousands_of_starts_are_built_in_a_moment() -> None:
+    job = Job("j", (Role("worker", 2000, Resources(), "w"),), framework="pytorch")
+    made = orders(job, find("pytorch"))
+    names = tuple(f"worker:{index}" for index in range(2000))
+    _, told = made.start(start(job, *names), Served())
+    assert told[-1].start.env["RANK"] == "1999"

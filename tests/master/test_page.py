@@ -1,0 +1,340 @@
+"""The job's page over HTTP, of a real master."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+from tests.master.shell import ScriptedPool, Shell, a_job, until
+from tony_core.job.spec import MasterSpec, Program, Resources, Role
+from tony_core.master.page_html import inside, page
+from tony_core.master.page_logs import PIECE, TAIL, read_log
+from tony_core.protocol.messages import Ended, Measured, Reported, Serving
+
+ONE = Role("worker", 1, Resources(), "true")
+A_JOB: Dict[str, Any] = {
+    "name": "big", "state": "RUNNING", "progress": 0.0, "description": "", "links": {},
+    "waiting": "", "diagnostics": "", "budgets": {}, "app_id": "a", "user": "u", "queue": "q",
+    "session": 0, "started": 1.0, "finished": None, "attempt": 1, "tags": [],
+}  # fmt: skip
+NASTY = "<script>alert('x')</script>&\"'"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    with Shell(tmp_path, a_job(ONE).replace(name=NASTY, tags=(NASTY,))) as made:
+        made.launched(1)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripted executors are not told to go."""
+    monkeypatch.setattr("tony_core.master.master.STOP_EXTRA_S", 0.1)
+
+
+class Wellformed(HTMLParser):
+    """Every element that is opened is closed, in order."""
+
+    VOID = {"meta", "br", "img", "input", "link"}
+    LOOSE = {"td", "th", "tr"}
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: List[str] = []
+        self.scripts = 0
+        self.links: List[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.scripts += tag == "script"
+        self.links += [value for name, value in attrs if name in ("href", "src")]
+        if tag not in self.VOID | self.LOOSE:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.LOOSE:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_escaped_and_relative(shell: Shell) -> None:
+    (executor,) = shell.gang(1)
+    executor.say(Ended(0, 1, stderr_tail=[NASTY]))
+    until(lambda: shell.story("root-cause"))
+    status, body, headers = shell.get("/")
+    text = body.decode()
+    assert status == 200
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "<script>alert" not in text
+    parsed = Wellformed(text)
+    assert parsed.scripts == 1
+    assert parsed.links and not [x for x in parsed.links if x.startswith(("/", "http"))]
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    nonce = re.search(r"script-src 'nonce-(\w+)'", policy)
+    assert nonce and f'<script nonce="{nonce[1]}">' in text
+    assert " style=" not in text and " onclick" not in text, "the policy would refuse it"
+    assert shell.get("/")[2]["Content-Security-Policy"] != policy, "a nonce is used once"
+
+
+def test_without_a_script_it_refreshes_itself(shell: Shell) -> None:
+    assert b'<noscript><meta http-equiv="refresh"' in shell.get("/")[1]
+
+
+def test_what_the_script_fetches_is_the_inside_of_the_page(shell: Shell) -> None:
+    inside = shell.get("/inside")
+    assert inside[2]["X-Tony-Over"] == "0"
+    Wellformed(inside[1].decode())
+    assert b"<html" not in inside[1]
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/api", "/api/secret", "/logs/", "/logs/worker:0/x"])
+def test_what_is_not_there(shell: Shell, path: str) -> None:
+    assert shell.get(path)[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/api/job", "/logs/worker:0/stdout"])
+def test_nothing_can_be_posted(shell: Shell, path: str) -> None:
+    status, _, headers = shell.get(path, "POST", b"x")
+    assert status == 405
+    assert headers["Allow"] == "GET, HEAD"
+
+
+def test_head(shell: Shell) -> None:
+    status, body, headers = shell.get("/api/job", "HEAD")
+    assert (status, body) == (200, b"")
+    assert int(headers["Content-Length"]) > 100
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:80", 200),
+        ("localhost", 200),
+        ("LOCALHOST:1", 200),
+        ("[::1]:9", 200),
+        ("10.2.3.4", 200),
+        ("evil.example", 403),
+        ("evil.example:80", 403),
+    ],
+)
+def test_a_foreign_host_name_is_refused(shell: Shell, host: str, status: int) -> None:
+    assert shell.get("/api/job", Host=host)[0] == status
+
+
+def test_an_answer_that_has_not_changed_is_not_sent_again(shell: Shell) -> None:
+    (executor,) = shell.gang(1)
+    until(lambda: shell.json("/api/job")["counts"].get("running"))
+    time.sleep(0.05)
+    _, _, headers = shell.get("/api/tasks")
+    again = shell.get("/api/tasks", If_None_Match=headers["ETag"])
+    assert (again[0], again[1]) == (304, b"")
+    executor.say(Measured(0, {"rss_mb": 1.0}))
+    until(lambda: shell.get("/api/tasks", If_None_Match=headers["ETag"])[0] == 200)
+
+
+def test_events_since_a_number(shell: Shell) -> None:
+    everything = shell.json("/api/events")
+    numbers = [event["n"] for event in everything["events"]]
+    assert everything["next"] == numbers[-1]
+    assert set(everything["events"][0]) == {
+        "n", "time", "kind", "text", "weight", "task", "session", "fields",
+    }  # fmt: skip
+    rest = shell.json(f"/api/events?since={numbers[0]}")
+    assert [event["n"] for event in rest["events"]] == numbers[1:]
+    assert shell.json(f"/api/events?since={numbers[-1]}") == {"events": [], "next": numbers[-1]}
+    assert shell.get("/api/events?since=x")[0] == 400
+    assert shell.json("/api/events?since=99999")["next"] == numbers[-1]
+
+
+def test_a_long_poll_waits_for_the_next_line_and_not_longer(shell: Shell) -> None:
+    (executor,) = shell.gang(1)
+    until(lambda: shell.story("task-state")[-1:] == ["worker:0 running on node1"])
+    last = shell.json("/api/events")["next"]
+    began = time.monotonic()
+    assert shell.json(f"/api/events?since={last}&wait=0.2")["events"] == []
+    assert 0.15 < time.monotonic() - began < 2
+    found: Dict[str, Any] = {}
+    thread = threading.Thread(
+        target=lambda: found.update(shell.json(f"/api/events?since={last}&wait=20"))
+    )
+    thread.start()
+    time.sleep(0.1)
+    executor.say(Ended(0, 1))
+    thread.join(5)
+    assert found["events"][0]["n"] == last + 1
+
+
+def test_a_reader_that_waits_hears_of_the_end(tmp_path: Path) -> None:
+    with Shell(tmp_path, a_job(ONE)) as shell:
+        (executor,) = shell.gang(1)
+        kinds: List[str] = []
+
+        def follow() -> None:
+            last = 0
+            while "job-ended" not in kinds:
+                answer = shell.json(f"/api/events?since={last}&wait=20")
+                last = answer["next"]
+                kinds.extend(event["kind"] for event in answer["events"])
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        shell.finish(executor)
+        shell.go(executor)
+        shell.join()
+        thread.join(5)
+        assert kinds[-1] == "job-ended"
+
+
+def test_the_root_leads_to_tensorboard_first_when_the_job_asks(tmp_path: Path) -> None:
+    job = a_job(ONE, program=Program(tensorboard_first=True))
+    with Shell(tmp_path, job) as shell:
+        (executor,) = shell.gang(1)
+        mark = b'http-equiv="refresh" content="0; url=tensorboard/?tensorboardColab=true"'
+        assert mark not in shell.get("/")[1], "not before it answers"
+        executor.say(Serving("tensorboard", 6006))
+        until(lambda: mark in shell.get("/")[1])
+        assert mark not in shell.get("/job")[1], "the page itself is still to be had"
+        shell.finish(executor)
+        shell.go(executor)
+
+
+def test_metrics_are_drawn(shell: Shell) -> None:
+    (executor,) = shell.gang(1)
+    for step in range(5):
+        executor.say(Reported(0, None, {"loss": 5.0 - step}, step))
+    text = until(lambda: (t := shell.get("/")[1].decode()).count("<polyline") and t)
+    assert "loss" in text
+    Wellformed(text)
+
+
+def test_logs_of_a_task(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "stdout").write_bytes(b"0123456789")
+
+    class Pool(ScriptedPool):
+        def grant(self, role: str) -> Any:
+            from dataclasses import replace
+
+            from tony_core.schedulers.port import Allocated, Container
+
+            made = Container("c1", "node1", role, Resources(), log_url=folder.as_uri())
+            self.sink(Allocated((replace(made),)))
+            return made
+
+    with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0)), Pool()) as shell:
+        shell.gang(1)
+        status, body, headers = shell.get("/logs/worker:0/stdout?offset=4")
+        assert (status, body, headers["X-Next-Offset"]) == (200, b"456789", "10")
+        assert headers["Content-Type"].startswith("text/plain")
+        assert shell.get("/logs/worker:0/stdout")[1] == b"0123456789"
+        assert shell.get("/logs/worker:0/stdout?offset=-3")[1] == b"789"
+        assert shell.get("/logs/worker:0/stdout?offset=x")[0] == 400
+        assert shell.get("/logs/worker:0/stdout?container=c1")[0] == 200
+        assert shell.get("/logs/worker:0/stdout?container=c2")[0] == 404
+        assert shell.get("/logs/worker:1/stdout")[0] == 404
+
+
+def test_a_log_is_a_file_of_its_folder_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("no")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "sub").mkdir()
+    for name in ("link", "sub", "../secret", "..", "", ".hidden", "a\0b", "missing"):
+        assert read_log(str(folder), name, None, {}).status == 404, name
+    assert read_log("", "stdout", None, {}).status == 404
+    assert read_log("http://elsewhere/logs", "stdout", None, {}).status == 404
+
+
+def test_a_long_log_comes_in_pieces(tmp_path: Path) -> None:
+    data = b"x" * (PIECE + 5)
+    (tmp_path / "stdout").write_bytes(data)
+    first = read_log(str(tmp_path), "stdout", "0", {})
+    assert len(first.body) == PIECE
+    rest = read_log(str(tmp_path), "stdout", first.headers["X-Next-Offset"], {})
+    assert len(rest.body) == 5
+    assert len(read_log(str(tmp_path), "stdout", None, {}).body) == TAIL
+    assert read_log(str(tmp_path), "stdout", "99999999", {}).body == b""
+
+
+def charts_of(text: str) -> Dict[str, Dict[str, str]]:
+    """Chart -> task -> its colour."""
+    found = {}
+    for part in text.split('<div class="chart">')[1:]:
+        lines = re.findall(r'<polyline class="(c\d)"[^>]*><title>([^<]*): ', part)
+        found[re.findall("<b>(.*?)</b>", part)[0]] = {task: colour for colour, task in lines}
+    return found
+
+
+def tasks_named(*names: str) -> List[Dict[str, Any]]:
+    """As the page's data says them."""
+    base: Dict[str, Any] = {
+        "node": "n", "exit_code": None, "signal": 0, "progress": None, "message": "",
+        "stderr_tail": [], "runs": [], "container": "", "measures": {}, "usage": {},
+        "duration_s": 1.0, "state": "running",
+    }  # fmt: skip
+    return [{**base, "task": name} for name in names]
+
+
+def test_a_task_has_one_colour_in_all_charts_and_a_legend() -> None:
+    line = [[1.0, 2.0], [2.0, 3.5]]
+    metrics = {
+        "task": {  # in the order of their first word
+            "worker:1": {"loss": line, "rss_mb": line, "only_mine": [[1.0, 7.0], [2.0, 8.0]]},
+            "worker:0": {"loss": line, "rss_mb": line},
+            "ps:0": {"rss_mb": line},
+        }
+    }
+    text = inside(A_JOB, tasks_named("ps:0", "worker:0", "worker:1"), metrics, [])
+    colours = {"ps:0": "c0", "worker:0": "c1", "worker:1": "c2"}
+    assert charts_of(text) == {
+        "loss": {"worker:0": "c1", "worker:1": "c2"},
+        "only_mine": {"worker:1": "c2"},
+        "rss_mb": colours,
+    }
+    legend = text.partition('<ul class="legend')[2].partition("</ul>")[0]
+    assert dict(re.findall(r'<i class="(c\d)"></i>([^<]*)', legend)) == {
+        colour: task for task, colour in colours.items()
+    }
+    mine = text.partition("<b>only_mine</b>")[2].partition("<svg")[0]
+    assert '<i class="c2"></i><span class="soft">worker:1</span> 8<' in mine
+    Wellformed(text)
+
+
+def test_of_many_tasks_those_that_report_are_drawn() -> None:
+    line = [[1.0, 2.0], [2.0, 3.5]]
+    names = [f"worker:{n}" for n in range(30)]
+    metrics: Dict[str, Any] = {"task": {name: {"rss_mb": line} for name in names}}
+    metrics["task"]["worker:20"]["loss"] = line
+    text = inside(A_JOB, tasks_named(*names), metrics, [])
+    found = charts_of(text)
+    assert set(found["rss_mb"]) == {*names[:7], "worker:20"}
+    assert found["loss"] == {"worker:20": found["rss_mb"]["worker:20"]}
+    assert "and 22 more" in text.partition('<ul class="legend')[2].partition("</ul>")[0]
+    metrics["task"]["worker:29"]["rare"] = line
+    for name in names[:15]:
+        metrics["task"][name]["loss"] = line
+    found = charts_of(inside(A_JOB, tasks_named(*names), metrics, []))
+    assert set(found["loss"]) == set(names[:8])
+    assert found["rare"] == {"worker:29": "c8"}
+
+
+def test_a_page_of_thousands_of_tasks_shows_the_troubled_ones() -> None:
+    tasks = tasks_named(*(f"worker:{n}" for n in range(3000)))
+    tasks[2999]["state"] = "failed"
+    text = page(A_JOB, tasks, {"task": {}}, [], "n", 0)
+    assert "worker:2999" in text
+    assert text.count("<tr>") < 250
+    assert "and 2800 more" in text
+    json.dumps(text)

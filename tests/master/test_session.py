@@ -1,0 +1,737 @@
+"""The session machine, rule by rule: what the design says of a job's life."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.master.world import PS, Executor, World, job, role
+from tony_core.job.spec import (
+    GroupDependency,
+    Job,
+    MasterSpec,
+    Mode,
+    RestartMode,
+    Timeouts,
+    Tracking,
+)
+from tony_core.master import commands as c
+from tony_core.master import events as e
+from tony_core.master.board import Phase
+from tony_core.master.lifecycle import InvalidTransition, TaskState
+from tony_core.schedulers.port import AppState, Cause, Container
+
+
+def world_of(*roles: Any, settle_s: float = 0.2, **more: Any) -> World:
+    """A world whose master stands."""
+    return World(job(*roles, **more), settle_s=settle_s).begin()
+
+
+def retries(user: int = 2, system: int = 10, **more: Any) -> MasterSpec:
+    """The master's budgets."""
+    return MasterSpec(user_retries=user, infrastructure_retries=system, **more)
+
+
+# ---------------------------------------------------------------------- the plain way
+
+
+def test_a_gang_starts_together_over_one_spec_and_succeeds() -> None:
+    world = world_of(role("worker", 2), role("ps", 1, **PS)).settle()
+    assert world.started == [(0, ("worker:0", "worker:1", "ps:0"))]
+    assert [m.role for m in world.members["ps:0"]] == ["worker", "worker", "ps"]
+    world.end("worker:1").settle()
+    assert world.outcome is None
+    world.end("worker:0").settle()
+    assert world.outcome is AppState.SUCCEEDED
+    assert world.state("ps:0") == "killed"  # ended by the master, not failed
+    world.check_nothing_is_left()
+
+
+def test_no_task_of_a_gang_starts_before_the_last_is_ready() -> None:
+    world = world_of(role("worker", 3))
+    world.grant("worker", 2)
+    world.settle()
+    # two are granted by hand; the third comes with the ask that still stands
+    assert len(world.started) == 1
+    assert world.started[0][1] == ("worker:0", "worker:1", "worker:2")
+
+
+def test_fcfs_starts_each_at_once_and_gives_its_container_back() -> None:
+    world = world_of(role("worker", 2), mode=Mode.FCFS)
+    world.wanted["worker"] = (0, 0)
+    world.grant("worker", 1)
+    world.settle()
+    assert world.started == [(0, ("worker:0",))]
+    first = world.executor("worker:0")
+    world.end("worker:0").settle()
+    assert first.gone
+    world.grant("worker", 1)
+    world.settle()
+    world.end("worker:1").settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+def test_surplus_containers_are_released() -> None:
+    world = world_of(role("worker", 1))
+    world.grant("worker", 3)
+    unused = [x for x in world.executors.values() if not x.launched]
+    assert len(unused) == 2
+    assert all(x.gone for x in unused)
+
+
+def test_a_stage_is_asked_for_when_those_before_it_have_succeeded() -> None:
+    world = world_of(role("prep"), role("worker", 2, depends_on=("prep",))).settle()
+    assert world.states() == {"prep:0": "running", "worker:0": "pending", "worker:1": "pending"}
+    prep = world.executor("prep:0")
+    world.end("prep:0").settle()
+    assert prep.gone, "a stage that is done gives its containers back"
+    assert world.running() == ["worker:0", "worker:1"]
+    assert [m.role for m in world.members["worker:0"]] == ["worker", "worker"]
+    world.end("worker:0").end("worker:1").settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+def test_a_done_stage_is_not_run_again_by_a_restart() -> None:
+    world = world_of(role("prep"), role("worker", depends_on=("prep",))).settle()
+    world.end("prep:0").settle()
+    world.end("worker:0", 1).settle().after(1).settle()
+    assert world.machine.session == 1
+    assert world.state("prep:0") == "succeeded"
+    assert world.started[-1] == (1, ("worker:0",))
+
+
+# ---------------------------------------------------------------------- who decides the end
+
+
+def test_a_chief_ends_the_job_and_the_others_get_a_grace() -> None:
+    world = world_of(role("chief"), role("worker", 2), role("evaluator")).settle()
+    world.end("chief:0").settle()
+    assert world.outcome is None
+    world.end("worker:0").settle()
+    world.after(61).settle()
+    assert world.state("worker:1") == "killed"
+    assert world.outcome is None, "an evaluator has ten minutes"
+    world.after(600).settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+def test_a_failure_after_the_chiefs_success_does_not_matter() -> None:
+    world = world_of(role("chief"), role("worker", 2)).settle()
+    world.end("chief:0").settle()
+    world.end("worker:0", 1).settle()
+    world.end("worker:1").settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+def test_worker_zero_as_chief_does_not_end_the_job() -> None:
+    world = world_of(role("worker", 2)).settle()
+    world.end("worker:0").settle().after(3600).settle()
+    assert world.outcome is None
+
+
+@pytest.mark.parametrize("name", ["worker:1", "ps:0"])
+def test_a_tracked_or_untracked_failure_is_fatal(name: str) -> None:
+    world = world_of(role("worker", 2), role("ps", **PS), master=retries(user=0)).settle()
+    world.end(name, 3, stderr_tail=("boom",)).settle().after(1).settle()
+    assert world.outcome is AppState.FAILED
+    assert world.finished is not None
+    assert f"{name} on" in world.finished.diagnostics
+    assert "exit code 3" in world.finished.diagnostics
+    assert "boom" in world.finished.diagnostics
+    assert "tony.am.retry-count=0" in world.finished.diagnostics
+    world.check_nothing_is_left()
+
+
+def test_a_sidecar_never_gates_nor_fails_and_has_a_budget_of_its_own() -> None:
+    board = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
+    world = world_of(role("worker"), board).settle()
+    world.end("board:0", 1).settle().after(1.1).settle()
+    assert world.state("board:0") == "running"
+    world.end("board:0", 1).settle().after(60).settle()
+    assert world.state("board:0") == "failed"
+    assert world.told("sidecar-given-up")
+    assert world.running() == ["worker:0"]
+    world.end("worker:0").settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+def test_a_sidecar_whose_container_is_lost_gets_another() -> None:
+    world = world_of(role("worker"), role("board", tracking=Tracking.SIDECAR)).settle()
+    world.kill("board:0").settle().after(1.1).settle()
+    assert world.state("board:0") == "running"
+
+
+def test_a_sidecar_goes_on_over_a_warm_restart() -> None:
+    world = world_of(role("worker"), role("board", tracking=Tracking.SIDECAR)).settle()
+    before = world.executor("board:0")
+    world.end("worker:0", 1).settle().after(1).settle()
+    assert world.machine.session == 1
+    assert world.executor("board:0") is before
+    assert before.phase == "running"
+
+
+def test_a_listed_sidecar_stops_the_job_when_it_fails() -> None:
+    guard = role("guard", tracking=Tracking.SIDECAR, stop_on_failure=True)
+    world = world_of(role("worker"), guard, master=retries(user=0)).settle()
+    world.end("guard:0", 1).settle().after(1).settle()
+    assert world.outcome is AppState.FAILED
+
+
+class TestTheJvmsRule:
+    """``fail-on-worker-failure-enabled=false``."""
+
+    def world(self, *more: Any) -> World:
+        return world_of(
+            role("worker", 3), *more, fail_on_worker_failure=False, master=retries(user=0)
+        ).settle()
+
+    def test_one_worker_may_fail(self) -> None:
+        world = self.world()
+        world.end("worker:2", 1).settle()
+        world.end("worker:0").end("worker:1").settle()
+        assert world.outcome is AppState.SUCCEEDED
+        assert world.finished is not None
+        assert "worker:2" in world.finished.diagnostics
+
+    def test_the_chief_may_not(self) -> None:
+        world = self.world()
+        world.end("worker:0", 1).settle().after(1).settle()
+        assert world.outcome is AppState.FAILED
+
+    def test_nor_all_of_them(self) -> None:
+        world = self.world(role("chief"))
+        for index in range(3):
+            world.end(f"worker:{index}", 1).settle()
+        assert world.outcome is None
+        world.end("chief:0", 1).settle().after(1).settle()
+        assert world.outcome is AppState.FAILED
+
+    def test_nor_an_untracked_role(self) -> None:
+        world = self.world(role("ps", **PS))
+        world.end("ps:0", 1).settle().after(1).settle()
+        assert world.outcome is AppState.FAILED
+
+    def test_nor_one_that_the_gang_waits_for(self) -> None:
+        world = world_of(
+            role("worker", 3), fail_on_worker_failure=False, master=retries(user=0, system=0)
+        )
+        world.grant("worker", 2)
+        world.kill("worker:1").after(1).settle()
+        assert world.outcome is AppState.FAILED
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_group_dependency_gives_a_role_time_after_its_group(ignored: bool) -> None:
+    world = world_of(
+        role("worker"),
+        role("reader"),
+        groups=(("G", ("worker",)),),
+        group_dependencies=(GroupDependency("reader", "G", 30.0, ignored),),
+        master=retries(user=0),
+    ).settle()
+    world.end("worker:0").settle().after(29).settle()
+    assert world.outcome is None
+    world.after(2).settle().after(30).settle()
+    assert world.outcome is (AppState.SUCCEEDED if ignored else AppState.FAILED)
+    if not ignored:
+        assert world.finished is not None
+        name = "tony.application.dependency.reader.timeout.after.G=30s"
+        assert name in world.finished.diagnostics
+
+
+# ---------------------------------------------------------------------- whose fault
+
+
+def test_the_infrastructures_late_word_is_the_cause() -> None:
+    world = world_of(role("worker", 3), settle_s=3.0).settle()
+    world.end("worker:0", 1, stderr_tail=("connection reset by peer",)).settle()
+    world.after(1).kill("worker:2", Cause.PREEMPTED).after(3).settle()
+    assert world.machine.root["task"] == "worker:2"
+    assert world.machine.root["fault"] == "system"
+    assert world.machine.budgets.user_used == 0
+    assert world.machine.budgets.system_used == 1
+
+
+def test_a_foreign_sigkill_is_the_cause_before_an_earlier_exit() -> None:
+    world = world_of(role("worker", 3), settle_s=3.0).settle()
+    world.end("worker:0", 1).end("worker:1", 137, signal=9).after(4).settle()
+    assert world.machine.root["task"] == "worker:1"
+
+
+def test_an_abort_that_follows_is_never_the_cause() -> None:
+    world = world_of(role("worker", 3), settle_s=3.0).settle()
+    world.end("worker:0", 134, signal=6).end("worker:1", 1).after(4).settle()
+    assert world.machine.root["task"] == "worker:1"
+
+
+def test_what_the_scheduler_adds_to_a_word_of_the_executor_counts() -> None:
+    world = world_of(role("worker", 3), settle_s=3.0).settle()
+    world.end("worker:0", 1).after(0.1)
+    world.end("worker:1", 1)
+    world.kill("worker:1", Cause.MEMORY).after(4).settle()
+    assert world.machine.root["cause"] == "memory"
+    assert world.state("worker:1") != "lost", "the executor's word on the end is final"
+
+
+def test_settling_is_short_when_every_task_is_accounted_for() -> None:
+    world = world_of(role("worker"), settle_s=3.0).settle()
+    world.end("worker:0", 1).settle()
+    assert world.machine.session == 1
+
+
+def test_the_diagnostic_names_node_role_code_and_peers() -> None:
+    world = world_of(role("worker", 2), master=retries(user=0)).settle()
+    world.after(12).end("worker:1", 7, stderr_tail=("one", "two")).after(1).settle()
+    assert world.finished is not None
+    text = world.finished.diagnostics
+    assert text.startswith("worker:1 on n2 failed with exit code 7 after 12.0 s")
+    assert "  one\n  two" in text
+    assert world.finished.root_cause["stderr_tail"] == ["one", "two"]
+
+
+# ---------------------------------------------------------------------- budgets
+
+
+def fail_once(world: World, code: int = 1, line: str = "x", after: float = 40) -> None:
+    """The worker runs a while and fails; the next session comes up."""
+    world.after(after).end("worker:0", code, stderr_tail=(line,)).settle().after(120).settle()
+
+
+def test_the_first_restart_is_immediate_and_later_ones_back_off() -> None:
+    world = world_of(role("worker"), master=retries(user=5)).settle()
+    world.after(40).end("worker:0", 1).settle()
+    assert world.state("worker:0") == "running", "no time passed"
+    world.after(40).end("worker:0", 1).settle()
+    assert world.machine.phase is Phase.BACKOFF
+    world.after(1).settle()
+    assert world.state("worker:0") == "running"
+
+
+def test_the_users_budget_ends_a_job_that_never_gets_further() -> None:
+    world = world_of(role("worker"), master=retries(user=2)).settle()
+    for _ in range(3):
+        assert world.outcome is None
+        report(world, 0.5)
+        fail_once(world)
+    assert world.outcome is AppState.FAILED
+
+
+def report(world: World, progress: float) -> None:
+    """The program reports."""
+    executor = world.executor("worker:0")
+    world.feed(e.TaskReported(world.now, executor.container.id, executor.session, progress))
+
+
+def test_progress_beyond_the_furthest_heals_the_users_budget() -> None:
+    world = world_of(role("worker"), master=retries(user=1)).settle()
+    for tenth in range(1, 8):
+        report(world, tenth / 10)
+        fail_once(world)
+        assert world.outcome is None
+    assert world.told("budget-healed")
+
+
+def test_ten_healthy_minutes_heal_the_systems_budget_but_not_the_users() -> None:
+    world = world_of(role("worker"), master=retries(user=1, system=1)).settle()
+    fail_once(world)
+    for _ in range(4):
+        world.after(60).kill("worker:0").settle().after(5).settle().after(700)
+        assert world.outcome is None
+    fail_once(world)
+    assert world.outcome is AppState.FAILED
+
+
+def test_the_systems_failures_do_not_charge_the_user() -> None:
+    world = world_of(role("worker"), master=retries(user=0, system=2)).settle()
+    world.kill("worker:0").settle().after(60).settle()
+    assert world.state("worker:0") == "running"
+    for _ in range(2):
+        world.kill("worker:0").settle().after(60).settle()
+    assert world.outcome is AppState.FAILED
+    assert world.finished is not None
+    assert "tony.task.max-infrastructure-failures=2" in world.finished.diagnostics
+
+
+def test_the_same_quick_failure_twice_running_is_not_tried_a_third_time() -> None:
+    world = world_of(role("worker"), master=retries(user=9)).settle()
+    for _ in range(2):
+        assert world.outcome is None
+        world.after(1).end("worker:0", 2, stderr_tail=("no such file",)).settle()
+    assert world.outcome is AppState.FAILED
+    assert world.finished is not None
+    assert "twice running" in world.finished.diagnostics
+
+
+def test_the_systems_quick_failures_are_tried_as_long_as_its_budget_lasts() -> None:
+    world = world_of(role("worker"), master=retries(user=0, system=3)).settle()
+    for _ in range(3):
+        world.after(1).kill("worker:0", Cause.PREEMPTED).settle().after(60).settle()
+        assert world.outcome is None
+    world.after(1).kill("worker:0", Cause.PREEMPTED).settle()
+    assert world.outcome is AppState.FAILED
+
+
+@pytest.mark.parametrize("second", [(3, "no such file", 1.0), (2, "other", 1.0), (2, "x", 31.0)])
+def test_another_failure_is_tried_again(second: Any) -> None:
+    world = world_of(role("worker"), master=retries(user=9)).settle()
+    world.after(1).end("worker:0", 2, stderr_tail=("no such file",)).settle()
+    code, line, seconds = second
+    world.after(seconds).end("worker:0", code, stderr_tail=(line,)).settle()
+    assert world.outcome is None
+
+
+# ---------------------------------------------------------------------- restarts
+
+
+def test_a_warm_restart_keeps_the_healthy_containers() -> None:
+    world = world_of(role("worker", 2)).settle()
+    kept = world.executor("worker:0")
+    world.kill("worker:1").after(1).settle()
+    assert world.machine.session == 1
+    assert world.executor("worker:0") is kept
+    assert len(world.executors) == 3
+    assert world.started[-1] == (1, ("worker:0", "worker:1"))
+
+
+def test_a_fresh_restart_replaces_them_all() -> None:
+    world = world_of(role("worker", 2), master=retries(restart_mode=RestartMode.FRESH)).settle()
+    before = list(world.executors.values())
+    world.end("worker:1", 1).after(1).settle()
+    assert all(x.gone for x in before)
+    assert world.started[-1] == (1, ("worker:0", "worker:1"))
+
+
+def test_a_container_that_cannot_be_cleared_is_replaced_elsewhere() -> None:
+    world = world_of(role("worker", 2)).settle()
+    dirty = world.executor("worker:0")
+    world.end("worker:1", 1)
+    world.queue = [item for item in world.queue if not item.name.startswith("stop")]
+    world.after(0.5)
+    world.queue = [item for item in world.queue if not item.name.startswith("stop")]
+    world.feed(e.TaskStopped(world.now, dirty.container.id, 0, False))
+    clean = world.executor("worker:1")
+    world.feed(e.TaskStopped(world.now, clean.container.id, 0, True))
+    assert world.machine.session == 0, "not before the dirty one is gone"
+    asks = len(world.executors)
+    world.settle()
+    assert dirty.gone
+    assert world.machine.session == 1
+    assert len(world.executors) == asks + 1
+    assert dirty.container.node in world.machine.bad_nodes
+
+
+def test_an_executor_that_does_not_clear_in_time_is_replaced() -> None:
+    world = world_of(role("worker", 2)).settle()
+    world.end("worker:1", 1).after(0.3)
+    world.queue.clear()  # no executor answers
+    world.after(7).settle().after(1).settle()
+    assert world.machine.session == 1
+    assert world.running() == ["worker:0", "worker:1"]
+
+
+def test_a_late_result_of_an_old_session_is_acknowledged_and_decides_nothing() -> None:
+    world = world_of(role("worker", 2)).settle()
+    world.end("worker:1", 1).after(1).settle()
+    executor = world.executor("worker:0")
+    out = world.feed(e.TaskEnded(world.now, executor.container.id, 0, 1))
+    assert out == [c.AcknowledgeEnd(executor.container.id, 0)]
+    assert world.state("worker:0") == "running"
+
+
+def test_the_first_result_is_final() -> None:
+    world = world_of(role("worker", 2)).settle()
+    world.end("worker:1").end("worker:1", 1)
+    assert world.state("worker:1") == "succeeded"
+    world.kill("worker:1").settle()
+    assert world.state("worker:1") == "succeeded"
+
+
+# ---------------------------------------------------------------------- every wait
+
+
+def test_holding_some_of_a_gang_has_a_limit_and_gives_everything_back() -> None:
+    world = world_of(role("worker", 8), queue="ml", timeouts=Timeouts(allocation_s=60.0))
+    world.queue.clear()
+    world.grant("worker", 2)
+    world.feed(e.AllocationWaits(world.now, "2 x 1 GPU missing in queue ml"))
+    world.settle()
+    world.after(61)
+    world.queue = [item for item in world.queue if not item.name.startswith("grant")]
+    world.settle()
+    assert all(x.gone for x in world.executors.values())
+    (text,) = world.told("allocation-timeout")
+    assert "6 of 8 worker" in text
+    assert "queue ml" in text
+    assert "2 x 1 GPU missing" in text
+    assert "tony.container.allocation.timeout=60s" in text
+    assert world.wanted["worker"][1] == 0
+    world.after(10).settle()
+    assert len(world.running()) == 8
+
+
+def test_holding_nothing_waits_and_says_so() -> None:
+    world = world_of(role("worker", 2))
+    world.queue.clear()
+    world.feed(e.AllocationWaits(world.now, "the queue is full"))
+    world.after(100_000)
+    assert world.outcome is None
+    assert world.machine.snapshot().waiting == "the queue is full"
+
+
+def test_the_applications_timeout_ends_it() -> None:
+    world = world_of(role("worker"), timeouts=Timeouts(application_s=100.0)).settle()
+    world.after(101).settle()
+    assert world.outcome is AppState.TIMED_OUT
+    assert world.finished is not None
+    assert "tony.application.timeout=100s" in world.finished.diagnostics
+
+
+@pytest.mark.parametrize("lost", ["register", "ready", "run"])
+def test_an_executor_that_does_not_come_up_in_time_is_the_systems_failure(lost: str) -> None:
+    world = world_of(role("worker", 2))
+    while world.queue:
+        item = world.queue.pop(0)
+        if item.name.startswith(lost) and item.name[-1] in ("1", "c1"):
+            break
+        item.do()
+    world.settle()
+    world.after(301).settle().after(1).settle()
+    assert world.machine.session == 1
+    assert world.machine.budgets.system_used == 1
+    assert "registration.timeout=300s" in str(world.machine.root["message"])
+
+
+def test_a_silent_executor_is_the_systems_failure_and_its_container_is_ended() -> None:
+    world = world_of(role("worker", 2)).settle()
+    silent = world.executor("worker:0")
+    world.feed(e.ExecutorLost(world.now, silent.container.id, "no heartbeat for 25 s"))
+    world.after(1).settle()
+    assert silent.gone
+    assert world.machine.session == 1
+    assert "no heartbeat" in str(world.machine.root["message"])
+
+
+def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
+    world = world_of(role("worker")).settle()
+    world.feed(e.KillAsked(world.now, "killed by somebody"))
+    world.queue.clear()
+    world.after(60)
+    assert world.outcome is AppState.KILLED
+    assert world.told("not-ended")
+
+
+# ---------------------------------------------------------------------- people
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_kill_at_any_moment_leaves_nothing(steps: int) -> None:
+    world = world_of(role("worker", 2), role("board", tracking=Tracking.SIDECAR))
+    for _ in range(steps):
+        if world.queue:
+            world.queue.pop(0).do()
+    world.feed(e.KillAsked(world.now, "killed by ann"))
+    world.settle().after(60).settle()
+    assert world.outcome is AppState.KILLED
+    assert world.finished is not None
+    assert world.finished.diagnostics == "killed by ann"
+    world.check_nothing_is_left()
+
+
+def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
+    world = world_of(role("worker")).settle()
+    world.end("worker:0", 1).settle().after(1).settle()
+    assert world.machine.snapshot().root_cause["task"] == "worker:0"
+    world.feed(e.KillAsked(world.now, "killed by ann"))
+    world.settle()
+    assert world.finished is not None
+    assert world.finished.root_cause == {}
+
+
+def test_a_second_kill_leaves_no_grace() -> None:
+    world = world_of(role("worker")).settle()
+    world.feed(e.KillAsked(world.now, "once"))
+    out = world.feed(e.KillAsked(world.now, "twice"))
+    assert [item.grace_s for item in out if isinstance(item, c.StopContainer)] == [0.0]
+
+
+def test_preprocess_runs_first_and_its_parameters_reach_every_task() -> None:
+    world = world_of(role("worker"), master=retries(preprocess="python prep.py"))
+    assert not world.wanted
+    world.feed(e.PreprocessEnded(world.now, 0, "lr=1"))
+    commands = []
+    while world.queue:
+        item = world.queue.pop(0)
+        item.do()
+        commands.append(item.name)
+    assert world.machine.parameters == "lr=1"
+    assert world.running() == ["worker:0"]
+
+
+def test_a_failed_preprocess_fails_the_job() -> None:
+    world = world_of(role("worker"), master=retries(preprocess="false"))
+    world.feed(e.PreprocessEnded(world.now, 3, None, ("no data",)))
+    assert world.outcome is AppState.FAILED
+    assert world.finished is not None
+    assert "exit code 3" in world.finished.diagnostics
+    assert "no data" in world.finished.diagnostics
+
+
+def test_what_can_never_be_granted_fails_the_job_at_once() -> None:
+    world = world_of(role("worker"))
+    world.feed(e.AllocationRefused(world.now, "worker", "more than the largest node has"))
+    world.settle()
+    assert world.outcome is AppState.FAILED
+
+
+def test_an_abort_through_the_framework_names_its_rank() -> None:
+    world = world_of(role("worker", 2), master=retries(user=0)).settle()
+    world.feed(e.ServiceFailed(world.now, 0, "MPI_Abort", "worker:1", 5))
+    world.end("worker:0", 1).after(1).settle()
+    assert world.outcome is AppState.FAILED
+    assert world.machine.root["task"] == "worker:1"
+    assert world.machine.root["exit_code"] == 5
+
+
+# ---------------------------------------------------------------------- takeover
+
+
+def test_a_later_master_takes_over_and_disturbs_nothing() -> None:
+    world = world_of(role("worker", 2), role("ps", **PS)).settle()
+    world.takeover().settle()
+    assert world.running() == ["worker:0", "worker:1", "ps:0"]
+    assert len(world.started) == 1
+    assert world.machine.session == 0
+    world.end("worker:0").end("worker:1").settle()
+    assert world.outcome is AppState.SUCCEEDED
+    world.check_nothing_is_left()
+
+
+def test_a_takeover_in_mid_gathering_completes_the_gang() -> None:
+    world = world_of(role("worker", 3))
+    world.queue.clear()
+    world.grant("worker", 2)
+    for _ in range(2):
+        world.queue.pop(0).do()
+    world.takeover().settle().after(21).settle()
+    assert world.running() == ["worker:0", "worker:1", "worker:2"]
+
+
+def test_a_task_that_does_not_come_back_is_lost_and_charges_nothing_to_the_user() -> None:
+    world = world_of(role("worker", 2), master=retries(user=0)).settle()
+    world.executor("worker:1").registered = False  # it never calls the new master
+    world.takeover().settle().after(21).settle().after(1).settle()
+    assert world.machine.session == 1
+    assert world.machine.budgets.user_used == 0
+    assert world.running() == ["worker:0", "worker:1"]
+
+
+def test_a_takeover_goes_on_with_a_decision_to_end() -> None:
+    world = world_of(role("worker")).settle()
+    world.feed(e.KillAsked(world.now, "killed by ann"))
+    world.queue.clear()
+    world.takeover().settle()
+    assert world.outcome is AppState.KILLED
+    assert world.finished is not None
+    assert world.finished.diagnostics == "killed by ann"
+    world.check_nothing_is_left()
+
+
+def test_a_takeover_keeps_budgets_and_done_stages() -> None:
+    world = world_of(role("prep"), role("worker", depends_on=("prep",))).settle()
+    world.end("prep:0").settle()
+    world.end("worker:0", 1).settle().after(1).settle()
+    world.takeover().settle()
+    assert world.machine.session == 1
+    assert world.machine.budgets.user_used == 1
+    assert world.state("prep:0") == "succeeded"
+    world.end("worker:0").settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+def test_a_takeover_after_the_chiefs_end_goes_on_ending() -> None:
+    world = world_of(role("chief"), role("worker"), role("last", depends_on=("worker",))).settle()
+    world.end("chief:0").settle()
+    world.takeover().settle()
+    assert world.state("chief:0") == "succeeded"
+    world.kill("worker:0").settle().after(61).settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+@pytest.mark.parametrize("ends", ["lost", "succeeded"])
+def test_what_ends_while_a_takeover_goes_on_is_judged(ends: str) -> None:
+    world = world_of(role("worker", 2), role("last", depends_on=("worker",))).settle()
+    world.takeover()
+    world.queue.pop(0).do()
+    if ends == "lost":
+        world.kill("worker:0", Cause.EXITED)
+    else:
+        world.end("worker:0")
+    world.settle().after(1).settle()
+    if ends == "lost":
+        assert world.machine.session == 1
+        assert world.machine.budgets.user_used == 0
+    else:
+        world.end("worker:1").settle()
+        assert world.running() == ["last:0"]
+
+
+def test_a_takeover_with_nothing_written_starts_from_nothing() -> None:
+    world = World(job(role("worker")), settle_s=0.2)
+    stray = Container("c9", "n", "", job(role("worker")).roles[0].resources)
+    world.executors["c9"] = Executor(stray, launched=True)
+    world.feed(e.ContainersInherited(world.now, (stray,), {}))
+    world.settle()
+    assert world.executors["c9"].gone
+    assert world.running() == ["worker:0"]
+
+
+# ---------------------------------------------------------------------- the machine itself
+
+
+def test_an_invalid_transition_carries_the_story() -> None:
+    world = world_of(role("worker")).settle()
+    task = world.machine.tasks["worker:0"]
+    with pytest.raises(InvalidTransition, match="registered->ready"):
+        world.machine.move(task, TaskState.LAUNCHED)
+
+
+def test_nothing_is_decided_after_the_end() -> None:
+    world = world_of(role("worker")).settle()
+    world.end("worker:0").settle()
+    assert world.outcome is AppState.SUCCEEDED
+    assert world.machine.handle(e.KillAsked(world.now, "late")) == []
+    assert world.machine.next_deadline() is None
+
+
+def test_repeated_registrations_repeat_what_may_have_been_lost() -> None:
+    world = world_of(role("worker"))
+    world.queue.pop(0).do()  # grant
+    world.queue.pop(0).do()  # register
+    world.queue.clear()  # the word to prepare is lost with the connection
+    world.register(world.executor("worker:0"))
+    world.settle()
+    assert world.running() == ["worker:0"]
+
+
+def test_ten_thousand_tasks_come_up_in_a_blink() -> None:
+    big: Job = job(role("worker", 2000), role("ps", 500, **PS))
+    world = World(big)
+    world.machine.validate = lambda: None  # type: ignore[method-assign]  # it is quadratic here
+    world.begin().settle(100_000)
+    assert len(world.running()) == 2500
+
+
+def test_a_task_over_its_memory_has_failed_and_one_whose_node_went_is_lost() -> None:
+    world = world_of(role("worker", 3), settle_s=3.0).settle()
+    world.kill("worker:0", Cause.MEMORY, 137)
+    world.kill("worker:1", Cause.LOST)
+    assert world.states() == {"worker:0": "failed", "worker:1": "lost", "worker:2": "running"}
+
+
+def test_the_story_tells_a_failure_once_before_it_has_settled() -> None:
+    world = world_of(role("worker", 2), settle_s=3.0).settle()
+    world.end("worker:0", 1).settle()
+    (text,) = world.told("session-failed")
+    assert "exit code" not in text
+    assert any("exit code 1" in line for line in world.told("task-state"))

@@ -1,0 +1,306 @@
+"""A world for the session machine: a scheduler and executors made of plain data.
+
+What the machine commands becomes something that *may happen next*; whoever drives the world
+(a test by hand, hypothesis by chance) picks what does happen, lets time pass, and breaks
+things. After every event the machine's invariants are checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from tony_core.job.spec import Job, Resources, Role, Tracking
+from tony_core.master import commands as c
+from tony_core.master import events as e
+from tony_core.master.lifecycle import HOLDS_CONTAINER
+from tony_core.master.session import SessionMachine
+from tony_core.schedulers.port import AppState, Cause, Container
+
+
+def role(name: str, instances: int = 1, **more: Any) -> Role:
+    """A role with a command."""
+    more.setdefault("command", "true")
+    return Role(name, instances, Resources(), **more)
+
+
+def job(*roles: Role, **more: Any) -> Job:
+    """A job of these roles."""
+    return Job(name="test", roles=roles, **more)
+
+
+PS = {"tracking": Tracking.UNTRACKED, "stop_on_failure": True}
+
+
+@dataclass
+class Executor:
+    """One container and the executor in it, as the world sees them."""
+
+    container: Container
+    launched: bool = False
+    registered: bool = False
+    task: str = ""
+    session: int = -1
+    phase: str = "idle"
+    gone: bool = False  # the container ended (whether the machine knows or not)
+
+
+@dataclass
+class Happening:
+    """Something that may happen next."""
+
+    name: str
+    do: Callable[[], None]
+
+
+class World:
+    """See the module's docstring."""
+
+    def __init__(self, job: Job, **options: Any) -> None:
+        self.job = job
+        self.options = options
+        self.machine = SessionMachine(job, **options)
+        self.now = 100.0
+        self.wanted: Dict[str, Tuple[int, int]] = {}  # role -> (session, count)
+        self.executors: Dict[str, Executor] = {}
+        self.queue: List[Happening] = []
+        self.finished: Optional[c.Finish] = None
+        self.story: List[c.Tell] = []
+        self.journal: Dict[str, Any] = {}
+        self.number = 0
+        self.started: List[Tuple[int, Tuple[str, ...]]] = []
+        self.members: Dict[str, Tuple[c.Member, ...]] = {}
+
+    # ------------------------------------------------------------------ feeding
+
+    def feed(self, event: e.Event) -> List[c.Command]:
+        """Feed one event, check invariants, perform the commands."""
+        commands = self.machine.handle(event)
+        self.machine.validate()
+        for command in commands:
+            assert self.finished is None, f"{command} after the end"
+            self.perform(command)
+        return commands
+
+    def begin(self) -> World:
+        """The master stands."""
+        self.feed(e.Begin(self.now))
+        return self
+
+    def after(self, seconds: float) -> World:
+        """Time passes, every deadline on the way in its turn."""
+        end = self.now + seconds
+        while True:
+            due = self.machine.next_deadline()
+            if due is None or due > end:
+                break
+            self.now = max(self.now, due)
+            self.feed(e.Tick(self.now))
+        self.now = end
+        self.feed(e.Tick(self.now))
+        return self
+
+    def perform(self, command: c.Command) -> None:
+        """What the shell would do."""
+        name = type(command).__name__
+        handler = getattr(self, f"do_{name}", None)
+        if handler is not None:
+            handler(command)
+
+    def later(self, name: str, do: Callable[[], None]) -> None:
+        """It may happen now."""
+        self.queue.append(Happening(name, do))
+
+    def settle(self, limit: int = 10_000) -> World:
+        """Let everything that may happen happen, in order."""
+        while self.queue:
+            limit -= 1
+            assert limit, f"for ever: {[h.name for h in self.queue[:5]]}"
+            self.queue.pop(0).do()
+        return self
+
+    # ------------------------------------------------------------------ the scheduler
+
+    def do_RequestContainers(self, command: c.RequestContainers) -> None:
+        """Grant what is wanted, when the world comes to it."""
+        for ask in command.asks:
+            self.wanted[ask.role] = (ask.session, ask.count)
+            if ask.count:
+                self.later(f"grant {ask.role}", lambda role=ask.role: self.grant(role))
+
+    def grant(self, role: str, count: Optional[int] = None) -> None:
+        """Containers come, as many as are still wanted (or more)."""
+        session, wanted = self.wanted.get(role, (0, 0))
+        number = wanted if count is None else count
+        if not number:
+            return
+        self.wanted[role] = (session, max(0, wanted - number))
+        out = []
+        for _ in range(number):
+            self.number += 1
+            container = Container(f"c{self.number}", f"n{self.number % 3}", role, Resources())
+            self.executors[container.id] = Executor(container)
+            out.append(container)
+        self.feed(e.ContainersAllocated(self.now, tuple(out)))
+
+    def do_ReleaseContainer(self, command: c.ReleaseContainer) -> None:
+        """Given back unused."""
+        executor = self.executors[command.container_id]
+        assert not executor.launched
+        executor.gone = True
+
+    def do_LaunchExecutor(self, command: c.LaunchExecutor) -> None:
+        """The executor will call."""
+        executor = self.executors[command.container_id]
+        assert not executor.launched, f"{command.container_id} launched twice"
+        executor.launched = True
+        self.later(f"register {command.container_id}", lambda: self.register(executor))
+
+    def do_StopContainer(self, command: c.StopContainer) -> None:
+        """It will end."""
+        executor = self.executors[command.container_id]
+        self.later(
+            f"end {command.container_id}",
+            lambda: self.complete(executor, 0, Cause.RELEASED),
+        )
+
+    def complete(self, executor: Executor, code: int, cause: Cause, text: str = "") -> None:
+        """The scheduler says that a container ended (perhaps not for the first time)."""
+        executor.gone = True
+        self.feed(e.ContainerCompleted(self.now, executor.container.id, code, cause, text))
+
+    # ------------------------------------------------------------------ executors
+
+    def register(self, executor: Executor) -> None:
+        """It calls, for the first time or again."""
+        if executor.gone:
+            return
+        executor.registered = True
+        self.feed(
+            e.ExecutorRegistered(
+                self.now,
+                executor.container.id,
+                "host:1",
+                executor.task,
+                executor.session,
+                executor.phase,
+                "host",
+                {"main": 1000} if executor.phase != "idle" else {},
+            )
+        )
+
+    def do_PrepareTask(self, command: c.PrepareTask) -> None:
+        """It will be ready."""
+        executor = self.executors[command.container_id]
+
+        def ready() -> None:
+            if executor.gone or (executor.session, executor.phase) == (command.session, "running"):
+                return
+            executor.task, executor.session = command.task, command.session
+            executor.phase = "ready"
+            self.feed(
+                e.TaskReady(
+                    self.now, executor.container.id, command.session, "host", {"main": 1000}
+                )
+            )
+
+        self.later(f"ready {command.task}", ready)
+
+    def do_StartTasks(self, command: c.StartTasks) -> None:
+        """Their programs will run."""
+        self.started.append((command.session, command.tasks))
+        for name in command.tasks:
+            self.members[name] = command.members
+            executor = self.executor(name)
+            self.later(f"run {name}", lambda x=executor: self.run(x, command.session))
+
+    def run(self, executor: Executor, session: int) -> None:
+        """The program starts."""
+        if executor.gone or executor.session != session or executor.phase != "ready":
+            return
+        executor.phase = "running"
+        self.feed(e.TaskRunning(self.now, executor.container.id, session, 7))
+
+    def do_StopTask(self, command: c.StopTask) -> None:
+        """The program will be ended."""
+        executor = self.executors[command.container_id]
+
+        def stopped() -> None:
+            if not executor.gone:
+                executor.phase = "idle"
+                self.feed(e.TaskStopped(self.now, executor.container.id, command.session, True))
+
+        self.later(f"stop {command.container_id}", stopped)
+
+    def end(self, name: str, code: int = 0, **more: Any) -> World:
+        """A task's program ends."""
+        executor = self.executor(name)
+        executor.phase = "ended"
+        self.feed(e.TaskEnded(self.now, executor.container.id, executor.session, code, **more))
+        return self
+
+    def kill(self, name: str, cause: Cause = Cause.LOST, code: int = -1) -> World:
+        """A task's container goes away."""
+        self.complete(self.executor(name), code, cause)
+        return self
+
+    # ------------------------------------------------------------------ the rest
+
+    def do_WriteJournal(self, command: c.WriteJournal) -> None:
+        """Written ahead."""
+        self.journal = dict(command.record)
+
+    def do_Tell(self, command: c.Tell) -> None:
+        """The story."""
+        self.story.append(command)
+
+    def do_Finish(self, command: c.Finish) -> None:
+        """The end."""
+        self.finished = command
+        self.machine.validate()
+
+    def executor(self, name: str) -> Executor:
+        """The executor that holds a task now."""
+        container = self.machine.tasks[name].container
+        assert container is not None, f"{name} has no container"
+        return self.executors[container]
+
+    def state(self, name: str) -> str:
+        """A task's state."""
+        return self.machine.tasks[name].state.value
+
+    def states(self) -> Dict[str, str]:
+        """Every task's state."""
+        return {name: task.state.value for name, task in self.machine.tasks.items()}
+
+    def running(self) -> List[str]:
+        """The tasks whose program runs."""
+        return [name for name, state in self.states().items() if state == "running"]
+
+    def told(self, kind: str) -> List[str]:
+        """What was told of a kind."""
+        return [item.text for item in self.story if item.kind == kind]
+
+    @property
+    def outcome(self) -> Optional[AppState]:
+        """How it ended."""
+        return self.finished.state if self.finished else None
+
+    def takeover(self) -> World:
+        """The master dies; a later one is given the journal and what still lives."""
+        self.machine = SessionMachine(self.job, **self.options)
+        self.queue = [item for item in self.queue if item.name.startswith("end ")]
+        self.wanted.clear()
+        alive = [x for x in self.executors.values() if x.launched and not x.gone]
+        containers = tuple(x.container for x in alive)
+        self.feed(e.ContainersInherited(self.now, containers, dict(self.journal)))
+        for executor in alive:
+            if executor.registered:
+                self.later(f"call {executor.container.id}", lambda x=executor: self.register(x))
+        return self
+
+    def check_nothing_is_left(self) -> None:
+        """After the end no container is unaccounted for."""
+        for executor in self.executors.values():
+            assert executor.gone, f"{executor.container.id} is left behind"
+        assert not any(t.state in HOLDS_CONTAINER for t in self.machine.tasks.values())

@@ -1,0 +1,282 @@
+"""The session machine's state and the small moves every decision is made of.
+
+:class:`Board` holds tasks, containers, waits and budgets, and collects commands. It decides
+nothing; :mod:`gathering`, :mod:`judging`, :mod:`clearing` and :mod:`adoption` do, each a
+part of the one machine that :mod:`session` puts together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from enum import Enum
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+
+from tony_core.job.spec import Job, Mode, Tracking
+from tony_core.master.budgets import Budgets
+from tony_core.master.commands import (
+    Command,
+    Member,
+    RequestContainers,
+    StopContainer,
+    Tell,
+    Weight,
+    WriteJournal,
+)
+from tony_core.master.lifecycle import (
+    TERMINAL,
+    ContainerRecord,
+    Failure,
+    Hold,
+    InvalidTransition,
+    TaskRecord,
+    TaskState,
+    may_move,
+)
+from tony_core.master.waits import Wait, Waits
+from tony_core.schedulers.port import AppState, Ask
+
+#: A container that does not end this long after its grace is given up (and said so).
+STOP_ALLOWANCE_S = 20.0
+
+_TOLD = {TaskState.LAUNCHED, TaskState.RUNNING} | TERMINAL
+
+
+class Phase(str, Enum):
+    """Where the job stands.
+
+    *new* -> *preprocessing* -> *active* (a session gathers and runs) -> *settling* (after
+    its first failure) -> *clearing* (its programs are ended) -> *backoff* -> *active* again;
+    or *ending* (everything is ended) -> *ended*. *adopting* is a later master's *new*.
+    """
+
+    NEW = "new"
+    PREPROCESSING = "preprocessing"
+    ADOPTING = "adopting"
+    ACTIVE = "active"
+    SETTLING = "settling"
+    CLEARING = "clearing"
+    BACKOFF = "backoff"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class Board:
+    """Tasks, containers, waits, budgets, and the commands so far."""
+
+    def __init__(self, job: Job, *, settle_s: float, jitter: Callable[[], float]) -> None:
+        self.job = job
+        self.settle_s = settle_s
+        self.jitter = jitter
+        self.now = 0.0
+        self.began: Optional[float] = None
+        self.phase = Phase.NEW
+        self.session = -1
+        self.tasks: Dict[str, TaskRecord] = {}
+        self.by_role: Dict[str, List[TaskRecord]] = {}
+        self.counts: Dict[str, Counter[TaskState]] = {}
+        for role in job.roles:
+            records = [TaskRecord(role, index) for index in range(role.instances)]
+            self.by_role[role.name] = records
+            self.counts[role.name] = Counter({TaskState.PENDING: len(records)})
+            self.tasks.update((record.name, record) for record in records)
+        self.containers: Dict[str, ContainerRecord] = {}
+        self.open: Dict[str, ContainerRecord] = {}  # those that have not ended
+        self.waits = Waits()
+        self.budgets = Budgets(job.master.user_retries, job.master.infrastructure_retries)
+        self.failures: List[Failure] = []
+        self.released: Dict[str, int] = {}  # role -> the wave it was released in
+        self.started: Set[str] = set()  # roles whose barrier was passed in this session
+        self.done: Set[str] = set()  # tasks that never run again
+        self.chief_done = False
+        self.parameters: Optional[str] = None
+        self.waiting = ""
+        self.bad_nodes: Set[str] = set()
+        self.outcome: Optional[AppState] = None
+        self.diagnostics = ""
+        self.root: Dict[str, Any] = {}
+        self.allocation_tries = 0
+        self.progress_seen = False
+        self.out: List[Command] = []
+        self._wanted: Dict[str, List[int]] = {role.name: [] for role in job.roles}
+        self._asked: Set[str] = set()
+        self.dependents: Set[str] = {name for role in job.roles for name in role.depends_on}
+
+    # ------------------------------------------------------------------ saying
+
+    def emit(self, command: Command) -> None:
+        """Want something done."""
+        self.out.append(command)
+
+    def tell(
+        self,
+        kind: str,
+        text: str,
+        weight: Weight = Weight.INFO,
+        task: Optional[TaskRecord] = None,
+        /,
+        **fields: Any,
+    ) -> None:
+        """Add a line to the story."""
+        name = task.name if task else ""
+        session = task.session if task else self.session
+        self.emit(Tell(kind, text, weight, name, session, fields))
+
+    def journal(self) -> None:
+        """Write ahead what a next master could not rebuild."""
+        self.emit(WriteJournal(self.journal_record()))
+
+    def journal_record(self) -> Mapping[str, Any]:
+        """The whole of it; small."""
+        return {
+            "session": self.session,
+            "elapsed_s": self.now - (self.began if self.began is not None else self.now),
+            "budgets": self.budgets.to_json(),
+            "parameters": self.parameters,
+            "released": dict(self.released),
+            "started": sorted(self.started),
+            "done": sorted(self.done),
+            "chief_done": self.chief_done,
+            "outcome": self.outcome.value if self.outcome else None,
+            "diagnostics": self.diagnostics,
+            "root": self.root,
+        }
+
+    # ------------------------------------------------------------------ tasks
+
+    def move(self, task: TaskRecord, state: TaskState, why: str = "") -> None:
+        """Take a task to a state, by the table."""
+        if not may_move(task.state, state):
+            raise InvalidTransition(task, state)
+        count = self.counts[task.role.name]
+        count[task.state] -= 1
+        count[state] += 1
+        task.story.append(f"{self.now:.3f} s{task.session} {task.state.value}->{state.value} {why}")
+        del task.story[:-20]
+        task.state = state
+        if state is TaskState.REQUESTED:
+            heapq.heappush(self._wanted[task.role.name], task.index)
+        if state in TERMINAL:
+            task.ended = self.now
+            task.note_run(state=state.value, exit_code=task.exit_code)
+            for kind in ("registration", "ready", "sidecar"):
+                self.waits.cancel(kind, task.name)
+        if state in _TOLD:
+            node = self.node_of(task)
+            text = f"{task.name} {state.value}" + (f" on {node}" if node else "")
+            if why:
+                text += f": {why}"
+            loud = Weight.WARNING if state in (TaskState.FAILED, TaskState.LOST) else Weight.INFO
+            self.tell("task-state", text, loud, task, state=state.value, node=node)
+
+    def take_wanted(self, role: str) -> Optional[TaskRecord]:
+        """The next task of a role that still wants a container."""
+        heap = self._wanted.get(role)
+        while heap:
+            task = self.by_role[role][heapq.heappop(heap)]
+            if task.state is TaskState.REQUESTED:
+                return task
+        return None
+
+    def task_of(self, container_id: str) -> Optional[TaskRecord]:
+        """The task a container belongs to."""
+        record = self.containers.get(container_id)
+        if record is None or record.task is None:
+            return None
+        task = self.tasks[record.task]
+        return task if task.container == container_id else None
+
+    def container_of(self, task: TaskRecord) -> Optional[ContainerRecord]:
+        """The task's container, if it has one that has not ended."""
+        return self.open.get(task.container) if task.container else None
+
+    def node_of(self, task: TaskRecord) -> str:
+        """Where it runs or ran."""
+        record = self.containers.get(task.container) if task.container else None
+        return record.container.node if record else ""
+
+    def gang_roles(self, wave: int) -> List[str]:
+        """The roles that wait for each other: those of a wave that are no sidecars."""
+        return [
+            role.name
+            for role in self.job.roles
+            if self.released.get(role.name) == wave and role.tracking is not Tracking.SIDECAR
+        ]
+
+    def count(self, states: Iterable[TaskState], roles: Iterable[str]) -> int:
+        """How many tasks of these roles stand in these states."""
+        wanted = tuple(states)
+        return sum(self.counts[role][state] for role in roles for state in wanted)
+
+    def tracked_roles(self) -> List[str]:
+        """The roles that the job waits for."""
+        return [role.name for role in self.job.roles if role.tracking is Tracking.TRACKED]
+
+    def members(self, also: Optional[TaskRecord] = None) -> Tuple[Member, ...]:
+        """The cluster spec: every gang task that has its ports, in the job's order."""
+        out: List[Member] = []
+        for task in self.tasks.values():
+            if not task.ports or not task.container:
+                continue
+            gone = task.name in self.done or task.session != self.session
+            if (task.is_sidecar or gone) and task is not also:
+                continue
+            node = self.containers[task.container].container.node
+            out.append(
+                Member(task.role.name, task.index, task.container, node, task.host, task.ports)
+            )
+        return tuple(out)
+
+    # ------------------------------------------------------------------ containers
+
+    def ask(self) -> None:
+        """Tell the scheduler what is wanted now: absolute numbers, gang and sidecars apart."""
+        gang: List[Ask] = []
+        single: List[Ask] = []
+        for role in self.job.roles:
+            count = self.counts[role.name][TaskState.REQUESTED]
+            if not count and role.name not in self._asked:
+                continue
+            (self._asked.add if count else self._asked.discard)(role.name)
+            item = Ask(
+                role=role.name,
+                session=self.session,
+                count=count,
+                resources=role.resources,
+                node_label=role.node_label or self.job.node_label,
+                placement_spec=role.placement_spec,
+                allocation_tags=role.allocation_tags,
+                avoid_nodes=tuple(sorted(self.bad_nodes)),
+            )
+            whole = self.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
+            (gang if whole else single).append(item)
+        if gang:
+            self.emit(RequestContainers(tuple(gang), True))
+        if single:
+            self.emit(RequestContainers(tuple(single), False))
+
+    def withdraw(self) -> None:
+        """Want nothing more from the scheduler."""
+        asks = tuple(
+            Ask(role.name, self.session, 0, role.resources)
+            for role in self.job.roles
+            if role.name in self._asked
+        )
+        self._asked.clear()
+        if asks:
+            self.emit(RequestContainers(asks, False))
+
+    def stop_container(self, record: ContainerRecord, grace_s: float, reason: str) -> None:
+        """End a container; its completion follows, or the wait for it passes."""
+        if record.hold in (Hold.STOPPING, Hold.ENDED):
+            return
+        record.hold = Hold.STOPPING
+        self.waits.cancel("clear", record.id)
+        self.emit(StopContainer(record.id, grace_s, reason))
+        self.waits.set(
+            Wait(
+                ("stop", record.id),
+                self.now + grace_s + STOP_ALLOWANCE_S,
+                f"container {record.id} on {record.container.node} to end ({reason})",
+            )
+        )

@@ -1,0 +1,126 @@
+"""How often a job may be tried again, and after what delay.
+
+Two budgets, since two parties fail. The **user's** (``tony.am.retry-count``) heals when the
+program gets further than any session before: a program that always dies at the same step
+must end, however long that takes. The **system's**
+(``tony.task.max-infrastructure-failures``) heals after ten healthy minutes. The first
+restart is immediate; those that follow back off until a budget heals.
+
+The same role failing by its own fault with the same code and last line of stderr within 30 s of
+its start, twice running, is not tried again: a third time would be no different.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+HEALTHY_S = 600.0
+QUICK_S = 30.0
+BACKOFF_FIRST_S = 1.0
+BACKOFF_CAP_S = 60.0
+
+
+class Fault(str, Enum):
+    """Whose failure it was."""
+
+    USER = "user"
+    SYSTEM = "system"
+
+
+@dataclass
+class Budgets:
+    """What is left, and what heals it."""
+
+    user_limit: int
+    system_limit: int
+    user_used: int = 0
+    system_used: int = 0
+    restarts_in_row: int = 0
+    furthest: Optional[float] = None  # the best progress (or step) of earlier sessions
+    reached: Optional[float] = None  # the best of this session
+    last_quick: Optional[Tuple[str, int, str]] = None
+
+    @property
+    def user_left(self) -> int:
+        """Restarts that the user's own failures still have."""
+        return self.user_limit - self.user_used
+
+    @property
+    def system_left(self) -> int:
+        """Restarts that the system's failures still have."""
+        return self.system_limit - self.system_used
+
+    def progressed(self, value: float) -> bool:
+        """The program reported how far it is; True if that healed the user's budget."""
+        if self.reached is None or value > self.reached:
+            self.reached = value
+        healed = self.furthest is not None and value > self.furthest and self.user_used > 0
+        if healed:
+            self.user_used = 0
+            self.restarts_in_row = 0
+            self.last_quick = None
+        return healed
+
+    def healthy(self) -> bool:
+        """Ten healthy minutes passed; True if that healed the system's budget."""
+        healed = self.system_used > 0
+        self.system_used = 0
+        self.restarts_in_row = 0
+        return healed
+
+    def same_again(self, role: str, code: int, last_line: str, ran_s: Optional[float]) -> bool:
+        """Note a failure; True if it is the quick, identical one of the last session."""
+        if ran_s is None or ran_s > QUICK_S:
+            self.last_quick = None
+            return False
+        this = (role, code, last_line)
+        again = self.last_quick == this
+        self.last_quick = this
+        return again
+
+    def charge(self, fault: Fault) -> bool:
+        """Take one restart out of the party's budget; False if there is none left."""
+        if fault is Fault.USER:
+            if self.user_left <= 0:
+                return False
+            self.user_used += 1
+        else:
+            if self.system_left <= 0:
+                return False
+            self.system_used += 1
+        if self.reached is not None:
+            self.furthest = max(self.reached, self.furthest or self.reached)
+        self.reached = None
+        return True
+
+    def backoff(self, jitter: float) -> float:
+        """The delay before the restart just charged; ``jitter`` in 0..1 spreads it."""
+        count = self.restarts_in_row
+        self.restarts_in_row += 1
+        if count == 0:
+            return 0.0
+        delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2.0 ** (count - 1))
+        return delay * (0.5 + jitter / 2)
+
+    def to_json(self) -> Dict[str, Any]:
+        """For the journal."""
+        return {
+            "user_used": self.user_used,
+            "system_used": self.system_used,
+            "restarts_in_row": self.restarts_in_row,
+            "furthest": self.furthest,
+            "reached": self.reached,
+            "last_quick": list(self.last_quick) if self.last_quick else None,
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Take over what an earlier master's journal says."""
+        self.user_used = int(data.get("user_used", 0))
+        self.system_used = int(data.get("system_used", 0))
+        self.restarts_in_row = int(data.get("restarts_in_row", 0))
+        self.furthest = data.get("furthest")
+        self.reached = data.get("reached")
+        quick = data.get("last_quick")
+        self.last_quick = (quick[0], int(quick[1]), quick[2]) if quick else None

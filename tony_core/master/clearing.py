@@ -1,0 +1,277 @@
+"""After a failure: settle, decide, clear the old session away, begin the next; and the end.
+
+A warm restart keeps healthy containers and executors. The next session begins only when
+nothing of the old programs is left: every executor has said so (*clean*), or its container
+has ended. The end of the job is the same thing for good.
+"""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from tony_core.job.spec import RestartMode
+from tony_core.master.board import STOP_ALLOWANCE_S, Phase
+from tony_core.master.budgets import Fault
+from tony_core.master.commands import EndSession, Finish, StopContainer, StopTask, Weight
+from tony_core.master.events import KillAsked, TaskStopped
+from tony_core.master.judging import Judging
+from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, Failure, Hold, TaskState
+from tony_core.master.verdict import as_fields, diagnostics, fault_of, root_cause
+from tony_core.master.waits import Wait
+from tony_core.schedulers.port import AppState
+
+S = TaskState
+RESTART_GRACE_S = 1.0
+
+
+class Clearing(Judging):
+    """The part of the machine that restarts and ends."""
+
+    # ------------------------------------------------------------------ a session begins
+
+    def start_session(self, number: int) -> None:
+        """One gang over one cluster spec."""
+        self.session = number
+        self.phase = Phase.ACTIVE
+        self.failures.clear()
+        self.started.clear()
+        self.allocation_tries = 0
+        for kind in ("group", "chief-grace", "start"):
+            self.waits.cancel_kind(kind)
+        for task in self.tasks.values():
+            if task.name in self.done or self.stays(task.name):
+                continue
+            task.forget_end()
+            task.session = number
+            task.progress = task.step = None
+            if task.state is not S.PENDING:
+                self.move(task, S.PENDING)
+            self.released.pop(task.role.name, None)
+        self.journal()
+        self.tell("session-started", f"session {number} begins", Weight.DECISION)
+        self.release_roles()
+
+    def stays(self, name: str) -> bool:
+        """A sidecar that goes on over a warm restart."""
+        task = self.tasks[name]
+        if not task.is_sidecar or self.job.master.restart_mode is RestartMode.FRESH:
+            return False
+        return self.session > 0 and task.role.name in self.released
+
+    # ------------------------------------------------------------------ a session fails
+
+    def fail(self, failure: Failure) -> None:
+        """Note a failure; the first one starts the settling."""
+        self.failures.append(failure)
+        if self.phase is Phase.ACTIVE:
+            self.phase = Phase.SETTLING
+            reason = "the cause to become clear"
+            self.waits.set(Wait(("settle",), self.now + self.settle_s, reason))
+            for kind in ("allocation", "allocation-retry"):
+                self.waits.cancel_kind(kind)
+        self.settle_sooner()
+        if len(self.failures) == 1 and self.settle_s >= 1.0 and not self.settled():
+            text = f"session {self.session} fails; its cause is clear in {self.settle_s:g} s"
+            self.tell("session-failed", text, Weight.WARNING)
+
+    def settled(self) -> bool:
+        """Whether the settling is over as soon as it began."""
+        wait = self.waits.get("settle")
+        return wait is None or wait.until <= self.now
+
+    def decide(self) -> None:
+        """The session has settled: name the cause, then try again or end."""
+        cause = root_cause(self.failures)
+        fault = fault_of(cause)
+        self.root = as_fields(cause)
+        ended = (S.FAILED, S.LOST, S.KILLED)
+        others = [
+            task.name
+            for task in self.tasks.values()
+            if task.state in ended and task.name != cause.task and not task.is_sidecar
+        ]
+        shown = others[:20] + ([f"{len(others) - 20} more"] if len(others) > 20 else [])
+        last = cause.stderr_tail[-1] if cause.stderr_tail else ""
+        end = ""
+        if fault is Fault.USER and self.budgets.same_again(
+            cause.role, cause.exit_code, last, cause.ran_s
+        ):
+            end = (
+                "not tried again: the same role failed with the same code and the same last"
+                " line within 30 s of its start, twice running"
+            )
+        elif not self.budgets.charge(fault):
+            end = self.budget_words(fault)
+        text = diagnostics(cause, shown, end)
+        weight = Weight.ERROR if end else Weight.DECISION
+        self.tell("root-cause", text, weight, self.tasks.get(cause.task), **self.root)
+        if end:
+            self.begin_end(AppState.FAILED, text, RESTART_GRACE_S)
+        else:
+            self.restart(fault)
+
+    def budget_words(self, fault: Fault) -> str:
+        """Why there is no next try."""
+        if fault is Fault.USER:
+            limit = self.budgets.user_limit
+            return f"no retries are left: tony.am.retry-count={limit} (the program's failures)"
+        limit = self.budgets.system_limit
+        return f"no retries are left: tony.task.max-infrastructure-failures={limit}"
+
+    def restart(self, fault: Fault) -> None:
+        """Take the old session down, keeping what is healthy."""
+        left = self.budgets.user_left if fault is Fault.USER else self.budgets.system_left
+        self.tell(
+            "restarting",
+            f"session {self.session + 1} follows; {left} more for the {fault.value}'s failures",
+            Weight.DECISION,
+            user_left=self.budgets.user_left,
+            system_left=self.budgets.system_left,
+        )
+        self.phase = Phase.CLEARING
+        self.waits.cancel_kind("healthy")
+        self.emit(EndSession(self.session))
+        self.withdraw()
+        fresh = self.job.master.restart_mode is RestartMode.FRESH
+        for record in list(self.open.values()):
+            task = self.tasks[record.task] if record.task else None
+            if task is None or task.container != record.id:
+                self.stop_container(record, 0.0, "not wanted any more")
+            elif fresh:
+                self.stop_container(record, RESTART_GRACE_S, "a fresh session")
+            elif task.is_sidecar or task.name in self.done:
+                continue
+            elif record.hold is Hold.LIVE:
+                record.hold = Hold.CLEARING
+                reason = f"session {self.session} failed"
+                self.emit(StopTask(record.id, task.session, RESTART_GRACE_S, reason))
+                self.watch_clearing(record.id, RESTART_GRACE_S)
+            elif record.hold is Hold.CLEARING:
+                self.watch_clearing(record.id, RESTART_GRACE_S)
+        self.waits.cancel("start")
+        for task in self.tasks.values():
+            if fresh or not task.is_sidecar:
+                self.waits.cancel("ready", task.name)
+                self.waits.cancel("start", task.name)
+        self.check_cleared()
+
+    def on_stopped(self, event: TaskStopped) -> None:
+        """An executor ended a session's program."""
+        record = self.open.get(event.container_id)
+        if record is None or record.hold is not Hold.CLEARING:
+            return
+        self.waits.cancel("clear", record.id)
+        task = self.task_of(record.id)
+        if task is not None and task.state not in TERMINAL and task.session == event.session:
+            self.move(task, S.KILLED, "ended by the master")
+        if event.clean:
+            record.hold = Hold.LIVE
+        else:
+            self.tell(
+                "not-clean",
+                f"something of session {event.session} is left in {record.id} on"
+                f" {record.container.node}: the container is replaced",
+                Weight.WARNING,
+            )
+            self.bad_nodes.add(record.container.node)
+            self.stop_container(record, 0.0, "its program could not be ended")
+        if self.phase is Phase.CLEARING:
+            self.check_cleared()
+
+    def check_cleared(self) -> None:
+        """Begin the next session when nothing of the old one is left."""
+        if any(record.hold in (Hold.CLEARING, Hold.STOPPING) for record in self.open.values()):
+            return
+        pause = self.budgets.backoff(self.jitter())
+        self.journal()
+        if pause > 0:
+            self.phase = Phase.BACKOFF
+            self.tell("backoff", f"next session in {pause:.1f} s")
+            self.waits.set(Wait(("backoff",), self.now + pause, "the next session's time"))
+        else:
+            self.start_session(self.session + 1)
+
+    # ------------------------------------------------------------------ the job ends
+
+    def on_kill(self, event: KillAsked) -> None:
+        """Somebody wants the end; asked twice, at once."""
+        if self.phase is Phase.ENDED:
+            return
+        if self.phase is Phase.ENDING:
+            if event.by_user:
+                for record in self.open.values():
+                    self.emit(StopContainer(record.id, 0.0, event.reason))
+            return
+        self.begin_end(AppState.KILLED, event.reason, self.job.timeouts.kill_grace_s)
+
+    def begin_end(self, state: AppState, diagnostics: str, grace_s: float) -> None:
+        """End everything, then finish."""
+        self.phase = Phase.ENDING
+        self.outcome = state
+        self.diagnostics = diagnostics
+        if state is not AppState.FAILED:
+            self.root = {}  # an earlier session's failure did not end the job
+        self.waiting = ""
+        self.journal()
+        weight = Weight.DECISION if state is AppState.SUCCEEDED else Weight.ERROR
+        first = diagnostics.split("\n", 1)[0]  # the story has told the rest
+        self.tell("ending", f"{state.value}: {first}", weight, state=state.value)
+        self.withdraw()
+        for kind in _CANCELLED_AT_END:
+            self.waits.cancel_kind(kind)
+        for record in list(self.open.values()):
+            self.stop_container(record, grace_s, f"the job ends: {state.value.lower()}")
+        if self.session >= 0:
+            self.emit(EndSession(self.session))
+        limit = grace_s + STOP_ALLOWANCE_S + 10.0
+        self.waits.set(Wait(("end",), self.now + limit, "every container to end"))
+        self.check_ended()
+
+    def check_ended(self, given_up: bool = False) -> None:
+        """Finish once nothing is held."""
+        if self.open and not given_up:
+            return
+        for task in self.tasks.values():
+            if task.state not in TERMINAL and task.state is not S.PENDING:
+                self.move(task, S.KILLED, "the job ended")
+        self.phase = Phase.ENDED
+        self.waits.cancel_kind("end")
+        self.waits.cancel_kind("stop")
+        if self.open:
+            names = ", ".join(list(self.open)[:10])
+            self.tell("left-behind", f"did not end in time: {names}", Weight.ERROR)
+        assert self.outcome is not None
+        self.emit(Finish(self.outcome, self.diagnostics, dict(self.root)))
+
+    def given_up(self, container_id: str) -> None:
+        """A container that was stopped did not end in its time."""
+        record = self.open.pop(container_id, None)
+        if record is None:
+            return
+        record.hold = Hold.ENDED
+        self.tell("not-ended", f"container {container_id} did not end in time", Weight.WARNING)
+        task = self.tasks[record.task] if record.task else None
+        if task is not None and task.container == container_id and task.state in HOLDS_CONTAINER:
+            self.move(task, S.LOST, "its container did not end in time")
+        if self.phase is Phase.CLEARING:
+            self.check_cleared()
+        elif self.phase is Phase.ENDING:
+            self.check_ended()
+
+
+_CANCELLED_AT_END: Tuple[str, ...] = (
+    "allocation",
+    "allocation-retry",
+    "application",
+    "adoption",
+    "backoff",
+    "chief-grace",
+    "clear",
+    "group",
+    "healthy",
+    "ready",
+    "registration",
+    "settle",
+    "sidecar",
+    "start",
+)

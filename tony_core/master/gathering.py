@@ -1,0 +1,314 @@
+"""From a released stage to running programs: containers, executors, the barrier.
+
+A *wave* is the set of roles released by the same event: at the start those that depend on
+nothing, later those whose last dependency has succeeded. In ``GANG`` mode the tracked and
+untracked tasks of a wave start together, once all of them are ready; sidecars, and every
+task in ``FCFS`` mode, start as soon as they are ready themselves.
+
+The allocation clock runs only while the job holds some of a gang's containers but not all
+(two jobs that each hold half would wait for ever). When it passes, the job gives back what
+it holds, says what was missing, and tries again after a growing pause.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List
+
+from tony_core.job.spec import Mode, Tracking
+from tony_core.master.board import Board, Phase
+from tony_core.master.budgets import HEALTHY_S
+from tony_core.master.commands import (
+    LaunchExecutor,
+    PrepareTask,
+    ReleaseContainer,
+    StartTasks,
+    StopTask,
+    Weight,
+)
+from tony_core.master.events import (
+    ContainersAllocated,
+    ExecutorRegistered,
+    TaskReady,
+    TaskRunning,
+)
+from tony_core.master.lifecycle import (
+    HOLDS_CONTAINER,
+    ContainerRecord,
+    Hold,
+    Run,
+    TaskRecord,
+    TaskState,
+)
+from tony_core.master.waits import Wait
+from tony_core.schedulers.port import Container
+
+S = TaskState
+ALLOCATION_BACKOFF_S = 5.0
+ALLOCATION_BACKOFF_CAP_S = 300.0
+
+
+class Gathering(Board):
+    """The part of the machine that brings a stage to life."""
+
+    def release_roles(self) -> None:
+        """Release every role whose dependencies have succeeded, as one wave."""
+        wave = max(self.released.values(), default=-1) + 1
+        fresh = [
+            role.name
+            for role in self.job.roles
+            if role.name not in self.released
+            and all(self.succeeded(name) for name in role.depends_on)
+        ]
+        if not fresh:
+            return
+        for name in fresh:
+            self.released[name] = wave
+            for task in self.by_role[name]:
+                if task.state is S.PENDING:
+                    self.place(task)
+        wanted = [name for name in fresh if self.counts[name][S.REQUESTED]]
+        if wanted:
+            self.tell("stage-released", "asking for " + self.describe_asks(wanted), roles=wanted)
+        self.ask()
+        self.watch_allocation()
+
+    def succeeded(self, role: str) -> bool:
+        """Whether every task of a role has succeeded."""
+        return self.counts[role][S.SUCCEEDED] == len(self.by_role[role])
+
+    def describe_asks(self, roles: List[str]) -> str:
+        """``2 x worker (2048 MB, 1 core), 1 x ps ...``."""
+        parts = []
+        for name in roles:
+            need = self.job.role(name).resources
+            gpus = f", {need.gpus} GPU" if need.gpus else ""
+            size = f"{need.memory_mb} MB, {need.vcores} core{'s' * (need.vcores != 1)}{gpus}"
+            parts.append(f"{self.counts[name][S.REQUESTED]} x {name} ({size})")
+        return ", ".join(parts)
+
+    def place(self, task: TaskRecord) -> None:
+        """Give a pending task its old container, or want one."""
+        record = self.container_of(task)
+        if record is not None and record.hold is Hold.LIVE:
+            self.prepare(task, record)
+        elif record is not None and record.hold is Hold.LAUNCHED:
+            self.move(task, S.LAUNCHED)
+        else:
+            task.container = None
+            self.move(task, S.REQUESTED)
+
+    def prepare(self, task: TaskRecord, record: ContainerRecord) -> None:
+        """Tell a living executor which task it is now."""
+        self.move(task, S.REGISTERED)
+        limit = self.job.timeouts.registration_s
+        self.waits.set(
+            Wait(
+                ("ready", task.name),
+                self.now + limit,
+                f"{task.name} to lay out its working folder and hold its ports",
+                f"tony.container.registration.timeout={limit:g}s",
+            )
+        )
+        container = record.container
+        run = Run(task.session, container.id, container.node, container.log_url)
+        if not task.runs or task.runs[-1] != run:
+            task.runs.append(run)
+        self.emit(PrepareTask(record.id, task.name, task.session))
+
+    # ------------------------------------------------------------------ containers come
+
+    def on_allocated(self, event: ContainersAllocated) -> None:
+        """Start an executor in each; give back what is not wanted any more."""
+        ending = self.phase in (Phase.ENDING, Phase.ENDED)
+        for container in event.containers:
+            task = None if ending else self.take_wanted(container.role)
+            if task is None:
+                self.emit(ReleaseContainer(container.id))
+                continue
+            self.launch(task, container)
+        self.watch_allocation()
+
+    def launch(self, task: TaskRecord, container: Container) -> None:
+        """Bind a container to a task and start our executor in it."""
+        record = ContainerRecord(container, Hold.LAUNCHED, task.name)
+        self.containers[container.id] = self.open[container.id] = record
+        task.container = container.id
+        self.move(task, S.ALLOCATED)
+        self.move(task, S.LAUNCHED)
+        self.emit(LaunchExecutor(container.id, task.name))
+        limit = self.job.timeouts.registration_s
+        self.waits.set(
+            Wait(
+                ("registration", task.name),
+                self.now + limit,
+                f"the executor of {task.name} on {container.node} to call the master",
+                f"tony.container.registration.timeout={limit:g}s",
+            )
+        )
+
+    def watch_allocation(self) -> None:
+        """Run the allocation clock exactly while some of a gang's containers are held."""
+        missing = held = 0
+        if self.job.mode is Mode.GANG:
+            for name in self.released:
+                if name in self.started or self.job.role(name).tracking is Tracking.SIDECAR:
+                    continue
+                counts = self.counts[name]
+                missing += counts[S.REQUESTED]
+                held += sum(counts[state] for state in HOLDS_CONTAINER)
+        if not missing:
+            self.waiting = ""
+            self.allocation_tries = 0 if held else self.allocation_tries
+        if missing and held:
+            if ("allocation",) not in self.waits:
+                limit = self.job.timeouts.allocation_s
+                self.waits.set(
+                    Wait(
+                        ("allocation",),
+                        self.now + limit,
+                        "the rest of the gang's containers",
+                        f"tony.container.allocation.timeout={limit:g}s",
+                    )
+                )
+        else:
+            self.waits.cancel("allocation")
+
+    def give_back(self, wait: Wait) -> None:
+        """The allocation clock passed: hold nothing, and try again later."""
+        missing: Dict[str, str] = {}
+        for name in self.released:
+            if name in self.started or self.job.role(name).tracking is Tracking.SIDECAR:
+                continue
+            total = len(self.by_role[name])
+            wanted = self.counts[name][S.REQUESTED]
+            if wanted:
+                missing[name] = f"{wanted} of {total} {name}"
+            for task in self.by_role[name]:
+                record = self.container_of(task)
+                if task.state in HOLDS_CONTAINER or task.state is S.REQUESTED:
+                    self.waits.cancel("registration", task.name)
+                    self.waits.cancel("ready", task.name)
+                    self.move(task, S.PENDING, "given back")
+                    task.container = None
+                if record is not None:
+                    self.stop_container(record, 0.0, "given back: the gang is not complete")
+        self.withdraw()
+        self.ask()  # sidecars go on
+        pause = min(ALLOCATION_BACKOFF_CAP_S, ALLOCATION_BACKOFF_S * 2.0**self.allocation_tries)
+        pause *= 0.5 + self.jitter() / 2
+        self.allocation_tries += 1
+        text = "missing " + ", ".join(missing.values()) if missing else "not complete"
+        where = f" in queue {self.job.queue}"
+        why = f" ({self.waiting})" if self.waiting else ""
+        self.tell(
+            "allocation-timeout",
+            f"after {wait.setting} the gang is not complete: {text}{where}{why}; everything"
+            f" held was given back, next try in {pause:.1f} s",
+            Weight.DECISION,
+            missing=missing,
+        )
+        self.waits.set(Wait(("allocation-retry",), self.now + pause, "the next try"))
+
+    def ask_again(self) -> None:
+        """Want the whole gang once more."""
+        for name in self.released:
+            for task in self.by_role[name]:
+                if task.state is S.PENDING and task.name not in self.done:
+                    self.place(task)
+        self.ask()
+
+    # ------------------------------------------------------------------ executors call
+
+    def registered(self, event: ExecutorRegistered, record: ContainerRecord) -> None:
+        """An executor called, for the first time or again."""
+        task = self.task_of(record.id)
+        first = record.hold is Hold.LAUNCHED
+        if first:
+            record.hold = Hold.LIVE
+        if task is None:
+            return
+        if first:
+            self.waits.cancel("registration", task.name)
+            if task.state is S.LAUNCHED and (self.phase is Phase.ACTIVE or task.is_sidecar):
+                self.prepare(task, record)
+            return
+        self.repeat(task, record, event)
+
+    def repeat(self, task: TaskRecord, record: ContainerRecord, event: ExecutorRegistered) -> None:
+        """A connection came back: say again what may have been lost with the old one."""
+        if record.hold is Hold.CLEARING:
+            self.emit(StopTask(record.id, task.session, 0.0, "said again"))
+        elif task.state is S.REGISTERED and event.phase in ("idle", "ended"):
+            self.emit(PrepareTask(record.id, task.name, task.session))
+        elif event.session != task.session:
+            return
+        elif task.state is S.REGISTERED and event.phase == "ready":
+            self.on_ready(
+                TaskReady(event.at, record.id, task.session, event.host, dict(event.ports))
+            )
+        elif task.state is S.READY and event.phase == "running":
+            self.on_running(TaskRunning(event.at, record.id, task.session, 0, event.offsets))
+        elif task.state is S.READY and event.phase == "ready" and self.may_start(task):
+            self.start([task])
+
+    def on_ready(self, event: TaskReady) -> None:
+        """One more task stands at the barrier."""
+        task = self.task_of(event.container_id)
+        if task is None or event.session != task.session or task.state is not S.REGISTERED:
+            return
+        self.waits.cancel("ready", task.name)
+        task.host = event.host
+        task.ports = dict(event.ports)
+        self.move(task, S.READY)
+        if task.is_sidecar or self.job.mode is Mode.FCFS:
+            self.start([task])
+        else:
+            self.check_barrier(self.released[task.role.name])
+
+    def may_start(self, task: TaskRecord) -> bool:
+        """Whether a ready task need not wait (any more)."""
+        alone = task.is_sidecar or self.job.mode is Mode.FCFS
+        return alone or task.role.name in self.started
+
+    def check_barrier(self, wave: int) -> None:
+        """Start a wave's gang once all of it is ready."""
+        roles = self.gang_roles(wave)
+        if not roles or roles[0] in self.started:
+            return
+        if any(self.counts[name][S.READY] != len(self.by_role[name]) for name in roles):
+            return
+        self.started.update(roles)
+        self.journal()
+        self.start([task for name in roles for task in self.by_role[name]])
+
+    def start(self, tasks: List[TaskRecord]) -> None:
+        """Run these programs over the cluster spec as it stands."""
+        also = tasks[0] if tasks[0].is_sidecar else None
+        names = tuple(task.name for task in tasks)
+        self.emit(StartTasks(tasks[0].session, names, self.members(also), self.parameters))
+        limit = self.job.timeouts.registration_s
+        key = ("start", *(names if len(names) == 1 else ()))
+        self.waits.set(
+            Wait(
+                key,
+                self.now + limit,
+                "the executors to start their programs",
+                f"tony.container.registration.timeout={limit:g}s",
+            )
+        )
+
+    def on_running(self, event: TaskRunning) -> None:
+        """A program runs."""
+        task = self.task_of(event.container_id)
+        if task is None or event.session != task.session or task.state is not S.READY:
+            return
+        task.pid = event.pid
+        if event.offsets:
+            task.note_run(offsets=dict(event.offsets))
+        task.started = event.at
+        self.waits.cancel("start", task.name)
+        self.move(task, S.RUNNING)
+        if not task.is_sidecar and not self.count((S.READY,), self.started):
+            self.waits.cancel("start")
+        if self.budgets.system_used and ("healthy",) not in self.waits:
+            self.waits.set(Wait(("healthy",), self.now + HEALTHY_S, "ten healthy minutes"))

@@ -1,0 +1,396 @@
+"""What a task's end means: for its role, its session, its job.
+
+The first authenticated word on (session, task) is final. A container's exit decides only
+when no such word came; a later one is written down and never decides again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Tuple
+
+from tony_core.job.spec import Mode, Tracking
+from tony_core.master.board import Phase
+from tony_core.master.commands import AcknowledgeEnd, StopTask, Weight
+from tony_core.master.events import (
+    ContainerCompleted,
+    ExecutorLost,
+    ServiceFailed,
+    TaskEnded,
+    TaskReported,
+)
+from tony_core.master.gathering import Gathering
+from tony_core.master.lifecycle import (
+    HOLDS_CONTAINER,
+    TERMINAL,
+    Failure,
+    Hold,
+    TaskRecord,
+    TaskState,
+)
+from tony_core.master.verdict import how_it_ended
+from tony_core.master.waits import Wait
+from tony_core.schedulers.port import AppState, Cause
+
+S = TaskState
+EVALUATOR_GRACE_S = 600.0
+SIDECAR_BACKOFF_S = 1.0
+_JUDGED = (Phase.ACTIVE, Phase.SETTLING)
+
+
+class Judging(Gathering):
+    """The part of the machine that judges ends."""
+
+    # what the other parts do
+    def fail(self, failure: Failure) -> None:
+        """A failure that fails the session."""
+        raise NotImplementedError
+
+    def begin_end(self, state: AppState, diagnostics: str, grace_s: float) -> None:
+        """The job ends so."""
+        raise NotImplementedError
+
+    def check_cleared(self) -> None:
+        """Whether the old session's programs are all gone."""
+        raise NotImplementedError
+
+    def check_ended(self) -> None:
+        """Whether nothing is held any more."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ words of executors
+
+    def on_ended(self, event: TaskEnded) -> None:
+        """A program ended, in its executor's word."""
+        self.emit(AcknowledgeEnd(event.container_id, event.session))
+        task = self.task_of(event.container_id)
+        if task is None or event.session != task.session or task.state in TERMINAL:
+            return
+        task.exit_code = event.exit_code
+        task.signal = event.signal
+        task.cause = event.cause
+        task.message = event.message
+        task.stderr_tail = event.stderr_tail
+        task.usage = event.usage
+        record = self.open.get(event.container_id)
+        asked = record is not None and record.hold in (Hold.CLEARING, Hold.STOPPING)
+        ours = event.cause == "stopped" and (asked or self.phase not in _JUDGED)
+        if event.exit_code == 0 and event.cause == "exited":
+            self.move(task, S.SUCCEEDED)
+        elif ours:
+            self.move(task, S.KILLED, "ended by the master")
+        else:
+            self.move(task, S.FAILED, how_it_ended(self.failure_of(task)))
+        if self.phase not in _JUDGED:
+            return
+        if task.state is S.SUCCEEDED:
+            self.task_succeeded(task)
+        elif task.state is S.FAILED:
+            self.task_failed(task, self.failure_of(task))
+        else:
+            self.after_end()
+
+    def failure_of(self, task: TaskRecord) -> Failure:
+        """The task's end as data for the verdict."""
+        ran = self.now - task.started if task.started is not None else None
+        return Failure(
+            task=task.name,
+            role=task.role.name,
+            node=self.node_of(task),
+            at=self.now,
+            exit_code=task.exit_code if task.exit_code is not None else -1,
+            signal=task.signal,
+            cause=task.cause,
+            container_cause=task.container_cause,
+            message=task.message,
+            stderr_tail=task.stderr_tail,
+            ran_s=ran,
+        )
+
+    def on_reported(self, event: TaskReported) -> None:
+        """The program says how far it is."""
+        task = self.task_of(event.container_id)
+        if task is None or event.session != task.session:
+            return
+        task.reported.update(event.metrics)
+        if event.progress is not None:
+            task.progress = event.progress
+            self.progress_seen = True
+        if event.step is not None:
+            task.step = event.step
+        # One measure only: progress where the program reports it, else the step.
+        value = event.progress if self.progress_seen else event.step
+        if value is not None and self.budgets.progressed(float(value)):
+            self.tell(
+                "budget-healed",
+                "the program got further than any session before: its retries are whole again",
+                Weight.DECISION,
+                task,
+            )
+            self.journal()
+
+    # ------------------------------------------------------------------ meaning
+
+    def task_succeeded(self, task: TaskRecord) -> None:
+        """A program ended well."""
+        role = task.role
+        if self.job.mode is Mode.FCFS and not task.is_sidecar:
+            self.retire(task)
+        if role.name in self.dependents and self.succeeded(role.name):
+            for peer in self.by_role[role.name]:
+                self.retire(peer)
+            self.journal()
+            if self.phase is Phase.ACTIVE:
+                self.release_roles()
+        if role.name == "chief" and self.succeeded("chief") and self.phase is Phase.ACTIVE:
+            self.chief_ended()
+        self.after_end()
+
+    def retire(self, task: TaskRecord) -> None:
+        """It never runs again in this job: its container goes back at once."""
+        self.done.add(task.name)
+        record = self.container_of(task)
+        if record is not None:
+            self.stop_container(record, self.job.timeouts.kill_grace_s, f"{task.name} is done")
+
+    def task_failed(self, task: TaskRecord, failure: Failure) -> None:
+        """A program ended badly, or its container did under it."""
+        if self.chief_done and task.role.name != "chief":
+            self.after_end()  # the job has succeeded; this is only said
+        elif task.is_sidecar and not task.role.stop_on_failure:
+            self.sidecar_failed(task)
+        elif self.is_fatal(task):
+            self.fail(failure)
+        else:
+            self.after_end()
+
+    def is_fatal(self, task: TaskRecord) -> bool:
+        """Whether this task's failure fails the session."""
+        role = task.role
+        if role.stop_on_failure or role.tracking is Tracking.UNTRACKED:
+            return True
+        if self.job.fail_on_worker_failure or role.name in self.dependents:
+            return True
+        if self.job.mode is Mode.GANG and role.name not in self.started:
+            return True  # the gang cannot start without it
+        if self.job.chief == (role.name, task.index) or role.name == "chief":
+            return True
+        tracked = self.tracked_roles()
+        return self.count((S.SUCCEEDED, *_OPEN), tracked) == 0
+
+    def sidecar_failed(self, task: TaskRecord) -> None:
+        """Ignored for the job; tried again within its own budget."""
+        if task.restarts >= task.role.max_restarts:
+            text = f"{task.name} is not tried again (tony.{task.role.name}.max-restarts)"
+            self.tell("sidecar-given-up", text, Weight.WARNING, task)
+            return
+        task.restarts += 1
+        pause = SIDECAR_BACKOFF_S * 2.0 ** (task.restarts - 1)
+        self.waits.set(Wait(("sidecar", task.name), self.now + pause, f"{task.name}'s next try"))
+
+    def restart_sidecar(self, name: str) -> None:
+        """Its pause is over."""
+        task = self.tasks[name]
+        if self.phase not in (*_JUDGED, Phase.CLEARING, Phase.BACKOFF):
+            return
+        record = self.container_of(task)
+        task.forget_end()
+        self.move(task, S.PENDING, "tried again")
+        if record is None or record.hold is Hold.LIVE:
+            self.place(task)
+        else:
+            task.container = None
+            self.move(task, S.REQUESTED)
+        self.ask()
+
+    def chief_ended(self) -> None:
+        """A role named chief has succeeded: the others get a grace, then are ended."""
+        if self.chief_done:
+            return
+        self.chief_done = True
+        # Not retired: TensorBoard stands beside the chief until the job's end.
+        self.done.update(task.name for task in self.by_role["chief"])
+        self.journal()
+        self.tell("chief-done", "the chief has succeeded: the job ends", Weight.DECISION)
+        grace = self.job.timeouts.chief_grace_s
+        setting = f"tony.application.chief-grace={grace:g}s"
+        long = max(grace, EVALUATOR_GRACE_S)
+        reason = "the other tasks to end after the chief"
+        self.waits.set(Wait(("chief-grace", "others"), self.now + grace, reason, setting))
+        reason = "the evaluators to end after the chief"
+        self.waits.set(Wait(("chief-grace", "evaluators"), self.now + long, reason, setting))
+
+    def chief_grace_over(self, which: str) -> None:
+        """End what still runs: it counts as ended by the master, not failed."""
+        for name in self.tracked_roles():
+            if (name == "evaluator") == (which == "evaluators"):
+                for task in self.by_role[name]:
+                    self.end_by_master(task, "the chief has succeeded")
+        self.after_end()
+
+    def end_by_master(self, task: TaskRecord, reason: str) -> None:
+        """End a task that need not go on."""
+        if task.state in TERMINAL:
+            return
+        record = self.container_of(task)
+        if task.state is S.RUNNING and record is not None and record.hold is Hold.LIVE:
+            record.hold = Hold.CLEARING
+            grace = self.job.timeouts.kill_grace_s
+            self.emit(StopTask(record.id, task.session, grace, reason))
+            self.watch_clearing(record.id, grace)
+        self.move(task, S.KILLED, f"ended by the master: {reason}")
+
+    def watch_clearing(self, container_id: str, grace_s: float) -> None:
+        """An executor must end its program in time, or its container is ended."""
+        reason = f"the program in container {container_id} to be ended"
+        self.waits.set(Wait(("clear", container_id), self.now + grace_s + 5.0, reason))
+
+    def after_end(self) -> None:
+        """Whether the job is done; group dependencies."""
+        if self.phase is Phase.SETTLING:
+            self.settle_sooner()
+            return
+        if self.phase is not Phase.ACTIVE:
+            return
+        self.check_groups()
+        tracked = self.tracked_roles()
+        if self.count(_OPEN, tracked):
+            return
+        # Whatever fails a session has taken the machine out of this phase already.
+        lost = (S.FAILED, S.LOST)
+        bad = [task.name for task in self.tasks.values() if task.is_tracked and task.state in lost]
+        text = "all tracked tasks have ended"
+        if bad and not self.chief_done:
+            text += f" (failed, and ignored as the job asks: {', '.join(bad)})"
+        self.begin_end(AppState.SUCCEEDED, text, self.job.timeouts.kill_grace_s)
+
+    def settle_sooner(self) -> None:
+        """Settling ends when no task is left whose word could still change the cause."""
+        gang = [role.name for role in self.job.roles if role.tracking is not Tracking.SIDECAR]
+        wait = self.waits.get("settle")
+        if wait is not None and wait.until > self.now and not self.count(HOLDS_CONTAINER, gang):
+            self.waits.set(Wait(wait.key, self.now, wait.reason))
+
+    # ------------------------------------------------------------------ groups
+
+    def check_groups(self) -> None:
+        """Start the clock of each dependency whose group has ended."""
+        for number, item in enumerate(self.job.group_dependencies):
+            key = ("group", str(number))
+            roles = dict(self.job.groups).get(item.group, ())
+            if key in self.waits or item.role not in self.by_role or not roles:
+                continue
+            if self.count(_OPEN, roles) or not self.count(_OPEN, (item.role,)):
+                continue
+            name = f"tony.application.dependency.{item.role}.timeout.after.{item.group}"
+            reason = f"{item.role} to end after group {item.group}"
+            setting = f"{name}={item.timeout_s:g}s"
+            self.waits.set(Wait(key, self.now + item.timeout_s, reason, setting))
+
+    def group_timeout(self, number: int, wait: Wait) -> None:
+        """The role did not end in time after its group."""
+        item = self.job.group_dependencies[number]
+        for task in self.by_role[item.role]:
+            if task.state in TERMINAL:
+                continue
+            if item.ignored or self.chief_done:
+                self.end_by_master(task, f"{wait.setting} passed; ignored")
+                continue
+            task.cause = "dependency-timeout"
+            task.message = f"waited for {wait.reason}; {wait.setting} passed"
+            failure = self.failure_of(task)
+            self.move(task, S.FAILED, task.message)
+            self.fail(failure)
+        self.after_end()
+
+    # ------------------------------------------------------------------ containers end
+
+    def on_completed(self, event: ContainerCompleted) -> None:
+        """The scheduler's word on a container's end."""
+        record = self.open.pop(event.container_id, None)
+        if record is None:
+            return
+        before, record.hold = record.hold, Hold.ENDED
+        self.waits.cancel("stop", record.id)
+        self.waits.cancel("clear", record.id)
+        task = self.tasks[record.task] if record.task else None
+        if event.cause in (Cause.LOST, Cause.DISKS):
+            self.bad_nodes.add(record.container.node)
+        if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
+            if before is Hold.STOPPING:
+                self.move(task, S.KILLED, "ended by the master")
+                self.after_end()
+            else:
+                self.lose(task, event)
+        elif task is not None and task.state is S.FAILED and before is not Hold.STOPPING:
+            self.add_word(task, event)
+        if self.phase is Phase.CLEARING:
+            self.check_cleared()
+        elif self.phase is Phase.ENDING:
+            self.check_ended()
+
+    def add_word(self, task: TaskRecord, event: ContainerCompleted) -> None:
+        """The infrastructure's word on a task that has failed: it may be the cause."""
+        if self.phase is not Phase.SETTLING or event.cause is Cause.EXITED:
+            return
+        if task.is_sidecar or task.container != event.container_id:
+            return
+        self.fail(
+            dataclasses.replace(
+                self.failure_of(task),
+                container_cause=event.cause,
+                message=event.diagnostics or task.message,
+            )
+        )
+
+    def lose(self, task: TaskRecord, event: ContainerCompleted) -> None:
+        """A container went away under its task, with no word of the executor."""
+        task.exit_code = event.exit_code
+        task.cause = event.cause.value
+        task.container_cause = event.cause
+        task.message = event.diagnostics
+        failure = self.failure_of(task)
+        state = S.FAILED if event.cause is Cause.MEMORY else S.LOST
+        self.move(task, state, how_it_ended(failure))
+        if self.phase in _JUDGED:
+            self.task_failed(task, failure)
+
+    def on_lost(self, event: ExecutorLost) -> None:
+        """An executor is silent for longer than the heartbeats allow."""
+        record = self.open.get(event.container_id)
+        if record is None or record.hold is Hold.STOPPING:
+            return
+        task = self.task_of(record.id)
+        self.stop_container(record, 0.0, event.reason)
+        if task is not None and task.state in HOLDS_CONTAINER:
+            self.lose_silently(task, "silent", event.reason)
+
+    def lose_silently(self, task: TaskRecord, cause: str, message: str) -> None:
+        """A task is given up by the master's own clock."""
+        task.cause = cause
+        task.message = message
+        failure = self.failure_of(task)
+        self.move(task, S.LOST, message)
+        if self.phase in _JUDGED:
+            self.task_failed(task, failure)
+
+    def on_service_failed(self, event: ServiceFailed) -> None:
+        """The framework's service in the master ended the session (an MPI abort)."""
+        if event.session != self.session or self.phase not in _JUDGED or self.chief_done:
+            return
+        task = self.tasks.get(event.task)
+        failure = Failure(
+            task=event.task or "the framework",
+            role=task.role.name if task else "",
+            node=self.node_of(task) if task else "",
+            at=self.now,
+            exit_code=event.exit_code,
+            signal=0,
+            cause="aborted",
+            message=event.reason,
+            ran_s=self.now - task.started if task and task.started is not None else None,
+        )
+        self.fail(failure)
+
+
+_OPEN: Tuple[TaskState, ...] = (S.PENDING, S.REQUESTED, *sorted(HOLDS_CONTAINER))

@@ -1,0 +1,203 @@
+"""The verb ``master``: one attempt at being a job's master, in a process of its own.
+
+``master --scheduler NAME ...``: the scheduler's own words follow, and its ``open_master``
+(ours: in ``tony_core.schedulers.NAME.pool``) reads them. Exit code 0: the job has
+ended, whatever its end; anything else: this master crashed. A master that crashes leaves a
+running job to the next attempt; it ends the job itself only when none can follow, or when
+nothing runs yet that could start one.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from tony_core.files.artifact import Artifact
+from tony_core.files.location import join, local_path
+from tony_core.files.registry import filesystem
+from tony_core.job.jsonfile import job_from_json
+from tony_core.job.spec import Job, Limits
+from tony_core.master.ending import remove_job_folder
+from tony_core.master.master import Master
+from tony_core.schedulers import open_master
+from tony_core.schedulers.port import AppState, ContainerPool, MasterContext
+
+CRASHED = 1
+USAGE = 2
+
+
+class CannotStart(Exception):
+    """The job can never run: whose fault it is stands in the text. No attempt need follow."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Be the master until the job has ended."""
+    try:
+        args = arguments(argv)
+    except ValueError as error:
+        sys.stderr.write(f"master: {error}\n")
+        return USAGE
+    try:
+        context, pool = open_master(args)
+    except Exception:
+        sys.stderr.write("the scheduler did not accept this master:\n" + _story())
+        return CRASHED
+    return serve(context, pool)
+
+
+def arguments(argv: Sequence[str]) -> SimpleNamespace:
+    """``--app-dir X`` as ``app_dir="X"``: every word is the scheduler's to understand."""
+    found: Dict[str, str] = {}
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--") or not words:
+            raise ValueError(f"{word!r} is not one of --name VALUE")
+        found[word[2:].replace("-", "_")] = words.pop(0)
+    if not found.get("scheduler", "").isidentifier():
+        raise ValueError("--scheduler NAME is missing")
+    return SimpleNamespace(**found)
+
+
+def serve(context: MasterContext, pool: ContainerPool) -> int:
+    """The attempt, and what is left to say when it crashes."""
+    master: Optional[Master] = None
+    try:
+        job, artifacts, config = read_job(context)
+        master = Master(context, pool, job, artifacts, config)
+        if master.ended_before():
+            return 0
+        with Signals(master, context):
+            gc.freeze()  # what is there now stays: the collector need not look at it again
+            master.run()
+        return 0
+    except CannotStart as error:
+        _finish(context, pool, master, AppState.FAILED, str(error))
+        return 0
+    except BaseException as error:
+        _crashed(context, pool, master, error)
+        return CRASHED
+    finally:
+        if master is not None:
+            master.close()
+
+
+def read_job(context: MasterContext) -> Tuple[Job, Tuple[Artifact, ...], Optional[bytes]]:
+    """What was staged for the master."""
+    files = filesystem(context.job_dir)
+    try:
+        job = job_from_json(files.get(join(context.job_dir, "job.json")).decode())
+        listed = json.loads(files.get(join(context.job_dir, "artifacts.json")))
+        artifacts = tuple(Artifact.from_json(item) for item in listed)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CannotStart(
+            f"the staged job cannot be read ({type(error).__name__}: {error}); was it staged by"
+            " another version of tony?"
+        ) from error
+    try:
+        config: Optional[bytes] = files.get(join(context.job_dir, "tony-final.xml"))
+    except FileNotFoundError:
+        config = None
+    if job.limits != Limits():
+        from tony_core.job.limits import check_limits  # brings decimal numbers and more
+
+        problems = check_limits(job)
+        if problems:
+            raise CannotStart("\n".join(str(problem) for problem in problems))
+    return job, artifacts, config
+
+
+def _crashed(
+    context: MasterContext, pool: ContainerPool, master: Optional[Master], error: BaseException
+) -> None:
+    """Say it where it can be found; end the job if no other master can."""
+    story = _story()
+    sys.stderr.write("the master crashed (a fault of tony's own):\n" + story)
+    sys.stderr.flush()
+    try:
+        path = Path(local_path(context.work_dir)) / f"crash-{context.attempt}.txt"
+        path.write_text(story, encoding="utf-8")
+    except OSError:
+        pass  # stderr has it
+    info = master.info if master is not None else None
+    another = info is not None and info.can_restart_master
+    if another and master is not None and master.running():
+        return  # its executors start the next attempt
+    text = f"the master crashed (a fault of tony's own): {type(error).__name__}: {error}"
+    try:
+        _finish(context, pool, master, AppState.FAILED, text)
+    except Exception:
+        sys.stderr.write("and the scheduler could not be told:\n" + _story())
+
+
+def _story() -> str:
+    """The exception that is being handled, in full."""
+    import traceback
+
+    return traceback.format_exc()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _finish(
+    context: MasterContext,
+    pool: ContainerPool,
+    master: Optional[Master],
+    state: AppState,
+    diagnostics: str,
+) -> None:
+    """End the job without a session machine."""
+    if master is None or master.info is None:
+        pool.start(lambda event: None, "")
+    remove_job_folder(context, _say)
+    pool.finish(state, diagnostics)
+    pool.close()
+
+
+class Signals:
+    """TERM and INT ask for the job's end; HUP is a terminal's business, not ours."""
+
+    def __init__(self, master: Master, context: MasterContext) -> None:
+        self._master = master
+        self._kill_file = context.extra.get("kill_file") or join(context.state_dir, "kill.json")
+        self._old: List[Tuple[int, Any]] = []
+
+    def __enter__(self) -> Signals:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._old.append((number, signal.signal(number, self._arrived)))
+        self._old.append((signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN)))
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._old:
+            signal.signal(number, handler)
+
+    def _arrived(self, number: int, _frame: object) -> None:
+        self._master.reactor.call_soon_threadsafe(self._kill, number)
+
+    def _kill(self, number: int) -> None:
+        self._master.kill(kill_reason(self._kill_file, number))
+
+
+def kill_reason(kill_file: str, number: int) -> str:
+    """What who asked for the end left as a reason; the signal's name otherwise."""
+    try:
+        with open(local_path(kill_file), encoding="utf-8") as stream:
+            data = json.load(stream)
+        reason, by = str(data.get("reason") or ""), str(data.get("by") or "")
+    except (OSError, ValueError, AttributeError):
+        reason = by = ""
+    if not reason:
+        reason = f"the master was told to end by {signal.Signals(number).name}"
+    return f"{reason} (by {by})" if by and by not in reason else reason
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

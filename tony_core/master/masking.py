@@ -1,0 +1,45 @@
+"""Nothing secret reaches the page, history or a diagnostic.
+
+The key table says which settings hold secrets. Their values are known here, so wherever one
+turns up (a program that prints its environment, a command line with a token) it is covered,
+besides what :mod:`tony_core.job.mask` recognises by its look.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Set
+
+from tony_core.job.mask import MASK, is_secret, mask_text
+from tony_core.job.spec import Job
+
+SHORTEST = 6  # a shorter value would cover innocent words
+
+
+class Masker:
+    """Covers a job's own secrets in anything made of strings."""
+
+    def __init__(self, job: Job, secret: bytes = b"") -> None:
+        values: Set[str] = {item.value for item in job.settings if is_secret(item.key)}
+        for name, value in (*job.program.shell_env, *job.program.container_env):
+            if is_secret(name):
+                values.add(value)
+        values.update((secret.hex(), secret.decode("latin-1")))
+        known = sorted((v for v in values if len(v) >= SHORTEST), key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def text(self, text: str) -> str:
+        """One text as people may see it."""
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        return mask_text(text)
+
+    def clean(self, value: Any) -> Any:
+        """The same for what is nested."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {key: self.clean(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.clean(item) for item in value]
+        return value

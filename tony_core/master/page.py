@@ -1,0 +1,272 @@
+"""The job's own page: its routes.
+
+GET and HEAD only, but for TensorBoard's own requests, which are relayed. Everything that is
+said here the user's client may read; nothing can be changed here. On a loopback address only
+the master's own user and root are answered (:mod:`tony_core.master.peers`). A browser tricked into
+reading it for somebody else (a foreign name that resolves to this address) is refused by
+the request's Host.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+from tony_core.job.spec import Job
+from tony_core.master import peers
+from tony_core.master.publish import Publisher
+from tony_core.master.story import Story
+from tony_core.master.webserver import Answer, Exchange
+from tony_core.protocol.reactor import Reactor
+
+LONGEST_WAIT_S = 30.0
+STORY_LINES = 200
+WATCHED_S = 10.0  # twice the page's own long poll
+TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
+STRANGER = (
+    "this page belongs to a job of another user of this machine; only its owner (and root) may"
+    " read it\n"
+)
+_JSON = "application/json"
+_BASE = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+
+
+class Page:
+    """Answers requests from what the publisher and the story hold."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        job: Job,
+        publisher: Publisher,
+        story: Story,
+        client_seen: Callable[[], None],
+        hosts: Tuple[str, ...] = (),
+        client_waits: Callable[[bool], None] = lambda begins: None,
+        bind: str = "",
+    ) -> None:
+        self._reactor = reactor
+        self._job = job
+        self._publisher = publisher
+        self._story = story
+        self._client_seen = client_seen
+        self._client_waits = client_waits  # told of a long poll's begin and end
+        self._hosts = {"localhost", socket.gethostname().lower(), *(h.lower() for h in hosts)}
+        self.owners: Optional[FrozenSet[int]] = None  # the users who are answered; None: all
+        if peers.within_machine(bind):  # where every user of the machine gets
+            self.owners = frozenset((0, os.getuid()))
+        self.tensorboard: Optional[Tuple[str, int]] = None
+        self.over = False  # nothing is waited for any more
+        self._watched: Optional[float] = None  # when a browser last asked for something
+        self._routes: Dict[str, Callable[[Exchange], None]] = {
+            "/": self._root,
+            "/job": self._page,
+            "/inside": self._inside,
+            "/api/job": lambda ex: self._cached(ex, "job", self._publisher.job),
+            "/api/tasks": lambda ex: self._cached(ex, "tasks", self._tasks),
+            "/api/metrics": lambda ex: self._cached(ex, "metrics", self._metrics),
+            "/api/events": self._events,
+        }
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        request = exchange.request
+        if not self._is_ours(request.headers.get("host", "")):
+            text = "this page does not answer under that host name; open it by its address\n"
+            _text(exchange, 403, text)
+            return
+        if not self._is_for(exchange):
+            _text(exchange, 403, STRANGER)
+            return
+        if _of_client(exchange):
+            self._client_seen()
+        if request.headers.get("user-agent", "").startswith("Mozilla"):
+            self._watched = self._reactor.now()
+        if request.path.startswith("/tensorboard/"):
+            self._relay(exchange)
+        elif request.method == "POST":
+            exchange.answer(Answer(405, b"GET and HEAD only\n", headers={"Allow": "GET, HEAD"}))
+        elif request.path == "/tensorboard":
+            exchange.answer(Answer(302, headers={"Location": TENSORBOARD}))
+        elif request.path.startswith("/logs/"):
+            self._logs(exchange)
+        else:
+            route = self._routes.get(request.path)
+            if route is None:
+                _text(exchange, 404, "there is no such page; the job's page is at its root\n")
+            else:
+                route(exchange)
+
+    def watched_lately(self) -> bool:
+        """Whether a person seems to be looking."""
+        return self._watched is not None and self._reactor.now() - self._watched < WATCHED_S
+
+    def _is_for(self, exchange: Exchange) -> bool:
+        if self.owners is None:
+            return True
+        try:
+            return exchange.caller() in self.owners
+        except peers.NoTable:
+            return True  # this system cannot say who asks (docs/local.md)
+
+    def _is_ours(self, host: str) -> bool:
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = name.strip("[]").lower()
+        return not name or name in self._hosts or _is_address(name)
+
+    # ------------------------------------------------------------------ JSON
+
+    def _tasks(self) -> Mapping[str, Any]:
+        return {"tasks": self._publisher.tasks()}
+
+    def _metrics(self) -> Mapping[str, Any]:
+        return self._publisher.series.to_json()
+
+    def _cached(self, exchange: Exchange, name: str, make: Callable[[], Any]) -> None:
+        body, version = self._publisher.encoded(name, make)
+        tag = f'"{self._publisher.facts.attempt}-{version}"'
+        headers = {**_BASE, "ETag": tag, "Cache-Control": "no-cache"}
+        if exchange.request.headers.get("if-none-match") == tag:
+            exchange.answer(Answer(304, b"", _JSON, headers))
+        else:
+            exchange.answer(Answer(200, body, _JSON, headers))
+
+    def _events(self, exchange: Exchange) -> None:
+        query = exchange.request.query
+        try:
+            since = int(query.get("since", "0"))
+            wait = min(LONGEST_WAIT_S, max(0.0, float(query.get("wait", "0"))))
+        except ValueError:
+            _text(exchange, 400, "since and wait are numbers\n")
+            return
+        if since > self._story.last:
+            since = self._story.last  # of another master, or made up
+        if since < self._story.last or wait <= 0 or self.over:
+            self._tell(exchange, since)
+            return
+
+        def over() -> None:
+            timer.cancel()
+            if _of_client(exchange):
+                self._client_waits(False)
+
+        def wake() -> None:
+            over()
+            exchange.on_gone = None
+            # Not at once: what happens together is told together.
+            self._reactor.call_later(0, self._tell, exchange, since)
+
+        def gone() -> None:
+            self._story.forget(wake)
+            over()
+
+        def late() -> None:
+            self._story.forget(wake)
+            over()
+            exchange.on_gone = None
+            self._tell(exchange, since)
+
+        timer = self._reactor.call_later(wait, late)
+        exchange.on_gone = gone
+        self._story.wait(wake)
+        if _of_client(exchange):
+            self._client_waits(True)
+
+    def _tell(self, exchange: Exchange, since: int) -> None:
+        lines, reached = self._story.since(since)
+        body = b'{"events":' + lines + b',"next":' + str(reached).encode() + b"}"
+        exchange.answer(Answer(200, body, _JSON, _BASE))
+
+    # ------------------------------------------------------------------ HTML
+
+    def _root(self, exchange: Exchange) -> None:
+        first = self._job.program.tensorboard_first and self.tensorboard is not None
+        self._html(exchange, to_tensorboard=first)
+
+    def _page(self, exchange: Exchange) -> None:
+        self._html(exchange, to_tensorboard=False)
+
+    def _html(self, exchange: Exchange, to_tensorboard: bool) -> None:
+        from tony_core.master import page_html  # most masters are never looked at by a person
+
+        nonce = os.urandom(16).hex()
+        text = page_html.page(
+            *self._content(), nonce, self._story.last, to_tensorboard=to_tensorboard
+        )
+        exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
+
+    def _inside(self, exchange: Exchange) -> None:
+        from tony_core.master import page_html
+
+        content = self._content()
+        headers = {**_BASE, "X-Tony-Over": str(int(content[0]["state"] != "RUNNING"))}
+        body = page_html.inside(*content).encode()
+        exchange.answer(Answer(200, body, "text/html; charset=utf-8", headers))
+
+    def _content(
+        self,
+    ) -> Tuple[Mapping[str, Any], List[Dict[str, Any]], Mapping[str, Any], List[Mapping[str, Any]]]:
+        return (
+            self._publisher.job(),
+            self._publisher.tasks(),
+            self._publisher.series.to_json(),
+            self._story.newest(STORY_LINES),
+        )
+
+    # ------------------------------------------------------------------ logs, TensorBoard
+
+    def _logs(self, exchange: Exchange) -> None:
+        from tony_core.master.page_logs import read_log
+
+        request = exchange.request
+        task, _, name = request.path[len("/logs/") :].partition("/")
+        container = request.query.get("container", "")
+        urls = {}
+        for item in self._publisher.view()[0].tasks:
+            if item.task == task:
+                urls = {run.container: run.log_url for run in item.runs}
+                urls[item.container] = item.log_url
+                container = container or item.container or next(reversed(list(urls)), "")
+        exchange.answer(read_log(urls.get(container, ""), name, request.query.get("offset"), _BASE))
+
+    def _relay(self, exchange: Exchange) -> None:
+        if self.tensorboard is None:
+            _text(exchange, 503, "no task serves TensorBoard (yet)\n")
+            return
+        from tony_core.master.relay import Relay
+
+        path = exchange.request.path[len("/tensorboard") :]
+        Relay(self._reactor, exchange, self.tensorboard, path)
+
+
+def _of_client(exchange: Exchange) -> bool:
+    """Whether the job's client asks, and not a browser."""
+    return exchange.request.headers.get("x-tony-client") == "1"
+
+
+def _html_head(nonce: str) -> Mapping[str, str]:
+    policy = (
+        f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}';"
+        " connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'self'"
+    )
+    return {**_BASE, "Content-Security-Policy": policy}
+
+
+def _is_address(name: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, name)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _text(exchange: Exchange, status: int, text: str) -> None:
+    exchange.answer(Answer(status, text.encode(), headers=_BASE))

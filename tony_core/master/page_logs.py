@@ -1,0 +1,43 @@
+"""Log files on the job's page, where they stand in a folder of this machine."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Mapping, Optional
+
+from tony_core.files.location import is_remote, local_path
+from tony_core.master.webserver import Answer
+
+PIECE = 1 << 20
+TAIL = 128 * 1024  # what a person gets who asks for no offset
+
+
+def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[str, str]) -> Answer:
+    """A piece of one file of a log folder; ``X-Next-Offset`` says where the next begins."""
+    if not log_url or is_remote(log_url):
+        return Answer(404, b"there is no such log on this machine\n", headers=headers)
+    if not name or "/" in name or name.startswith(".") or "\0" in name:
+        return Answer(404, b"there is no such log\n", headers=headers)
+    path = Path(local_path(log_url), name)
+    try:
+        # Never through a link: the program writes into this folder.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return Answer(404, b"there is no such log (yet)\n", headers=headers)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        return Answer(404, b"not a file\n", headers=headers)
+    with os.fdopen(fd, "rb") as stream:
+        if offset is None:
+            start = max(0, found.st_size - TAIL)
+        elif offset.lstrip("-").isdigit():
+            start = int(offset)
+            start = max(0, found.st_size + start) if start < 0 else min(start, found.st_size)
+        else:
+            return Answer(400, b"offset is a number\n", headers=headers)
+        stream.seek(start)
+        data = stream.read(PIECE)
+    return Answer(200, data, headers={**headers, "X-Next-Offset": str(start + len(data))})

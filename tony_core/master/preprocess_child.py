@@ -1,0 +1,214 @@
+"""The process beside the master that runs ``tony.am.command``.
+
+A process of its own, because laying out the working folder (unpacking a venv) takes time
+and memory that the master has not got, and because the command must not outlive the
+master: this process sees the master's end as the end of its standard input, and it is the
+subreaper of everything the command starts, so nothing is left.
+
+In: one line of JSON on stdin (see :func:`spec`), then silence. Out: one line on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+PARAMETERS_LINE = "Model parameters: "
+MAX_PARAMETERS = 100 * 1024  # one environment variable of every task
+POLL_S = 0.03
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+
+
+def spec(
+    command: str,
+    env: Mapping[str, str],
+    work_dir: str,
+    root: str,
+    artifacts: Sequence[Mapping[str, Any]],
+    grace_s: float,
+) -> bytes:
+    """What this process is told."""
+    return json.dumps(
+        {
+            "command": command,
+            "env": dict(env),
+            "work_dir": work_dir,
+            "root": root,
+            "artifacts": list(artifacts),
+            "grace_s": grace_s,
+        }
+    ).encode()
+
+
+def main() -> int:
+    """Run it, and say how it ended."""
+    told = json.loads(sys.stdin.buffer.readline())
+    _become_subreaper()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        answer = _run(told)
+    except Exception as error:  # whatever went wrong is the answer, and the job's end
+        answer = {"exit_code": 1, "stderr_tail": [f"{type(error).__name__}: {error}"]}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _run(told: Mapping[str, Any]) -> Dict[str, Any]:
+    base = told["work_dir"]
+    cwd = os.path.join(base, "preprocess")
+    shutil.rmtree(cwd, ignore_errors=True)
+    os.makedirs(cwd)
+    lay_out(cwd, told["root"], told["artifacts"])
+    parameters_file = os.path.join(base, "preprocess.parameters")
+    with open(parameters_file, "wb"):
+        pass
+    env = {**os.environ, **told["env"], "TONY_PARAMETERS_FILE": parameters_file}
+    out_path = os.path.join(base, "preprocess.stdout")
+    err_path = os.path.join(base, "preprocess.stderr")
+    try:
+        with open(out_path, "wb") as out, open(err_path, "wb") as err:
+            child = subprocess.Popen(
+                ["/bin/bash", "-c", told["command"]],
+                cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            )  # fmt: skip
+            code = _wait(child)
+    finally:
+        end_descendants(float(told["grace_s"]))
+    return {
+        "exit_code": code if code >= 0 else 128 - code,
+        "parameters": parameters(_text(parameters_file), _text(out_path)),
+        "stderr_tail": _text(err_path).splitlines()[-20:],
+    }
+
+
+def parameters(from_file: str, stdout: str) -> Optional[str]:
+    """What every task is to know: the file's content, else the last line of stdout."""
+    found: Optional[str] = from_file.strip("\n") or None
+    if found is None:
+        lines = [line for line in stdout.splitlines() if line.strip()]
+        if lines and lines[-1].startswith(PARAMETERS_LINE):
+            found = lines[-1][len(PARAMETERS_LINE) :]
+    if found is not None and ("\0" in found or len(found.encode()) > MAX_PARAMETERS):
+        raise ValueError(
+            f"what tony.am.command wrote for the tasks cannot be an environment variable:"
+            f" at most {MAX_PARAMETERS} bytes and no NUL; write a file and name it instead"
+        )
+    return found
+
+
+def lay_out(cwd: str, root: str, artifacts: Sequence[Mapping[str, Any]]) -> None:
+    """The working folder, as a task has it: the source's content, links to the rest."""
+    if not artifacts:
+        return
+    from tony_core.bundle.unpack import localise
+    from tony_core.files.artifact import Artifact, Use
+
+    for data in artifacts:
+        item = Artifact.from_json(data)
+        path = localise(item, root)
+        if item.use is Use.SOURCE:
+            shutil.copytree(path, cwd, symlinks=True, dirs_exist_ok=True)
+            _make_writable(cwd)
+        else:
+            os.symlink(path, os.path.join(cwd, item.name))
+
+
+def _make_writable(folder: str) -> None:
+    for base, _, files in os.walk(folder):
+        for path in [base, *(os.path.join(base, name) for name in files)]:
+            if not os.path.islink(path):
+                os.chmod(path, os.stat(path).st_mode | 0o200)
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    """Its exit code; the master's end ends it."""
+    poller = select.poll()
+    poller.register(0, select.POLLIN | select.POLLHUP)
+    while child.poll() is None:
+        if poller.poll(POLL_S * 1000) and not os.read(0, 4096):
+            raise InterruptedError("the master ended")
+    return child.returncode
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise InterruptedError("ended by the master")
+
+
+def end_descendants(grace_s: float) -> None:
+    """TERM, then KILL, until nothing is left below this process."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end = time.monotonic() + grace_s
+    told: List[int] = []
+    while True:
+        _reap()
+        left = descendants(os.getpid())
+        if not left:
+            return
+        late = time.monotonic() > end
+        for pid in left:
+            if late or pid not in told:
+                told.append(pid)
+                try:
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+                except ProcessLookupError:
+                    pass
+        time.sleep(POLL_S)
+
+
+def descendants(root: int) -> List[int]:
+    """Every process below ``root`` that is not a zombie."""
+    children: Dict[int, List[int]] = {}
+    dead = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stream:
+                fields = stream.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(name))
+        if fields[0] == b"Z":
+            dead.add(int(name))
+    out: List[int] = []
+    todo = [root]
+    while todo:
+        for pid in children.get(todo.pop(), ()):
+            todo.append(pid)
+            if pid not in dead:
+                out.append(pid)
+    return out
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _become_subreaper() -> None:
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _text(path: str, limit: int = 1 << 20) -> str:
+    """The end of a file."""
+    with open(path, "rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - limit))
+        return stream.read().decode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

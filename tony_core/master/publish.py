@@ -1,0 +1,145 @@
+"""From the session machine's snapshot to everything that shows it.
+
+A snapshot is taken only when somebody looks and something has changed, and for a job of
+thousands of tasks at most once a second. The scheduler hears of progress at most once a
+second as well; history gets its summary at the start, when a session's first containers and
+programs are started, at decisions (at most one in some seconds, while it runs) and at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from tony_core.history.series import SeriesStore
+from tony_core.history.store import HistoryWriter
+from tony_core.job.spec import Job
+from tony_core.master.present import Clean, Facts, job_json, task_json
+from tony_core.master.view import JobView
+from tony_core.protocol.reactor import Reactor, Timer
+
+REPORT_S = 1.0
+SUMMARY_S = 5.0
+
+
+class Publisher:
+    """What the page shows, history keeps and the scheduler is told."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        job: Job,
+        facts: Facts,
+        snapshot: Callable[[], JobView],
+        history: HistoryWriter,
+        clean: Clean,
+    ) -> None:
+        self._reactor = reactor
+        self._job = job
+        self.facts = facts
+        self._snapshot = snapshot
+        self._history = history
+        self.clean = clean
+        self.series = SeriesStore()
+        self.version = 0  # grows with every change
+        self._seen: Optional[JobView] = None
+        self._seen_version = -1
+        self._seen_at = 0.0
+        self._encoded: Dict[str, Tuple[int, bytes]] = {}
+        self._offset = time.time() - reactor.now()
+        self._reported: Optional[Tuple[float, str]] = None
+        self._reporting = False
+        self._summarised = -math.inf
+        self._later: Optional[Timer] = None
+        self._tasks = sum(role.instances for role in job.roles)
+        self.report: Optional[Callable[[float, str], None]] = None  # once the pool has started
+
+    def wall(self, at: float) -> float:
+        """The master's clock as seconds since the epoch."""
+        return at + self._offset
+
+    def changed(self) -> None:
+        """Something a reader may see is different now."""
+        self.version += 1
+        if not self._reporting and self.report is not None:
+            self._reporting = True
+            # The first change goes out soon, those after it once a second.
+            self._reactor.call_later(REPORT_S if self._reported else 0.0, self._report)
+
+    def view(self) -> Tuple[JobView, int]:
+        """The newest snapshot worth taking, and the version it shows."""
+        now = self._reactor.now()
+        least = min(1.0, self._tasks / 4000)
+        if self._seen is None or (
+            self._seen_version != self.version and now - self._seen_at >= least
+        ):
+            self._seen = self._snapshot()
+            self._seen_version = self.version
+            self._seen_at = now
+        return self._seen, self._seen_version
+
+    def job(self) -> Dict[str, Any]:
+        """``/api/job``."""
+        return job_json(self._job, self.view()[0], self.facts, self.clean)
+
+    def tasks(self) -> List[Dict[str, Any]]:
+        """The tasks of ``/api/tasks``."""
+        now = self._reactor.now()
+        return [
+            task_json(task, self.facts, self.wall, now, self.series.latest(task.task), self.clean)
+            for task in self.view()[0].tasks
+        ]
+
+    def encoded(self, name: str, make: Callable[[], Any]) -> Tuple[bytes, int]:
+        """An answer as bytes, made once for each version."""
+        _, version = self.view()
+        known = self._encoded.get(name)
+        if known is None or known[0] != version:
+            known = (version, json.dumps(make(), separators=(",", ":"), default=str).encode())
+            self._encoded[name] = known
+        return known[1], version
+
+    def link(self, name: str, url: Optional[str]) -> None:
+        """Add a link, or take it away."""
+        if url is None:
+            self.facts.links.pop(name, None)
+        else:
+            self.facts.links[name] = url
+        self.changed()
+
+    # ------------------------------------------------------------------ history
+
+    def summarise(self, final: bool = False, at_once: bool = False) -> None:
+        """Replace the history's summary; soon again only at a milestone or the end."""
+        now = self._reactor.now()
+        due = self._summarised + SUMMARY_S
+        if not (final or at_once) and now < due:
+            if self._later is None or not self._later.active:
+                self._later = self._reactor.call_later(due - now, self.summarise)
+            return
+        self._summarised = now
+        if self._later is not None:
+            self._later.cancel()
+        if final or at_once:
+            self._seen = None
+        self._history.summary(
+            {"job": self.job(), "tasks": self.tasks(), "metrics": self.series.to_json()}
+        )
+
+    # ------------------------------------------------------------------ the scheduler
+
+    def _report(self) -> None:
+        self._reporting = False
+        if self.report is None:
+            return
+        said = (round(self.view()[0].progress, 4), self.tracking_url)
+        if said != self._reported:
+            self._reported = said
+            self.report(*said)
+
+    @property
+    def tracking_url(self) -> str:
+        """What a person should open."""
+        return self.facts.links.get("page", "")

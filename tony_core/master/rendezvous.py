@@ -1,0 +1,326 @@
+"""Where executors call: connections in, events out.
+
+A connection is nobody's until its first authenticated word, a Register that names a
+container of this job. From then on every message is an event of the session machine, news
+for the page (measures, what is served), or only a sign of life. A second connection of the
+same container replaces the first: the executor knows better which one works.
+
+Repeated words are answered here when the answer is known: an end that was acknowledged is
+acknowledged again, and goes no further, until that container is prepared again (a sidecar's
+next try is of the same session, and ends anew). Who names a container that this job does not have,
+or has no more, is told to shut down.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Type
+
+from tony_core.master.events import (
+    Event,
+    ExecutorRegistered,
+    TaskEnded,
+    TaskReady,
+    TaskReported,
+    TaskRunning,
+    TaskStopped,
+)
+from tony_core.master.liveness import Liveness
+from tony_core.protocol.channel import Channel
+from tony_core.protocol.link import Link, Listener, dial, listen
+from tony_core.protocol.messages import (
+    Acknowledge,
+    Ended,
+    Heartbeat,
+    Measured,
+    Message,
+    Noted,
+    Ping,
+    Prepare,
+    Ready,
+    Register,
+    Reported,
+    Running,
+    Serving,
+    Shutdown,
+    Stopped,
+    Welcome,
+)
+from tony_core.protocol.reactor import Reactor
+
+REGISTER_S = 15.0  # from a connection's proof to its Register
+
+
+class Listeners:
+    """Who hears what. Each is set by the master before anything is listened to."""
+
+    def __init__(self) -> None:
+        self.event: Callable[[Event], None]
+        self.address: Callable[[str, str], None]  # (container, host:port) for the journal
+        self.measured: Callable[[str, int, Mapping[str, float]], None]
+        self.serving: Callable[[str, Serving, str], None]  # with the executor's host
+        self.noted: Callable[[str, Noted], None]
+        self.lost: Callable[[str], None]  # its connection ended; its allowance runs
+        self.log: Callable[[str], None]
+
+
+class Rendezvous:
+    """The master's end of every connection to an executor."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        secret: bytes,
+        welcome: Welcome,
+        liveness: Liveness,
+        listeners: Listeners,
+    ) -> None:
+        self._reactor = reactor
+        self._secret = secret
+        self._welcome = welcome
+        self._liveness = liveness
+        self._to = listeners
+        self._known: Set[str] = set()  # containers of ours that have not ended
+        self._leaving: Set[str] = set()  # told to end
+        self._links: Dict[str, Link] = {}
+        self._owner: Dict[Link, str] = {}
+        self._hosts: Dict[str, str] = {}
+        self._strangers: Dict[Link, Any] = {}  # connections without a Register -> their timer
+        self._acknowledged: Set[Tuple[str, int]] = set()
+        self._listener: Optional[Listener] = None
+        self._pinger = reactor.call_later(self._ping_s, self._ping)
+        self._handlers: Dict[Type[Any], Callable[[str, Any], None]] = {
+            Ready: self._ready,
+            Running: self._running,
+            Ended: self._ended,
+            Stopped: self._stopped,
+            Heartbeat: lambda container_id, message: None,
+            Measured: lambda cid, m: self._to.measured(cid, m.session, m.values),
+            Reported: self._reported,
+            Serving: lambda cid, m: self._to.serving(cid, m, self._hosts.get(cid, "")),
+            Noted: lambda cid, m: self._to.noted(cid, m),
+        }
+
+    @property
+    def _ping_s(self) -> float:
+        return max(0.05, self._welcome.silence_s / 4)
+
+    # ------------------------------------------------------------------ connections
+
+    def listen(self, host: str, port: int = 0) -> int:
+        """Open for executors; returns the port."""
+        self._listener = listen(self._reactor, host, port, self.accept)
+        return self._listener.port
+
+    def accept(self, sock: socket.socket) -> None:
+        """Somebody connected."""
+        channel = Channel(self._secret, dialler=False)
+        Link(self._reactor, sock, channel, self._received, self._lost, self._established)
+
+    def call(
+        self, address: str, connected: Callable[[], None], failed: Callable[[str], None]
+    ) -> None:
+        """Call an executor of an earlier master; one of the two callbacks follows."""
+
+        def closed(link: Link, reason: str) -> None:
+            known = link in self._owner or link in self._strangers
+            self._lost(link, reason)
+            if not known:
+                failed(reason)
+
+        def established(link: Link) -> None:
+            self._established(link)
+            connected()
+
+        def on_socket(sock: socket.socket) -> None:
+            channel = Channel(self._secret, dialler=True)
+            Link(self._reactor, sock, channel, self._received, closed, established)
+
+        dial(self._reactor, address, on_socket, failed)
+
+    def expect(self, container_id: str) -> None:
+        """A container of ours, whose executor may call."""
+        self._known.add(container_id)
+
+    def drop(self, container_id: str) -> None:
+        """Its executor is lost: what may still come over this connection is not waited for."""
+        link = self._links.pop(container_id, None)
+        if link is not None:
+            self._owner.pop(link, None)
+            link.close()
+
+    def forget(self, container_id: str) -> None:
+        """It ended."""
+        self.drop(container_id)
+        self._known.discard(container_id)
+        self._leaving.discard(container_id)
+        self._hosts.pop(container_id, None)
+        self._liveness.forget(container_id)
+        self._acknowledged = {item for item in self._acknowledged if item[0] != container_id}
+
+    def is_connected(self, container_id: str) -> bool:
+        """Whether its executor can be spoken to."""
+        return container_id in self._links
+
+    def send(
+        self, container_id: str, message: Message, raw: Optional[Mapping[str, bytes]] = None
+    ) -> bool:
+        """False when there is no connection: what matters is said again when there is one."""
+        link = self._links.get(container_id)
+        if link is None:
+            return False
+        if isinstance(message, Acknowledge):
+            self._acknowledged.add((container_id, message.session))
+        elif isinstance(message, Prepare):
+            self._acknowledged.discard((container_id, message.session))
+        elif isinstance(message, Shutdown):
+            self._leaving.add(container_id)
+        link.send(message, raw or {})
+        return True
+
+    def acknowledge(self, container_id: str, session: int) -> None:
+        """That end is written down, whether or not it can be said now."""
+        self._acknowledged.add((container_id, session))
+        self.send(container_id, Acknowledge(session))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._pinger.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        for link in [*self._links.values(), *self._strangers]:
+            link.close()
+        for timer in self._strangers.values():
+            timer.cancel()
+        self._links.clear()
+        self._strangers.clear()
+        self._owner.clear()
+
+    # ------------------------------------------------------------------ from the links
+
+    def _established(self, link: Link) -> None:
+        self._strangers[link] = self._reactor.call_later(REGISTER_S, link.close)
+
+    def _lost(self, link: Link, reason: str) -> None:
+        timer = self._strangers.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        container_id = self._owner.pop(link, None)
+        if container_id is not None and self._links.get(container_id) is link:
+            del self._links[container_id]
+            self._liveness.closed(
+                container_id, self._reactor.now(), f"the connection was lost ({reason})"
+            )
+            if container_id not in self._leaving:
+                self._to.log(f"{container_id}: connection lost: {reason}")
+            self._to.lost(container_id)
+
+    def _received(self, link: Link, message: Message) -> None:
+        container_id = self._owner.get(link)
+        if isinstance(message, Register):
+            self._register(link, message)
+        elif container_id is None:
+            self._to.log(f"closed: {type(message).__name__} before Register")
+            link.close()
+        else:
+            self._liveness.heard(container_id, self._reactor.now())
+            handler = self._handlers.get(type(message))
+            if handler is None:
+                self._to.log(f"{container_id}: {type(message).__name__} is not for a master")
+                link.close()
+            else:
+                handler(container_id, message)
+
+    def _register(self, link: Link, message: Register) -> None:
+        timer = self._strangers.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        container_id = message.container_id
+        if container_id not in self._known:
+            self._to.log(f"{container_id}: not a container of this job (any more): sent away")
+            link.send(Shutdown(0.0, "this job has no such container (any more)"))
+            link.flush_then_close()
+            return
+        old = self._links.get(container_id)
+        self._links[container_id] = link
+        self._owner[link] = container_id
+        self._hosts[container_id] = message.host
+        if old is not None and old is not link:
+            self._owner.pop(old, None)
+            old.close()
+        self._liveness.heard(container_id, self._reactor.now())
+        address = f"{message.host}:{message.listen_port}"
+        if message.listen_port:
+            self._to.address(container_id, address)
+        link.send(self._welcome)
+        self._to.event(
+            ExecutorRegistered(
+                self._reactor.now(),
+                container_id=container_id,
+                address=address,
+                task=message.task,
+                session=message.session,
+                phase=message.phase,
+                host=message.host,
+                ports=dict(message.ports),
+                offsets=dict(message.offsets),
+            )
+        )
+        if message.ended is not None and self._links.get(container_id) is link:
+            self._ended(container_id, ended_of(message.ended))
+
+    # ------------------------------------------------------------------ words to events
+
+    def _ready(self, container_id: str, m: Ready) -> None:
+        self._hosts[container_id] = m.host
+        self._to.event(
+            TaskReady(self._reactor.now(), container_id, m.session, m.host, dict(m.ports))
+        )
+
+    def _running(self, container_id: str, m: Running) -> None:
+        self._to.event(
+            TaskRunning(self._reactor.now(), container_id, m.session, m.pid, dict(m.offsets))
+        )
+
+    def _ended(self, container_id: str, m: Ended) -> None:
+        if (container_id, m.session) in self._acknowledged:
+            self.send(container_id, Acknowledge(m.session))
+            return
+        self._to.event(
+            TaskEnded(
+                self._reactor.now(),
+                container_id=container_id,
+                session=m.session,
+                exit_code=m.exit_code,
+                signal=m.signal,
+                cause=m.cause,
+                message=m.message,
+                stderr_tail=tuple(m.stderr_tail),
+                duration_s=m.duration_s,
+                usage=dict(m.usage),
+            )
+        )
+
+    def _stopped(self, container_id: str, m: Stopped) -> None:
+        if m.survivors:
+            self._to.log(f"{container_id}: session {m.session} left processes {m.survivors}")
+        self._to.event(TaskStopped(self._reactor.now(), container_id, m.session, m.clean))
+
+    def _reported(self, container_id: str, m: Reported) -> None:
+        self._to.event(
+            TaskReported(
+                self._reactor.now(), container_id, m.session, m.progress, m.step, dict(m.metrics)
+            )
+        )
+
+    def _ping(self) -> None:
+        """A connection on which nothing is said is kept known to be alive."""
+        for link in list(self._links.values()):
+            link.send(Ping())
+        self._pinger = self._reactor.call_later(self._ping_s, self._ping)
+
+
+def ended_of(data: Mapping[str, Any]) -> Ended:
+    """An unacknowledged end, as a Register carries it; fields unknown here are passed over."""
+    known: List[str] = [name for name in Ended._fields if name in data]
+    return Ended(**{name: data[name] for name in known})

@@ -1,0 +1,105 @@
+"""The job's story: every line the session machine tells, numbered, in order.
+
+One list for three readers: the page's time line and its long polls, the history's segments,
+and the client's live view. A line is encoded once, when it is told. Only the newest lines
+stay in memory; history has them all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Mapping, Tuple
+
+from tony_core.master.commands import Tell, Weight
+
+KEPT = 20_000
+#: A next master's numbers begin this far on, since the earlier one may have told readers
+#: lines that history never saw.
+ATTEMPT_GAP = 1000
+
+LOUD = (Weight.DECISION, Weight.ERROR)
+
+Clean = Callable[[Any], Any]
+
+
+class Story:
+    """Numbered lines, and who waits for the next one."""
+
+    def __init__(self, clean: Clean, written: Callable[[bytes, bool], None]) -> None:
+        self._clean = clean
+        self._written = written
+        self._lines: Deque[Tuple[int, bytes]] = deque(maxlen=KEPT)
+        self._waiting: List[Callable[[], None]] = []
+        self.last = 0
+
+    def inherit(self, events: List[Mapping[str, Any]]) -> None:
+        """What an earlier master told, from history."""
+        for event in events:
+            number = int(event.get("n", 0))
+            if number > self.last:
+                self.last = number
+                self._lines.append((number, _encode(event)))
+        self.last += ATTEMPT_GAP
+
+    def tell(self, told: Tell, at: float) -> None:
+        """Add a line; ``at`` is seconds since the epoch."""
+        self.last += 1
+        line: Dict[str, Any] = {
+            "n": self.last,
+            "time": round(at, 3),
+            "kind": told.kind,
+            "text": self._clean(told.text),
+            "weight": told.weight.value,
+            "task": told.task,
+            "session": told.session,
+            "fields": self._clean(dict(told.fields)),
+        }
+        data = _encode(line)
+        self._lines.append((self.last, data))
+        self._written(data, told.weight in LOUD)
+        waiting, self._waiting = self._waiting, []
+        for wake in waiting:
+            wake()
+
+    def since(self, number: int, limit: int = 2000) -> Tuple[bytes, int]:
+        """The lines after a number as a JSON list, and the number to ask with next."""
+        found: List[bytes] = []
+        reached = number
+        if number < self.last:
+            lines = self._lines if len(self._lines) <= limit else list(self._lines)
+            if isinstance(lines, list):
+                low, high = 0, len(lines)
+                while low < high:  # the first line after the number
+                    middle = (low + high) // 2
+                    low, high = (middle + 1, high) if lines[middle][0] <= number else (low, middle)
+                lines = lines[low : low + limit]
+            for n, data in lines:
+                if n > number:
+                    found.append(data)
+                    reached = n
+        return b"[" + b",".join(found) + b"]", reached
+
+    def newest(self, count: int) -> List[Mapping[str, Any]]:
+        """The last lines, for the page."""
+        lines = list(self._lines)[-count:]
+        return [json.loads(data) for _, data in lines]
+
+    def wait(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` once when the next line is told."""
+        self._waiting.append(wake)
+
+    def release(self) -> None:
+        """Wake everybody: nothing more will be told."""
+        waiting, self._waiting = self._waiting, []
+        for wake in waiting:
+            wake()
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        """It waits no more."""
+        if wake in self._waiting:
+            self._waiting.remove(wake)
+
+
+def _encode(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(line, separators=(",", ":"), default=str).encode()

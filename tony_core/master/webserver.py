@@ -1,0 +1,402 @@
+"""A small HTTP/1.1 server on the master's one thread.
+
+The job's page has a handful of readers: a client that polls, a browser or two, a proxy. The
+standard library's server would bring a thread a reader and 8 MB of modules; this one is a
+parser, a connection and a table of limits on the reactor that is there anyway.
+
+A connection reads one request at a time, hands it to the *handler* with an
+:class:`Exchange`, and reads on once that was answered; the answer may come at any time (a
+long poll), in one piece or as a stream that ends with the connection (a relay). Limits: a
+request's head and body, the number of connections, how long one may be idle or refuse to
+take what is sent. Only GET, HEAD and POST are read at all; what may be posted is the
+handler's business.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
+from urllib.parse import parse_qsl, unquote
+
+from tony_core.master import peers
+from tony_core.protocol.reactor import Reactor
+
+MAX_HEAD = 16 * 1024
+MAX_BODY = 4 * 1024 * 1024
+MAX_CONNECTIONS = 128
+IDLE_S = 70.0  # longer than a long poll
+HIGH_WATER = 1 << 20
+
+_REASONS = {
+    200: "OK", 302: "Found", 304: "Not Modified", 400: "Bad Request", 403: "Forbidden",
+    404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large",
+    431: "Request Header Fields Too Large", 500: "Internal Server Error",
+    501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}  # fmt: skip
+
+
+class BadRequest(Exception):
+    """The reader's fault; carries the status to answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request."""
+
+    method: str
+    target: str  # as it came: path and query
+    path: str  # decoded
+    query: Mapping[str, str]
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes = b""
+    keep_alive: bool = True
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse(data: bytearray) -> Optional[Request]:
+    """Take one request out of the buffer; None while it is not all there."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        if len(data) > MAX_HEAD:
+            raise BadRequest(431, "the request's head is too long")
+        return None
+    if end > MAX_HEAD:
+        raise BadRequest(431, "the request's head is too long")
+    lines = bytes(data[:end]).decode("latin-1").split("\r\n")
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/"):
+        raise BadRequest(400, "not an HTTP request")
+    method, target, version = words
+    if version not in ("HTTP/1.1", "HTTP/1.0"):
+        raise BadRequest(505, "HTTP/1.1 is spoken here")
+    headers: Dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise BadRequest(400, "a header line without a name")
+        key = name.lower()
+        if key in headers and key in ("content-length", "host"):
+            raise BadRequest(400, f"{name} twice")
+        headers[key] = value.strip()
+    if "transfer-encoding" in headers:
+        raise BadRequest(501, "bodies are read by Content-Length only")
+    try:
+        text = headers.get("content-length", "0")
+        length = int(text) if text.isdigit() else -1
+    except ValueError:
+        length = -1
+    if length < 0:
+        raise BadRequest(400, "Content-Length is no number")
+    if length > MAX_BODY:
+        raise BadRequest(413, f"a body may have {MAX_BODY} bytes")
+    if method not in ("GET", "HEAD", "POST"):
+        raise BadRequest(405, "only GET and HEAD are answered here")
+    if not target.startswith("/"):
+        raise BadRequest(400, "the target must be a path")
+    start = end + 4
+    if len(data) < start + length:
+        return None
+    body = bytes(data[start : start + length])
+    del data[: start + length]
+    path, _, query = target.partition("?")
+    wish = headers.get("connection", "").lower()
+    keep = "close" not in wish if version == "HTTP/1.1" else "keep-alive" in wish
+    fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=50))
+    return Request(method, target, unquote(path), fields, headers, body, keep)
+
+
+class Exchange:
+    """One request's way back. The first answer counts."""
+
+    def __init__(self, connection: _Connection, request: Request) -> None:
+        self._connection = connection
+        self.request = request
+        self.done = False
+        self.on_gone: Optional[Callable[[], None]] = None  # the reader went away
+        self.on_drain: Optional[Callable[[], None]] = None  # a stream's backlog was taken
+
+    def caller(self) -> Optional[int]:
+        """The user who asks; None when nobody knows. :class:`peers.NoTable` may be raised."""
+        return self._connection.caller()
+
+    def answer(self, answer: Answer) -> None:
+        """Send a whole answer."""
+        if self.done:
+            return
+        headers = {"Content-Type": answer.content_type, **answer.headers}
+        if answer.status != 304:
+            headers["Content-Length"] = str(len(answer.body))
+        keep = self.request.keep_alive
+        body = b"" if self.request.method == "HEAD" else answer.body
+        head = _head(answer.status, headers, keep)
+        self.done = True
+        self._connection.send(head + body)
+        self._connection.answered(keep)
+
+    def stream(self, status: int, headers: List[Tuple[str, str]]) -> None:
+        """Begin an answer whose end is the connection's."""
+        self._connection.send(_head(status, headers, keep=False))
+
+    def write(self, data: bytes) -> int:
+        """Send more of a stream; returns how many bytes wait to be taken."""
+        if not self.done:
+            self._connection.send(data)
+        return self._connection.backlog
+
+    def end(self) -> None:
+        """The stream is complete."""
+        if not self.done:
+            self.done = True
+            self._connection.answered(keep=False)
+
+
+Handler = Callable[[Exchange], None]
+
+
+def _head(status: int, headers: Mapping[str, str] | List[Tuple[str, str]], keep: bool) -> bytes:
+    pairs = headers if isinstance(headers, list) else list(headers.items())
+    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in pairs]
+    lines.append(f"Connection: {'keep-alive' if keep else 'close'}")
+    text = "\r\n".join(lines)
+    if any(mark in f"{name}{value}" for name, value in pairs for mark in "\r\n"):
+        raise ValueError("a line break in an answer's head")
+    return text.encode("latin-1", "replace") + b"\r\n\r\n"
+
+
+class _Connection:
+    """One reader."""
+
+    def __init__(self, server: WebServer, sock: socket.socket) -> None:
+        self._server = server
+        self._sock = sock
+        self._in = bytearray()
+        self._out = bytearray()
+        self._current: Optional[Exchange] = None
+        self._closing = False
+        self._closed = False
+        self._handling = False
+        self.active = server.reactor.now()  # when a byte last moved
+        self._caller: Optional[int] = None
+        self._watch()
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the reader has not taken yet."""
+        return len(self._out)
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is still owed."""
+        return self._current is not None
+
+    def caller(self) -> Optional[int]:
+        """Whose the other end is; looked up once."""
+        if self._caller is None:
+            self._caller = peers.owner_of(self._sock)
+        return self._caller
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes, and send what the socket takes at once."""
+        if self._closed:
+            return
+        self._out += data
+        self._flush()
+
+    def answered(self, keep: bool) -> None:
+        """The current request has its answer."""
+        self._current = None
+        self._closing = self._closing or not keep
+        if self._closing and not self._out:
+            self.close()
+        elif not self._closing and not self._handling:
+            # Not from within the handler: pipelined requests are no reason to recurse.
+            self._server.reactor.call_later(0, self._next)
+
+    def close(self) -> None:
+        """End it now."""
+        if self._closed:
+            return
+        self._closed = True
+        self._server.reactor.unwatch(self._sock)
+        self._sock.close()
+        self._server.forget(self)
+        current, self._current = self._current, None
+        if current is not None:
+            current.done = True
+            if current.on_gone is not None:
+                current.on_gone()
+
+    def finish(self) -> None:
+        """Close once what is queued was sent."""
+        self._closing = True
+        if not self._out and self._current is None:
+            self.close()
+
+    def _watch(self) -> None:
+        on_write = self._flush if self._out else None
+        self._server.reactor.watch(self._sock, on_read=self._read, on_write=on_write)
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(65536)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self.active = self._server.reactor.now()
+        self._in += data
+        if len(self._in) > MAX_HEAD + MAX_BODY + 65536:
+            self.close()
+            return
+        if self._current is None:
+            self._next()
+
+    def _next(self) -> None:
+        while not self._closed and self._current is None and not self._closing:
+            try:
+                request = parse(self._in)
+            except BadRequest as error:
+                refused = Request("GET", "/", "/", {}, {}, keep_alive=False)
+                self._current = Exchange(self, refused)
+                self._current.answer(Answer(error.status, f"{error}\n".encode()))
+                return
+            except ValueError:
+                self.close()
+                return
+            if request is None:
+                return
+            self._current = exchange = Exchange(self, request)
+            self._handling = True
+            try:
+                self._server.handler(exchange)
+            except Exception as error:  # a reader's page is not worth the job's master
+                self._server.on_error(request, error)
+                exchange.answer(Answer(500, b"the page failed; the job goes on\n"))
+            finally:
+                self._handling = False
+
+    def _flush(self) -> None:
+        if self._closed:
+            return
+        try:
+            while self._out:
+                sent = self._sock.send(memoryview(self._out)[:262144])
+                del self._out[:sent]
+                self.active = self._server.reactor.now()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        if not self._out and self._closing and self._current is None:
+            self.close()
+            return
+        self._watch()
+        current = self._current
+        if len(self._out) < HIGH_WATER // 2 and current is not None and current.on_drain:
+            current.on_drain()
+
+
+class WebServer:
+    """Listens, and owns the connections."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        host: str,
+        port: int,
+        handler: Handler,
+        on_error: Callable[[Request, Exception], None] = lambda request, error: None,
+    ) -> None:
+        self.reactor = reactor
+        self.handler = handler
+        self.on_error = on_error
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._sock.bind((host, port))
+            self._sock.listen(64)
+            self._sock.setblocking(False)
+        except OSError:
+            self._sock.close()
+            raise
+        self.port: int = self._sock.getsockname()[1]
+        self._connections: Set[_Connection] = set()
+        self._closed = False
+        reactor.watch(self._sock, on_read=self._accept)
+        self._sweeper = reactor.call_later(IDLE_S / 10, self._sweep)
+
+    def forget(self, connection: _Connection) -> None:
+        """It was closed."""
+        self._connections.discard(connection)
+
+    def stop_listening(self) -> None:
+        """Nobody new."""
+        if not self._closed:
+            self._closed = True
+            self._sweeper.cancel()
+            self.reactor.unwatch(self._sock)
+            self._sock.close()
+
+    def finish(self) -> int:
+        """Close every connection once its answer is out; returns how many are left."""
+        self.stop_listening()
+        for connection in list(self._connections):
+            connection.finish()
+        return len(self._connections)
+
+    def close(self) -> None:
+        """End everything now."""
+        self.stop_listening()
+        for connection in list(self._connections):
+            connection.close()
+
+    def _accept(self) -> None:
+        for _ in range(16):
+            try:
+                sock, _peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                return  # out of descriptors, or gone before we came: the next one may do
+            if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connections.add(_Connection(self, sock))
+
+    def _make_room(self) -> bool:
+        idle = [connection for connection in self._connections if not connection.waits]
+        if not idle:
+            return False
+        min(idle, key=lambda connection: connection.active).close()
+        return True
+
+    def _sweep(self) -> None:
+        """Close those that are silent, or do not take their answer."""
+        oldest = self.reactor.now() - IDLE_S
+        for connection in list(self._connections):
+            if connection.active < oldest and (connection.backlog or not connection.waits):
+                connection.close()
+        self._sweeper = self.reactor.call_later(IDLE_S / 10, self._sweep)
