@@ -1,0 +1,400 @@
+"""Each verb by the real command line, over a scripted scheduler and a real page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Tuple
+
+import pytest
+
+from tests.cli.conftest import Tony, lines
+from tests.cli.schema import documented, wrong_with
+from tests.client.scripted import APP, PageServer, Scripted, event, status, task
+from tony_core.cli import outcome
+from tony_core.cli.describe import tasks
+from tony_core.cli.status import head, show
+from tony_core.client.view import JobView, from_page
+from tony_core.history.store import HistoryWriter, encode
+from tony_core.schedulers.port import AppState
+
+ROOT = {
+    "task": "worker:1",
+    "role": "worker",
+    "node": "node7",
+    "exit_code": 3,
+    "signal": 0,
+    "cause": "exited",
+    "fault": "user",
+    "message": "",
+    "stderr_tail": ["Traceback", "ValueError: no such data set"],
+    "ran_s": 4.25,
+}
+
+
+@pytest.fixture
+def running(scripted: Scripted, page: PageServer) -> Scripted:
+    """One job that runs."""
+    scripted.apps[APP] = status(page_url=page.url)
+    runs = [{"session": 0, "container": "c1", "node": "n", "log_url": "/l/c1", "exit_code": 1}]
+    page.tasks = [
+        task(container="c1", node="node7", log_url="/logs/c1", reported={"loss": 0.25}),
+        task("worker:1", "running", container="c2", session=1, runs=runs, progress=0.5),
+    ]
+    page.job.update(progress=0.5, links={"tensorboard": "http://tb/"}, session=1, waiting="gpus")
+    page.tell("session 0 begins", "worker:0 running on node7")
+    for container in ("c1", "c2"):
+        scripted.logs[container, "stdout"] = f"hello from {container}\n".encode()
+    return scripted
+
+
+@pytest.fixture
+def failed(scripted: Scripted) -> Scripted:
+    """One job that failed, with its history."""
+    folder = f"{scripted.root}/history/{APP}"
+    writer = HistoryWriter(folder)
+    writer.begin([])
+    for n, text in enumerate(("session 0 begins", "worker:1 failed"), 1):
+        writer.add(encode(event(n, text)), 0.0)
+    job = {
+        "app_id": APP,
+        "name": "mnist",
+        "user": "ann",
+        "state": "FAILED",
+        "submitted": 1000.0,
+        "finished": 1010.0,
+        "root_cause": ROOT,
+        "diagnostics": "worker:1 on node7 failed with exit code 3\nended with it: worker:0",
+        "links": {"page": "http://gone/", "tensorboard": "/tb/logs"},
+    }
+    tasks = [
+        task("worker:0", "killed", container="c1", log_url="/logs/c1"),
+        task("worker:1", "failed", container="c2", log_url="/logs/c2", exit_code=3),
+    ]
+    metrics = {"task": {}, "latest": {"worker:0": {"loss": 0.5}}}
+    writer.summary({"job": job, "tasks": tasks, "metrics": metrics})
+    writer.config(b"<configuration/>")
+    assert writer.close() == []
+    scripted.apps[APP] = status(state=AppState.FAILED, finished=1010.0)
+    return scripted
+
+
+def data(done: Any, name: str) -> Any:
+    """The one JSON document on standard output, as documented."""
+    found = json.loads(done.out)
+    assert wrong_with(found, name) == []
+    return found
+
+
+class TestList:
+    def test_plain(self, tony: Tony, running: Scripted) -> None:
+        head, row = lines(tony("list").out)
+        assert head.split()[:3] == ["ID", "NAME", "STATE"]
+        assert row.split()[:3] == [APP, "mnist", "RUNNING"]
+
+    def test_choosing(self, tony: Tony, running: Scripted) -> None:
+        running.apps["old"] = status("old", AppState.FAILED, submitted=1.0)
+        assert lines(tony("list", "-q").out) == [APP, "old"]
+        assert lines(tony("list", "-q", "--running").out) == [APP]
+        assert lines(tony("list", "-q", "--state", "failed").out) == ["old"]
+        limited = tony("list", "-q", "--limit", "1")
+        assert lines(limited.out) == [APP]
+
+    def test_json(self, tony: Tony, running: Scripted) -> None:
+        found = data(tony("list", "--json"), "list")
+        assert [app["app_id"] for app in found["applications"]] == [APP]
+
+    @pytest.mark.parametrize("verb", [("list",), ("history", "list")])
+    @pytest.mark.parametrize("limit", ["-1", "all"])
+    def test_a_limit_that_is_none(
+        self, tony: Tony, running: Scripted, verb: Tuple[str, ...], limit: str
+    ) -> None:
+        done = tony(*verb, f"--limit={limit}")
+        assert (done.code, done.out) == (2, "")
+        assert "--limit" in done.err
+        assert limit in done.err
+
+    def test_none(self, tony: Tony, scripted: Scripted) -> None:
+        done = tony("list")
+        assert (done.code, done.out) == (0, "")
+        assert data(tony("list", "--json"), "list") == {"applications": []}
+
+
+class TestStatus:
+    def test_running(self, tony: Tony, running: Scripted) -> None:
+        out = tony("status", APP).out
+        for text in (f"{APP} mnist: RUNNING, 50 %", "2 running", "http://tb/", "waiting: gpus"):
+            assert text in out
+
+    @pytest.mark.parametrize(
+        ("session", "words"), [(1, "once"), (2, "twice"), (3, "3 times"), (11, "11 times")]
+    )
+    def test_how_often_it_was_started_again(
+        self, capsys: pytest.CaptureFixture[str], session: int, words: str
+    ) -> None:
+        head(JobView(APP, AppState.RUNNING, "page", session=session))
+        assert f"session {session} (it was started again {words})" in capsys.readouterr().out
+
+    def test_what_was_overcome_is_no_cause(self, tony: Tony, failed: Scripted) -> None:
+        failed.set(state=AppState.SUCCEEDED)
+        out = tony("status", APP).out
+        assert "SUCCEEDED" in out
+        assert "cause" not in out
+        assert "worker:1 on node7: exit code" not in out
+
+    def test_failed(self, tony: Tony, failed: Scripted) -> None:
+        out = tony("status", "0001").out
+        assert "root cause: worker:1 on node7: exit code 3 after 4.2 s" in out
+
+    def test_a_root_cause_of_several_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
+        root = {**ROOT, "message": "it last said:\nfirst\n\x1b[2Jsecond"}
+        view = JobView(APP, AppState.FAILED, "history", root_cause=root)
+        show(view)
+        expected = "after 4.2 s: it last said:\n    first\n    \\x1b[2Jsecond\n"
+        assert expected in capsys.readouterr().out
+        assert expected in "\n".join(outcome.lines(view, 1))
+
+    @pytest.mark.parametrize("fixture", ["running", "failed"])
+    def test_json(self, tony: Tony, fixture: str, request: pytest.FixtureRequest) -> None:
+        request.getfixturevalue(fixture)
+        found = data(tony("status", "--json"), "status")
+        assert found["app_id"] == APP
+        assert len(found["tasks"]) == 2
+
+    def test_of_a_job_that_only_history_knows(self, tony: Tony, failed: Scripted) -> None:
+        failed.apps.clear()
+        assert data(tony("status", APP, "--json"), "status")["state"] == "FAILED"
+        assert "worker:1 failed" in tony("describe", APP).out
+
+
+class TestDescribe:
+    def test_running(self, tony: Tony, running: Scripted) -> None:
+        out = tony("describe").out
+        for text in ("worker:0", "node7", "loss 0.25", "/l/c1", "session 0 begins"):
+            assert text in out
+
+    def test_what_an_ended_task_reported_stands_first(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        usage = {"peak_rss_mb": 13.3, "cpu_s": 0.1, "wall_s": 1.9, "peak_threads": 1.0}
+        ended = task(state="succeeded", usage=usage, reported={"loss": 0.25, "acc": 0.5})
+        tasks(from_page({"app_id": APP, "state": "SUCCEEDED"}, [ended]))
+        assert "loss 0.25, acc 0.5, peak_rss_mb 13.3" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("fixture", ["running", "failed"])
+    def test_json(self, tony: Tony, fixture: str, request: pytest.FixtureRequest) -> None:
+        request.getfixturevalue(fixture)
+        found = data(tony("describe", "--json"), "describe")
+        assert [item["n"] for item in found["events"]] == [1, 2]
+
+
+class TestLogs:
+    def test_every_line_with_its_task(self, tony: Tony, running: Scripted) -> None:
+        # worker:1 worked in c1 before; each line comes once.
+        found = sorted(lines(tony("logs", APP).out))
+        assert [line.partition(" | ")[2] for line in found] == ["hello from c1", "hello from c2"]
+
+    def test_of_one_task_without_its_name(self, tony: Tony, running: Scripted) -> None:
+        running.logs["c1", "stdout"] = b"a\nb\nc\n"
+        done = tony("logs", APP, "--task", "worker:0", "--tail", "2")
+        assert done.out == "b\nc\n"
+
+    def test_json(self, tony: Tony, running: Scripted) -> None:
+        for text in lines(tony("logs", "--json").out):
+            assert wrong_with(json.loads(text), "logs") == []
+
+    @pytest.mark.parametrize(
+        ("words", "why"),
+        [
+            (("--stream", "foo"), "no stream or file 'foo': say stdout, stderr, both, executor"),
+            (("--stream", "foo"), "files that there are: stdout"),
+            (("--session", "7"), "no session 7: the job has had sessions 0 to 1 so far"),
+            (("--session=-1",), "-1 is less than none"),
+            (("-n", "-5"), "--tail"),
+            (("-n", "x"), "'x' is no whole number"),
+        ],
+    )
+    def test_what_there_is_not(
+        self, tony: Tony, running: Scripted, words: Tuple[str, ...], why: str
+    ) -> None:
+        done = tony("logs", APP, *words)
+        assert (done.code, done.out) == (2, "")
+        assert why in done.err
+
+    def test_a_followed_session_may_come_still(self, tony: Tony, running: Scripted) -> None:
+        def ends(asked: int) -> None:
+            if asked == 8:
+                running.set(state=AppState.SUCCEEDED, page_url=None)
+
+        running.on_status = ends
+        done = tony("logs", APP, "-f", "--session", "2")
+        assert running.asked >= 8  # it was waited for
+        assert (done.code, done.out) == (0, "")
+
+    def test_a_file_that_is_empty_is_there(self, tony: Tony, running: Scripted) -> None:
+        running.logs["c1", "extra.txt"] = b""
+        done = tony("logs", APP, "--stream", "extra.txt")
+        assert (done.code, done.out) == (0, "")
+
+    def test_no_such_task(self, tony: Tony, running: Scripted) -> None:
+        done = tony("logs", APP, "--task", "ps:0")
+        assert done.code == 2
+        assert "there is no task 'ps:0'" in done.err
+
+
+class TestKill:
+    def test_by_id(self, tony: Tony, running: Scripted) -> None:
+        done = tony("kill", "app_1", "--reason", "too slow")
+        assert (done.code, done.out) == (0, f"{APP} has ended: KILLED\n")
+        assert running.killed == [(APP, "too slow")]
+        assert "had ended already" in tony("kill", APP).out
+
+    def test_the_only_one_that_runs(self, tony: Tony, running: Scripted) -> None:
+        running.apps["old"] = status("old", AppState.FAILED)
+        assert tony("kill").code == 0
+        assert [app for app, _ in running.killed] == [APP]
+
+    def test_never_a_guess(self, tony: Tony, running: Scripted) -> None:
+        running.apps["other"] = status("other")
+        done = tony("kill")
+        assert done.code == 2
+        assert "say which" in done.err
+        assert running.killed == []
+
+    def test_all_needs_a_yes(
+        self, tony: Tony, running: Scripted, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import io
+
+        monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))  # no terminal
+        assert tony("kill", "--all").code == 2
+        assert running.killed == []
+        found = data(tony("kill", "--all", "--yes", "--json"), "kill")
+        assert found == {"killed": [{"app_id": APP, "state": "KILLED", "was_over": False}]}
+        assert tony("kill", "--all", APP).code == 2
+
+
+class TestHistory:
+    def test_list_and_show(self, tony: Tony, failed: Scripted) -> None:
+        assert APP in tony("history", "list").out
+        out = tony("history", "show", "--metrics").out
+        for text in ("FAILED", "worker:1", "session 0 begins", "loss = 0.5"):
+            assert text in out
+        assert tony("history", "show", APP, "--config").out == "<configuration/>"
+
+    def test_json(self, tony: Tony, failed: Scripted) -> None:
+        assert data(tony("history", "list", "--json"), "history-list")["jobs"][0]["app_id"] == APP
+        shown = data(tony("history", "show", "--json"), "history-show")
+        assert shown["job"]["root_cause"] == ROOT
+
+    @pytest.mark.parametrize("other", ["--json", "--metrics"])
+    def test_a_configuration_comes_alone(self, tony: Tony, failed: Scripted, other: str) -> None:
+        done = tony("history", "show", APP, "--config", other)
+        assert (done.code, done.out) == (2, "")
+        assert f"without {other}" in done.err
+
+    def test_elsewhere(self, tony: Tony, failed: Scripted, tmp_path: Path) -> None:
+        done = tony("history", "show", "x", "--history", str(tmp_path / "nowhere"))
+        assert done.code == 2
+        assert "no job 'x' in the history" in done.err
+
+    def test_where_the_site_keeps_it(
+        self, tony: Tony, failed: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        Path(failed.root, "history").rename(tmp_path / "elsewhere" / "history")
+        assert tony("history", "show", APP).code == 2
+        (tmp_path / "tony-site.xml").write_text(
+            "<configuration><property><name>tony.history.location</name>"
+            f"<value>{tmp_path}/elsewhere/history</value></property></configuration>"
+        )
+        monkeypatch.setenv("TONY_CONF_DIR", str(tmp_path))
+        assert "worker:1 failed" in tony("history", "show", APP).out
+        assert data(tony("status", APP, "--json"), "status")["root_cause"] == ROOT
+
+
+class TestAttach:
+    def test_a_job_that_has_ended(self, tony: Tony, failed: Scripted) -> None:
+        done = tony("attach", APP)
+        assert done.code == 1
+        for text in (
+            f"FAILED mnist ({APP}) after 10.0 s, exit code 1",
+            "root cause: worker:1 on node7: exit code 3",
+            "| ValueError: no such data set",
+            "ended with it: worker:0",
+            "tensorboard: /tb/logs",
+            "/logs/c2",
+            f"tony logs {APP} --task worker:1",
+        ):
+            assert text in done.out
+        assert "http://gone/" not in done.out
+        assert done.out.count("ValueError") == 1
+
+    def test_json(self, tony: Tony, failed: Scripted) -> None:
+        done = tony("attach", APP, "--json")
+        assert done.code == 1
+        found = [json.loads(text) for text in lines(done.out)]
+        for item in found:
+            assert wrong_with(item, "submit") == []
+        assert found[0]["type"] == "application"
+        assert found[-1]["exit_code"] == 1
+        assert [item["text"] for item in found if item["type"] == "event"] == [
+            "session 0 begins",
+            "worker:1 failed",
+        ]
+
+    @pytest.mark.parametrize(
+        ("state", "code"),
+        [("SUCCEEDED", 0), ("FAILED", 1), ("TIMED_OUT", 4), ("KILLED", 137)],
+    )
+    def test_the_exit_code_is_the_jobs(
+        self, tony: Tony, scripted: Scripted, state: str, code: int
+    ) -> None:
+        scripted.apps[APP] = status(state=AppState(state), finished=1001.0)
+        assert tony("attach", APP).code == code
+
+
+def test_gc(tony: Tony, scripted: Scripted) -> None:
+    scripted.garbage = ["application old"]
+    done = tony("gc", "--older-than", "1h", "--dry-run")
+    assert done.out == "would remove application old\n"
+    found = data(tony("gc", "--json"), "gc")
+    assert found == {"dry_run": False, "removed": ["application old"]}
+
+
+def test_version(tony: Tony) -> None:
+    assert "local" in data(tony("version", "--json"), "version")["schedulers"]
+    assert tony("version").out.startswith("tony ")
+
+
+def test_config(tony: Tony, tmp_path: Path) -> None:
+    file = tmp_path / "tony.xml"
+    file.write_text("<configuration/>")
+    assert data(tony("config", "check", str(file), "--json"), "config-check")["ok"]
+    assert data(tony("config", "keys", "--json"), "config-keys")["keys"]
+    assert data(tony("config", "show", "--conf_file", str(file), "--json"), "config-show")
+
+
+def test_text_of_others_cannot_drive_the_terminal(tony: Tony, scripted: Scripted) -> None:
+    scripted.apps[APP] = status(state=AppState.FAILED, diagnostics="\x1b[2Jboo\x07")
+    out = tony("status", APP).out
+    assert "\x1b" not in out
+    assert "\\x1b[2Jboo" in out
+
+
+def test_every_schema_of_the_page_is_used_here() -> None:
+    text = Path(__file__).read_text() + Path(__file__).with_name("test_submit.py").read_text()
+    parts = {"job", "state", "root_cause", "task", "event"}
+    unused = [name for name in documented() if name not in parts and f'"{name}"' not in text]
+    assert unused == []
+
+
+def test_the_checker_finds_what_is_wrong() -> None:
+    assert wrong_with({"killed": [{"app_id": 1, "state": "GONE"}], "x": 1}, "kill") == [
+        "$.killed[0]: was_over is missing",
+        "$.killed[0].app_id: 1 is no string",
+        "$.killed[0].state: 'GONE' is none of them: [[\"$.killed[0].state: 'GONE' is not one of "
+        "['SUBMITTED', 'ACCEPTED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'KILLED', 'TIMED_OUT']\"], "
+        "[\"$.killed[0].state: 'GONE' is no null\"]]",
+        "$: x is not documented",
+    ]

@@ -1,0 +1,96 @@
+"""One view whoever told, the scheduler's word above the others'."""
+
+from __future__ import annotations
+
+from tests.client.scripted import APP, status, task
+from tony_core.client.view import (
+    closed,
+    from_page,
+    from_status,
+    task_view,
+    under_status,
+    with_containers,
+)
+from tony_core.schedulers.port import AppState, LogRef
+
+
+def test_the_scheduler_says_how_it_ended() -> None:
+    page = {"app_id": APP, "state": "RUNNING", "name": "mnist", "progress": 0.5, "waiting": "x"}
+    died = status(state=AppState.FAILED, diagnostics="the master died", finished=1010.0)
+    view = from_page(page, [], died)
+    assert (view.state, view.diagnostics, view.waiting) == (AppState.FAILED, "the master died", "")
+    assert view.finished == 1010.0
+    assert view.duration_s(9999.0) == 10.0
+
+
+def test_a_page_that_says_ended_while_the_scheduler_does_not_yet() -> None:
+    view = from_page({"app_id": APP, "state": "SUCCEEDED"}, [], status())
+    assert view.state is AppState.SUCCEEDED
+    assert view.progress == 1.0
+
+
+def test_the_scheduler_alone() -> None:
+    view = from_status(status(tracking_url="http://rm/proxy"))
+    assert view.links == {"page": "http://rm/proxy"}
+    assert view.source == "scheduler"
+
+
+def test_a_later_end_is_put_over_a_view() -> None:
+    view = from_page({"app_id": APP, "state": "RUNNING"}, [task()], status())
+    assert under_status(view, status()) is view
+    assert under_status(view, status(state=AppState.KILLED)).state is AppState.KILLED
+
+
+def test_what_is_missing_or_odd_has_its_default() -> None:
+    odd = task_view({"task": "ps:3", "exit_code": None, "runs": "?", "usage": {"x": "y", "z": 1}})
+    assert (odd.role, odd.index, odd.runs, odd.usage) == ("ps", 3, (), {"z": 1})
+    assert from_page({"state": "NEW-STATE", "root_cause": None}, [{}]).state is AppState.RUNNING
+
+
+def test_every_container_of_a_task_in_order_and_once() -> None:
+    runs = [
+        {"session": 0, "container": "c1", "node": "a"},
+        {"session": 1, "container": "c1"},
+        {"session": 2, "container": "c2"},
+    ]
+    view = task_view(task(session=3, container="c3", runs=runs))
+    assert [ref.container_id for ref in view.log_refs()] == ["c1", "c2", "c3"]
+    assert view.sessions_in("c1") == (0, 1)
+    assert view.sessions_in("c3") == (3,)
+
+
+def test_nothing_goes_on_in_a_job_that_died() -> None:
+    page = {"app_id": APP, "state": "RUNNING"}
+    runs = [{"session": 0, "container": "c1", "state": "running"}]
+    open_ones = [
+        task("w:0", state="running", container="c1", runs=runs),
+        task("w:1", state="ready"),
+    ]
+    done = [task("w:2", state="succeeded"), task("w:3", state="pending")]
+    died = closed(from_page(page, [*open_ones, *done], status(state=AppState.FAILED)))
+    assert [one.state for one in died.tasks] == ["lost", "lost", "succeeded", "pending"]
+    assert died.tasks[0].runs[0].state == "lost"
+    killed = closed(from_page(page, open_ones, status(state=AppState.KILLED)))
+    assert [one.state for one in killed.tasks] == ["killed", "killed"]
+    alive = from_page(page, open_ones, status())
+    assert closed(alive) is alive
+
+
+def test_containers_that_only_the_scheduler_knows_of() -> None:
+    runs = [{"session": 0, "container": "c1"}]
+    view = from_page({"app_id": APP}, [task("w:0", container="c1", runs=runs), task("w:1")])
+    found = with_containers(
+        view,
+        [
+            ("w:0", LogRef("c1")),
+            ("w:0", LogRef("c2")),
+            ("w:1", LogRef("c3", "n")),
+            ("x:0", LogRef("c4")),
+        ],
+    )
+    assert {one.task: [ref.container_id for ref in one.log_refs()] for one in found.tasks} == {
+        "w:0": ["c1", "c2"],
+        "w:1": ["c3"],
+        "x:0": ["c4"],
+    }
+    assert (found.tasks[1].container, found.tasks[1].node) == ("c3", "n")

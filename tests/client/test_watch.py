@@ -1,0 +1,291 @@
+"""Watching: the scheduler's word first, the page's second, through takeovers to the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Dict, Iterator, List, Optional
+
+import pytest
+
+from tests.client.scripted import APP, PageServer, Scripted, event, status, task
+from tony_core.client.pace import FAILING_MOST_S, Pace
+from tony_core.client.view import JobView
+from tony_core.client.watch import Callbacks, Watch
+from tony_core.history.store import HistoryWriter, encode
+from tony_core.schedulers.port import AppState, NoSuchApplication, SchedulerError
+
+
+class Heard:
+    """What the callbacks said, in order."""
+
+    def __init__(self) -> None:
+        self.events: List[str] = []
+        self.tasks: List[List[str]] = []
+        self.links: List[Dict[str, str]] = []
+        self.finished: List[JobView] = []
+        self.problems: List[str] = []
+        self.threads: set[int] = set()
+        self.ticks = 0
+        self.ended_at = 0.0
+
+    def callbacks(self) -> Callbacks:
+        def noted(add: Any) -> Any:
+            def call(value: Any) -> None:
+                self.threads.add(threading.get_ident())
+                add(value)
+
+            return call
+
+        def tick() -> None:
+            self.ticks += 1
+
+        return Callbacks(
+            on_event=noted(lambda item: self.events.append(item["text"])),
+            on_tasks=noted(lambda tasks: self.tasks.append([t.state for t in tasks])),
+            on_links=noted(lambda links: self.links.append(dict(links))),
+            on_finished=noted(self.finished.append),
+            on_unreachable=noted(self.problems.append),
+            on_tick=tick,
+        )
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def page() -> Iterator[PageServer]:
+    with PageServer() as made:
+        yield made
+
+
+def later(seconds: float, *calls: Any) -> threading.Thread:
+    """Do these things, with a pause before each."""
+
+    def do() -> None:
+        for call in calls:
+            time.sleep(seconds)
+            call()
+
+    thread = threading.Thread(target=do)
+    thread.start()
+    return thread
+
+
+def run(watch: Watch, *threads: threading.Thread, timeout_s: float = 20.0) -> Optional[JobView]:
+    try:
+        return watch.run(timeout_s)
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def test_the_whole_way_of_a_job(heard: Heard, page: PageServer) -> None:
+    scheduler = Scripted("", status(state=AppState.SUBMITTED))
+
+    def starts() -> None:
+        page.tasks = [task(state="launched")]
+        page.tell("session 0 begins")
+        scheduler.set(state=AppState.RUNNING, page_url=page.url)
+
+    def runs() -> None:
+        page.tasks = [task(state="running")]
+        page.job["links"] = {"page": page.url, "tensorboard": "http://tb/"}
+        page.tell("worker:0 running")
+
+    def ends() -> None:
+        heard.ended_at = time.monotonic()
+        scheduler.set(state=AppState.SUCCEEDED, finished=1009.0, page_url=None)
+
+    watch = Watch(scheduler, APP, heard.callbacks())
+    view = run(watch, later(0.3, starts, runs, ends))
+    assert time.monotonic() - heard.ended_at < 0.3
+    assert view is not None
+    assert view.state is AppState.SUCCEEDED
+    assert heard.events == ["session 0 begins", "worker:0 running"]
+    assert heard.tasks == [["launched"], ["running"]]
+    assert heard.links[-1]["tensorboard"] == "http://tb/"
+    assert [item.state for item in heard.finished] == [AppState.SUCCEEDED]
+    assert heard.threads == {threading.get_ident()}
+    assert heard.ticks > 2
+
+
+def test_tasks_are_told_when_they_change_and_progress_by_the_percent(page: PageServer) -> None:
+    stands: List[List[Any]] = []
+    progress: List[Optional[float]] = []
+    views: List[Any] = []
+    scheduler = Scripted("", status(page_url=page.url))
+    page.tasks = [task(node="n", container="c", measures={"rss_mb": 0.0})]
+
+    def reports(done: float) -> Any:
+        def call() -> None:
+            page.tasks = [
+                task(node="n", container="c", progress=done, measures={"rss_mb": 9 * done})
+            ]
+            page.tell("something was told, and the tasks are read again")
+
+        return call
+
+    def ends() -> None:
+        page.tasks = [task(state="succeeded", node="n", container="c", exit_code=0, progress=0.5)]
+        page.tell("succeeded")
+
+    callbacks = Callbacks(
+        on_tasks=lambda tasks: stands.append([(t.state, t.exit_code) for t in tasks]),
+        on_progress=lambda tasks: progress.append(tasks[0].progress),
+        on_view=lambda view: views.append([dict(t.measures) for t in view.tasks]),
+    )
+    watch = Watch(scheduler, APP, callbacks)
+    steps = [reports(0.500), reports(0.501), reports(0.502), reports(0.52), ends]
+    over = [lambda: scheduler.set(state=AppState.SUCCEEDED)]
+    run(watch, later(0.4, *steps, *over))
+    assert stands == [[("running", None)], [("succeeded", 0)]]
+    assert progress == [None, 0.5, 0.52, 0.5]
+    assert [{"rss_mb": 9 * 0.502}] in views  # that much was seen, and not told
+
+
+def test_a_silent_page_holds_nobody_up(heard: Heard, page: PageServer) -> None:
+    page.silent.set()
+    scheduler = Scripted("", status(page_url=page.url))
+
+    def ends() -> None:
+        heard.ended_at = time.monotonic()
+        scheduler.set(state=AppState.FAILED, diagnostics="the master died")
+
+    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.4, ends))
+    assert time.monotonic() - heard.ended_at < 0.3
+    assert view is not None
+    assert view.diagnostics == "the master died"
+    page.silent.clear()
+
+
+def test_a_takeover_is_followed_and_no_line_is_lost_or_doubled(heard: Heard) -> None:
+    first, second = PageServer(), PageServer()
+    scheduler = Scripted("", status(page_url=first.url, attempt=1))
+    first.tell("one", "two")
+
+    def dies() -> None:
+        first.close()
+
+    def follows() -> None:
+        second.events = [*first.events, event(1003, "attempt 2 took over")]
+        scheduler.set(page_url=second.url, attempt=2)
+
+    def goes_on() -> None:
+        second.tell("three")
+
+    def ends() -> None:
+        scheduler.set(state=AppState.SUCCEEDED)
+
+    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.5, dies, follows, goes_on, ends))
+    second.close()
+    assert view is not None
+    assert heard.events == ["one", "two", "attempt 2 took over", "three"]
+
+
+def test_what_the_page_no_longer_told_comes_from_history(
+    heard: Heard, page: PageServer, tmp_path: Any
+) -> None:
+    scheduler = Scripted(str(tmp_path), status(page_url=page.url))
+    page.tell("one")
+
+    def ends() -> None:
+        writer = HistoryWriter(f"{tmp_path}/history/{APP}")
+        writer.begin([])
+        for n, text in enumerate(("one", "two", "three"), 1):
+            writer.add(encode(event(n, text)), 0.0)
+        root = {"task": "worker:0", "exit_code": 3}
+        job = {"app_id": APP, "state": "FAILED", "finished": 1005.0, "root_cause": root}
+        writer.summary({"job": job, "tasks": [task(state="failed", exit_code=3)], "metrics": {}})
+        assert writer.close() == []
+        scheduler.set(state=AppState.FAILED, finished=1005.0, diagnostics="worker:0 failed")
+
+    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.5, ends))
+    assert view is not None
+    assert view.source == "history"
+    assert view.root_cause["exit_code"] == 3
+    assert view.tasks[0].exit_code == 3
+    assert heard.events == ["one", "two", "three"]
+
+
+def test_an_ended_job_is_told_at_once(heard: Heard) -> None:
+    scheduler = Scripted("", status(state=AppState.KILLED, diagnostics="killed by ann"))
+    began = time.monotonic()
+    view = Watch(scheduler, APP, heard.callbacks()).run()
+    assert view is not None
+    assert view.diagnostics == "killed by ann"
+    assert time.monotonic() - began < 0.3
+
+
+def test_a_scheduler_that_is_away_for_a_while(heard: Heard) -> None:
+    scheduler = Scripted("", status())
+    scheduler.unreachable = "connection refused"
+
+    def back() -> None:
+        scheduler.unreachable = None
+        scheduler.set(state=AppState.SUCCEEDED)
+
+    assert run(Watch(scheduler, APP, heard.callbacks()), later(0.4, back)) is not None
+    assert heard.problems == ["connection refused"]
+
+
+def test_a_scheduler_that_stays_away_is_an_error(heard: Heard) -> None:
+    scheduler = Scripted("", status())
+    scheduler.unreachable = "connection refused"
+    watch = Watch(scheduler, APP, heard.callbacks(), unreachable_s=0.3)
+    with pytest.raises(SchedulerError, match=f"connection refused.*tony attach {APP}"):
+        watch.run(10)
+
+
+def test_no_such_application() -> None:
+    with pytest.raises(NoSuchApplication):
+        Watch(Scripted(), "nope").run(5)
+
+
+def test_stop_and_time_out() -> None:
+    scheduler = Scripted("", status())
+    watch = Watch(scheduler, APP)
+    began = time.monotonic()
+    assert run(watch, later(0.2, watch.stop)) is None
+    assert time.monotonic() - began < 2
+    assert Watch(scheduler, APP).run(0.2) is None
+
+
+def test_a_callback_that_raises_reaches_the_caller(page: PageServer) -> None:
+    page.tell("boom")
+    scheduler = Scripted("", status(page_url=page.url))
+
+    def fails(_: Any) -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        Watch(scheduler, APP, Callbacks(on_event=fails)).run(10)
+
+
+class TestPace:
+    def test_what_is_cheap_is_asked_often(self) -> None:
+        pace = Pace()
+        pace.answered(0.0005)
+        assert pace.pause_s == 0.1
+
+    def test_what_is_dear_is_asked_seldom_but_asked(self) -> None:
+        pace = Pace()
+        pace.answered(0.02)
+        assert pace.pause_s == pytest.approx(1.0)
+        for _ in range(5):
+            pace.answered(3.0)
+        assert pace.pause_s == 2.0
+
+    def test_failures_back_off_and_one_answer_forgives_them(self) -> None:
+        pace = Pace()
+        pauses = []
+        for _ in range(8):
+            pace.failed()
+            pauses.append(pace.pause_s)
+        assert pauses == sorted(pauses)
+        assert pauses[0] == 0.25
+        assert pauses[-1] == FAILING_MOST_S
+        pace.answered(0.001)
+        assert pace.pause_s == 0.1

@@ -1,0 +1,99 @@
+"""Puts that a slow or broken place does not turn into a wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Dict, List
+
+import pytest
+
+from tony_core.history import deposit
+from tony_core.history.deposit import Deposit
+
+
+def test_files_are_put_and_the_thread_goes() -> None:
+    found: Dict[str, bytes] = {}
+    made = Deposit(found.__setitem__)
+    made.put("a", b"1")
+    made.put("b", b"2")
+    assert made.close(5) == []
+    assert found == {"a": b"1", "b": b"2"}
+    made.put("c", b"3")  # too late, and silent
+    assert "c" not in found
+
+
+def test_nothing_put_needs_no_thread() -> None:
+    assert Deposit(lambda name, data: None).close(5) == []
+
+
+def test_of_versions_that_wait_only_the_newest_is_put() -> None:
+    go = threading.Event()
+    found: List[bytes] = []
+
+    def put(name: str, data: bytes) -> None:
+        go.wait(5)
+        found.append(data)
+
+    made = Deposit(put)
+    began = time.monotonic()
+    for number in range(100):
+        made.put("a", b"%d" % number)
+    assert time.monotonic() - began < 1, "a put is never waited for"
+    go.set()
+    assert made.close(5) == []
+    assert found[-1] == b"99"
+    assert len(found) <= 2
+
+
+def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+    tries: List[bytes] = []
+
+    def put(name: str, data: bytes) -> None:
+        tries.append(data)
+        if len(tries) < 3:
+            raise OSError("the name node sleeps")
+
+    made = Deposit(put)
+    made.put("a", b"1")
+    assert made.close(5) == []
+    assert tries == [b"1"] * 3
+
+
+def test_what_could_not_be_put_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+
+    def put(name: str, data: bytes) -> None:
+        raise OSError("no space left")
+
+    made = Deposit(put)
+    made.put("summary.json", b"1")
+    problems = made.close(0.1)
+    assert any("no space left" in line for line in problems)
+    assert any("summary.json" in line for line in problems)
+
+
+def test_a_place_that_hangs_holds_the_end_up_for_its_time_only() -> None:
+    go = threading.Event()
+    made = Deposit(lambda name, data: go.wait(10) and None)
+    made.put("a", b"1")
+    made.put("b", b"2")
+    began = time.monotonic()
+    problems = made.close(0.1)
+    assert time.monotonic() - began < 2
+    assert any("b:" in line for line in problems)
+    go.set()
+
+
+def test_a_place_that_refuses_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deposit, "BROKEN_S", 0.1)
+
+    def put(name: str, data: bytes) -> None:
+        raise OSError("no such place")
+
+    made = Deposit(put)
+    made.put("a", b"1")
+    began = time.monotonic()
+    assert made.close(5)
+    assert time.monotonic() - began < 2

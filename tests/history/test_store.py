@@ -1,0 +1,189 @@
+"""Writing a job's history and reading it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from tony_core.history import store
+from tony_core.history.layout import segment_name, segment_number
+from tony_core.history.reader import (
+    NoHistory,
+    expired,
+    list_jobs,
+    read_config,
+    read_job,
+    remove,
+    segments,
+)
+from tony_core.history.store import HistoryWriter, encode
+
+
+def line(number: int, **more: Any) -> bytes:
+    return encode({"n": number, "text": f"line {number}", **more})
+
+
+def writer(root: Path, app_id: str = "app_1") -> HistoryWriter:
+    made = HistoryWriter(str(root / app_id))
+    made.begin(segments(str(root / app_id)))
+    return made
+
+
+def a_job(root: Path, app_id: str, **job: Any) -> None:
+    made = writer(root, app_id)
+    made.add(line(1), 0.0)
+    made.summary({"job": {"app_id": app_id, **job}, "tasks": [], "metrics": {}})
+    assert made.close() == []
+
+
+def numbers(root: Path) -> List[int]:
+    return [event["n"] for event in read_job(str(root), "app_1").events]
+
+
+def test_a_place_that_cannot_be_made_is_told_and_the_fallback_holds_all(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    told: List[str] = []
+    made = HistoryWriter(
+        str(tmp_path / "file" / "app_1"), None, str(tmp_path / "kept" / "app_1"), told.append
+    )
+    made.add(line(1), 0.0)
+    made.summary({"job": {}, "tasks": [], "metrics": {}})
+    assert made.close() == []
+    assert [event["n"] for event in read_job(str(tmp_path / "kept"), "app_1").events] == [1]
+    (words,) = told
+    assert str(tmp_path / "file") in words and "kept at" in words
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    made = writer(tmp_path)
+    made.config(b"<configuration/>")
+    made.add(line(1), 0.0)
+    made.add(line(2, fields={"a": [1]}), 0.0)
+    made.summary({"job": {"state": "RUNNING"}, "tasks": [{"task": "w:0"}], "metrics": {"x": 1}})
+    assert made.close() == []
+    found = read_job(str(tmp_path), "app_1")
+    assert [event["text"] for event in found.events] == ["line 1", "line 2"]
+    assert found.job == {"state": "RUNNING"}
+    assert found.tasks == ({"task": "w:0"},)
+    assert found.metrics == {"x": 1}
+    assert found.problems == ()
+    assert read_config(str(tmp_path), "app_1") == b"<configuration/>"
+    assert read_config(str(tmp_path), "app_2") is None
+
+
+def test_a_line_waits_no_longer_than_ten_seconds(tmp_path: Path) -> None:
+    made = writer(tmp_path)
+    assert made.next_deadline() is None
+    made.add(line(1), 100.0)
+    made.add(line(2), 105.0)
+    assert made.next_deadline() == 110.0
+    made.flush()
+    assert made.next_deadline() is None
+    made.flush()
+    made.close()
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_a_full_segment_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SEGMENT_BYTES", 200)
+    made = writer(tmp_path)
+    for number in range(50):
+        made.add(line(number), 0.0)
+    made.close()
+    names = segments(str(tmp_path / "app_1"))
+    assert len(names) > 5
+    assert names[0] == "events-0001.jsonl"
+    assert numbers(tmp_path) == list(range(50))
+
+
+def test_the_next_master_begins_a_segment_of_its_own(tmp_path: Path) -> None:
+    first = writer(tmp_path)
+    first.add(line(1), 0.0)
+    first.close()
+    second = writer(tmp_path)
+    second.add(line(1001), 0.0)
+    second.close()
+    assert segments(str(tmp_path / "app_1")) == ["events-0001.jsonl", "events-0002.jsonl"]
+    assert numbers(tmp_path) == [1, 1001]
+
+
+def test_segments_beyond_four_digits_keep_their_order(tmp_path: Path) -> None:
+    names = [segment_name(number) for number in (1, 9999, 10000, 100001)]
+    assert [segment_number(name) for name in names] == [1, 9999, 10000, 100001]
+    for other in ("events-1.jsonl", "events-0001.jsonl.tmp", "summary.json", "events-x.jsonl"):
+        assert segment_number(other) == 0
+    folder = tmp_path / "app_1"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("")
+    assert segments(str(folder)) == names
+
+
+def test_a_last_line_cut_short_costs_only_itself(tmp_path: Path) -> None:
+    a_job(tmp_path, "app_1", state="RUNNING")
+    path = tmp_path / "app_1" / "events-0001.jsonl"
+    path.write_bytes(path.read_bytes() + line(2) + b"\n" + line(3)[:7])
+    found = read_job(str(tmp_path), "app_1")
+    assert [event["n"] for event in found.events] == [1, 2]
+    assert found.problems == ("events-0001.jsonl:3: not a whole event, left out",)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\0\0"])
+def test_a_summary_that_cannot_be_read_costs_only_itself(tmp_path: Path, text: str) -> None:
+    a_job(tmp_path, "app_1", state="RUNNING")
+    (tmp_path / "app_1" / "summary.json").write_text(text)
+    found = read_job(str(tmp_path), "app_1")
+    assert len(found.events) == 1
+    assert found.job == {}
+    assert "summary.json" in found.problems[0]
+    (listed,) = list_jobs(str(tmp_path))
+    assert (listed["app_id"], listed["state"]) == ("app_1", "UNKNOWN")
+
+
+def test_no_history(tmp_path: Path) -> None:
+    assert list(list_jobs(str(tmp_path / "nowhere"))) == []
+    for app_id in ("app_1", "", "..", "../x", ".hidden", "a/b"):
+        with pytest.raises(NoHistory):
+            read_job(str(tmp_path), app_id)
+    with pytest.raises(NoHistory):
+        remove(str(tmp_path), "../x")
+
+
+def test_jobs_are_listed_the_newest_first(tmp_path: Path) -> None:
+    for number in (2, 1, 3):
+        a_job(tmp_path, f"app_{number}", submitted=float(number), state="SUCCEEDED")
+    (tmp_path / "stray").write_text("no folder")
+    assert [job["app_id"] for job in list_jobs(str(tmp_path))] == ["app_3", "app_2", "app_1"]
+
+
+def test_retention(tmp_path: Path) -> None:
+    now = time.time()
+    day = 24 * 3600.0
+    ages: Dict[str, Dict[str, Any]] = {
+        "old": {"state": "FAILED", "finished": now - 40 * day},
+        "fresh": {"state": "SUCCEEDED", "finished": now - day},
+        "running": {"state": "RUNNING"},
+        "vanished": {"state": "RUNNING"},
+    }
+    for app_id, job in ages.items():
+        a_job(tmp_path, app_id, **job)
+    for path in (tmp_path / "vanished").iterdir():
+        os.utime(path, (now - 50 * day, now - 50 * day))
+    assert sorted(expired(str(tmp_path), 30 * day)) == ["old", "vanished"]
+    assert remove(str(tmp_path), "old")
+    assert not remove(str(tmp_path), "old")
+    assert expired(str(tmp_path), 30 * day) == ["vanished"]
+
+
+def test_a_summary_is_replaced_whole(tmp_path: Path) -> None:
+    made = writer(tmp_path)
+    for number in range(20):
+        made.summary({"job": {"n": number}})
+    assert made.close() == []
+    assert json.loads((tmp_path / "app_1" / "summary.json").read_text()) == {"job": {"n": 19}}
+    assert [path.name for path in (tmp_path / "app_1").iterdir()] == ["summary.json"]

@@ -1,0 +1,198 @@
+"""A shell's completion of this command, made from its own parsers.
+
+bash:  eval "$(tony completion bash)"       in ~/.bashrc
+zsh:   eval "$(tony completion zsh)"        in ~/.zshrc, after compinit
+fish:  tony completion fish | source        in ~/.config/fish/config.fish
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterator, List, Tuple
+
+from tony_core.cli.output import line
+from tony_core.cli.verbs import VERBS, parser_of
+from tony_core.client.errors import UsageError
+
+NAME = "completion"
+HELP = "a shell's completion of this command"
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its words."""
+    parser.add_argument(
+        "shell", nargs="?", choices=SHELLS, help="bash, zsh or fish; without: that of $SHELL"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    shell = args.shell or os.path.basename(os.environ.get("SHELL", ""))
+    if shell not in SHELLS:
+        raise UsageError(f"say which shell: {', '.join(SHELLS)}")
+    line(SCRIPTS[shell](grammar()))
+    return 0
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its spellings, what it does, and what its value is (if it takes one)."""
+
+    names: Tuple[str, ...]
+    help: str
+    value: str = ""  # "", "path", "word", or words with spaces between to choose from
+
+
+@dataclass(frozen=True)
+class Words:
+    """One verb (``history show`` counts as one)."""
+
+    path: str
+    help: str
+    options: Tuple[Option, ...]
+    below: Tuple[str, ...] = ()  # sub-verbs
+    takes_app: bool = False
+
+
+def grammar() -> List[Words]:
+    """All verbs with all their options."""
+    found: List[Words] = []
+    for verb, text in VERBS.items():
+        found.extend(_walk(verb, text, parser_of(verb)))
+    return found
+
+
+def _walk(path: str, text: str, parser: argparse.ArgumentParser) -> Iterator[Words]:
+    options: List[Option] = []
+    below: Dict[str, argparse.ArgumentParser] = {}
+    helps: Dict[str, str] = {}
+    takes_app = False
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = dict(action.choices)
+            helps = {one.dest: one.help or "" for one in action._choices_actions}
+        elif action.option_strings:
+            options.append(_option(action))
+        else:
+            takes_app = takes_app or action.metavar == "ID"
+    yield Words(path, text, tuple(options), tuple(below), takes_app)
+    for name, inner in below.items():
+        yield from _walk(f"{path} {name}", helps.get(name, ""), inner)
+
+
+def _option(action: argparse.Action) -> Option:
+    names: List[str] = []
+    for name in action.option_strings:
+        other = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
+        names.extend(dict.fromkeys((other, name)))
+    value = ""
+    if action.nargs != 0:
+        value = "word"
+        if action.choices:
+            value = " ".join(str(choice) for choice in action.choices)
+        elif action.metavar in ("PATH", "FILE", "PATHS"):
+            value = "path"
+    return Option(tuple(names), (action.help or "").partition(";")[0], value)
+
+
+def _bash(words: List[Words]) -> str:
+    cases = []
+    for verb in words:
+        flags = " ".join(name for option in verb.options for name in option.names)
+        offer = f"{' '.join(verb.below)} {flags}".strip()
+        apps = 1 if verb.takes_app else 0
+        cases.append(f'    "{verb.path}") offer="{offer}"; apps={apps} ;;')
+    values = []
+    for option in _values(words):
+        how = "compopt -o default; return" if option.value == "path" else None
+        if option.value not in ("", "path", "word"):
+            how = f'COMPREPLY=($(compgen -W "{option.value}" -- "$word")); return'
+        elif option.value == "word":
+            how = "return"
+        values.append(f"    {'|'.join(option.names)}) {how} ;;")
+    pairs = "|".join(f'"{v.path} {name}"' for v in words for name in v.below) or '""'
+    return "\n".join(
+        [
+            "_tony() {",
+            '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"',
+            '  local verb="${COMP_WORDS[1]}" path offer apps=0',
+            "  COMPREPLY=()",
+            "  if [ $COMP_CWORD -le 1 ]; then",
+            f'    COMPREPLY=($(compgen -W "{" ".join(VERBS)} --help --version" -- "$word"))',
+            "    return",
+            "  fi",
+            '  path="$verb"',
+            '  [ $COMP_CWORD -gt 2 ] && case "$verb ${COMP_WORDS[2]}" in',
+            f'    {pairs}) path="$verb ${{COMP_WORDS[2]}}" ;;',
+            "  esac",
+            '  case "$before" in',
+            *values,
+            "  esac",
+            '  case "$path" in',
+            *cases,
+            "  esac",
+            '  if [ $apps -eq 1 ] && [ "${word#-}" = "$word" ]; then',
+            '    offer="$offer $(tony list --quiet 2>/dev/null)"',
+            "  fi",
+            '  COMPREPLY=($(compgen -W "$offer" -- "$word"))',
+            "}",
+            "complete -F _tony tony",
+        ]
+    )
+
+
+def _zsh(words: List[Words]) -> str:
+    # zsh reads bash's completions; its own way of loading them is one line.
+    return "\n".join(
+        ["autoload -Uz bashcompinit && bashcompinit", _bash(words).replace("compopt -o", ": -o")]
+    )
+
+
+def _fish(words: List[Words]) -> str:
+    lines = ["complete -c tony -f"]
+    for verb in VERBS:
+        text = _quoted(VERBS[verb])
+        lines.append(f"complete -c tony -n __fish_use_subcommand -a {verb} -d {text}")
+    for verb_words in words:
+        verb, _, inner = verb_words.path.partition(" ")
+        test = f"__fish_seen_subcommand_from {verb}"
+        if inner:
+            test += f"; and __fish_seen_subcommand_from {inner}"
+        for name in verb_words.below:
+            none = " ".join(verb_words.below)
+            lines.append(
+                f"complete -c tony -n '{test}; and not __fish_seen_subcommand_from {none}'"
+                f" -a {name}"
+            )
+        if verb_words.takes_app:
+            lines.append(f"complete -c tony -n '{test}' -a '(tony list --quiet 2>/dev/null)'")
+        for option in verb_words.options:
+            flags = " ".join(
+                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
+                for name in option.names
+            )
+            value = {"": "", "path": " -r -F", "word": " -x"}.get(
+                option.value, f" -x -a {_quoted(option.value)}"
+            )
+            lines.append(f"complete -c tony -n '{test}' {flags}{value} -d {_quoted(option.help)}")
+    return "\n".join(lines)
+
+
+def _values(words: List[Words]) -> List[Option]:
+    """Options that take a value, each once."""
+    found: Dict[Tuple[str, ...], Option] = {}
+    for verb in words:
+        for option in verb.options:
+            if option.value:
+                found.setdefault(option.names, option)
+    return list(found.values())
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+SCRIPTS: Dict[str, Callable[[List[Words]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -1,0 +1,129 @@
+"""Everything that is known of a job: its tasks and their runs, budgets, links, the story."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, List, Mapping, Sequence, Tuple
+
+from tony_core.cli import outcome
+from tony_core.cli.options import (
+    add_app,
+    add_history,
+    add_json,
+    add_scheduler,
+    app_of,
+    history_of,
+    scheduler_of,
+)
+from tony_core.cli.output import duration, line, moment, pairs, percent, print_json, safe, table
+from tony_core.cli.status import head
+from tony_core.client.view import JobView
+
+NAME = "describe"
+HELP = "everything that is known of a job"
+
+Story = Sequence[Mapping[str, Any]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its words."""
+    add_app(parser)
+    add_scheduler(parser)
+    add_history(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it."""
+    view, story = _known(args)
+    if args.json:
+        print_json({"job": view.to_json(), "events": [dict(event) for event in story]})
+        return 0
+    show(view, story)
+    return 0
+
+
+def show(view: JobView, story: Story) -> None:
+    """The whole of it, for a person."""
+    head(view)
+    for name, text in (
+        ("framework", view.framework),
+        ("queue", view.queue),
+        ("tags", ", ".join(view.tags)),
+        ("description", view.description),
+        ("budgets", ", ".join(f"{name} {left}" for name, left in view.budgets.items())),
+        ("master", f"attempt {view.attempt}" if view.attempt else ""),
+    ):
+        if text:
+            line(f"  {name}: {safe(text)}")
+    for text in outcome.links(view):
+        line(text)
+    if view.diagnostics:
+        line("diagnostics:")
+        for text in view.diagnostics.splitlines():
+            line(f"  {safe(text)}")
+    if view.tasks:
+        line()
+        tasks(view)
+    if story:
+        line()
+        line("story:")
+        for event in story:
+            first, *more = str(event.get("text", "")).splitlines() or [""]
+            line(f"  {moment(event.get('time'))}  {safe(first)}")
+            for text in more:
+                line(f"{'':23}{safe(text)}")
+
+
+def tasks(view: JobView) -> None:
+    """Every task and every container it ran in."""
+    rows: List[Tuple[str, ...]] = []
+    for task in view.tasks:
+        rows.append(
+            (
+                task.task,
+                task.state,
+                str(task.session) if task.session >= 0 else "-",
+                task.node or "-",
+                "-" if task.exit_code is None else str(task.exit_code),
+                "-" if task.progress is None else percent(task.progress),
+                duration(task.duration_s),
+                pairs({**task.reported, **task.usage}, 4) or "-",
+                safe(outcome.task_log(task)),
+            )
+        )
+        rows.extend(
+            (
+                "",
+                run.state or "earlier",
+                str(run.session),
+                run.node or "-",
+                "-" if run.exit_code is None else str(run.exit_code),
+                "",
+                "",
+                "",
+                safe(run.log_url or run.container),
+            )
+            for run in task.runs
+            if run.session != task.session
+        )
+    table(("TASK", "STATE", "SESSION", "NODE", "EXIT", "DONE", "TIME", "METRICS", "LOGS"), rows)
+
+
+def _known(args: argparse.Namespace) -> Tuple[JobView, Story]:
+    from tony_core.client.attach import look_up
+    from tony_core.client.past import read_past, whole_story
+    from tony_core.schedulers.port import NoSuchApplication
+
+    scheduler = scheduler_of(args, args.app)
+    history = history_of(args)
+    try:
+        app_id = app_of(args, scheduler)
+        view = look_up(scheduler, app_id, history)
+        try:
+            return view, whole_story(scheduler, scheduler.status(app_id), history)
+        except NoSuchApplication:
+            past = read_past(history or scheduler.history_root(None), app_id)
+            return view, past.events if past is not None else ()
+    finally:
+        scheduler.close()

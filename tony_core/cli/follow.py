@@ -1,0 +1,145 @@
+"""Watching a job from the command line, until it ends or somebody wants to leave.
+
+A signal ends the job that this command submitted, and the wait for that has a deadline; a
+second one leaves at once, and the programs lose their grace. A job that was only attached to
+goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import Callable, Optional
+
+from tony_core.cli.interrupts import KILLED_BY, WORDS, Interrupts
+from tony_core.cli.presenters import Presenter
+from tony_core.client.exit_codes import of_signal, of_state
+from tony_core.client.kill import ALLOWANCE_S, GRACE_S, Killing
+from tony_core.client.view import JobView
+from tony_core.client.watch import Watch
+from tony_core.job.spec import Job
+from tony_core.schedulers.port import Scheduler, SchedulerError
+
+
+class Follow:
+    """One watch with its signals and its presenter."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        app_id: str,
+        presenter: Presenter,
+        interrupts: Interrupts,
+        *,
+        job: Optional[Job] = None,
+        history: Optional[str] = None,
+        kills: Optional[Callable[[], Scheduler]] = None,
+    ) -> None:
+        self._presenter = presenter
+        self._interrupts = interrupts
+        self._kills = kills  # opens a scheduler to kill by; None: the job goes on without us
+        self._killing: Optional[Killing] = None
+        self._give_up: Optional[float] = None
+        grace = job.timeouts.kill_grace_s if job is not None else GRACE_S
+        self._wait_s = grace + ALLOWANCE_S
+        self._app_id = app_id
+        self._scheduler = scheduler
+        callbacks = presenter.callbacks()
+        self._ticked = callbacks.on_tick
+        self._watch = Watch(
+            scheduler,
+            app_id,
+            replace(callbacks, on_tick=self._tick),
+            job=job,
+            history=history,
+        )
+
+    def run(self) -> int:
+        """The exit code."""
+        self._interrupts.defer(self._watch.wake)
+        try:
+            view = self._watch.run()
+            if view is not None:
+                code = self._code(view)
+                self._presenter.finished(view, code)
+                return code
+        finally:
+            self._presenter.close()
+        return self._left()
+
+    def _code(self, view: JobView) -> int:
+        if self._killing is not None and self._interrupts.first is not None:
+            return of_signal(self._interrupts.first)
+        return of_state(view.state)
+
+    def _tick(self) -> None:
+        received = self._interrupts.received
+        if received:
+            self._interrupted(len(received))
+        if self._ticked is not None:
+            self._ticked()
+
+    def _interrupted(self, times: int) -> None:
+        if self._kills is None or times > 1:
+            if self._kills is not None:
+                self._kill()
+            self._watch.stop()
+            return
+        if self._killing is None:
+            self._kill()
+            word = self._word()
+            self._presenter.say(
+                f"{word}: ending the job, its programs have {self._wait_s - ALLOWANCE_S:g} s"
+                " (once more: none, and nobody waits)"
+            )
+            self._give_up = time.monotonic() + self._wait_s
+        elif self._killing.problem is not None or (
+            self._give_up is not None and time.monotonic() >= self._give_up
+        ):
+            self._watch.stop()
+
+    def _kill(self) -> None:
+        if self._killing is None and self._kills is not None:
+            self._killing = Killing(self._kills, self._app_id, KILLED_BY[self._number()])
+
+    def _number(self) -> signal.Signals:
+        return signal.Signals(self._interrupts.first or signal.SIGINT)
+
+    def _word(self) -> str:
+        return WORDS[self._number()]
+
+    def _left(self) -> int:
+        """Somebody wanted to leave before the end."""
+        first = self._interrupts.first or int(signal.SIGINT)
+        if self._kills is None:
+            self._presenter.say(
+                f"the job goes on: tony attach {self._app_id} watches it again,"
+                f" tony kill {self._app_id} ends it"
+            )
+            return of_signal(first)
+        assert self._killing is not None
+        if self._killing.problem is not None:
+            raise SchedulerError(
+                f"{self._app_id} could not be ended: {self._killing.problem};"
+                f" tony kill {self._app_id} tries again"
+            )
+        see_through(self._scheduler.name, self._app_id)
+        self._presenter.say(
+            f"left while {self._app_id} was ending; tony status {self._app_id} shows whether it has"
+        )
+        return of_signal(first)
+
+
+def see_through(scheduler: str, app_id: str) -> None:
+    """Ask a second time, by a process of its own: a master that is asked twice gives its
+    programs no more grace, and one that does not end is ended by force. Nobody waits here."""
+    subprocess.Popen(
+        [sys.executable, "-m", "tony_core.cli.main", "kill", "--scheduler", scheduler, app_id],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

@@ -1,0 +1,126 @@
+"""Jobs that have ended, as history keeps them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tony_core.cli.options import (
+    add_history,
+    add_json,
+    add_scheduler,
+    count,
+    history_of,
+    scheduler_of,
+)
+from tony_core.cli.output import duration, line, moment, note, print_json, safe, table
+from tony_core.client.errors import UsageError
+
+NAME = "history"
+HELP = "jobs that have ended"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-verbs and their words."""
+    verbs = parser.add_subparsers(dest="history_verb", metavar="VERB", required=True)
+    listed = verbs.add_parser("list", help="all of them, the newest first")
+    listed.add_argument("--limit", metavar="N", type=count, default=50, help="at most [50]; 0: all")
+    listed.set_defaults(history_run=_list)
+    shown = verbs.add_parser("show", help="one of them: tasks, root cause, story")
+    shown.add_argument(
+        "app", nargs="?", metavar="ID", help="its id, or enough of it; without: the newest"
+    )
+    shown.add_argument("--metrics", action="store_true", help="its metrics as well")
+    shown.add_argument("--config", action="store_true", help="the configuration it ran with, alone")
+    shown.set_defaults(history_run=_show)
+    for verb in (listed, shown):
+        add_scheduler(verb)
+        add_history(verb)
+        add_json(verb)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it."""
+    return int(args.history_run(args))
+
+
+def _root(args: argparse.Namespace) -> str:
+    named = history_of(args)
+    if named:
+        return named
+    scheduler = scheduler_of(args, getattr(args, "app", None))
+    try:
+        root = scheduler.history_root(None)
+    finally:
+        scheduler.close()
+    if not root:
+        raise UsageError(
+            f"the scheduler {scheduler.name} keeps no history of its own: say --history PATH, or"
+            " set tony.history.location in the site's file"
+        )
+    return root
+
+
+def _list(args: argparse.Namespace) -> int:
+    from tony_core.client.history import ended_jobs
+
+    root = _root(args)
+    jobs = list(ended_jobs(root))
+    shown = jobs[: args.limit] if args.limit > 0 else jobs
+    if args.json:
+        print_json({"history": root, "jobs": [view.to_json() for view in shown]})
+        return 0
+    if not shown:
+        note(f"no jobs in the history at {root}")
+        return 0
+    table(
+        ("ID", "NAME", "STATE", "USER", "SUBMITTED", "TIME"),
+        [
+            (
+                view.app_id,
+                view.name,
+                view.state.value,
+                view.user,
+                moment(view.submitted),
+                duration(view.duration_s(time.time())),
+            )
+            for view in shown
+        ],
+    )
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from tony_core.cli.describe import show
+    from tony_core.client.history import find_job, view_of
+    from tony_core.history.reader import read_config
+
+    if args.config and (args.json or args.metrics):
+        other = "--json" if args.json else "--metrics"
+        raise UsageError(
+            f"--config prints the configuration as it is, XML, and nothing else: without {other}"
+        )
+    root = _root(args)
+    past = find_job(root, args.app)
+    if args.config:
+        text = read_config(root, past.app_id)
+        if text is None:
+            raise UsageError(f"the configuration of {past.app_id} was not kept")
+        sys.stdout.write(text.decode("utf-8", "replace"))
+        return 0
+    view = view_of(past)
+    if args.json:
+        data = {"job": view.to_json(), "events": [dict(event) for event in past.events]}
+        print_json({**data, "metrics": dict(past.metrics), "problems": list(past.problems)})
+        return 0
+    show(view, past.events)
+    if args.metrics:
+        line()
+        line("metrics (the newest values):")
+        for task, values in dict(past.metrics.get("latest") or {}).items():
+            for name, value in dict(values).items():
+                line(f"  {safe(str(task))}  {safe(str(name))} = {value}")
+    for problem in past.problems:
+        note(problem)
+    return 0

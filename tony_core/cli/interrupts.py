@@ -1,0 +1,82 @@
+"""Ctrl-C, SIGTERM and a closed terminal, while a job is being submitted and watched.
+
+Until the application may exist, a signal raises :class:`Interrupted` wherever the program
+stands, and what was written is taken back on the way out. From then on it is only noted,
+and the watcher woken: the job has to be ended, which takes a while, and a second signal
+means that nobody wants to wait for it.
+
+A signal that was ignored when we started (``nohup``, a shell's background job) stays so.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Callable, Dict, List, Optional, Type
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WORDS = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "the terminal was closed",
+}
+
+KILLED_BY = {
+    signal.SIGINT: "killed by Ctrl-C",
+    signal.SIGTERM: "killed: tony submit was ended by SIGTERM",
+    signal.SIGHUP: "killed: the terminal was closed",
+}
+"""What the job's end says of it."""
+
+
+class Interrupted(BaseException):
+    """A signal came while that could simply end what was being done."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class Interrupts:
+    """Holds the signals while it is entered, in the main thread."""
+
+    def __init__(self, message: str = "interrupted") -> None:
+        self.received: List[int] = []
+        self._message = message
+        self._raising = True
+        self._wake: Optional[Callable[[], None]] = None
+        self._before: Dict[int, Any] = {}
+
+    def defer(self, wake: Optional[Callable[[], None]] = None) -> None:
+        """From now on signals are only noted; ``wake`` is told of each."""
+        self._raising = False
+        self._wake = wake
+
+    @property
+    def first(self) -> Optional[int]:
+        """The signal that came first, if any did."""
+        return self.received[0] if self.received else None
+
+    def __enter__(self) -> Interrupts:
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def _handle(self, number: int, frame: Optional[FrameType]) -> None:
+        self.received.append(number)
+        if self._raising:
+            words = WORDS.get(signal.Signals(number), f"signal {number}")
+            raise Interrupted(number, f"{self._message} ({words})")
+        if self._wake is not None:
+            self._wake()

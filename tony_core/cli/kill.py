@@ -1,0 +1,94 @@
+"""End jobs, with everything that belongs to them. For one that has ended this is silence."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import List
+
+from tony_core.cli.options import add_json, add_scheduler, scheduler_of
+from tony_core.cli.output import line, note, print_json
+from tony_core.client.errors import UsageError
+from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
+
+NAME = "kill"
+HELP = "end jobs"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its words."""
+    parser.add_argument(
+        "apps",
+        nargs="*",
+        metavar="ID",
+        help="ids, or enough of them; without: the running job, if there is only one",
+    )
+    parser.add_argument("--all", action="store_true", help="every job that has not ended")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending all")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="what its users will read")
+    add_scheduler(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when all of them have ended."""
+    from tony_core.client.kill import kill
+
+    scheduler = scheduler_of(args, args.apps[0] if args.apps else None)
+    rows: List[dict[str, object]] = []
+    code = 0
+    try:
+        for app_id in _meant(args, scheduler):
+            try:
+                done = kill(scheduler, app_id, args.reason)
+            except SchedulerError as error:
+                note(f"{app_id}: {error}")
+                rows.append({"app_id": app_id, "state": None, "was_over": False})
+                code = 3
+                continue
+            state = done.status.state.value
+            rows.append({"app_id": app_id, "state": state, "was_over": done.was_over})
+            if not done.ended:
+                code = 3
+                note(f"{app_id} was asked to end and has not yet; tony status {app_id} shows it")
+            elif not args.json:
+                line(f"{app_id} {'had ended already' if done.was_over else 'has ended'}: {state}")
+    finally:
+        scheduler.close()
+    if args.json:
+        print_json({"killed": rows})
+    return code
+
+
+def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
+    from tony_core.client.resolve import only, resolve
+
+    if args.all and args.apps:
+        raise UsageError("say --all or ids, not both")
+    if args.all:
+        found = [status for status in scheduler.list() if _runs(status)]
+        if found and not args.yes:
+            _confirm(found)
+        if not found:
+            note("no job is running")
+        return [status.app_id for status in found]
+    if not args.apps:
+        meant = only(scheduler, _runs, "running job", "kill")
+        note(meant.how)
+        return [meant.app_id]
+    return list(dict.fromkeys(resolve(scheduler, text).app_id for text in args.apps))
+
+
+def _runs(status: AppStatus) -> bool:
+    return not status.state.ended
+
+
+def _confirm(found: List[AppStatus]) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(f"{len(found)} jobs would be ended: say --yes as well")
+    for status in found:
+        note(f"{status.app_id} {status.name} ({status.user})")
+    sys.stderr.write(f"end these {len(found)} jobs? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was ended")

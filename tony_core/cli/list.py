@@ -1,0 +1,98 @@
+"""All jobs the scheduler knows, the newest first."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from tony_core.cli.options import add_json, add_scheduler, count, scheduler_of
+from tony_core.cli.output import duration, line, moment, note, percent, print_json, table
+from tony_core.schedulers.port import AppState, AppStatus
+
+NAME = "list"
+HELP = "all jobs the scheduler knows"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its words."""
+    states = [state.value for state in AppState]
+    parser.add_argument(
+        "--state",
+        metavar="STATE",
+        type=str.upper,
+        action="append",
+        choices=states,
+        help=f"only these: {', '.join(states)}",
+    )
+    parser.add_argument("--running", action="store_true", help="only those that have not ended")
+    parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most [50]; 0: all")
+    parser.add_argument("-q", "--quiet", action="store_true", help="ids alone")
+    add_scheduler(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print them."""
+    scheduler = scheduler_of(args)
+    try:
+        found = [status for status in scheduler.list() if _wanted(status, args)]
+    finally:
+        scheduler.close()
+    shown = found[: args.limit] if args.limit > 0 else found
+    if args.json:
+        print_json({"applications": [as_data(status) for status in shown]})
+        return 0
+    if args.quiet:
+        for status in shown:
+            line(status.app_id)
+        return 0
+    if not shown:
+        note(f"no jobs on the scheduler {scheduler.name}")
+        return 0
+    now = time.time()
+    table(
+        ("ID", "NAME", "STATE", "PROGRESS", "USER", "QUEUE", "SUBMITTED", "TIME"),
+        [
+            (
+                status.app_id,
+                status.name,
+                status.state.value,
+                percent(1.0 if status.state is AppState.SUCCEEDED else status.progress),
+                status.user,
+                status.queue,
+                moment(status.submitted),
+                duration((status.finished or now) - status.submitted),
+            )
+            for status in shown
+        ],
+    )
+    if len(shown) < len(found):
+        note(f"{len(found) - len(shown)} older ones are not shown (--limit 0 shows all)")
+    return 0
+
+
+def as_data(status: AppStatus) -> dict[str, object]:
+    """One application as plain data (docs/json.md)."""
+    return {
+        "app_id": status.app_id,
+        "name": status.name,
+        "user": status.user,
+        "queue": status.queue,
+        "state": status.state.value,
+        "type": status.type,
+        "tags": list(status.tags),
+        "submitted": status.submitted,
+        "started": status.started,
+        "finished": status.finished,
+        "progress": status.progress,
+        "attempt": status.attempt,
+        "page_url": status.page_url,
+        "tracking_url": status.tracking_url,
+        "diagnostics": status.diagnostics,
+    }
+
+
+def _wanted(status: AppStatus, args: argparse.Namespace) -> bool:
+    if args.running and status.state.ended:
+        return False
+    return not args.state or status.state.value in args.state

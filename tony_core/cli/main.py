@@ -1,0 +1,108 @@
+"""``tony``: finds the verb, runs it, and turns whatever goes wrong into words and a number."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import List, Optional, Sequence
+
+from tony_core.version import __version__
+
+DEBUG = "--debug"
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The exit code of one command line (docs/cli.md has the table)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words in (["--version"], ["-V"]):
+        sys.stdout.write(f"tony {__version__}\n")  # before anything is imported
+        return 0
+    try:
+        _mend_streams()
+        return _told(words)
+    except KeyboardInterrupt:  # so early, or so late, that nobody else was there to take it
+        sys.stderr.write("tony: interrupted\n")
+        return 130
+
+
+def _told(words: List[str]) -> int:
+    debug = DEBUG in words or bool(os.environ.get("TONY_DEBUG"))
+    from tony_core.cli import failures
+
+    try:
+        return _run(words)
+    except BaseException as error:
+        code = failures.tell(error, debug)
+        if code is None:
+            raise
+        return code
+    finally:
+        failures.flush()
+
+
+def _mend_streams() -> None:
+    """Whatever the terminal can show, and whether there is one: no message may fail of it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell (>&-)
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _run(words: List[str]) -> int:
+    from tony_core.cli.parser import nearest, unknown_word
+    from tony_core.cli.verbs import VERBS, parser_of
+    from tony_core.client.errors import UsageError
+
+    while words and words[0] == DEBUG:
+        words = words[1:]
+    if not words:
+        sys.stderr.write(overview())
+        return 2
+    verb, rest = words[0], words[1:]
+    if verb in ("-h", "--help", "help"):
+        if rest and rest[0] in VERBS:
+            verb, rest = rest[0], ["--help"]
+        else:
+            sys.stdout.write(overview())
+            return 0
+    if verb.startswith("-"):
+        raise UsageError(
+            f"{unknown_word(verb, ['--help', '--version', DEBUG])}; options of a verb stand"
+            " after it, as in: tony submit --help"
+        )
+    if verb not in VERBS:
+        raise UsageError(f"there is no verb {verb!r}{nearest(verb, list(VERBS))} (tony --help)")
+    from tony_core.cli.verbs import module_of
+
+    parser = parser_of(verb)
+    return module_of(verb).run(parser.parse_args(rest))
+
+
+def overview() -> str:
+    """What ``tony --help`` prints."""
+    from tony_core.cli.verbs import VERBS
+
+    lines = [
+        "usage: tony VERB ...",
+        "",
+        "Runs distributed machine-learning jobs on whatever scheduler there is.",
+        "",
+        *(f"  {name:<12} {text}" for name, text in VERBS.items()),
+        "",
+        "  tony VERB --help shows a verb's words. tony --version shows the version.",
+        "",
+        '  tony submit --executes "python train.py" --src_dir src --conf_file tony.xml',
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def entry() -> None:
+    """For ``python -m tony_core.cli.main``."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

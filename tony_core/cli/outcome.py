@@ -1,0 +1,135 @@
+"""What a person reads when a job has ended: the outcome, whose fault, where to look next.
+
+Everything needed to act stands here: the task that failed first, where it ran, how it ended,
+the last lines it wrote, and the command that shows the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Iterator, List, Mapping, Optional, TextIO
+
+from tony_core.cli.output import duration, paint, paint_state, pairs, safe
+from tony_core.client.view import JobView, TaskView
+from tony_core.schedulers.port import AppState
+
+MOST_TASKS = 40  # whose logs are named one by one
+MOST_LINES = 20
+
+
+def lines(view: JobView, exit_code: int, stream: Optional[TextIO] = None) -> List[str]:
+    """The whole of it."""
+    return list(_lines(view, exit_code, stream or sys.stdout))
+
+
+def _lines(view: JobView, exit_code: int, out: TextIO) -> Iterator[str]:
+    took = duration(view.duration_s(time.time()))
+    name = f" {safe(view.name)}" if view.name else ""
+    yield (
+        f"{paint_state(view.state.value, out)}{name} ({view.app_id}) after {took},"
+        f" exit code {exit_code}"
+    )
+    if view.state is not AppState.SUCCEEDED:
+        yield from _fault(view, out)
+    yield from links(view)
+    yield from _logs(view, out)
+    if view.state is not AppState.SUCCEEDED:
+        yield from _next(view)
+
+
+def links(view: JobView) -> Iterator[str]:
+    """Where to look with a browser."""
+    for name, url in view.links.items():
+        yield f"  {name}: {safe(url)}"
+
+
+def _fault(view: JobView, out: TextIO) -> Iterator[str]:
+    root = view.root_cause
+    if root.get("task"):
+        first, *rest = root_lines(root)
+        yield f"  root cause: {paint(first, 'red', out)}"
+        yield from (f"    {text}" for text in rest)
+        tail = [str(text) for text in root.get("stderr_tail") or ()]
+        if tail:
+            yield "  the last lines of its stderr:"
+            yield from (f"    | {safe(text)}" for text in tail[-MOST_LINES:])
+        told = _beyond_the_root(view.diagnostics, root)
+    else:
+        told = view.diagnostics.splitlines()
+    yield from (f"  {safe(text)}" for text in told[:MOST_LINES])
+
+
+def root_lines(root: Mapping[str, Any]) -> List[str]:
+    """``worker:1 on node7: exit code 3``; more lines when its message has them."""
+    where = f" on {root['node']}" if root.get("node") else ""
+    signal, code, cause = root.get("signal"), root.get("exit_code"), root.get("cause")
+    if signal:
+        how = f"ended by signal {signal} (exit code {code})"
+    elif cause and cause not in ("exited", "aborted"):
+        how = str(cause)
+        how += f", exit code {code}" if code not in (None, 0, -1) else ""
+    elif code is not None:
+        how = f"exit code {code}"
+    else:
+        how = "failed"
+    ran = root.get("ran_s")
+    after = f" after {duration(float(ran))}" if isinstance(ran, (int, float)) else ""
+    message = f": {root['message']}" if root.get("message") else ""
+    text = f"{root['task']}{where}: {how}{after}{message}"
+    return [safe(each) for each in text.splitlines()[:MOST_LINES]]
+
+
+def _beyond_the_root(diagnostics: str, root: Mapping[str, Any]) -> List[str]:
+    """What the diagnostics say that has not been said: the peers, why no other try was made."""
+    said = {str(text).strip() for text in root.get("stderr_tail") or ()}
+    out = []
+    for number, text in enumerate(diagnostics.splitlines()):
+        repeats = number == 0 and text.startswith(str(root.get("task")))
+        if repeats or text.startswith("last lines of its stderr") or text.strip() in said:
+            continue
+        out.append(text)
+    return out
+
+
+def _logs(view: JobView, out: TextIO) -> Iterator[str]:
+    if not view.tasks:
+        return
+    yield "  logs:"
+    ranked = sorted(view.tasks, key=lambda task: task.state in ("succeeded", "pending"))
+    shown = ranked[:MOST_TASKS] if len(ranked) > MOST_TASKS else list(view.tasks)
+    width = max(len(task.task) for task in shown)
+    for task in shown:
+        state = paint_state(task.state, out) + " " * max(0, 9 - len(task.state))
+        yield f"    {task.task:<{width}}  {state}  {safe(task_log(task))}"
+    if len(view.tasks) > len(shown):
+        yield f"    ... and {len(view.tasks) - len(shown)} more (tony describe {view.app_id})"
+
+
+def task_log(task: TaskView) -> str:
+    """Where a task's log is, or why there is none."""
+    return task.log_url or ("no container" if not task.container else f"in {task.container}")
+
+
+def _next(view: JobView) -> Iterator[str]:
+    task = view.root_cause.get("task")
+    known = {one.task for one in view.tasks}
+    words = f" --task {task}" if task in known else ""
+    yield f"  all of it: tony logs {view.app_id}{words}"
+    yield f"  the story: tony describe {view.app_id}"
+
+
+def progress_line(view: JobView, state: str = "") -> str:
+    """One line on a running job: state, how far, tasks by state, metrics."""
+    parts = [state or view.state.value]
+    if view.progress:
+        parts.append(f"{100 * view.progress:.0f} %")
+    if view.tasks:
+        parts.append(", ".join(f"{count} {state}" for state, count in view.counts.items()))
+    for task in view.tasks:
+        if task.reported and task.state == "running":
+            parts.append(f"{task.task}: {pairs(task.reported)}")
+            break
+    if view.waiting:
+        parts.append(f"waiting: {view.waiting}")
+    return safe("; ".join(parts))

@@ -1,0 +1,121 @@
+"""The command line's grammar: argparse, with three manners of our own.
+
+* A word of several parts may be spelt with ``_`` or ``-`` (``--src_dir``, ``--src-dir``):
+  JVM users type the one, everybody else the other. Before a parser reads its words, each
+  that is one of its options in the other spelling is put right.
+* A word that takes free text (``--task_params``) takes the next word whatever it begins with.
+* What is wrong is raised as :class:`UsageError`, with the nearest word that there is, and
+  never ends the process from within.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
+
+from tony_core.client.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """See the module."""
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        self._free: Set[str] = set()
+        words.setdefault("allow_abbrev", False)
+        words.setdefault("formatter_class", _Formatter)
+        super().__init__(*args, **words)
+
+    def free_text(self, *options: str) -> None:
+        """These options take the next word whatever it begins with."""
+        self._free.update(options)
+
+    def spellings(self) -> Dict[str, str]:
+        """Every other spelling of an option of this parser, and the option."""
+        known: Dict[str, str] = {}
+        for option in self._option_string_actions:
+            if option.startswith("--"):
+                name = option[2:]
+                for other in (name.replace("_", "-"), name.replace("-", "_")):
+                    if f"--{other}" not in self._option_string_actions:
+                        known[f"--{other}"] = option
+        return known
+
+    def respell(self, words: Sequence[str]) -> List[str]:
+        """The same words, with every option as this parser knows it."""
+        known = self.spellings()
+        out: List[str] = []
+        rest = iter(words)
+        for word in rest:
+            if word == "--":
+                return [*out, word, *rest]
+            name, equals, value = word.partition("=")
+            name = known.get(name, name)
+            if name in self._free and not equals:
+                following = next(rest, None)
+                if following is None:
+                    out.append(name)
+                elif known.get(following, following) in self._option_string_actions:
+                    # Another option of ours: the value was forgotten.
+                    self.error(f"argument {name}: expected one argument, found {following}")
+                else:
+                    out.append(f"{name}={following}")
+            else:
+                out.append(f"{name}{equals}{value}")
+        return out
+
+    # ------------------------------------------------------------------ argparse's hooks
+
+    def parse_known_args(  # type: ignore[override]
+        self,
+        args: Optional[Sequence[str]] = None,
+        namespace: Optional[argparse.Namespace] = None,
+    ) -> Tuple[argparse.Namespace, List[str]]:
+        assert args is not None, "main always says which words"
+        return super().parse_known_args(self.respell(args), namespace)
+
+    def parse_args(  # type: ignore[override]
+        self,
+        args: Optional[Sequence[str]] = None,
+        namespace: Optional[argparse.Namespace] = None,
+    ) -> argparse.Namespace:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(unknown_word(unknown[0], self._every_option()))
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help shows what there is)")
+
+    def _every_option(self) -> List[str]:
+        """The options of this parser and of those below it."""
+        found = [option for option in self._option_string_actions if option.startswith("--")]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    found.extend(parser._option_string_actions)
+        return found
+
+
+def unknown_word(word: str, known: Sequence[str]) -> str:
+    """What to say of a word that is not known."""
+    name = word.partition("=")[0]
+    if not name.startswith("-"):
+        return f"{word!r} is one word too many"
+    return f"there is no option {name}{nearest(name.replace('_', '-'), known)}"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """``; did you mean X?``, or nothing when no known word is near."""
+    near = difflib.get_close_matches(word, [k.replace("_", "-") for k in known], n=1, cutoff=0.6)
+    if not near:
+        return ""
+    return f"; did you mean {next(k for k in known if k.replace('_', '-') == near[0])}?"
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """A little wider in its first column, so that most options stand on one line."""
+
+    def __init__(self, prog: str, **words: Any) -> None:
+        words.setdefault("max_help_position", 32)
+        super().__init__(prog, **words)

@@ -1,0 +1,219 @@
+"""What is shown of a job while it is watched: plain lines, or JSON lines for a program.
+
+A presenter is told what the watcher learns (it makes the :class:`Callbacks`) and has the
+last word when the job has ended. The one for terminals is in :mod:`live`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import sys
+import time
+from typing import Callable, List, Mapping, Optional, Tuple
+
+from tony_core.cli import outcome
+from tony_core.cli.output import line, note, print_json, safe, silence
+from tony_core.client.view import JobView, TaskView
+from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
+
+QUIET_S = 60.0  # a line says that it still runs after so long without another
+#: In a job of more tasks than this, a task's every step is too much for a log.
+FEW_TASKS = 16
+LOUD = ("warning", "decision", "error")
+
+
+class Presenter:
+    """Base: says nothing."""
+
+    def callbacks(self) -> Callbacks:
+        """What the watcher calls."""
+        return Callbacks()
+
+    def started(self, app_id: str) -> None:
+        """The application is there."""
+
+    def say(self, text: str) -> None:
+        """A message of the client's own."""
+        note(text)
+
+    def finished(self, view: JobView, exit_code: int) -> None:
+        """It has ended."""
+
+    def close(self) -> None:
+        """Nothing more will be shown."""
+
+
+class Sturdy(Presenter):
+    """Another one, silenced when its words reach nobody any more.
+
+    A closed terminal or a pipe whose reader went away is no reason for a job to end, nor for
+    its watcher: what is to be done about a closed terminal, its signal says.
+    """
+
+    def __init__(self, inner: Presenter) -> None:
+        self._inner = inner
+
+    def callbacks(self) -> Callbacks:
+        told = self._inner.callbacks()
+        names = [field.name for field in dataclasses.fields(told)]
+        calls = {name: self._sturdy(getattr(told, name)) for name in names}
+        return Callbacks(**calls)
+
+    def started(self, app_id: str) -> None:
+        self._try(lambda: self._inner.started(app_id))
+
+    def say(self, text: str) -> None:
+        self._try(lambda: self._inner.say(text))
+
+    def finished(self, view: JobView, exit_code: int) -> None:
+        self._try(lambda: self._inner.finished(view, exit_code))
+
+    def close(self) -> None:
+        self._try(self._inner.close)
+
+    def _sturdy(self, call: Optional[Callable[..., None]]) -> Optional[Callable[..., None]]:
+        if call is None:
+            return None
+        known = call
+        return lambda *words: self._try(lambda: known(*words))
+
+    @staticmethod
+    def _try(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EPIPE):
+                raise
+            silence()  # the words that follow go nowhere, without an error
+
+
+class PlainPresenter(Presenter):
+    """One line after another, each with its time: for a CI's log, a file, a pipe."""
+
+    def __init__(self) -> None:
+        self._view: Optional[JobView] = None
+        self._links: Mapping[str, str] = {}
+        self._last = time.monotonic()
+        self._told = -1.0
+        self._outcome_told = False  # from then on nothing runs that is worth a line
+
+    def callbacks(self) -> Callbacks:
+        return Callbacks(
+            on_event=self._event,
+            on_links=self._on_links,
+            on_view=self._on_view,
+            on_tick=self._tick,
+            on_unreachable=lambda why: self._line(f"the scheduler does not answer: {why}"),
+        )
+
+    def started(self, app_id: str) -> None:
+        self._line(f"application {app_id}")
+
+    def say(self, text: str) -> None:
+        self._line(text)
+
+    def finished(self, view: JobView, exit_code: int) -> None:
+        for text in outcome.lines(view, exit_code):
+            line(text)
+        sys.stdout.flush()
+
+    def _event(self, event: Event) -> None:
+        if event.get("kind") in ENDING_KINDS:
+            self._outcome_told = True
+        if worth_showing(event, self._view):
+            first, *more = event_lines(event)
+            self._line(first, event.get("time"))
+            for text in more:
+                line(f"         {text}")
+
+    def _on_links(self, links: Mapping[str, str]) -> None:
+        for name, url in links.items():
+            if self._links.get(name) != url:
+                self._line(f"{name}: {safe(url)}")
+        self._links = dict(links)
+
+    def _on_view(self, view: JobView) -> None:
+        self._view = view
+        tenth = int(view.progress * 10)
+        if tenth > self._told and not view.state.ended and not self._outcome_told:
+            if self._told >= 0 or tenth:
+                self._line(outcome.progress_line(view))
+            self._told = tenth
+
+    def _tick(self) -> None:
+        if self._view is not None and time.monotonic() - self._last >= QUIET_S:
+            state = "ending" if self._outcome_told else ""
+            self._line(outcome.progress_line(self._view, state))
+
+    def _line(self, text: str, at: object = None) -> None:
+        clock = time.localtime(at if isinstance(at, (int, float)) else None)
+        line(f"{time.strftime('%H:%M:%S', clock)} {text}")
+        sys.stdout.flush()
+        self._last = time.monotonic()
+
+
+class JsonPresenter(Presenter):
+    """One JSON object a line, told apart by ``type`` (docs/json.md)."""
+
+    def __init__(self) -> None:
+        self._rows: List[Mapping[str, object]] = []
+
+    def callbacks(self) -> Callbacks:
+        return Callbacks(
+            on_event=lambda event: print_json({"type": "event", **event}, None),
+            on_links=lambda links: print_json({"type": "links", "links": dict(links)}, None),
+            on_tasks=self._tasks,
+            on_progress=self._tasks,
+            on_unreachable=note,
+        )
+
+    def started(self, app_id: str) -> None:
+        print_json({"type": "application", "app_id": app_id}, None)
+
+    def finished(self, view: JobView, exit_code: int) -> None:
+        print_json({"type": "finished", "exit_code": exit_code, "job": view.to_json()}, None)
+
+    def _tasks(self, tasks: Tuple[TaskView, ...]) -> None:
+        rows: List[Mapping[str, object]] = [
+            {
+                "task": task.task,
+                "state": task.state,
+                "session": task.session,
+                "node": task.node,
+                "container": task.container,
+                "log_url": task.log_url,
+                "exit_code": task.exit_code,
+                "progress": task.progress,
+            }
+            for task in tasks
+        ]
+        if rows != self._rows:  # a step that was progress too is told once
+            print_json({"type": "tasks", "tasks": rows}, None)
+        self._rows = rows
+
+
+def worth_showing(event: Event, view: Optional[JobView]) -> bool:
+    """Whether a line of the story is for a person who watches."""
+    if event.get("kind") != "task-state" or event.get("weight") in LOUD:
+        return True
+    return view is None or len(view.tasks) <= FEW_TASKS
+
+
+def event_lines(event: Event) -> List[str]:
+    """An event's text, line by line; of the end only the first, as the outcome follows."""
+    found = [safe(text) for text in str(event.get("text", "")).splitlines()] or [""]
+    return found[:1] if event.get("kind") == "ending" else found
+
+
+def presenter_for(as_json: bool) -> Presenter:
+    """The one that suits where our output goes."""
+    from tony_core.cli.output import on_terminal
+
+    if as_json:
+        return Sturdy(JsonPresenter())
+    if on_terminal(sys.stdout):
+        from tony_core.cli.live import LivePresenter
+
+        return Sturdy(LivePresenter())
+    return Sturdy(PlainPresenter())

@@ -1,0 +1,159 @@
+"""Start a job and watch it to its end.
+
+The exit code says how it ended: 0 succeeded, 1 failed, 2 bad job or command line, 3 the
+scheduler could not be reached or refused, 4 timed out, 130 interrupted, 143 terminated (the
+job is killed unless detached), 137 killed by somebody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from tony_core.cli.interrupts import Interrupts
+from tony_core.cli.output import note, print_json, warn
+from tony_core.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from tony_core.job.load import JobArguments
+
+NAME = "submit"
+HELP = "start a job and watch it to its end"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its words; those of several parts may be spelt with _ or -."""
+    program = parser.add_argument_group("the program")
+    program.add_argument("--executes", metavar="COMMAND", help="what every task runs")
+    program.add_argument("--task_params", metavar="WORDS", help="more words for that command")
+    program.add_argument("--src_dir", metavar="PATH", help="its source: a folder, zip or tar")
+    program.add_argument(
+        "--python_venv", metavar="PATH", help="its Python environment: zip, tar.gz or folder"
+    )
+    program.add_argument(
+        "--python_binary_path", metavar="PATH", help="its Python: absolute, or inside the venv"
+    )
+    program.add_argument(
+        "--shell_env", metavar="K=V", action="append", default=[], help="for the program alone"
+    )
+    program.add_argument(
+        "--container_env",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="for the program and what starts it",
+    )
+    program.add_argument(
+        "--hdfs_classpath",
+        metavar="PATHS",
+        help="comma list for the CLASSPATH; a missing one is skipped with a warning",
+    )
+    program.add_argument(
+        "--sidecar_tensorboard_log_dir", metavar="PATH", help="run a TensorBoard on this folder"
+    )
+    job = parser.add_argument_group("the job")
+    job.add_argument(
+        "--conf_file", metavar="FILE", help="the job file, local or remote; else ./tony.xml"
+    )
+    job.add_argument(
+        "--conf", metavar="K=V", action="append", default=[], help="one key (may be repeated)"
+    )
+    job.add_argument(
+        "--scheduler",
+        metavar="NAME",
+        help="local, or one that is installed (yarn is not built yet)",
+    )
+    way = parser.add_argument_group("how")
+    way.add_argument("--detach", action="store_true", help="return once it is accepted")
+    way.add_argument(
+        "--dry-run", action="store_true", help="print exactly what would be sent, and send nothing"
+    )
+    way.add_argument("--json", action="store_true", help="JSON lines on standard output")
+    if isinstance(parser, Parser):
+        parser.free_text("--executes", "--task_params")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Submit, and watch unless detached."""
+    with Interrupts("interrupted; nothing was submitted") as interrupts:
+        return _run(args, interrupts)
+
+
+def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
+    from tony_core.client.loading import load
+    from tony_core.client.sending import prepare, send
+    from tony_core.schedulers import open_scheduler
+
+    loaded = load(job_arguments(args))
+    job = loaded.job
+    scheduler = open_scheduler(job.scheduler)
+    try:
+        prepared = prepare(scheduler, job)
+        for problem in (*loaded.warnings, *prepared.warnings):
+            _warn(problem)
+        if args.dry_run:
+            from tony_core.cli.dryrun import show
+
+            return show(prepared, args.json)
+        app_id = send(scheduler, prepared, interrupts.defer)
+        if args.detach:
+            return _detached(app_id, args.json)
+        from tony_core.cli.follow import Follow
+        from tony_core.cli.presenters import presenter_for
+
+        try:
+            presenter = presenter_for(args.json)
+            presenter.started(app_id)
+            follow = Follow(
+                scheduler,
+                app_id,
+                presenter,
+                interrupts,
+                job=job,
+                kills=lambda: open_scheduler(job.scheduler),
+            )
+            return follow.run()
+        except Exception:
+            # Our own fault must not end a training, nor leave anybody in the dark about it.
+            note(f"nobody watches {app_id} any more; it goes on: tony attach {app_id}")
+            raise
+    finally:
+        scheduler.close()
+
+
+def job_arguments(args: argparse.Namespace) -> JobArguments:
+    """The words, as the job's loader takes them."""
+    from tony_core.job.load import JobArguments  # brings lxml
+
+    return JobArguments(
+        executes=args.executes,
+        task_params=args.task_params,
+        src_dir=args.src_dir,
+        python_venv=args.python_venv,
+        python_binary_path=args.python_binary_path,
+        conf_file=args.conf_file,
+        conf=args.conf,
+        shell_env=args.shell_env,
+        container_env=args.container_env,
+        hdfs_classpath=args.hdfs_classpath,
+        sidecar_tensorboard_log_dir=args.sidecar_tensorboard_log_dir,
+        scheduler=args.scheduler,
+    )
+
+
+def _detached(app_id: str, as_json: bool) -> int:
+    if as_json:
+        print_json({"type": "application", "app_id": app_id}, None)
+    else:
+        sys.stdout.write(f"{app_id}\n")
+        sys.stderr.write(
+            f"tony: submitted; tony attach {app_id} watches it, tony kill {app_id} ends it\n"
+        )
+    return 0
+
+
+def _warn(problem: object) -> None:
+    from tony_core.job.mask import mask_text
+
+    warn(mask_text(str(problem)))

@@ -1,0 +1,59 @@
+"""The verbs there are. Each is a module of its own, imported only when it is used."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import Dict, Protocol, cast
+
+from tony_core.cli.parser import Parser
+
+#: name -> (module below tony_core.cli, one line of help; the module's HELP says the same)
+VERBS: Dict[str, str] = {
+    "submit": "start a job and watch it to its end",
+    "attach": "watch a job that runs already",
+    "list": "all jobs the scheduler knows",
+    "status": "how a job stands, in a few lines",
+    "describe": "everything that is known of a job",
+    "logs": "what a job's tasks wrote",
+    "kill": "end jobs",
+    "history": "jobs that have ended",
+    "config": "show the merged configuration, list all keys, check a job file",
+    "gc": "remove what ended jobs left behind",
+    "version": "which version this is, and of what",
+    "completion": "a shell's completion of this command",
+}
+
+
+class Verb(Protocol):
+    """What a verb's module holds."""
+
+    NAME: str
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Its words."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; the exit code."""
+
+
+def module_of(name: str) -> Verb:
+    """A verb's module."""
+    return cast(Verb, import_module(f"tony_core.cli.{name}"))
+
+
+def parser_of(name: str) -> Parser:
+    """A verb's parser, with all its words."""
+    verb = module_of(name)
+    parser = Parser(prog=f"tony {name}", description=(verb.__doc__ or verb.HELP).strip())
+    verb.add_arguments(parser)
+    if "--debug" not in parser.spellings().values() and not _has(parser, "--debug"):
+        parser.add_argument(
+            "--debug", action="store_true", help="show where an error comes from (a traceback)"
+        )
+    return parser
+
+
+def _has(parser: Parser, option: str) -> bool:
+    return option in parser._option_string_actions

@@ -1,0 +1,83 @@
+"""Ending applications. Asking twice, or for one that has ended, is silence."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+import time
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
+
+#: Beyond the grace that programs get, until the scheduler itself has cleared away.
+ALLOWANCE_S = 20.0
+GRACE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What became of it."""
+
+    status: AppStatus
+    was_over: bool  # it had ended before
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over now."""
+        return self.status.state.ended
+
+
+def by_whom() -> str:
+    """``user`` as the reason of a kill names them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "somebody"
+
+
+def kill(
+    scheduler: Scheduler, app_id: str, reason: str = "", wait_s: float = GRACE_S + ALLOWANCE_S
+) -> Killed:
+    """End an application and wait until its scheduler says so, or the time is over."""
+    status = scheduler.status(app_id)
+    if status.state.ended:
+        return Killed(status, True)
+    scheduler.kill(app_id, reason or f"killed by {by_whom()} with tony kill")
+    deadline = time.monotonic() + wait_s
+    pause = 0.05
+    while True:
+        status = scheduler.status(app_id)
+        if status.state.ended or time.monotonic() >= deadline:
+            return Killed(status, False)
+        time.sleep(pause)
+        pause = min(0.5, pause * 1.5)
+
+
+class Killing:
+    """A kill that goes on beside the watch: asking may take as long as the programs' grace."""
+
+    def __init__(self, open_one: Callable[[], Scheduler], app_id: str, reason: str) -> None:
+        self._open = open_one
+        self._app_id = app_id
+        self._reason = reason
+        self.problem: Optional[str] = None
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="kill", daemon=True).start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it was done within a time."""
+        return self._done.wait(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            # Not the watcher's: a connection may not be for two threads.
+            scheduler = self._open()
+            try:
+                scheduler.kill(self._app_id, self._reason)
+            finally:
+                scheduler.close()
+        except SchedulerError as error:
+            self.problem = str(error)
+        finally:
+            self._done.set()

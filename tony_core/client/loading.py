@@ -1,0 +1,58 @@
+"""A submit's words made into a checked job, with the frameworks and file systems there are."""
+
+from __future__ import annotations
+
+from typing import Callable, Iterator, Mapping, Optional, Sequence
+
+from tony_core import schedulers
+from tony_core.files.registry import filesystem
+from tony_core.frameworks import UnknownFramework, find, names
+from tony_core.frameworks.base import Problem as FrameworkProblem
+from tony_core.job.limits import problem_at
+from tony_core.job.load import JobArguments, Loaded, load_job
+from tony_core.job.problems import JobError
+from tony_core.job.sources import missing_sources
+from tony_core.job.spec import Job
+
+Check = Callable[[Job], Sequence[FrameworkProblem]]
+
+
+class Frameworks(Mapping[str, Check]):
+    """Every framework's own check by name; none is loaded or looked for before it is asked."""
+
+    def __getitem__(self, name: str) -> Check:
+        try:
+            return find(name).validate
+        except UnknownFramework:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(names())
+
+    def __len__(self) -> int:
+        return len(names())
+
+
+def load(
+    arguments: JobArguments,
+    *,
+    env: Optional[Mapping[str, str]] = None,
+    cwd: Optional[str] = None,
+    conf_dir: Optional[str] = None,
+) -> Loaded:
+    """The job, or JobError with every problem, missing local files included."""
+    loaded = load_job(
+        arguments,
+        env=env,
+        cwd=cwd,
+        conf_dir=conf_dir,
+        frameworks=Frameworks(),
+        read_bytes=lambda location: filesystem(location).get(location),
+    )
+    wrong = missing_sources(loaded.job)
+    nowhere = schedulers.missing(loaded.job.scheduler)
+    if nowhere:
+        wrong.append(problem_at(loaded.job, "tony.scheduler", nowhere))
+    if wrong:
+        raise JobError([*wrong, *loaded.warnings])
+    return loaded

@@ -1,0 +1,334 @@
+"""Every line that the tasks of an application wrote, once each, across restarts.
+
+Theory of operation
+===================
+
+A container's log files only grow: a session that reuses the container appends to them, one
+that does not brings new containers with files of their own. So what has been read is known
+by *(container, file)* and a byte offset, and nothing else: whichever session, master or
+task a line came from, it is read once. Containers are found in the tasks' runs, which name
+all of them, those of earlier sessions included; one that is found late is read from its
+beginning. A line is told when its end was read; what stands without an end is told when
+nothing more can come. When the application has ended, everything is read once more to the
+end before that is believed.
+
+Which bytes of a file are which session's stands in the runs too (``offsets``), so that one
+session can be shown alone. A later session's run is named before its program may write, so
+one that is followed ends where the next begins.
+
+The port cannot say how long a file is, so the last lines are found by feeling for its end
+(doubling, then halving) and reading backwards.
+"""
+
+from __future__ import annotations
+
+import codecs
+import time
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+from tony_core.client.errors import UsageError
+from tony_core.client.pace import Pace
+from tony_core.client.past import current_view, final_view
+from tony_core.client.view import JobView, Part, TaskView
+from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
+
+STREAMS = {
+    "stdout": ("stdout",),
+    "stderr": ("stderr",),
+    "both": ("stdout", "stderr"),
+    "executor": ("executor.log",),
+}
+MASTER = "am"  # the word for the master's own logs
+CHUNK = 1 << 18
+LONGEST_LINE = 1 << 16  # a line without an end is told in pieces of this size
+LOOKS = 20  # containers whose files are named to somebody who asked for none of them
+VIEW_S = 1.0  # how often new containers are looked for
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, without its end."""
+
+    task: str
+    stream: str
+    text: str
+    container: str = ""
+
+
+class LogFile:
+    """One file of one container, read forward."""
+
+    def __init__(
+        self, scheduler: Scheduler, app_id: str, ref: LogRef, name: str, begin: int = 0
+    ) -> None:
+        self._scheduler = scheduler
+        self._app_id = app_id
+        self.ref = ref
+        self.name = name
+        self.offset = self.begin = begin
+        self.end: Optional[int] = None  # what follows is another session's
+        self.waits = False  # whose the next bytes are is not known yet
+        self.problem: Optional[str] = None
+        self._rest = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def lines(self) -> Iterator[str]:
+        """The whole lines that are there now; piece by piece, the file may be huge."""
+        while not self.done:
+            left = CHUNK if self.end is None else self.end - self.offset
+            data = self._bytes(self.offset, min(CHUNK, left))
+            if not data:
+                return
+            self.offset += len(data)
+            whole = (self._rest + self._decoder.decode(data)).split("\n")
+            self._rest = whole.pop()
+            for line in whole:
+                yield line[:-1] if line.endswith("\r") else line
+            while len(self._rest) > LONGEST_LINE:
+                yield self._rest[:LONGEST_LINE]
+                self._rest = self._rest[LONGEST_LINE:]
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more of it is wanted."""
+        return self.end is not None and self.offset >= self.end
+
+    def rest(self) -> Iterator[str]:
+        """What stands without an end, when nothing more can come."""
+        text = self._rest + self._decoder.decode(b"", final=True)
+        self._rest = ""
+        if text:
+            yield text
+
+    def skip_to_last(self, count: int) -> None:
+        """Go to where the last ``count`` lines begin."""
+        end = self._size() if self.end is None else self.end
+        begin = end
+        newlines = 0
+        while begin > self.begin:
+            step = min(CHUNK, begin - self.begin)
+            data = self._bytes(begin - step, step)
+            if not data:
+                break
+            if begin == end and data.endswith(b"\n"):
+                newlines -= 1  # the end of the last line begins none
+            at = len(data)
+            while newlines < count:
+                at = data.rfind(b"\n", 0, at)
+                if at < 0:
+                    break
+                newlines += 1
+            if newlines >= count:
+                self.offset = begin - step + at + 1
+                return
+            begin -= step
+        self.offset = self.begin if count > 0 else end
+
+    def _size(self) -> int:
+        if not self._bytes(0, 1):
+            return 0
+        known, beyond = 1, 2  # a byte exists before `known`; none at `beyond`, once found
+        while self._bytes(beyond - 1, 1):
+            known, beyond = beyond, beyond * 2
+        while known + 1 < beyond:
+            middle = (known + beyond) // 2
+            if self._bytes(middle - 1, 1):
+                known = middle
+            else:
+                beyond = middle
+        return known
+
+    def _bytes(self, offset: int, limit: int) -> bytes:
+        try:
+            data = self._scheduler.read_log(self._app_id, self.ref, self.name, offset, limit)
+        except SchedulerError as error:
+            self.problem = str(error)
+            return b""
+        self.problem = None
+        return data
+
+
+class LogReader:
+    """The chosen files of an application's tasks, as they come to be known."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        app_id: str,
+        *,
+        tasks: Sequence[str] = (),
+        stream: str = "both",
+        session: Optional[int] = None,
+        tail: Optional[int] = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._app_id = app_id
+        self._tasks = tuple(tasks)
+        self._stream = stream
+        self._names = STREAMS.get(stream, (stream,))
+        self.session = session
+        self._tail = tail
+        self._files: Dict[Tuple[str, str], LogFile] = {}
+        self._task: Dict[str, str] = {}  # container -> whose it is now
+        self._first = True
+
+    def update(self, view: JobView) -> None:
+        """Learn of tasks and containers; unknown names are an error once tasks are known."""
+        if MASTER in self._tasks:
+            self._add_master()
+        if not view.tasks:
+            return
+        self._check(view.tasks)
+        for task in view.tasks:
+            if not self._wants(task):
+                continue
+            for ref in task.log_refs():
+                for name in self._names:
+                    part: Optional[Part] = Part()
+                    if self.session is not None:
+                        part = task.part_of(ref.container_id, name, self.session)
+                    if part is not None:
+                        self._task[ref.container_id] = task.task
+                        self._add(ref, name, part)
+        self._first = False
+
+    def read(self, last: bool = False) -> Iterator[Line]:
+        """The new lines; ``last``: those without an end too."""
+        for (container, name), file in self._files.items():
+            task = self._task[container]
+            if last or not file.waits:
+                for text in file.lines():
+                    yield Line(task, name, text, container)
+            if last or file.done:
+                for text in file.rest():
+                    yield Line(task, name, text, container)
+
+    def check_session(self, view: JobView) -> None:
+        """That the session that was asked for is one that there has been."""
+        known = {run.session for task in view.tasks for run in task.runs}
+        known |= {task.session for task in view.tasks}
+        known.discard(-1)
+        if self.session is None or self.session in known or not known:
+            return
+        first, last = min(known), max(known)
+        there = f"session {first}" if first == last else f"sessions {first} to {last}"
+        so_far = "" if view.state.ended else " so far"
+        raise UsageError(f"there is no session {self.session}: the job has had {there}{so_far}")
+
+    def check_stream(self, view: JobView) -> None:
+        """That a file that was asked for by its name is there, when nothing of it was read."""
+        if self._stream in STREAMS or any(file.offset for file in self._files.values()):
+            return
+        there = set()
+        refs = [ref for task in view.tasks if self._wants(task) for ref in task.log_refs()]
+        for ref in refs[:LOOKS]:
+            try:
+                there.update(self._scheduler.log_names(self._app_id, ref))
+            except SchedulerError:
+                return  # nobody can say
+        if there and self._stream not in there:
+            raise UsageError(
+                f"there is no stream or file {self._stream!r}: say {', '.join(STREAMS)}, or one"
+                f" of the files that there are: {', '.join(sorted(there))}"
+            )
+
+    @property
+    def problems(self) -> List[str]:
+        """What could not be read just now, and why."""
+        found = [
+            f"{file.name} of {self._task[container]} ({container}): {file.problem}"
+            for (container, _), file in self._files.items()
+            if file.problem
+        ]
+        return list(dict.fromkeys(found))
+
+    def _add_master(self) -> None:
+        """The master's own files: one pair of each attempt, in no container of the job's."""
+        ref = LogRef("")
+        self._task[ref.container_id] = MASTER
+        for name in self._scheduler.log_names(self._app_id, ref):
+            if name.rpartition(".")[2] in self._names or name in self._names:
+                self._add(ref, name, Part())
+
+    def _add(self, ref: LogRef, name: str, part: Part) -> None:
+        known = self._files.get((ref.container_id, name))
+        if known is not None:
+            known.end, known.waits = part.end, part.next_is_near
+            return
+        file = LogFile(self._scheduler, self._app_id, ref, name, part.begin)
+        file.end, file.waits = part.end, part.next_is_near
+        if self._tail is not None and self._first:
+            file.skip_to_last(self._tail)
+        self._files[ref.container_id, name] = file
+
+    def _wants(self, task: TaskView) -> bool:
+        return not self._tasks or task.task in self._tasks or task.role in self._tasks
+
+    def _check(self, tasks: Sequence[TaskView]) -> None:
+        known = {task.task for task in tasks} | {task.role for task in tasks}
+        for name in self._tasks:
+            if name not in known and name != MASTER:
+                roles = ", ".join(dict.fromkeys(task.role for task in tasks))
+                raise UsageError(
+                    f"there is no task {name!r}: say a role ({roles}) or one of its tasks,"
+                    f" as in {tasks[0].task}, or"
+                    f" {MASTER} for the job's master"
+                )
+
+
+def read_logs(
+    scheduler: Scheduler,
+    app_id: str,
+    *,
+    tasks: Sequence[str] = (),
+    stream: str = "both",
+    session: Optional[int] = None,
+    tail: Optional[int] = None,
+    follow: bool = False,
+    history: Optional[str] = None,
+    problems: Optional[List[str]] = None,
+) -> Iterator[Line]:
+    """The lines of an application's logs; with ``follow`` until it ends.
+
+    ``problems`` gets what could not be read in the end.
+    """
+    reader = LogReader(scheduler, app_id, tasks=tasks, stream=stream, session=session, tail=tail)
+    status = scheduler.status(app_id)
+    if not follow or status.state.ended:
+        view = current_view(scheduler, status, history=history)
+        reader.update(view)
+        reader.check_session(view)
+        yield from reader.read(last=True)
+        reader.check_stream(view)
+    else:
+        yield from _follow(scheduler, app_id, reader, history)
+    if problems is not None:
+        problems.extend(reader.problems)
+
+
+def _follow(
+    scheduler: Scheduler, app_id: str, reader: LogReader, history: Optional[str]
+) -> Iterator[Line]:
+    pace, look = Pace(), Pace(least_s=VIEW_S / 4, most_s=VIEW_S * 10, share=0.2)
+    next_look = 0.0
+    while True:
+        began = time.monotonic()
+        status = scheduler.status(app_id)
+        if status.state.ended:
+            # What was written since the last reading, and in containers never seen.
+            view = final_view(scheduler, status, history=history)
+            reader.update(view)
+            yield from reader.read(last=True)
+            reader.check_session(view)  # it might have come
+            reader.check_stream(view)
+            return
+        # To know whose the bytes are that are read next, look right before.
+        if began >= next_look or reader.session is not None:
+            reader.update(current_view(scheduler, status, history=history))
+            look.answered(time.monotonic() - began)
+            next_look = time.monotonic() + look.pause_s
+        began = time.monotonic()
+        yield from reader.read()
+        pace.answered(time.monotonic() - began)
+        time.sleep(pace.pause_s)

@@ -1,0 +1,140 @@
+"""The job's page as a client reads it: JSON over HTTP, with a deadline on every call.
+
+One connection is kept open and used again. Everything that goes wrong is a
+:class:`PageError`: the page is the second word on a job, the scheduler's is the first, and
+whoever reads it here must be able to live without. Each request renews the client's lease
+on the job (``tony.client.lease``).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from typing import Any, List, Mapping, Optional, Tuple
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from tony_core.client.errors import PageError
+
+CALL_S = 5.0  # one answer, long polls apart
+LONGEST_POLL_S = 30.0
+MOST_BYTES = 64 * 1024 * 1024
+REDIRECTS = 3
+HEADERS = {"X-Tony-Client": "1", "Accept": "application/json"}
+
+
+class Page:
+    """One job's page. Not for several threads, but for :meth:`abort`."""
+
+    def __init__(self, url: str, timeout_s: float = CALL_S) -> None:
+        self.url = url if url.endswith("/") else url + "/"
+        self._timeout_s = timeout_s
+        self._connection: Optional[http.client.HTTPConnection] = None
+        self._where: Tuple[str, str] = ("", "")
+        self._aborted = False
+
+    def job(self) -> Mapping[str, Any]:
+        """``/api/job``."""
+        return self._get("api/job")
+
+    def tasks(self) -> List[Mapping[str, Any]]:
+        """``/api/tasks``."""
+        tasks = self._get("api/tasks").get("tasks")
+        if not isinstance(tasks, list):
+            raise PageError(f"{self.url}api/tasks does not list tasks")
+        return tasks
+
+    def events(self, since: int, wait_s: float = 0.0) -> Tuple[List[Mapping[str, Any]], int]:
+        """The events after number ``since``, waiting for one; and where to go on."""
+        wait_s = max(0.0, min(wait_s, LONGEST_POLL_S))
+        answer = self._get(f"api/events?since={since}&wait={wait_s:g}", wait_s)
+        events, following = answer.get("events"), answer.get("next")
+        if not isinstance(events, list) or not isinstance(following, int):
+            raise PageError(f"{self.url}api/events does not list events")
+        return events, following
+
+    def metrics(self) -> Mapping[str, Any]:
+        """``/api/metrics``."""
+        return self._get("api/metrics")
+
+    def close(self) -> None:
+        """Give back the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def abort(self) -> None:
+        """Make a call that waits in another thread fail now, and every later one."""
+        self._aborted = True
+        connection = self._connection
+        sock = connection.sock if connection is not None else None
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it was gone already
+
+    # ------------------------------------------------------------------ the calls
+
+    def _get(self, path: str, wait_s: float = 0.0) -> Mapping[str, Any]:
+        url = urljoin(self.url, path)
+        for _ in range(REDIRECTS + 1):
+            status, location, body = self._fetch(urlsplit(url), wait_s)
+            if status in (301, 302, 303, 307, 308) and location:
+                url = urljoin(url, location)  # a resource manager's proxy
+                continue
+            if status != 200:
+                raise PageError(f"{url} answered {status}")
+            try:
+                answer = json.loads(body)
+            except ValueError as error:
+                raise PageError(f"{url} did not answer JSON: {error}") from error
+            if not isinstance(answer, dict):
+                raise PageError(f"{url} did not answer a JSON object")
+            return answer
+        raise PageError(f"{self.url} leads in a circle")
+
+    def _fetch(self, url: SplitResult, wait_s: float) -> Tuple[int, str, bytes]:
+        fresh = self._connect(url)
+        target = url.path + (f"?{url.query}" if url.query else "")
+        while True:
+            connection = self._connection
+            if connection is None or self._aborted:
+                raise PageError("the page is no longer wanted")
+            try:
+                if connection.sock is None:
+                    connection.timeout = self._timeout_s
+                    connection.connect()
+                connection.sock.settimeout(self._timeout_s + wait_s)
+                connection.request("GET", target, headers=HEADERS)
+                response = connection.getresponse()
+                body = response.read(MOST_BYTES + 1)
+                if len(body) > MOST_BYTES:
+                    raise PageError(f"{url.geturl()} answers more than {MOST_BYTES} bytes")
+                return response.status, response.getheader("Location") or "", body
+            except PageError:
+                connection.close()
+                raise
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                connection.close()
+                # A kept connection may have been closed meanwhile; a new one tells.
+                if fresh or self._aborted or isinstance(error, TimeoutError):
+                    reason = str(error) or type(error).__name__
+                    raise PageError(f"{url.geturl()} does not answer: {reason}") from error
+                fresh = True
+
+    def _connect(self, url: SplitResult) -> bool:
+        """Have a connection for that host; whether it is a new one."""
+        where = (url.scheme, url.netloc)
+        if self._connection is not None and self._where == where:
+            return self._connection.sock is None
+        self.close()
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise PageError(f"{url.geturl()} is no address of a page")
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        try:
+            self._connection = kind(url.hostname, url.port, timeout=self._timeout_s)
+        except (ValueError, http.client.HTTPException) as error:
+            raise PageError(f"{url.geturl()} is no address of a page: {error}") from error
+        self._where = where
+        return True

@@ -1,0 +1,169 @@
+"""The view of one application now, or as history keeps it.
+
+History stands where the job said (``tony.history.location``), else where the scheduler
+keeps it. A job's history is complete when its summary says that the job has ended; the
+master writes it before it tells the scheduler of the end, so waiting for it is the
+exception, and short.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, List, Mapping, Optional, Tuple
+
+from tony_core.client.errors import PageError
+from tony_core.client.page import Page
+from tony_core.client.view import (
+    HISTORY,
+    JobView,
+    closed,
+    from_page,
+    from_status,
+    under_status,
+    with_containers,
+)
+from tony_core.history.reader import JobHistory, NoHistory, read_job
+from tony_core.job.spec import Job
+from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
+
+#: How long a job that has just ended is given to complete its history.
+SETTLE_S = 2.0
+PAGE_S = 2.0
+
+
+def history_root(
+    scheduler: Scheduler, job: Optional[Job] = None, named: Optional[str] = None
+) -> Optional[str]:
+    """Where a job's history stands."""
+    if named:
+        return named
+    if job is not None and job.history.location:
+        return job.history.location
+    return scheduler.history_root(job)
+
+
+def read_past(root: Optional[str], app_id: str, events: bool = True) -> Optional[JobHistory]:
+    """A job's history; ``None`` when there is none (or it cannot be read)."""
+    if not root:
+        return None
+    try:
+        return read_job(root, app_id, events)
+    except (NoHistory, OSError):
+        return None
+
+
+def _read(
+    scheduler: Scheduler,
+    app_id: str,
+    job: Optional[Job],
+    named: Optional[str],
+    events: bool = True,
+) -> Optional[JobHistory]:
+    """A job's history, also where its master kept it when the named place could not be written."""
+    roots = dict.fromkeys((history_root(scheduler, job, named), scheduler.history_root(job)))
+    found = None
+    for root in roots:
+        past = read_past(root, app_id, events)
+        if past is not None and (past.job or past.events):
+            return past
+        found = found or past
+    return found
+
+
+def past_view(past: JobHistory, status: Optional[AppStatus] = None) -> JobView:
+    """History as a view."""
+    return from_page(past.job, past.tasks, status, HISTORY, past.app_id)
+
+
+def current_view(
+    scheduler: Scheduler,
+    status: AppStatus,
+    *,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> JobView:
+    """What is known now: from the page while it runs, from history afterwards."""
+    if not status.state.ended and status.page_url:
+        page = Page(status.page_url, PAGE_S)
+        try:
+            return from_page(page.job(), page.tasks(), status, app_id=status.app_id)
+        except PageError:
+            pass  # a dead or busy master: what was written down is the next best
+        finally:
+            page.close()
+    past = _read(scheduler, status.app_id, job, history, events=False)
+    if past is not None and past.job.get("finished"):
+        return past_view(past, status)
+    known = past_view(past, status) if past is not None and past.job else from_status(status)
+    return _untold(scheduler, known)
+
+
+def final_view(
+    scheduler: Scheduler,
+    status: AppStatus,
+    *,
+    last: Optional[JobView] = None,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> JobView:
+    """How an application that has ended looks for good."""
+    deadline = time.monotonic() + SETTLE_S
+    pause = 0.02
+    while True:
+        past = _read(scheduler, status.app_id, job, history, events=False)
+        if past is not None and past.job.get("finished"):
+            return past_view(past, status)
+        # A master that died has left what it had; nobody completes that.
+        if past is None or time.monotonic() >= deadline:
+            break
+        time.sleep(pause)
+        pause = min(0.2, pause * 2)
+    if last is not None and last.tasks:
+        return _untold(scheduler, under_status(last, status))
+    known = past_view(past, status) if past is not None and past.job else from_status(status)
+    return _untold(scheduler, known)
+
+
+def _untold(scheduler: Scheduler, view: JobView) -> JobView:
+    """With what its master died over: containers it had, and tasks that have ended with it."""
+    try:
+        view = with_containers(view, scheduler.containers(view.app_id))
+    except SchedulerError:
+        pass  # what is known otherwise is shown
+    return closed(view)
+
+
+def story_after(
+    scheduler: Scheduler,
+    app_id: str,
+    newest: int,
+    *,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> List[Mapping[str, Any]]:
+    """The events that history has after that number."""
+    past = _read(scheduler, app_id, job, history)
+    if past is None:
+        return []
+    return [event for event in past.events if _number(event) > newest]
+
+
+def whole_story(
+    scheduler: Scheduler, status: AppStatus, history: Optional[str] = None
+) -> Tuple[Mapping[str, Any], ...]:
+    """Every event so far: the page's if it answers, else history's."""
+    if not status.state.ended and status.page_url:
+        page = Page(status.page_url, PAGE_S)
+        try:
+            return tuple(page.events(0)[0])
+        except PageError:
+            pass
+        finally:
+            page.close()
+    past = _read(scheduler, status.app_id, None, history)
+    return past.events if past is not None else ()
+
+
+def _number(event: Mapping[str, Any]) -> int:
+    number = event.get("n")
+    return number if isinstance(number, int) else 0

@@ -1,0 +1,79 @@
+"""Which application is meant: a whole id, the unique beginning of one, or the newest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, List, Optional
+
+from tony_core.client.errors import NotFound
+from tony_core.client.past import read_past
+from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler
+
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Meant:
+    """The application, and in words how it was found when that was not plain."""
+
+    app_id: str
+    how: str = ""
+
+
+def resolve(
+    scheduler: Scheduler,
+    text: Optional[str],
+    wanted: Callable[[AppStatus], bool] = lambda status: True,
+    kind: str = "application",
+    history: Optional[str] = None,
+) -> Meant:
+    """The application that ``text`` means; the newest of those ``wanted`` without a text."""
+    if text is not None:
+        if not text.strip():
+            # A script's empty variable means a mistake, and never "the newest".
+            raise NotFound("the application's id is empty")
+        return _by_text(scheduler, text, history)
+    found = [status for status in scheduler.list() if wanted(status)]
+    if not found:
+        raise NotFound(f"there is no {kind} on the scheduler {scheduler.name}")
+    newest = max(found, key=lambda status: status.submitted)
+    return Meant(newest.app_id, f"{newest.app_id}, the newest {kind}")
+
+
+def only(
+    scheduler: Scheduler, wanted: Callable[[AppStatus], bool], kind: str, action: str
+) -> Meant:
+    """The one application that is wanted; an error when there are several."""
+    found = [status.app_id for status in scheduler.list() if wanted(status)]
+    if not found:
+        raise NotFound(f"there is no {kind} on the scheduler {scheduler.name}")
+    if len(found) > 1:
+        raise NotFound(f"say which {kind} to {action}: {_several(found)}", found)
+    return Meant(found[0], f"{found[0]}, the only {kind}")
+
+
+def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Meant:
+    try:
+        return Meant(scheduler.status(text).app_id)
+    except NoSuchApplication:
+        pass
+    ids = [status.app_id for status in scheduler.list()]
+    found = [app_id for app_id in ids if app_id.startswith(text)]
+    # Ids of one scheduler begin alike; the end is what people read out.
+    found = found or [app_id for app_id in ids if app_id.endswith(text)]
+    if len(found) == 1:
+        return Meant(found[0], found[0])
+    if found:
+        raise NotFound(f"{text!r} may be {_several(found)}: say more of it", found)
+    root = history or scheduler.history_root(None)
+    if read_past(root, text, events=False) is not None:
+        return Meant(text)
+    raise NotFound(
+        f"no application {text!r} on the scheduler {scheduler.name}; tony list shows those it"
+        " knows, tony history list those that have ended"
+    )
+
+
+def _several(ids: List[str]) -> str:
+    shown = ", ".join(ids[:SHOWN])
+    return shown if len(ids) <= SHOWN else f"{shown} or {len(ids) - SHOWN} more"

@@ -1,0 +1,369 @@
+"""One job as the client sees it, whoever told: the page, history, or the scheduler alone.
+
+The scheduler's word on the state wins over the page's and over history's, because a master
+may have died in the middle of a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from tony_core.schedulers.port import AppState, AppStatus, LogRef
+
+PAGE, HISTORY, SCHEDULER = "page", "history", "scheduler"
+TASK_ENDS = ("succeeded", "failed", "killed", "lost")
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One container that ran a task in one session; ``offsets``: where its output begins."""
+
+    session: int
+    container: str
+    node: str = ""
+    log_url: str = ""
+    state: str = ""
+    exit_code: Optional[int] = None
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One session's part of a log; ``end`` is None while (or because) no later one begins."""
+
+    begin: int = 0
+    end: Optional[int] = None
+    next_is_near: bool = False  # a later session is there, and has not begun to write
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One task; ``started`` and ``ended`` are seconds since the epoch."""
+
+    task: str
+    role: str = ""
+    index: int = 0
+    tracking: str = "tracked"
+    state: str = "pending"
+    session: int = -1
+    container: str = ""
+    node: str = ""
+    host: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    log_url: str = ""
+    pid: int = 0
+    exit_code: Optional[int] = None
+    signal: int = 0
+    cause: str = ""
+    message: str = ""
+    stderr_tail: Tuple[str, ...] = ()
+    started: Optional[float] = None
+    ended: Optional[float] = None
+    duration_s: Optional[float] = None
+    usage: Mapping[str, float] = field(default_factory=dict)
+    measures: Mapping[str, float] = field(default_factory=dict)
+    reported: Mapping[str, float] = field(default_factory=dict)
+    progress: Optional[float] = None
+    runs: Tuple[RunView, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is over in its session."""
+        return self.state in TASK_ENDS
+
+    def log_refs(self) -> Tuple[LogRef, ...]:
+        """Every container it ever ran in, in order, each once."""
+        found: Dict[str, LogRef] = {}
+        for run in self.runs:
+            if run.container:
+                found.setdefault(run.container, LogRef(run.container, run.node, run.log_url))
+        if self.container:
+            found.setdefault(self.container, LogRef(self.container, self.node, self.log_url))
+        return tuple(found.values())
+
+    def sessions_in(self, container_id: str) -> Tuple[int, ...]:
+        """The sessions in which it ran in that container."""
+        found = {run.session for run in self.runs if run.container == container_id}
+        if self.container == container_id and self.session >= 0:
+            found.add(self.session)
+        return tuple(sorted(found))
+
+    def part_of(self, container_id: str, name: str, session: int) -> Optional[Part]:
+        """What a session wrote to a log of a container; None is nothing (yet).
+
+        The whole, where nobody said at which byte a session begins.
+        """
+        if session not in self.sessions_in(container_id):
+            return None
+        runs = [run for run in self.runs if run.container == container_id]
+        if not any(name in run.offsets for run in runs):
+            return Part()
+        begins = [
+            run.offsets[name] for run in runs if run.session == session and name in run.offsets
+        ]
+        if not begins:
+            return None  # its program was not started
+        later = [run for run in runs if run.session > session]
+        ends = [run.offsets[name] for run in later if name in run.offsets]
+        return Part(min(begins), min(ends, default=None), bool(later) and not ends)
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One job."""
+
+    app_id: str
+    state: AppState
+    source: str  # page, history or scheduler: who told the rest
+    name: str = ""
+    user: str = ""
+    queue: str = ""
+    framework: str = ""
+    session: int = -1
+    attempt: int = 0
+    progress: float = 0.0
+    submitted: Optional[float] = None
+    started: Optional[float] = None
+    finished: Optional[float] = None
+    waiting: str = ""
+    diagnostics: str = ""
+    description: str = ""
+    root_cause: Mapping[str, Any] = field(default_factory=dict)
+    budgets: Mapping[str, Any] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    tags: Tuple[str, ...] = ()
+    tasks: Tuple[TaskView, ...] = ()
+
+    @property
+    def counts(self) -> Dict[str, int]:
+        """How many tasks stand in which state."""
+        found: Dict[str, int] = {}
+        for task in self.tasks:
+            found[task.state] = found.get(task.state, 0) + 1
+        return found
+
+    def duration_s(self, now: float) -> Optional[float]:
+        """How long it has taken since it was submitted."""
+        begin = self.submitted or self.started
+        if not begin:
+            return None
+        return max(0.0, (self.finished or now) - begin)
+
+    def to_json(self) -> Dict[str, Any]:
+        """Plain data: what ``--json`` prints (docs/json.md)."""
+        data = dataclasses.asdict(self)
+        data["state"] = self.state.value
+        return data
+
+
+def from_status(status: AppStatus) -> JobView:
+    """All that the scheduler alone knows."""
+    links = {}
+    if status.tracking_url or status.page_url:
+        links["page"] = str(status.tracking_url or status.page_url)
+    return JobView(
+        app_id=status.app_id,
+        state=status.state,
+        source=SCHEDULER,
+        name=status.name,
+        user=status.user,
+        queue=status.queue,
+        attempt=status.attempt,
+        progress=status.progress,
+        submitted=status.submitted or None,
+        started=status.started,
+        finished=status.finished,
+        diagnostics=status.diagnostics,
+        links=links,
+        tags=status.tags,
+    )
+
+
+def from_page(
+    job: Mapping[str, Any],
+    tasks: Iterable[Mapping[str, Any]],
+    status: Optional[AppStatus] = None,
+    source: str = PAGE,
+    app_id: str = "",
+) -> JobView:
+    """What the page (or history, in the same shapes) says, under the scheduler's word."""
+    base = from_status(status) if status is not None else None
+    state = _state(job.get("state"), AppState.RUNNING)
+    if base is not None and (base.state.ended or not state.ended):
+        state = base.state
+    links = dict(base.links) if base is not None else {}
+    links.update({str(k): str(v) for k, v in _mapping(job.get("links")).items() if v})
+    if state.ended:
+        links.pop("page", None)  # it went with its master
+
+    def pick(name: str, fallback: Any) -> Any:
+        value = job.get(name)
+        if value not in (None, "", 0):
+            return value
+        told = getattr(base, name, None)
+        return told if told not in (None, "", 0) else fallback
+
+    return JobView(
+        app_id=str(job.get("app_id") or app_id or (base.app_id if base else "")),
+        state=state,
+        source=source,
+        name=str(pick("name", "")),
+        user=str(pick("user", "")),
+        queue=str(pick("queue", "")),
+        framework=str(job.get("framework") or ""),
+        session=_int(job.get("session"), -1),
+        attempt=_int(pick("attempt", 0), 0),
+        progress=1.0 if state is AppState.SUCCEEDED else float(pick("progress", 0.0)),
+        submitted=_seconds(pick("submitted", None)),
+        started=_seconds(pick("started", None)),
+        finished=_seconds(pick("finished", None)) if state.ended else None,
+        waiting="" if state.ended else str(job.get("waiting") or ""),
+        diagnostics=str(pick("diagnostics", "")),
+        description=str(job.get("description") or ""),
+        root_cause=_mapping(job.get("root_cause")),
+        budgets=_mapping(job.get("budgets")),
+        links=links,
+        tags=tuple(str(tag) for tag in pick("tags", ()) or ()),
+        tasks=tuple(task_view(task) for task in tasks),
+    )
+
+
+def closed(view: JobView) -> JobView:
+    """A job that has ended as one whose master could not tell has no task that goes on.
+
+    What became of them nobody heard: lost with the master, or killed with the job.
+    """
+    if not view.state.ended or view.state is AppState.SUCCEEDED:
+        return view
+    end = "killed" if view.state is AppState.KILLED else "lost"
+    tasks = tuple(
+        task
+        if task.has_ended or task.state == "pending"
+        else dataclasses.replace(
+            task,
+            state=end,
+            runs=tuple(
+                run if run.state in TASK_ENDS else dataclasses.replace(run, state=end)
+                for run in task.runs
+            ),
+        )
+        for task in view.tasks
+    )
+    return dataclasses.replace(view, tasks=tasks)
+
+
+def with_containers(view: JobView, containers: Iterable[Tuple[str, LogRef]]) -> JobView:
+    """The same view with the containers that only the scheduler knows of."""
+    tasks = {task.task: task for task in view.tasks}
+    known = {ref.container_id for task in view.tasks for ref in task.log_refs()}
+    for name, ref in containers:
+        if ref.container_id in known:
+            continue
+        task = tasks.get(name) or task_view({"task": name, "state": "launched"})
+        run = RunView(task.session, ref.container_id, ref.node, ref.url)
+        tasks[name] = dataclasses.replace(
+            task,
+            container=task.container or ref.container_id,
+            node=task.node or ref.node,
+            log_url=task.log_url or ref.url,
+            runs=(*task.runs, run),
+        )
+    return dataclasses.replace(view, tasks=tuple(tasks.values()))
+
+
+def under_status(view: JobView, status: AppStatus) -> JobView:
+    """The same view with the scheduler's newer word on the state."""
+    if not status.state.ended:
+        return view
+    return dataclasses.replace(
+        view,
+        state=status.state,
+        waiting="",
+        finished=status.finished or view.finished,
+        diagnostics=status.diagnostics or view.diagnostics,
+    )
+
+
+def task_view(data: Mapping[str, Any]) -> TaskView:
+    """One task from the page's or history's JSON; what is missing has its default."""
+    name = str(data.get("task", "?"))
+    role, _, index = name.rpartition(":")
+    return TaskView(
+        task=name,
+        role=str(data.get("role") or role),
+        index=_int(data.get("index"), _int(index, 0)),
+        tracking=str(data.get("tracking") or "tracked"),
+        state=str(data.get("state") or "pending"),
+        session=_int(data.get("session"), -1),
+        container=str(data.get("container") or ""),
+        node=str(data.get("node") or ""),
+        host=str(data.get("host") or ""),
+        ports={str(k): _int(v, 0) for k, v in _mapping(data.get("ports")).items()},
+        log_url=str(data.get("log_url") or ""),
+        pid=_int(data.get("pid"), 0),
+        exit_code=_optional_int(data.get("exit_code")),
+        signal=_int(data.get("signal"), 0),
+        cause=str(data.get("cause") or ""),
+        message=str(data.get("message") or ""),
+        stderr_tail=tuple(str(line) for line in data.get("stderr_tail") or ()),
+        started=_seconds(data.get("started")),
+        ended=_seconds(data.get("ended")),
+        duration_s=_seconds(data.get("duration_s")),
+        usage=_numbers(data.get("usage")),
+        measures=_numbers(data.get("measures")),
+        reported=_numbers(data.get("reported")),
+        progress=_seconds(data.get("progress")),
+        runs=tuple(_run(run) for run in _list(data.get("runs"))),
+    )
+
+
+def _run(data: Mapping[str, Any]) -> RunView:
+    return RunView(
+        session=_int(data.get("session"), -1),
+        container=str(data.get("container") or ""),
+        node=str(data.get("node") or ""),
+        log_url=str(data.get("log_url") or ""),
+        state=str(data.get("state") or ""),
+        exit_code=_optional_int(data.get("exit_code")),
+        offsets={str(k): _int(v, 0) for k, v in _mapping(data.get("offsets")).items()},
+    )
+
+
+def _state(value: Any, fallback: AppState) -> AppState:
+    try:
+        return AppState(value)
+    except ValueError:
+        return fallback
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> List[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _numbers(value: Any) -> Dict[str, float]:
+    return {
+        str(name): number
+        for name, number in _mapping(value).items()
+        if isinstance(number, (int, float)) and not isinstance(number, bool)
+    }
+
+
+def _int(value: Any, fallback: int) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return fallback
+
+
+def _optional_int(value: Any) -> Optional[int]:
+    return None if value is None else _int(value, 0)
+
+
+def _seconds(value: Any) -> Optional[float]:
+    return float(value) if isinstance(value, (int, float)) else None

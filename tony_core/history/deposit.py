@@ -1,0 +1,83 @@
+"""Whole-file puts by a thread of its own: a slow history never holds up a master.
+
+The file-system port may block (a name node that does not answer), and the master has one
+thread for everything. So files are handed over here; of several versions of one file that
+wait, only the newest is put. A put that fails is tried again while there is time, and what
+could not be put in the end is said, not thrown: a job does not fail for its history.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Dict, List, Optional
+
+Put = Callable[[str, bytes], None]
+RETRY_S = 1.0
+BROKEN_S = 2.0  # at the end, for a place that has just refused: once more, not for long
+
+
+class Deposit:
+    """Puts files in the order they were first handed over."""
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+        self._waiting: Dict[str, bytes] = {}
+        self._busy = False
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread: Optional[threading.Thread] = None
+        self.problems: List[str] = []  # of the last round only
+
+    def put(self, name: str, data: bytes) -> None:
+        """Hand a file over; replaces an older version that still waits."""
+        with self._changed:
+            if self._closing:
+                return
+            self._waiting[name] = data
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self, timeout_s: float) -> List[str]:
+        """Put what waits, within a time; returns what could not be put and why."""
+        began = time.monotonic()
+        with self._changed:
+            while self._waiting or self._busy:
+                limit = min(timeout_s, BROKEN_S) if self.problems else timeout_s
+                left = began + limit - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            self._closing = True
+            spent = time.monotonic() - began
+            missing = [f"{name}: not written after {spent:.1f} s" for name in self._waiting]
+            self._changed.notify_all()
+            problems = self.problems if missing or self._busy else []
+        if self._thread is not None and not self._busy:
+            self._thread.join(1.0)
+        return [*problems, *missing]
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                if self._closing:
+                    return
+                name = next(iter(self._waiting))
+                data = self._waiting.pop(name)
+                self._busy = True
+            problem = None
+            try:
+                self._put(name, data)
+            except OSError as error:
+                problem = f"{name}: {error}"
+            with self._changed:
+                self._busy = False
+                self.problems = [problem] if problem else []
+                if problem is not None:
+                    self._waiting.setdefault(name, data)
+                    self._changed.wait(0 if self._closing else RETRY_S)
+                self._changed.notify_all()

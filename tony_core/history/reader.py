@@ -1,0 +1,175 @@
+"""Reading history: which jobs there were, and the story of one.
+
+Tolerant of what a dying master leaves: a last line cut short, a summary that was never
+written, a job that has no end. What cannot be read is named (:attr:`JobHistory.problems`),
+and the rest is read.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from tony_core.files.location import join
+from tony_core.files.port import FileSystem
+from tony_core.files.registry import filesystem
+from tony_core.history.layout import CONFIG, SUMMARY, segment_number
+
+ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
+
+
+class NoHistory(LookupError):
+    """There is no history of that job."""
+
+
+@dataclass(frozen=True)
+class JobHistory:
+    """One job's history as it was read."""
+
+    app_id: str
+    job: Mapping[str, Any] = field(default_factory=dict)  # as /api/job answers
+    tasks: Tuple[Mapping[str, Any], ...] = ()  # as /api/tasks
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # as /api/metrics
+    events: Tuple[Mapping[str, Any], ...] = ()
+    problems: Tuple[str, ...] = ()
+
+
+def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
+    """The summary of every job below a history root, the newest first."""
+    files = filesystem(root)
+    try:
+        found = [item for item in files.list(root) if item.is_dir]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    jobs: List[Mapping[str, Any]] = []
+    for item in found:
+        summary, _ = _read_summary(files, item.location)
+        job = summary.get("job")
+        app_id = item.location.rstrip("/").rpartition("/")[2]
+        if isinstance(job, dict):
+            jobs.append({"app_id": app_id, **job})
+        else:
+            at = item.mtime_ms / 1000
+            jobs.append({"app_id": app_id, "state": "UNKNOWN", "submitted": at})
+    yield from sorted(jobs, key=lambda job: job.get("submitted") or 0.0, reverse=True)
+
+
+def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
+    """All that is known of one job; :class:`NoHistory` if nothing is."""
+    if not app_id or "/" in app_id or app_id.startswith("."):
+        raise NoHistory(f"{app_id!r} is no application id")
+    return read_folder(join(root, app_id), app_id, events)
+
+
+def read_folder(folder: str, app_id: str, events: bool = True) -> JobHistory:
+    """The same, from the job's own history folder."""
+    files = filesystem(folder)
+    summary, problems = _read_summary(files, folder)
+    story: List[Mapping[str, Any]] = []
+    if events:
+        story, more = read_events(folder)
+        problems += more
+    if not summary and not story and not files.exists(folder):
+        raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
+    return JobHistory(
+        app_id=app_id,
+        job=summary.get("job") or {},
+        tasks=tuple(summary.get("tasks") or ()),
+        metrics=summary.get("metrics") or {},
+        events=tuple(story),
+        problems=tuple(problems),
+    )
+
+
+def place(named: Optional[str], app_id: str, default: str, later: bool) -> str:
+    """Where a master keeps a job's history: as the job says, else the scheduler's place.
+
+    A ``later`` one goes on where an earlier one had to fall back to.
+    """
+    if not named:
+        return default
+    folder = join(named, app_id)
+    fell_back = later and not segments(folder) and bool(segments(default))
+    return default if fell_back else folder
+
+
+def segments(folder: str) -> List[str]:
+    """The names of a job's segments, in order."""
+    try:
+        names = [s.location.rpartition("/")[2] for s in filesystem(folder).list(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted((name for name in names if segment_number(name)), key=segment_number)
+
+
+def read_events(folder: str) -> Tuple[List[Mapping[str, Any]], List[str]]:
+    """Every event in order, and what could not be read."""
+    files = filesystem(folder)
+    story: List[Mapping[str, Any]] = []
+    problems: List[str] = []
+    for name in segments(folder):
+        try:
+            lines = files.get(join(folder, name)).split(b"\n")
+        except OSError as error:
+            problems.append(f"{name}: {error}")
+            continue
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                event = json.loads(line)
+                if not isinstance(event, dict):
+                    raise ValueError("not an event")
+                story.append(event)
+            except ValueError:
+                problems.append(f"{name}:{number}: not a whole event, left out")
+    return story, problems
+
+
+def read_config(root: str, app_id: str) -> Optional[bytes]:
+    """The masked configuration the job ran with, if it was kept."""
+    location = join(root, app_id, CONFIG)
+    try:
+        return filesystem(location).get(location)
+    except FileNotFoundError:
+        return None
+
+
+def expired(root: str, retention_s: float, now: Optional[float] = None) -> List[str]:
+    """Ids of ended jobs whose history is older than the retention, for ``tony gc``.
+
+    A job without an end counts from its last sign of life: the newest of its files.
+    """
+    now = time.time() if now is None else now
+    files = filesystem(root)
+    out: List[str] = []
+    for job in list_jobs(root):
+        app_id = str(job["app_id"])
+        finished = job.get("finished") if job.get("state") in ENDED else None
+        if finished is None:
+            held = files.list(join(root, app_id))
+            finished = max((item.mtime_ms / 1000 for item in held), default=0.0)
+        if now - float(finished) > retention_s:
+            out.append(app_id)
+    return out
+
+
+def remove(root: str, app_id: str) -> bool:
+    """Remove one job's history; False if there was none."""
+    if not app_id or "/" in app_id or app_id.startswith("."):
+        raise NoHistory(f"{app_id!r} is no application id")
+    return filesystem(root).delete(join(root, app_id))
+
+
+def _read_summary(files: FileSystem, folder: str) -> Tuple[Dict[str, Any], List[str]]:
+    try:
+        data = json.loads(files.get(join(folder, SUMMARY)))
+        if isinstance(data, dict):
+            return data, []
+        return {}, [f"{SUMMARY}: not an object"]
+    except (FileNotFoundError, NotADirectoryError):
+        return {}, []
+    except (OSError, ValueError) as error:
+        return {}, [f"{SUMMARY}: {error}"]
