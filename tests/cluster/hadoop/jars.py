@@ -1,0 +1,222 @@
+"""Fetches what a Hadoop of one version consists of into the cache, once.
+
+The cache is ``${TONY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tony}/hadoop/VERSION/KEY``, where
+KEY is a hash of the list of jars (pom.xml). In it are ``lib/`` (the jars) and ``name/`` (an
+empty, formatted file system, so that no cluster has to format its own). A folder appears there
+whole or not at all; two who want the same one wait for each other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator, List, Optional, Sequence
+
+from tests.cluster.hadoop.site import write_site
+
+VERSIONS = ("3.4.2", "3.3.6")
+"""Known to work; the first is the one that one gets."""
+
+FETCH_S = 600
+FORMAT_S = 120
+
+_POM = Path(__file__).with_name("pom.xml")
+_MADE_BY = "1"  # part of the key: to be changed with what is made below
+
+_JAVA_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Djava.awt.headless=true",
+    *(
+        f"--add-opens=java.base/{package}=ALL-UNNAMED"
+        for package in ("java.lang", "java.util", "java.net")
+    ),
+)
+
+
+class SandboxError(Exception):
+    """The cluster cannot be had, with whose fault that is and what to do."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The jars of one version, and the Java to run them with."""
+
+    version: str
+    folder: Path
+    java_home: Path
+
+    @property
+    def lib(self) -> Path:
+        return self.folder / "lib"
+
+    @property
+    def formatted(self) -> Path:
+        """A name directory as a NameNode formats it."""
+        return self.folder / "name"
+
+    def jar(self, name: str) -> Path:
+        return self.lib / f"{name}-{self.version}.jar"
+
+    def java(
+        self, classpath: Sequence[Path], main: str, *, heap_mb: int, flags: Sequence[str] = ()
+    ) -> List[str]:
+        """The start of a command line; arguments of the program may follow."""
+        paths = [*map(str, classpath), f"{self.lib}/*"]
+        return [
+            str(self.java_home / "bin" / "java"),
+            *_JAVA_FLAGS,
+            f"-Xmx{heap_mb}m",
+            *flags,
+            "-classpath",
+            ":".join(paths),
+            main,
+        ]
+
+
+def cache_root() -> Path:
+    """Where everything fetched goes."""
+    if os.environ.get("TONY_CACHE"):
+        return Path(os.environ["TONY_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tony"
+
+
+def distribution(version: str = VERSIONS[0], cache: Optional[Path] = None) -> Distribution:
+    """The version asked for, fetched if need be."""
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise SandboxError(
+            f"{version!r} is no version of Hadoop; known to work: {', '.join(VERSIONS)}"
+        )
+    java_home = find_java()
+    key = hashlib.sha256(_MADE_BY.encode() + _POM.read_bytes()).hexdigest()[:12]
+    parent = (cache or cache_root().absolute()) / "hadoop" / version
+    made = Distribution(version, parent / key, java_home)
+    if not made.folder.is_dir():
+        parent.mkdir(parents=True, exist_ok=True)
+        with _locked(parent / f"{key}.lock"):
+            if not made.folder.is_dir():
+                _make(made, parent)
+    return made
+
+
+def find_java() -> Path:
+    """The home of a Java that Hadoop runs on: 17, else 21 or 11 (the newest lack what it calls)."""
+    candidates = [
+        Path(home) for name in ("TONY_JAVA_HOME", "JAVA_HOME") if (home := os.environ.get(name))
+    ]
+    candidates += sorted(Path("/usr/lib/jvm").glob("*"), reverse=True)
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path).resolve().parent.parent)
+    found = {home: version for home in candidates if (version := _java_version(home)) is not None}
+    for good in (17, 21, 11):
+        for place, version in found.items():
+            if version == good:
+                return place
+    seen = ", ".join(f"{version} in {place}" for place, version in found.items()) or "none at all"
+    raise SandboxError(
+        f"Hadoop needs Java 17 (21 and 11 do); found {seen}. "
+        "On Debian and Ubuntu: apt-get install openjdk-17-jdk-headless; "
+        "or name one by TONY_JAVA_HOME."
+    )
+
+
+def _java_version(home: Path) -> Optional[int]:
+    """By its release file, which is far quicker than asking the program."""
+    try:
+        if not os.access(home / "bin" / "java", os.X_OK):
+            return None
+        match = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(match[1]) if match else None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make(made: Distribution, parent: Path) -> None:
+    for left in parent.glob(f"{made.folder.name}.new-*"):
+        shutil.rmtree(left, ignore_errors=True)  # of somebody who was killed: we hold the lock
+    scratch = Path(tempfile.mkdtemp(prefix=f"{made.folder.name}.new-", dir=parent))
+    try:
+        print(f"hadoop: fetching {made.version} into {made.folder}", file=sys.stderr, flush=True)
+        _fetch(made, scratch)
+        _format(Distribution(made.version, scratch, made.java_home))
+        scratch.chmod(0o755)
+        scratch.rename(made.folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _fetch(made: Distribution, target: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise SandboxError(
+            "the jars of Hadoop are fetched by Maven, and there is no mvn. "
+            "On Debian and Ubuntu: apt-get install maven"
+        )
+    command = [
+        maven,
+        "--batch-mode",
+        "--quiet",
+        f"--file={_POM}",
+        f"-Dhadoop.version={made.version}",
+        f"-DoutputDirectory={target / 'lib'}",
+        "-DincludeScope=runtime",
+        "dependency:copy-dependencies",
+    ]
+    environment = {**os.environ, "JAVA_HOME": str(made.java_home)}
+    _run(command, FETCH_S, "fetch the jars", target, environment)
+    if not (target / "lib" / f"hadoop-hdfs-{made.version}.jar").is_file():
+        raise SandboxError(f"mvn ended well and left no jar of HDFS {made.version}")
+
+
+def _format(made: Distribution) -> None:
+    conf = made.folder / "format"
+    conf.mkdir()
+    write_site(conf / "core-site.xml", {"fs.defaultFS": "hdfs://localhost:8020"})
+    write_site(conf / "hdfs-site.xml", {"dfs.namenode.name.dir": f"file://{made.formatted}"})
+    main = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+    command = made.java([conf], main, heap_mb=256)
+    command += ["-format", "-nonInteractive", "-clusterid", "CID-sandbox"]
+    _run(command, FORMAT_S, "format a file system", made.folder, dict(os.environ))
+    shutil.rmtree(conf)
+
+
+def _run(
+    command: List[str], limit: int, what: str, folder: Path, environment: dict[str, str]
+) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        raise SandboxError(f"{command[0]} took more than {limit} s to {what}") from None
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-20:])
+        raise SandboxError(f"{command[0]} could not {what} (exit code {done.returncode}):\n{tail}")

@@ -1,0 +1,219 @@
+"""What a cluster consists of, decided before anything is started.
+
+A plan goes through three hands: features that say how many of what there are (``shape``), the
+base configuration made for these numbers (here), and features that add to the configuration.
+Then it is written into the cluster's folder:
+
+    conf/           what a client reads (HADOOP_CONF_DIR)
+    conf.d/DAEMON/  what one daemon reads first: its own files instead of those of conf/
+    data/DAEMON/    what it keeps
+    logs/DAEMON.log what it says
+    cluster.json    the daemons' command lines, for the supervisor and for who comes later
+
+Every node has a loopback address of its own (127.0.0.1, 127.0.0.2, ...) and is a host of its
+own for YARN; the daemons see names through ``hosts`` alone, so that whatever the machine's own
+resolver makes of these addresses does not matter.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from tests.cluster.hadoop.jars import Distribution
+from tests.cluster.hadoop.site import Properties, write_site
+
+LOOPBACK = "127.0.0.1"
+
+NODE_MEMORY_MB = 16384
+NODE_VCORES = 256
+"""More than the machine may have: containers of tests are small and many."""
+
+_LOG4J = """\
+log4j.rootLogger=INFO,console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.target=System.err
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
+log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR
+"""
+
+_WEB_APP = '<web-app xmlns="http://java.sun.com/xml/ns/javaee" version="2.5"></web-app>\n'
+
+
+class Ports:
+    """Free ports, kept free: a bound socket that never listens lets only those in that reuse
+    addresses, as Java's servers do, so that nobody takes the port before its daemon starts or
+    while it restarts."""
+
+    def __init__(self) -> None:
+        self.sockets: List[socket.socket] = []
+
+    def take(self, host: str = LOOPBACK) -> int:
+        """A port that is this cluster's as long as the sockets are open."""
+        one = socket.socket()
+        self.sockets.append(one)
+        one.bind((host, 0))
+        # Only now: with this option set before, two clusters might be given the same port.
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return int(one.getsockname()[1])
+
+    def close(self) -> None:
+        for one in self.sockets:
+            one.close()
+
+
+@dataclass
+class Daemon:
+    """One JVM."""
+
+    name: str
+    main: str
+    heap_mb: int = 384
+    host: str = LOOPBACK
+    web: str = ""
+    rpc: str = ""
+    arguments: List[str] = field(default_factory=list)
+    flags: List[str] = field(default_factory=list)
+    own: Dict[str, Properties] = field(default_factory=dict)
+    """By file: what this one reads differently from conf/."""
+
+
+@dataclass
+class Plan:
+    """See the module."""
+
+    folder: Path
+    distribution: Distribution
+    ports: Ports
+    features: Sequence[str] = ()
+    node_count: int = 1
+    rm_count: int = 1
+    nn_count: int = 1
+    sites: Dict[str, Properties] = field(default_factory=dict)
+    daemons: Dict[str, Daemon] = field(default_factory=dict)
+    labels: Dict[str, bool] = field(default_factory=dict)
+    """Node labels and whether each is exclusive; they are made when the cluster is up."""
+    node_labels: Dict[str, str] = field(default_factory=dict)
+    """By the daemon's name."""
+    extra_files: Dict[str, str] = field(default_factory=dict)
+    """Other files of conf/, by name."""
+
+    @property
+    def user(self) -> str:
+        return getpass.getuser()
+
+    def site(self, name: str) -> Properties:
+        return self.sites.setdefault(name, {})
+
+    def role(self, prefix: str) -> List[Daemon]:
+        """The daemons of a kind in order: ``nm`` gives nm0, nm1, ..."""
+        return [one for name, one in self.daemons.items() if name.rstrip("0123456789") == prefix]
+
+    def data(self, daemon: str) -> Path:
+        return self.folder / "data" / daemon
+
+    def address(self, host: str = "localhost", bind: str = LOOPBACK) -> str:
+        return f"{host}:{self.ports.take(bind)}"
+
+    def own(self, daemon: str, file: str) -> Properties:
+        return self.daemons[daemon].own.setdefault(file, {})
+
+    def add(self, daemon: Daemon) -> Daemon:
+        self.daemons[daemon.name] = daemon
+        return daemon
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self) -> None:
+        """Everything that the daemons find when they start."""
+        conf = self.folder / "conf"
+        conf.mkdir()
+        for file, properties in self.sites.items():
+            write_site(conf / f"{file}.xml", properties)
+        for name, text in self.extra_files.items():
+            (conf / name).write_text(text)
+        (conf / "log4j.properties").write_text(_LOG4J)
+        for app in ("hdfs", "datanode", "secondary"):
+            # The jars of HDFS lack these, and their web servers want them.
+            place = self.folder / "classes" / "webapps" / app / "WEB-INF"
+            place.mkdir(parents=True)
+            (place / "web.xml").write_text(_WEB_APP)
+        self._write_hosts()
+        (self.folder / "logs").mkdir()
+        for daemon in self.daemons.values():
+            self.data(daemon.name).mkdir(parents=True)
+            own = self.folder / "conf.d" / daemon.name
+            own.mkdir(parents=True)
+            for file, properties in daemon.own.items():
+                write_site(own / f"{file}.xml", {**self.sites.get(file, {}), **properties})
+        for daemon in self.role("nn"):
+            shutil.copytree(self.distribution.formatted, self.data(daemon.name) / "name")
+        if self.nn_count > 1:
+            # The same again for the edits that the two share, and these hold no image.
+            unwanted = shutil.ignore_patterns("fsimage*")
+            shutil.copytree(self.distribution.formatted, self.data("edits"), ignore=unwanted)
+        (self.folder / "cluster.json").write_text(json.dumps(self.description(), indent=1))
+
+    def description(self) -> Dict[str, Any]:
+        """What cluster.json says."""
+        return {
+            "version": self.distribution.version,
+            "features": list(self.features),
+            "jars": str(self.distribution.folder),
+            "java_home": str(self.distribution.java_home),
+            "labels": self.labels,
+            "node_labels": self.node_labels,
+            "environment": self._environment(),
+            "daemons": {
+                daemon.name: {
+                    "argv": self.command(daemon),
+                    "log": str(self.folder / "logs" / f"{daemon.name}.log"),
+                    "host": daemon.host,
+                    "rpc": daemon.rpc,
+                    "web": daemon.web,
+                }
+                for daemon in self.daemons.values()
+            },
+        }
+
+    def command(self, daemon: Daemon) -> List[str]:
+        paths = [
+            self.folder / "conf.d" / daemon.name,
+            self.folder / "conf",
+            self.folder / "classes",
+        ]
+        flags = [
+            f"-Djdk.net.hosts.file={self.folder / 'hosts'}",
+            f"-Djava.io.tmpdir={self.data(daemon.name)}",
+            f"-Dhadoop.log.dir={self.folder / 'logs'}",
+            *daemon.flags,
+        ]
+        start = self.distribution.java(paths, daemon.main, heap_mb=daemon.heap_mb, flags=flags)
+        return [*start, *daemon.arguments]
+
+    def _environment(self) -> Dict[str, str]:
+        """What the daemons, and so the containers, have of ours: enough to find programs."""
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "TZ") if name in os.environ}
+        venv = os.environ.get("VIRTUAL_ENV")
+        path = os.environ.get("PATH", "").split(":")
+        return {
+            **kept,
+            "USER": self.user,
+            "LOGNAME": self.user,
+            "JAVA_HOME": str(self.distribution.java_home),
+            # A virtual environment around the tests is not on the nodes of a cluster.
+            "PATH": ":".join(p for p in path if p and not (venv and p.startswith(venv)))
+            or "/usr/local/bin:/usr/bin:/bin",
+        }
+
+    def _write_hosts(self) -> None:
+        lines = [f"{LOOPBACK} localhost", f"{LOOPBACK} {socket.gethostname()}"]
+        lines += sorted({f"{daemon.host} {daemon.host}" for daemon in self.daemons.values()})
+        (self.folder / "hosts").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,153 @@
+"""The command line of bin/hadoop-sandbox: a Hadoop on this machine, to try things on."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import shlex
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable, Iterator, List, Optional
+
+from tests.cluster.hadoop.cluster import Hadoop
+from tests.cluster.hadoop.features import FEATURES
+from tests.cluster.hadoop.jars import VERSIONS, SandboxError, cache_root, distribution
+
+_CHANGES = {"start": Hadoop.start, "stop": Hadoop.stop, "kill": Hadoop.kill}
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """0 when done, 1 when it cannot be, 2 for a call that makes no sense."""
+    options = _parser().parse_args(arguments)
+    verb: Callable[[argparse.Namespace], None] = options.run
+    try:
+        verb(options)
+    except SandboxError as error:
+        print(f"hadoop-sandbox: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hadoop-sandbox", description="HDFS and YARN on this machine, for tests and to try."
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=cache_root() / "hadoop-sandbox",
+        help="where the cluster's configuration, data and logs are (default: %(default)s)",
+    )
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    def verb(name: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+        one = verbs.add_parser(name, help=run.__doc__, description=run.__doc__)
+        one.set_defaults(run=run, verb=name)
+        return one
+
+    up = verb("up", _up)
+    up.add_argument("--version", default=VERSIONS[0], help=f"of Hadoop: {', '.join(VERSIONS)}")
+    up.add_argument("features", nargs="*", metavar="FEATURE", help="see `features`")
+    verb("down", _down)
+    verb("status", _status)
+    verb("env", _env)
+    verb("features", _features)
+    for name in (*_CHANGES, "restart"):
+        verb(name, _change).add_argument("daemon", help="as in `status`: nn0, dn0, rm0, nm0, ...")
+    verb("logs", _logs).add_argument("application", metavar="APPLICATION_ID")
+    fetch = verb("fetch", _fetch)
+    fetch.add_argument("versions", nargs="*", metavar="VERSION", default=[VERSIONS[0]])
+    return parser
+
+
+def _up(options: argparse.Namespace) -> None:
+    """Starts a new cluster, and prints the setting of HADOOP_CONF_DIR."""
+    folder: Path = options.folder.absolute()
+    started = time.monotonic()
+    with _alone(folder):
+        if (folder / "cluster.json").exists():
+            cluster = Hadoop(folder)
+            try:
+                cluster.daemons()
+            except SandboxError:
+                cluster.remove()  # of a machine that was switched off, say
+            else:
+                raise SandboxError(f"a cluster is up in {folder}; `down` ends it")
+        elif folder.exists() and any(folder.iterdir()):
+            raise SandboxError(f"{folder} has other things in it; name another by --folder")
+        jars = distribution(options.version)
+        cluster = Hadoop.up(folder, options.features, jars=jars, detached=True)
+    print(f"hadoop-sandbox: up in {time.monotonic() - started:.0f} s", file=sys.stderr)
+    _env(options)
+
+
+def _down(options: argparse.Namespace) -> None:
+    """Ends the cluster, and removes it with all that is in its file system."""
+    Hadoop(options.folder.absolute()).remove()
+
+
+def _status(options: argparse.Namespace) -> None:
+    """Daemons with pid, memory and addresses; applications that run."""
+    cluster = Hadoop(options.folder.absolute())
+    memory = cluster.memory_mb()
+    print(f"Hadoop {cluster.version} in {cluster.folder}")
+    print(f"features: {' '.join(cluster.features) or 'none'}")
+    for name, state in cluster.daemons().items():
+        if name in memory:
+            what = f"pid {state['pid']}, {memory[name]} MB"
+        else:
+            what = "stopped" if state["pid"] is None else f"ended with {state['exit']}"
+        web = f"  http://{cluster.web(name)}" if cluster.web(name) else ""
+        print(f"  {name:4} {what:20} {cluster.rpc(name)}{web}")
+    for app in cluster.applications("SUBMITTED,ACCEPTED,RUNNING"):
+        print(f"  {app['id']} {app['state']} {app['name']}")
+
+
+def _env(options: argparse.Namespace) -> None:
+    """Prints the setting of HADOOP_CONF_DIR, for a shell to evaluate."""
+    cluster = Hadoop(options.folder.absolute())
+    print(f"export HADOOP_CONF_DIR={shlex.quote(str(cluster.conf_dir))}")
+
+
+def _features(options: argparse.Namespace) -> None:
+    """Lists what a cluster can be asked to have."""
+    for feature in FEATURES.values():
+        needs = f" (brings {', '.join(feature.needs)})" if feature.needs else ""
+        print(f"{feature.name:16} {feature.text}{needs}")
+
+
+def _change(options: argparse.Namespace) -> None:
+    """Starts, stops, kills (like a power cut) or restarts one daemon."""
+    cluster = Hadoop(options.folder.absolute())
+    for step in ("stop", "start") if options.verb == "restart" else (options.verb,):
+        _CHANGES[step](cluster, options.daemon)
+    if options.verb in ("start", "restart"):
+        cluster.wait_ready()
+
+
+def _logs(options: argparse.Namespace) -> None:
+    """Prints what an application's containers wrote."""
+    print(Hadoop(options.folder.absolute()).application_logs(options.application))
+
+
+def _fetch(options: argparse.Namespace) -> None:
+    """Fetches the jars, so that `up` needs no network."""
+    for version in options.versions:
+        print(distribution(version).folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One `up` at a time in a folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""What a cluster consists of, as far as that shows without starting one."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from tests.cluster.hadoop import jars, sandbox
+from tests.cluster.hadoop.cluster import Hadoop
+from tests.cluster.hadoop.features import NAMES, complete, make_plan
+from tests.cluster.hadoop.jars import Distribution, SandboxError
+from tests.cluster.hadoop.plan import Plan, Ports
+from tests.cluster.hadoop.site import read_site, write_site
+from tests.importgraph import CHECKOUT
+
+
+@pytest.fixture
+def ports() -> Iterator[Ports]:
+    made = Ports()
+    yield made
+    made.close()
+
+
+def plan_of(folder: Path, ports: Ports, *features: str) -> Plan:
+    distribution = Distribution("3.4.2", folder / "jars", folder / "java")
+    (distribution.formatted / "current").mkdir(parents=True)
+    (distribution.formatted / "current" / "VERSION").write_text("one")
+    (distribution.formatted / "current" / "fsimage_0").write_text("image")
+    (folder / "cluster").mkdir()
+    return make_plan(Plan(folder / "cluster", distribution, ports, complete(features)))
+
+
+class TestFeatures:
+    def test_one_brings_along_what_it_needs_in_the_order_of_applying(self) -> None:
+        assert complete(["indexed_logs", "labels"]) == [
+            "two_nodes",
+            "labels",
+            "log_aggregation",
+            "indexed_logs",
+        ]
+
+    def test_an_unknown_one_is_refused_with_those_there_are(self) -> None:
+        with pytest.raises(SandboxError, match=r"no feature .gpus.; there are: two_nodes, .*gpu"):
+            complete(["gpus"])
+
+    def test_all_are_in_the_documentation(self) -> None:
+        text = (CHECKOUT / "docs" / "hadoop-sandbox.md").read_text()
+        assert [name for name in NAMES if f"`{name}`" not in text] == []
+
+    def test_all_at_once_make_a_plan(self, tmp_path: Path, ports: Ports) -> None:
+        plan = plan_of(tmp_path, ports, *NAMES)
+        assert list(plan.daemons) == "zk nn0 nn1 rm0 rm1 dn0 nm0 nm1 nm2".split()
+
+    @pytest.mark.parametrize("features", [(), ("queues",), ("labels",), ("queues", "labels")])
+    def test_the_shares_of_queues_are_whole(
+        self, tmp_path: Path, ports: Ports, features: tuple[str, ...]
+    ) -> None:
+        site = plan_of(tmp_path, ports, *features).site("capacity-scheduler")
+        prefix = "yarn.scheduler.capacity."
+
+        def check(queue: str) -> None:
+            names = site.get(f"{prefix}{queue}.queues", "")
+            if not names:
+                return
+            children = [f"{queue}.{name}" for name in names.split(",")]
+            assert sum(int(site[f"{prefix}{child}.capacity"]) for child in children) == 100
+            if "labels" in features:
+                label = "accessible-node-labels.gpu.capacity"
+                shares = [int(site.get(f"{prefix}{child}.{label}", "0")) for child in children]
+                assert sum(shares) in (0, 100)
+            for child in children:
+                check(child)
+
+        check("root")
+
+
+class TestWriting:
+    def test_a_daemon_reads_its_own_files_with_what_all_have(
+        self, tmp_path: Path, ports: Ports
+    ) -> None:
+        plan = plan_of(tmp_path, ports, "two_nodes")
+        plan.write()
+        shared = read_site(plan.folder / "conf" / "yarn-site.xml")
+        own = read_site(plan.folder / "conf.d" / "nm1" / "yarn-site.xml")
+        assert shared.items() <= own.items()
+        assert own["yarn.nodemanager.hostname"] == "127.0.0.2"
+        assert "yarn.nodemanager.hostname" not in shared
+
+    def test_two_name_nodes_share_edits_and_no_image(self, tmp_path: Path, ports: Ports) -> None:
+        plan = plan_of(tmp_path, ports, "nn_ha")
+        plan.write()
+        assert [path.name for path in plan.data("edits").glob("*/*")] == ["VERSION"]
+        assert (plan.data("nn1") / "name" / "current" / "fsimage_0").is_file()
+
+    def test_a_virtual_environment_around_us_is_not_on_the_nodes(
+        self, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("VIRTUAL_ENV", "/venv")
+        monkeypatch.setenv("PATH", "/venv/bin:/usr/bin:/bin")
+        monkeypatch.setenv("TONY_SOMETHING", "ours")
+        environment = plan_of(tmp_path, ports).description()["environment"]
+        assert environment["PATH"] == "/usr/bin:/bin"
+        assert "TONY_SOMETHING" not in environment
+
+    def test_values_are_text_and_not_xml(self, tmp_path: Path) -> None:
+        written = {"a": "<&>\"'", "b": "/path with spaces/ü", "c": ""}
+        write_site(tmp_path / "site.xml", written)
+        assert read_site(tmp_path / "site.xml") == written
+
+
+class TestPorts:
+    def test_nobody_gets_one_but_who_asks_for_it_as_servers_do(self, ports: Ports) -> None:
+        port = ports.take()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(("127.0.0.1", port))
+            server.listen()
+
+    def test_all_are_different(self, ports: Ports) -> None:
+        assert len({ports.take() for _ in range(200)}) == 200
+
+
+class TestJava:
+    @staticmethod
+    def home(folder: Path, version: str) -> Path:
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "java").touch(mode=0o755)
+        (folder / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+        return folder
+
+    def test_the_one_that_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TONY_JAVA_HOME", str(self.home(tmp_path / "17", "17.0.1")))
+        assert jars.find_java() == tmp_path / "17"
+
+    def test_one_too_new_is_not_taken(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TONY_JAVA_HOME", str(self.home(tmp_path / "25", "25.0.1")))
+        monkeypatch.setenv("JAVA_HOME", str(self.home(tmp_path / "17", "17.0.1")))
+        assert jars.find_java() == tmp_path / "17"
+
+
+class TestCommand:
+    def test_without_a_cluster_it_says_so(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for verb in ("status", "down", "env"):
+            assert sandbox.main(["--folder", str(tmp_path), verb]) == 1
+            assert f"there is no cluster in {tmp_path}" in capsys.readouterr().err
+
+    def test_one_that_is_down_says_so(
+        self, tmp_path: Path, ports: Ports, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        plan = plan_of(tmp_path, ports)
+        plan.write()
+        assert sandbox.main(["--folder", str(plan.folder), "status"]) == 1
+        assert "is not up" in capsys.readouterr().err
+        assert json.loads((plan.folder / "cluster.json").read_text())["version"] == "3.4.2"
+
+    def test_nothing_of_somebody_else_is_overwritten(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "mine").touch()
+        assert sandbox.main(["--folder", str(tmp_path), "up"]) == 1
+        assert "has other things in it" in capsys.readouterr().err
+        assert (tmp_path / "mine").exists()
+
+    def test_a_folder_that_hadoop_cannot_spell_is_refused(self, tmp_path: Path) -> None:
+        distribution = Distribution("3.4.2", tmp_path / "jars", tmp_path / "java")
+        for name in ("with space", "a,b", "ü"):
+            with pytest.raises(SandboxError, match="letters, digits"):
+                Hadoop.up(tmp_path / name, jars=distribution)
+            assert not (tmp_path / name).exists()
+
+    def test_a_version_that_is_none_is_refused(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert sandbox.main(["--folder", str(tmp_path / "x"), "up", "--version", "3.x"]) == 1
+        assert "'3.x' is no version of Hadoop; known to work: 3.4.2" in capsys.readouterr().err
+
+    def test_the_features_are_listed_with_what_they_mean(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert sandbox.main(["features"]) == 0
+        listed = capsys.readouterr().out
+        assert all(name in listed for name in NAMES)

@@ -1,0 +1,154 @@
+"""Where services are, out of configurations as sites have them."""
+
+from __future__ import annotations
+
+from typing import Dict, List
+
+import pytest
+
+from tony_core.hadoop import endpoints
+from tony_core.hadoop.connection import Endpoints
+from tony_core.hadoop.errors import ConfigurationError
+from tony_core.hadoop.siteconf import Property, SiteConfiguration
+
+RM = "yarn.resourcemanager"
+
+
+def site(**values: str) -> SiteConfiguration:
+    return of({key.replace("__", "-").replace("_", "."): value for key, value in values.items()})
+
+
+def of(values: Dict[str, str]) -> SiteConfiguration:
+    properties = {key: Property(value, "/conf/yarn-site.xml") for key, value in values.items()}
+    return SiteConfiguration(properties, looked_in=["/conf"], read=["/conf/yarn-site.xml"], env={})
+
+
+def shown(found: Endpoints) -> List[str]:
+    return [str(address) for address in found.addresses]
+
+
+class TestTheResourceManager:
+    def test_by_its_host(self) -> None:
+        conf = of({f"{RM}.hostname": "rm.example"})
+        assert shown(endpoints.rm_client(conf)) == ["rm.example:8032"]
+        assert shown(endpoints.rm_scheduler(conf)) == ["rm.example:8030"]
+        assert endpoints.rm_web(conf).urls == ("http://rm.example:8088",)
+
+    def test_by_addresses(self) -> None:
+        conf = of(
+            {
+                f"{RM}.address": "a:1",
+                f"{RM}.scheduler.address": "b:2",
+                f"{RM}.webapp.address": "0.0.0.0:3",
+                f"{RM}.hostname": "c",
+            }
+        )
+        assert shown(endpoints.rm_client(conf)) == ["a:1"]
+        assert shown(endpoints.rm_scheduler(conf)) == ["b:2"]
+        assert endpoints.rm_web(conf).urls == ("http://c:3",)
+
+    def test_a_pair(self) -> None:
+        conf = of(
+            {
+                f"{RM}.ha.enabled": "true",
+                f"{RM}.ha.rm-ids": "rm1,rm2",
+                f"{RM}.hostname.rm1": "one",
+                f"{RM}.hostname.rm2": "two",
+                f"{RM}.address.rm2": "two:9",
+                "yarn.http.policy": "HTTPS_ONLY",
+            }
+        )
+        assert shown(endpoints.rm_client(conf)) == ["one:8032", "two:9"]
+        assert endpoints.rm_web(conf).urls == ("https://one:8090", "https://two:8090")
+
+    def test_a_pair_without_names(self) -> None:
+        with pytest.raises(ConfigurationError, match="rm-ids names no ResourceManager"):
+            endpoints.rm_client(of({f"{RM}.ha.enabled": "true"}))
+
+    def test_no_configuration_at_all(self) -> None:
+        conf = SiteConfiguration.load({"HADOOP_CONF_DIR": "/nowhere"})
+        with pytest.raises(ConfigurationError) as caught:
+            endpoints.rm_client(conf)
+        words = str(caught.value)
+        assert "No ResourceManager is configured" in words
+        assert "HADOOP_CONF_DIR (/nowhere)" in words
+        assert "Set HADOOP_CONF_DIR" in words
+
+    def test_a_configuration_that_leaves_it_at_this_machine(self) -> None:
+        found = endpoints.rm_client(of({"yarn.acl.enable": "false"}))
+        assert shown(found) == ["0.0.0.0:8032"]
+        assert "yarn.resourcemanager.hostname is 0.0.0.0" in found.note
+        assert "looked for in /conf; read /conf/yarn-site.xml" in found.note
+
+    @pytest.mark.parametrize("text", ["a:b", "a:99999", "a b:1", ":1"])
+    def test_what_is_no_address(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"yarn\.resourcemanager\.address is"):
+            endpoints.rm_client(of({f"{RM}.address": text}))
+
+    def test_brackets(self) -> None:
+        assert shown(endpoints.rm_client(of({f"{RM}.address": "[::1]:7"}))) == ["[::1]:7"]
+
+
+class TestFileSystems:
+    def test_one_name_node(self) -> None:
+        found = endpoints.name_service(of({"fs.defaultFS": "hdfs://nn.example:9000/"}))
+        assert shown(found.rpc) == ["nn.example:9000"]
+        assert found.web.urls == ("http://nn.example:9870",)
+        assert not found.highly_available
+
+    def test_a_pair(self) -> None:
+        conf = of(
+            {
+                "fs.defaultFS": "hdfs://prod",
+                "dfs.nameservices": "prod,other",
+                "dfs.ha.namenodes.prod": "nn1,nn2",
+                "dfs.namenode.rpc-address.prod.nn1": "one:8020",
+                "dfs.namenode.rpc-address.prod.nn2": "two:8020",
+                "dfs.namenode.http-address.prod.nn1": "0.0.0.0:50070",
+            }
+        )
+        found = endpoints.name_service(conf)
+        assert found.highly_available
+        assert shown(found.rpc) == ["one:8020", "two:8020"]
+        assert found.web.urls == ("http://one:50070", "http://two:9870")
+
+    def test_encrypted_web(self) -> None:
+        conf = of({"fs.defaultFS": "hdfs://nn", "dfs.http.policy": "HTTPS_ONLY"})
+        assert endpoints.name_service(conf).web.urls == ("https://nn:9871",)
+
+    def test_a_member_without_address(self) -> None:
+        conf = of({"dfs.nameservices": "prod", "dfs.ha.namenodes.prod": "nn1"})
+        with pytest.raises(ConfigurationError, match=r"rpc-address\.prod\.nn1 is not set"):
+            endpoints.name_service(conf, "hdfs://prod/x")
+
+    def test_none(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"file:/// is on no HDFS \(fs.defaultFS\)"):
+            endpoints.name_service(of({}))
+
+
+class TestSecurity:
+    def test_kerberos_is_refused_with_one_message(self) -> None:
+        endpoints.refuse_kerberos(of({}))
+        endpoints.refuse_kerberos(of({"hadoop.security.authentication": "SIMPLE"}))
+        with pytest.raises(ConfigurationError) as caught:
+            endpoints.refuse_kerberos(of({"hadoop.security.authentication": "kerberos"}))
+        assert str(caught.value) == (
+            "this cluster wants Kerberos (hadoop.security.authentication in "
+            "/conf/yarn-site.xml), which TonY does not support yet"
+        )
+
+    @pytest.mark.parametrize(
+        ("value", "allowed"),
+        [
+            ("privacy", ("auth-conf",)),
+            ("authentication", ("auth",)),
+            ("authentication,privacy", ("auth-conf", "auth")),
+            ("integrity , privacy", ("auth-conf", "auth-int")),
+        ],
+    )
+    def test_protections(self, value: str, allowed: object) -> None:
+        assert endpoints.allowed_protections(of({"hadoop.rpc.protection": value})) == allowed
+
+    def test_a_protection_that_does_not_exist(self) -> None:
+        with pytest.raises(ConfigurationError, match="it knows authentication, integrity, privacy"):
+            endpoints.allowed_protections(of({"hadoop.rpc.protection": "armour"}))

@@ -1,0 +1,78 @@
+"""The choice among servers, without any."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tony_core.hadoop.errors import (
+    AuthenticationError,
+    HadoopError,
+    Unreachable,
+    remote_error,
+)
+from tony_core.hadoop.failover import Failover
+
+DOWN = Unreachable("connection refused")
+STANDBY = remote_error("org.apache.hadoop.ipc.StandbyException", "no")
+BUSY = remote_error("org.apache.hadoop.ipc.RetriableException", "later")
+NO = remote_error("org.apache.hadoop.security.AccessControlException", "no")
+
+
+def test_one_after_the_other_then_a_pause() -> None:
+    choice = Failover(2, first_pause=1, longest_pause=4, jitter=lambda: 1.0)
+    seen: List[Optional[float]] = []
+    order: List[int] = []
+    for _ in range(8):
+        seen.append(choice.failed(DOWN))
+        order.append(choice.current)
+    assert seen == [0, 1, 0, 2, 0, 4, 0, 4]
+    assert order == [1, 0] * 4
+
+
+def test_what_worked_is_kept() -> None:
+    choice = Failover(3, jitter=lambda: 1.0, first_pause=1)
+    assert choice.failed(STANDBY) == 0
+    choice.worked()
+    assert choice.current == 1
+    assert [choice.failed(DOWN) for _ in range(3)] == [0, 0, 1]
+
+
+def test_a_busy_one_is_asked_again() -> None:
+    choice = Failover(2, first_pause=1, jitter=lambda: 0.0)
+    assert [choice.failed(BUSY), choice.failed(BUSY)] == [0.5, 1.0]
+    assert choice.current == 0
+
+
+@pytest.mark.parametrize("error", [NO, AuthenticationError("x"), HadoopError("x")])
+def test_an_answer_is_an_answer(error: HadoopError) -> None:
+    choice = Failover(2)
+    assert choice.failed(error) is None
+    assert choice.current == 0
+
+
+def test_what_may_have_arrived_is_repeated_only_where_that_is_harmless() -> None:
+    choice = Failover(1)
+    assert choice.failed(Unreachable("x", sent=True), repeatable=False) is None
+    assert choice.failed(Unreachable("x", sent=False), repeatable=False) is not None
+    assert choice.failed(Unreachable("x", sent=True)) is not None
+
+
+@given(st.lists(st.sampled_from([DOWN, STANDBY, BUSY]), max_size=60), st.integers(1, 4))
+def test_pauses_have_a_limit_and_every_server_gets_its_turn(
+    errors: List[HadoopError], count: int
+) -> None:
+    choice = Failover(count, first_pause=0.2, longest_pause=5)
+    for error in errors:
+        pause = choice.failed(error)
+        assert pause is not None
+        assert 0 <= pause <= 5
+        assert 0 <= choice.current < count
+
+
+def test_no_server() -> None:
+    with pytest.raises(ValueError, match="no server"):
+        Failover(0)

@@ -1,0 +1,245 @@
+"""The wire against recordings of a real cluster, whole, in pieces, and damaged."""
+
+from __future__ import annotations
+
+import itertools
+from typing import List
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.hadoop.recorded import NAMES, Recording, described, load
+from tony_core.hadoop.errors import AuthenticationError, HadoopError, ProtocolError
+from tony_core.hadoop.messages.client_calls import GetNewApplicationRequest
+from tony_core.hadoop.messages.rpc import (
+    IpcConnectionContext,
+    RpcRequestHeader,
+    RpcResponseHeader,
+    RpcSasl,
+    SaslAuth,
+    Token,
+)
+from tony_core.hadoop.protobuf import Message, read_delimited
+from tony_core.hadoop.wire import Answer, Event, Ready, Refusal, User, Wire
+
+TOKENS = [name for name in NAMES if name.startswith("token_")]
+PROTECTED = ["token_integrity", "token_privacy"]
+
+
+def packet(*messages: Message, tail: bytes = b"") -> bytes:
+    body = b"".join(message.delimited() for message in messages) + tail
+    return len(body).to_bytes(4, "big") + body
+
+
+def answer(call_id: int, body: bytes = b"") -> bytes:
+    header = RpcResponseHeader(call_id=call_id % (1 << 32), status=0)
+    return packet(header, tail=bytes([len(body)]) + body)
+
+
+def token_wire() -> Wire:
+    return Wire("p", b"c" * 16, Token(identifier=b"i", password=b"p", kind="k"))
+
+
+def replay(recording: Recording, cuts: List[int]) -> List[Event]:
+    """The conversation again, what came cut at other places."""
+    wire = recording.wire()
+    events: List[Event] = []
+    calls = iter(range(len(recording.calls)))
+    recording.ask(wire, next(calls))
+    sent = b""
+    for what, data in recording.log:
+        if what == "sent":
+            outgoing = wire.outgoing()
+            if not outgoing:  # this one was sent for the next call
+                recording.ask(wire, next(calls))
+                outgoing = wire.outgoing()
+            assert outgoing == data
+            sent += outgoing
+        elif what == "came":
+            places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+            for start, end in itertools.pairwise(places):
+                events += wire.receive(data[start:end])
+    assert sent == recording.sent
+    return events
+
+
+class TestRecordings:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_we_say_and_understand_the_same_again(self, name: str) -> None:
+        recording = load(name)
+        assert described(replay(recording, [])) == list(recording.events)
+
+    @settings(max_examples=60)
+    @given(st.sampled_from(NAMES), st.lists(st.integers(0, 3000), max_size=12))
+    def test_where_it_is_cut_does_not_matter(self, name: str, cuts: List[int]) -> None:
+        recording = load(name)
+        assert described(replay(recording, cuts)) == list(recording.events)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_byte_by_byte(self, name: str) -> None:
+        recording = load(name)
+        assert described(replay(recording, list(range(3000)))) == list(recording.events)
+
+    @settings(max_examples=300)
+    @given(st.sampled_from(NAMES), st.integers(0, 10_000), st.integers(1, 255))
+    def test_a_damaged_byte_is_an_error_or_is_seen(self, name: str, place: int, by: int) -> None:
+        """No damage makes anything but an error of ours; under protection none goes unseen."""
+        recording = load(name)
+        data = bytearray(recording.came)
+        data[place % len(data)] ^= by
+        wire = recording.wire()
+        events: List[Event] = []
+        try:
+            for index in range(len(recording.calls)):
+                recording.ask(wire, index)
+            wire.outgoing()
+            events = wire.receive(bytes(data))
+        except HadoopError:
+            return
+        if name in PROTECTED:
+            answers = [event for event in events if isinstance(event, Answer)]
+            assert all(tuple(d) in recording.events for d in described(list(answers)))
+
+    @pytest.mark.parametrize("name", PROTECTED)
+    def test_under_protection_nothing_is_readable(self, name: str) -> None:
+        recording = load(name)
+        readable = b"registerApplicationMaster" in recording.sent
+        assert readable == (name == "token_integrity")
+
+    def test_less_protection_than_asked_for_is_refused(self) -> None:
+        recording = load("token_authentication")
+        wire = recording.wire(allowed=("auth-conf",))
+        with pytest.raises(AuthenticationError, match=r"hadoop\.rpc\.protection differs"):
+            wire.receive(recording.came)
+
+    def test_a_server_that_does_not_know_the_password_is_found_out(self) -> None:
+        recording = load("token_authentication")
+        assert isinstance(recording.identity, Token)
+        other = recording.identity.replace(password=b"another")
+        wire = Wire(recording.protocol, b"c" * 16, other, nonce=lambda: b"x")
+        with pytest.raises(AuthenticationError, match="not who it should be"):
+            wire.receive(recording.came)
+
+
+class TestSimple:
+    def wire(self) -> Wire:
+        return Wire("proto", b"c" * 16, User("alice", real="bob"))
+
+    def test_header_context_and_call_go_at_once(self) -> None:
+        wire = self.wire()
+        wire.call(5, "getNewApplication", GetNewApplicationRequest(), retry=2)
+        sent = wire.outgoing()
+        assert sent[:7] == b"hrpc\x09\x00\x00"
+        size = int.from_bytes(sent[7:11], "big")
+        head, at = read_delimited(sent[11 : 11 + size], 0)
+        assert RpcRequestHeader.decode(head).call_id == -3
+        context, _ = read_delimited(sent[11 : 11 + size], at)
+        info = IpcConnectionContext.decode(context)
+        assert info.protocol == "proto"
+        assert (info.user_info.effective_user, info.user_info.real_user) == ("alice", "bob")
+        head, _ = read_delimited(sent[15 + size :], 0)
+        call = RpcRequestHeader.decode(head)
+        assert (call.call_id, call.retry_count, call.client_id) == (5, 2, b"c" * 16)
+        assert wire.outgoing() == b""
+
+    def test_answers_come_in_any_order(self) -> None:
+        wire = self.wire()
+        assert wire.receive(answer(2, b"b") + answer(1, b"a")) == [
+            Answer(2, b"b"),
+            Answer(1, b"a"),
+        ]
+
+    def test_an_error_ends_its_call_only(self) -> None:
+        wire = self.wire()
+        header = RpcResponseHeader(
+            call_id=1, status=1, exception_class_name="java.io.IOException", error_msg="no"
+        )
+        events = wire.receive(packet(header) + answer(2))
+        assert events == [Refusal(1, "java.io.IOException", "no", fatal=False), Answer(2, b"")]
+        assert not wire.broken
+
+    def test_a_fatal_error_ends_all(self) -> None:
+        wire = self.wire()
+        header = RpcResponseHeader(call_id=(1 << 32) - 1, status=2, exception_class_name="X")
+        assert wire.receive(packet(header)) == [Refusal(-1, "X", "", fatal=True)]
+        assert wire.broken
+        with pytest.raises(ProtocolError):
+            wire.receive(b"more")
+        with pytest.raises(ProtocolError):
+            wire.ping()
+
+    def test_a_ping_has_no_body(self) -> None:
+        wire = self.wire()
+        wire.outgoing()
+        wire.ping()
+        sent = wire.outgoing()
+        head, at = read_delimited(sent[4:], 0)
+        header = RpcRequestHeader.decode(head)
+        assert (header.call_id, header.retry_count, at) == (-4, -1, len(sent) - 4)
+
+    def test_a_web_server_is_recognised(self) -> None:
+        with pytest.raises(ProtocolError, match="not the port for RPC"):
+            self.wire().receive(b"HTTP/1.1 404 Not Found\r\n")
+
+    def test_a_size_that_cannot_be_is_refused_before_it_came(self) -> None:
+        with pytest.raises(ProtocolError, match="2155905152 bytes"):
+            self.wire().receive(b"\x80\x80\x80\x80")
+
+    @given(st.binary(max_size=300))
+    def test_anything_is_events_or_an_error_of_ours(self, data: bytes) -> None:
+        try:
+            self.wire().receive(data)
+        except HadoopError:
+            pass
+
+    def test_sasl_is_refused_where_nobody_asked_for_it(self) -> None:
+        header = RpcResponseHeader(call_id=(1 << 32) - 33, status=0)
+        with pytest.raises(ProtocolError, match="handshake after the handshake"):
+            self.wire().receive(packet(header, RpcSasl(state=1)))
+
+
+class TestHandshake:
+    header = RpcResponseHeader(call_id=(1 << 32) - 33, status=0)
+
+    def test_calls_wait_for_its_end(self) -> None:
+        wire = token_wire()
+        wire.call(0, "m", GetNewApplicationRequest())
+        sent = wire.outgoing()
+        head, at = read_delimited(sent[11:], 0)
+        assert RpcRequestHeader.decode(head).call_id == -33
+        assert RpcSasl.decode(read_delimited(sent[11:], at)[0]).state == 1
+        assert wire.outgoing() == b""
+
+    def test_a_server_without_tokens(self) -> None:
+        auths = [SaslAuth(method="SIMPLE", mechanism=""), SaslAuth(method="KERBEROS")]
+        with pytest.raises(AuthenticationError, match="it offers SIMPLE, KERBEROS"):
+            token_wire().receive(packet(self.header, RpcSasl(state=1, auths=auths)))
+
+    @pytest.mark.parametrize("state", [0, 2, 3, 4, 9])
+    def test_states_out_of_order(self, state: int) -> None:
+        with pytest.raises(ProtocolError, match=f"state {state} does not belong"):
+            token_wire().receive(packet(self.header, RpcSasl(state=state)))
+
+    def test_protection_that_nobody_agreed_upon(self) -> None:
+        with pytest.raises(ProtocolError, match="no protection"):
+            token_wire().receive(packet(self.header, RpcSasl(state=5, token=b"x" * 20)))
+
+    @pytest.mark.parametrize("name", PROTECTED)
+    def test_an_answer_without_the_protection_is_refused(self, name: str) -> None:
+        recording = load(name)
+        wire = recording.wire()
+        handshake = [data for what, data in recording.log if what == "came"][:2]
+        assert isinstance(wire.receive(b"".join(handshake))[0], Ready)
+        with pytest.raises(ProtocolError, match="without the protection"):
+            wire.receive(answer(0))
+
+    def test_success_without_proof_is_refused(self) -> None:
+        challenge = b'realm="default",nonce="n",qop="auth",charset=utf-8,algorithm=md5-sess'
+        auth = SaslAuth(
+            method="TOKEN", mechanism="DIGEST-MD5", server_id="default", challenge=challenge
+        )
+        wire = token_wire()
+        wire.receive(packet(self.header, RpcSasl(state=1, auths=[auth])))
+        with pytest.raises(AuthenticationError):
+            wire.receive(packet(self.header, RpcSasl(state=0)))

@@ -1,0 +1,1 @@
+"""The messages of Hadoop that we speak, from our own minimal definitions."""

@@ -1,0 +1,88 @@
+"""Tokens: what proves to a server of Hadoop who calls.
+
+A token is an identifier, which anybody may read, and a password, which the server derives
+from it. Neither is ever shown. Kinds say what a token is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from tony_core.hadoop.ids import AttemptId, ContainerId, NodeId
+from tony_core.hadoop.messages import rpc, yarn
+
+AM_RM = "YARN_AM_RM_TOKEN"
+NM = "NMToken"
+CONTAINER = "ContainerToken"
+RM_DELEGATION = "RM_DELEGATION_TOKEN"
+HDFS_DELEGATION = "HDFS_DELEGATION_TOKEN"
+
+
+@dataclass(frozen=True)
+class Token:
+    """What a server gave us, to be shown to a server."""
+
+    identifier: bytes = field(repr=False)
+    password: bytes = field(repr=False)
+    kind: str
+    service: str = ""
+
+    @classmethod
+    def of(cls, message: rpc.Token) -> Token:
+        """From a message."""
+        return cls(message.identifier, message.password, message.kind, message.service)
+
+    def message(self) -> rpc.Token:
+        """For a message, and for a connection."""
+        return rpc.Token(
+            identifier=self.identifier,
+            password=self.password,
+            kind=self.kind,
+            service=self.service,
+        )
+
+
+@dataclass(frozen=True)
+class ContainerClaim:
+    """What a container's token says of it (and is signed by the ResourceManager for)."""
+
+    container: ContainerId
+    node: str
+    user: str
+    memory_mb: int
+    vcores: int
+    expires: float  # seconds since the epoch: to be started by then
+    rm: int  # the ResourceManager's own mark, new after a restart without recovery
+
+
+def attempt_of(token: Token) -> Optional[AttemptId]:
+    """Whose master a token is for; ``None`` for tokens of other kinds."""
+    if token.kind == AM_RM:
+        return AttemptId.of(yarn.AMRMTokenIdentifier.decode(token.identifier).app_attempt_id)
+    if token.kind == NM:
+        return AttemptId.of(yarn.NMTokenIdentifier.decode(token.identifier).app_attempt_id)
+    return None
+
+
+def node_of(token: Token) -> Optional[NodeId]:
+    """Which node an NM token is for."""
+    if token.kind != NM:
+        return None
+    return NodeId.of(yarn.NMTokenIdentifier.decode(token.identifier).node_id)
+
+
+def claim_of(token: Token) -> ContainerClaim:
+    """What a container's token says."""
+    if token.kind != CONTAINER:
+        raise ValueError(f"a {token.kind} is no token of a container")
+    said = yarn.ContainerTokenIdentifier.decode(token.identifier)
+    return ContainerClaim(
+        container=ContainerId.of(said.container_id),
+        node=said.nm_host_addr,
+        user=said.app_submitter,
+        memory_mb=said.resource.memory,
+        vcores=said.resource.virtual_cores,
+        expires=said.expiry_time_stamp / 1000,
+        rm=said.rm_identifier,
+    )
