@@ -1,0 +1,147 @@
+"""The scripts of bin/ and .ci/: what they say when something is missing, and what they make."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+
+from tests.importgraph import CHECKOUT
+
+SCRIPTS = ["bin/test", "bin/try", "bin/hadoop-sandbox", "bin/_venv.sh", ".ci/run", ".ci/envs"]
+
+
+def bash(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", program, "script", *arguments],
+        env={**os.environ, **environment},
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def interpreter(folder: Path, *, without: List[str]) -> Path:
+    """A python3 that works, but refuses what is asked of it in some words."""
+    path = folder / "python3"
+    cases = "".join(f'case "$*" in *"{words}"*) exit 1;; esac\n' for words in without)
+    path.write_text(f'#!/bin/bash\n{cases}exec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_bash_can_read_it(script: str) -> None:
+    assert bash("bash -n " + script).stderr == ""
+
+
+@pytest.mark.parametrize("script", [name for name in SCRIPTS if not name.endswith(".sh")])
+def test_it_can_be_run(script: str) -> None:
+    assert os.access(CHECKOUT / script, os.X_OK)
+
+
+class TestFindingAPython:
+    FIND = "source bin/_venv.sh; find_python 10"
+
+    def test_the_one_that_is_asked_for(self) -> None:
+        done = bash(self.FIND, PYTHON=sys.executable)
+        assert (done.returncode, done.stdout.strip()) == (0, sys.executable)
+
+    def test_one_too_old_is_refused_and_named(self, tmp_path: Path) -> None:
+        old = tmp_path / "python3.6"
+        old.write_text("#!/bin/sh\nexit 1\n")
+        old.chmod(0o755)
+        done = bash(self.FIND, PYTHON=str(old))
+        assert done.returncode == 1
+        assert f"needs Python 3.10 or newer; found {old}" in done.stderr
+
+    def test_a_newer_one_under_another_name_is_found(self, tmp_path: Path) -> None:
+        (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / "python3.12").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        for path in tmp_path.iterdir():
+            path.chmod(0o755)
+        done = bash(self.FIND, PATH=f"{tmp_path}:/usr/bin:/bin", PYTHON="")
+        assert (done.returncode, done.stdout.strip()) == (0, sys.executable)
+
+
+class TestMakingAnEnvironment:
+    MAKE = 'source bin/_venv.sh; make_venv "$1" "$2"'
+
+    def test_with_nothing_to_make_it_it_says_what_to_install(self, tmp_path: Path) -> None:
+        python = interpreter(tmp_path, without=["ensurepip", "virtualenv", "-m pip"])
+        done = bash(self.MAKE, str(python), str(tmp_path / "venv"))
+        assert done.returncode == 1
+        assert "apt-get install python3-venv" in done.stderr
+        assert not (tmp_path / "venv").exists()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "without", [[], ["ensurepip", "import virtualenv"]], ids=["venv", "pip"]
+    )
+    def test_it_has_pip(self, without: List[str], tmp_path: Path) -> None:
+        python = interpreter(tmp_path, without=without)
+        done = bash(self.MAKE, str(python), str(tmp_path / "venv"))
+        assert done.returncode == 0, done.stderr
+        pip = [str(tmp_path / "venv" / "bin" / "python"), "-m", "pip", "--version"]
+        assert subprocess.run(pip, capture_output=True).returncode == 0
+
+
+class TestTheEnvironmentsOfFrameworkTests:
+    @pytest.fixture
+    def envs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """The script in a checkout of its own, with one small environment to build."""
+        checkout = tmp_path / "checkout"
+        for name in (".ci/envs", "bin/_venv.sh"):
+            (checkout / name).parent.mkdir(parents=True)
+            shutil.copy(CHECKOUT / name, checkout / name)
+        lists = checkout / "tests" / "envs"
+        lists.mkdir(parents=True)
+        (lists / "tiny.txt").write_text("# nothing\n")
+        monkeypatch.setenv("TONY_ENVS", str(tmp_path / "envs"))
+        return checkout / ".ci" / "envs"
+
+    def run(self, envs: Path, *names: str) -> subprocess.CompletedProcess[str]:
+        return bash(f'"{envs}" "$@"', *names)
+
+    def test_the_names_there_are(self, envs: Path) -> None:
+        assert self.run(envs, "--list").stdout == "tiny\n"
+
+    @pytest.mark.parametrize("name", ["other", "../tiny", "", "Tiny"])
+    def test_an_unknown_name_is_refused_and_nothing_is_made(
+        self, name: str, envs: Path, tmp_path: Path
+    ) -> None:
+        done = self.run(envs, "tiny", name)
+        assert done.returncode == 2
+        assert f"no environment is called '{name}'; there are: tiny" in done.stderr
+        assert not (tmp_path / "envs").exists()
+
+    @pytest.mark.slow
+    def test_built_once_whoever_asks_and_again_after_an_interruption(
+        self, envs: Path, tmp_path: Path
+    ) -> None:
+        both = [
+            subprocess.Popen([envs, "tiny"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for _ in range(2)
+        ]
+        said = [process.communicate() for process in both]
+        assert [process.returncode for process in both] == [0, 0], said
+        ((folder,),) = {tuple(out.decode().split()) for out, _ in said}
+        assert sum(err.count(b"envs: building") for _, err in said) == 1
+        assert list(Path(folder).rglob("pip/__pycache__/*.pyc"))
+
+        (Path(folder) / ".tony-env-complete").unlink()
+        (Path(folder) / "half-done").touch()
+        again = self.run(envs, "tiny")
+        assert again.stdout.split() == [folder]
+        assert not (Path(folder) / "half-done").exists()
+        assert "building" not in self.run(envs, "tiny").stderr
+
+        (envs.parent.parent / "tests" / "envs" / "tiny.txt").write_text("# still nothing\n")
+        assert self.run(envs, "tiny").stdout.split() != [folder]
