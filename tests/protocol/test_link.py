@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 import pytest
 
 from tony_core.protocol.channel import Channel
+from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.link import Link, Listener, dial, listen, split_address
 from tony_core.protocol.messages import Heartbeat, Message, Noted
 from tony_core.protocol.reactor import Reactor
@@ -164,6 +165,23 @@ def test_a_wrong_secret_is_let_go_with_a_word(world: World) -> None:
     world.secret = SECRET
     world.until(lambda: len(world.closed) == 2)
     assert "the peer does not know this job's secret" in world.closed
+
+
+def test_who_gets_hello_and_wrong_proof_at_once_still_sends_its_own(world: World) -> None:
+    stranger = world.stranger()
+    channel = Channel(b"guessed", dialler=True)
+    world.until(lambda: len(world.links) == 1)
+    hello = channel.outgoing()
+    # The listener gets both in one piece: it has read nothing when the answer is made.
+    world.until(lambda: bool(stranger.recv(1, socket.MSG_PEEK)))
+    theirs = stranger.recv(1024)
+    channel.receive(theirs)
+    stranger.sendall(hello + channel.outgoing())
+    world.until(lambda: bool(world.closed))
+    assert world.closed == ["the peer does not know this job's secret"]
+    stranger.settimeout(5)
+    with pytest.raises(ProtocolError, match="does not know this job's secret"):
+        channel.receive(stranger.recv(1024))
 
 
 def test_a_peer_that_vanishes_is_noticed_at_once(world: World) -> None:

@@ -155,6 +155,7 @@ class Link:
         try:
             found = self._channel.receive(data)
         except ProtocolError as error:
+            self._last_words()
             self._end(str(error))
             return
         if self._channel.established and not before:
@@ -202,6 +203,13 @@ class Link:
             )
         if self._closing and not self._unwritten and self._channel.established:
             self._reactor.call_later(0, self._end, "closed by us")
+
+    def _last_words(self) -> None:
+        """Our own proof may not have left yet; the peer learns from it why we hang up."""
+        try:
+            self._transport.write(bytes(self._unwritten) + self._channel.outgoing())
+        except OSError:
+            pass  # it has hung up already
 
     def _check_silence(self) -> None:
         silent = self._reactor.now() - self.heard_at

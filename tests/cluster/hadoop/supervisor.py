@@ -53,7 +53,7 @@ class Refused(Exception):
 # ------------------------------------------------------------------------ processes
 
 
-def parents() -> Dict[int, int]:
+def parents(zombies: bool = False) -> Dict[int, int]:
     """Of every process its parent."""
     found = {}
     for entry in os.listdir("/proc"):
@@ -63,16 +63,21 @@ def parents() -> Dict[int, int]:
             except OSError:
                 continue
             state, parent = stat.rpartition(")")[2].split()[:2]
-            if state != "Z":
+            if zombies or state != "Z":
                 found[int(entry)] = int(parent)
     return found
 
 
 def descendants(root: int) -> Set[int]:
-    """The processes below one, itself not among them."""
+    """The processes below one, itself not among them.
+
+    The way leads through zombies: of a killed JVM the first thread is one while others are
+    still ending, and until the last has, its children are below it and nobody else.
+    """
     children: Dict[int, List[int]] = {}
-    for pid, parent in parents().items():
+    for pid, parent in parents(zombies=True).items():
         children.setdefault(parent, []).append(pid)
+    living = parents()
     found: Set[int] = set()
     todo = [root]
     while todo:
@@ -80,7 +85,7 @@ def descendants(root: int) -> Set[int]:
             if child not in found:
                 found.add(child)
                 todo.append(child)
-    return found
+    return found & living.keys()
 
 
 def processes_in(folder: Path) -> Set[int]:
@@ -302,6 +307,7 @@ def guard(folder: Path, lifeline: int) -> None:
         pass
     kill_all(lambda: descendants(us))
     _reap(KILL_S)
+    kill_all(lambda: processes_in(folder / "data"))  # who came while the others went
     for name in ("control", "pid"):
         (folder / name).unlink(missing_ok=True)
 
