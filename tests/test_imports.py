@@ -34,7 +34,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.plugins": (),
     "tony_core.job": (),
     "tony_core.protocol": (),
-    "tony_core.files": (),
+    "tony_core.files": ("tony_core.hadoop",),  # where the NameNodes are, by the site files
     "tony_core.hadoop": ("tony_core.version",),
     "tony_core.bundle": ("tony_core.bundle.unpack", "tony_core.bundle.jobfolder", *_BOTTOM),
     # What was bundled is unpacked on the nodes: one of two ways from there into the bundle.
