@@ -77,7 +77,8 @@ def test_an_unknown_verb(built: Path) -> None:
     for words in ((), ("dance",)):
         done = run(built, *words)
         assert done.returncode == 2
-        assert "is not one of executor, local-successor, master, shim" in done.stderr
+        known = "executor, local-successor, master, shim, yarn-find-master, yarn-start"
+        assert f"is not one of {known}" in done.stderr
 
 
 def test_a_verb_runs_its_module_wherever_it_was_started(tmp_path: Path, built: Path) -> None:

@@ -42,6 +42,7 @@ PACKAGES = (
     "bundle",
     "files",
     "frameworks",
+    "hadoop",
     "history",
     "job",
     "master",
