@@ -261,6 +261,15 @@ class TestKill:
         assert "say which" in done.err
         assert running.killed == []
 
+    def test_by_tag_name_user_and_state(self, tony: Tony, running: Scripted) -> None:
+        for wrong in (("--tag", "other"), ("--name", "x*"), ("--user", "nobody")):
+            done = tony("kill", *wrong, "--yes")
+            assert (done.code, "no such job is running" in done.err) == (0, True)
+        assert running.killed == []
+        assert tony("kill", "--user", "me", APP).code == 2
+        assert tony("kill", "--name", "*", "--state", "RUNNING", "--yes").code == 0
+        assert [app for app, _ in running.killed] == [APP]
+
     def test_all_needs_a_yes(
         self, tony: Tony, running: Scripted, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import List
 
+from tony_core.cli.choosing import add_choice, chooses, chosen
 from tony_core.cli.options import add_json, add_scheduler, scheduler_of
 from tony_core.cli.output import line, note, print_json
 from tony_core.client.errors import UsageError
@@ -23,7 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="ids, or enough of them; without: the running job, if there is only one",
     )
-    parser.add_argument("--all", action="store_true", help="every job that has not ended")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="every job that has not ended, or of those the ones chosen below",
+    )
+    add_choice(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending all")
     parser.add_argument("--reason", default="", metavar="TEXT", help="what its users will read")
     add_scheduler(parser)
@@ -63,14 +69,15 @@ def run(args: argparse.Namespace) -> int:
 def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
     from tony_core.client.resolve import only, resolve
 
-    if args.all and args.apps:
-        raise UsageError("say --all or ids, not both")
-    if args.all:
-        found = [status for status in scheduler.list() if _runs(status)]
+    several = args.all or chooses(args)
+    if several and args.apps:
+        raise UsageError("say ids, or which jobs (--all, --tag...), not both")
+    if several:
+        found = [status for status in chosen(scheduler.list(), args) if _runs(status)]
         if found and not args.yes:
             _confirm(found)
         if not found:
-            note("no job is running")
+            note("no such job is running" if chooses(args) else "no job is running")
         return [status.app_id for status in found]
     if not args.apps:
         meant = only(scheduler, _runs, "running job", "kill")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from tony_core.cli.choosing import add_choice, chosen
 from tony_core.cli.options import add_json, add_scheduler, count, scheduler_of
 from tony_core.cli.output import duration, line, moment, note, percent, print_json, table
 from tony_core.schedulers.port import AppState, AppStatus
@@ -15,16 +16,8 @@ HELP = "all jobs the scheduler knows"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its words."""
-    states = [state.value for state in AppState]
-    parser.add_argument(
-        "--state",
-        metavar="STATE",
-        type=str.upper,
-        action="append",
-        choices=states,
-        help=f"only these: {', '.join(states)}",
-    )
     parser.add_argument("--running", action="store_true", help="only those that have not ended")
+    add_choice(parser)
     parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most [50]; 0: all")
     parser.add_argument("-q", "--quiet", action="store_true", help="ids alone")
     add_scheduler(parser)
@@ -35,9 +28,11 @@ def run(args: argparse.Namespace) -> int:
     """Print them."""
     scheduler = scheduler_of(args)
     try:
-        found = [status for status in scheduler.list() if _wanted(status, args)]
+        found = chosen(scheduler.list(), args)
     finally:
         scheduler.close()
+    if args.running:
+        found = [status for status in found if not status.state.ended]
     shown = found[: args.limit] if args.limit > 0 else found
     if args.json:
         print_json({"applications": [as_data(status) for status in shown]})
@@ -90,9 +85,3 @@ def as_data(status: AppStatus) -> dict[str, object]:
         "tracking_url": status.tracking_url,
         "diagnostics": status.diagnostics,
     }
-
-
-def _wanted(status: AppStatus, args: argparse.Namespace) -> bool:
-    if args.running and status.state.ended:
-        return False
-    return not args.state or status.state.value in args.state

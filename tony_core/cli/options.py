@@ -36,8 +36,8 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheduler",
         metavar="NAME",
-        help="local, or one that is installed (yarn is not built yet); without: what the id's"
-        " form says, else the site's tony.scheduler, else local",
+        help="local, yarn, or one that is installed; without: what the id's form says, else the"
+        " site's tony.scheduler, else local",
     )
 
 
