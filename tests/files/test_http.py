@@ -38,6 +38,17 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path in codes:
             self.send_error(codes[self.path])
             return
+        wanted = self.headers.get("Range")
+        if wanted and self.path == "/ranged":
+            start = int(wanted[len("bytes=") : -1])
+            if start >= len(BODY):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            self.send_header("Content-Length", str(len(BODY) - start))
+            self.end_headers()
+            self.wfile.write(BODY[start:])
+            return
         self.send_response(200)
         length = len(BODY) + (10 if self.path == "/short" else 0)
         self.send_header("Content-Length", str(length))
@@ -68,6 +79,16 @@ def test_stat_and_read(server: str) -> None:
     assert (found.size, found.mtime_ms) == (len(BODY), 1445412480000)
     assert filesystem(url).get(url) == BODY
     assert filesystem(url).stat(f"http://{server}/nohead").size == len(BODY)
+
+
+@pytest.mark.parametrize("path", ["/ranged", "/f"], ids=["ranges", "no ranges"])
+def test_read_from_an_offset(server: str, path: str) -> None:
+    url = f"http://{server}{path}"
+    for offset in (0, 1, len(BODY) - 1, len(BODY), len(BODY) + 1):
+        with filesystem(url).open(url, offset) as stream:
+            assert stream.read() == BODY[offset:]
+    with pytest.raises(ValueError, match="before"):
+        filesystem(url).open(url, -1)
 
 
 def test_a_connection_that_ends_early_is_an_error(server: str) -> None:

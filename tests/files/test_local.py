@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -35,6 +36,39 @@ def test_a_failed_put_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> No
         files.upload(str(tmp_path / "none"), str(tmp_path / "x"))
     assert files.get(str(tmp_path / "x")) == b"old"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_write_streams_and_is_atomic(tmp_path: Path) -> None:
+    files = LocalFileSystem()
+    files.put(str(tmp_path / "x"), b"old")
+
+    def produce(stream: BinaryIO) -> None:
+        for number in range(100):
+            stream.write(b"%d\n" % number)
+        assert files.get(str(tmp_path / "x")) == b"old"
+
+    files.write(str(tmp_path / "x"), produce, 0o600)
+    assert files.get(str(tmp_path / "x")).endswith(b"98\n99\n")
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
+
+    def fail(stream: BinaryIO) -> None:
+        stream.write(b"half")
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError):
+        files.write(str(tmp_path / "x"), fail)
+    assert files.get(str(tmp_path / "x")).endswith(b"99\n")
+    assert [item.name for item in tmp_path.iterdir()] == ["x"]
+
+
+def test_open_at_an_offset(tmp_path: Path) -> None:
+    files = LocalFileSystem()
+    files.put(str(tmp_path / "x"), b"0123456789")
+    for offset in (0, 4, 10, 11):
+        with files.open(str(tmp_path / "x"), offset) as stream:
+            assert stream.read() == b"0123456789"[offset:]
+    with pytest.raises((ValueError, OSError)):
+        files.open(str(tmp_path / "x"), -1)
 
 
 def test_list_stat_delete(tmp_path: Path) -> None:

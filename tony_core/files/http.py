@@ -10,13 +10,14 @@ import base64
 import email.utils
 import errno
 import http.client
+import io
 import urllib.error
 import urllib.request
-from typing import BinaryIO, List, NoReturn, Optional, cast
+from typing import BinaryIO, Callable, List, NoReturn, Optional, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from tony_core.files.location import masked
-from tony_core.files.port import FileSystem, ReadOnlyError, Stat
+from tony_core.files.port import COPIED_AT_ONCE, FileSystem, ReadOnlyError, Stat
 
 TIMEOUT_S = 30.0  # for the connection and for each read
 _AGENT = {"User-Agent": "tony"}
@@ -33,16 +34,23 @@ class HttpFileSystem(FileSystem):
             changed = answer.headers.get("Last-Modified")
         return Stat(location, False, int(length) if length else 0, _milliseconds(changed))
 
-    def open(self, location: str) -> BinaryIO:
-        return cast(BinaryIO, _Whole(self._request(location, "GET"), location))
+    def open(self, location: str, offset: int = 0) -> BinaryIO:
+        if offset < 0:
+            raise ValueError(f"{masked(location)}: nothing lies before the file's first byte")
+        try:
+            stream = _Whole(self._request(location, "GET", offset), location)
+        except _NothingThere:
+            return io.BytesIO()  # the offset is at or behind the end
+        if offset and not stream.partial:
+            stream.skip(offset)  # a server that does not do ranges sends the whole file
+        return cast(BinaryIO, stream)
 
     def list(self, location: str) -> List[Stat]:
         raise NotADirectoryError(errno.ENOTDIR, "the web has no folders to list", masked(location))
 
-    def put(self, location: str, data: bytes, mode: int = 0o644) -> None:
-        _refuse(location)
-
-    def upload(self, source: str, location: str, mode: int = 0o644) -> None:
+    def write(
+        self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
+    ) -> None:
         _refuse(location)
 
     def mkdir(self, location: str, mode: int = 0o755) -> None:
@@ -57,13 +65,15 @@ class HttpFileSystem(FileSystem):
     def chmod(self, location: str, mode: int) -> None:
         _refuse(location)
 
-    def _request(self, location: str, method: str) -> http.client.HTTPResponse:
+    def _request(self, location: str, method: str, offset: int = 0) -> http.client.HTTPResponse:
         parts = urlsplit(location)
         user_info, _, host = parts.netloc.rpartition("@")
         shown = masked(location)
         try:
             url = urlunsplit((parts.scheme, host, parts.path or "/", parts.query, ""))
             request = urllib.request.Request(url, headers=_AGENT, method=method)  # noqa: S310
+            if offset:
+                request.add_header("Range", f"bytes={offset}-")
             if user_info:
                 token = base64.b64encode(unquote(user_info).encode()).decode()
                 # Not for the host that a redirect leads to.
@@ -73,6 +83,8 @@ class HttpFileSystem(FileSystem):
             error.close()
             if method == "HEAD" and error.code in (405, 501):
                 return self._request(location, "GET")  # only its head is read
+            if offset and error.code == 416:
+                raise _NothingThere from None
             word = f"the server answered {error.code} {error.reason}"
             if error.code in (404, 410):
                 raise FileNotFoundError(errno.ENOENT, word, shown) from None
@@ -88,12 +100,29 @@ class HttpFileSystem(FileSystem):
         return cast(http.client.HTTPResponse, answer)
 
 
+class _NothingThere(Exception):
+    """The file ends before the range asked for."""
+
+
 class _Whole:
     """A stream that fails when the connection ends before the announced length."""
 
     def __init__(self, answer: http.client.HTTPResponse, location: str) -> None:
         self._answer = answer
         self._location = location
+        self.partial = answer.status == 206
+
+    def skip(self, count: int) -> None:
+        """Past the first bytes, or to the end when there are fewer."""
+        try:
+            while count > 0:
+                data = self.read(min(count, COPIED_AT_ONCE))
+                if not data:
+                    return
+                count -= len(data)
+        except BaseException:
+            self.close()
+            raise
 
     def read(self, size: int = -1) -> bytes:
         if size is None or size < 0:

@@ -27,8 +27,14 @@ class LocalFileSystem(FileSystem):
             modes.S_IMODE(found.st_mode),
         )
 
-    def open(self, location: str) -> BinaryIO:
-        return open(local_path(location), "rb")
+    def open(self, location: str, offset: int = 0) -> BinaryIO:
+        stream = open(local_path(location), "rb")  # noqa: SIM115 - the caller closes it
+        try:
+            stream.seek(offset)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     def list(self, location: str) -> List[Stat]:
         path = local_path(location)
@@ -40,18 +46,20 @@ class LocalFileSystem(FileSystem):
                 continue  # went away meanwhile, or a link that leads nowhere
         return found
 
-    def put(self, location: str, data: bytes, mode: int = 0o644) -> None:
-        def write(stream: BinaryIO) -> None:
-            stream.write(data)
-
-        self._replace(location, write, mode)
-
-    def upload(self, source: str, location: str, mode: int = 0o644) -> None:
-        def write(stream: BinaryIO) -> None:
-            with open(source, "rb") as origin:
-                shutil.copyfileobj(origin, stream, 1 << 20)
-
-        self._replace(location, write, mode)
+    def write(
+        self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
+    ) -> None:
+        """Beside its target, then renamed over it; the mode is right from the first byte."""
+        path = local_path(location)
+        handle, temporary = tempfile.mkstemp(prefix=".put-", dir=os.path.dirname(path) or ".")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                os.fchmod(stream.fileno(), mode)
+                produce(stream)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
 
     def mkdir(self, location: str, mode: int = 0o755) -> None:
         path = local_path(location)
@@ -86,16 +94,3 @@ class LocalFileSystem(FileSystem):
 
     def chmod(self, location: str, mode: int) -> None:
         os.chmod(local_path(location), mode)
-
-    def _replace(self, location: str, write: Callable[[BinaryIO], None], mode: int) -> None:
-        """Beside its target, then renamed over it; the mode is right from the first byte."""
-        path = local_path(location)
-        handle, temporary = tempfile.mkstemp(prefix=".put-", dir=os.path.dirname(path) or ".")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                os.fchmod(stream.fileno(), mode)
-                write(stream)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise

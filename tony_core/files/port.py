@@ -1,8 +1,10 @@
 """The file-system port: the few verbs that staging, history and job files need.
 
 A *location* is a local path or a URL, exactly as a user writes it; every method takes whole
-locations, so that nobody above this port cuts a URL apart. Files are put and read whole:
-no appending, no seeking. A put is atomic: a reader sees the old file or the new one.
+locations, so that nobody above this port cuts a URL apart. Files are written whole, from bytes
+(``put``), from a local file (``upload``) or by a function that produces them while they travel
+(``write``); nothing is appended. All three are atomic: a reader sees the old file or the new
+one. Files are read forwards, from any offset on.
 
 Errors are Python's own ``OSError`` family (``FileNotFoundError``, ``PermissionError``...),
 each naming the location; :class:`ReadOnlyError` and :class:`UnsupportedLocation` are of it too.
@@ -14,7 +16,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import BinaryIO, List, Optional
+from typing import BinaryIO, Callable, List, Optional
+
+COPIED_AT_ONCE = 1 << 20
 
 
 class ReadOnlyError(PermissionError):
@@ -46,20 +50,39 @@ class FileSystem(ABC):
         """Raises ``FileNotFoundError``. Symbolic links are followed."""
 
     @abstractmethod
-    def open(self, location: str) -> BinaryIO:
-        """A stream of the file's bytes; the caller closes it."""
+    def open(self, location: str, offset: int = 0) -> BinaryIO:
+        """A stream of the file's bytes from ``offset`` on, empty at or behind its end.
+
+        The caller closes it.
+        """
 
     @abstractmethod
     def list(self, location: str) -> List[Stat]:
         """What a folder holds, by name; raises ``NotADirectoryError`` for a file."""
 
     @abstractmethod
-    def put(self, location: str, data: bytes, mode: int = 0o644) -> None:
-        """Write a whole file, atomically, replacing an older one. Its folder must exist."""
+    def write(
+        self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
+    ) -> None:
+        """Write a whole file, atomically, replacing an older one. Its folder must exist.
 
-    @abstractmethod
+        ``produce`` writes into the stream that it is given, and does not close it. When it
+        raises, nothing has changed at ``location``.
+        """
+
+    def put(self, location: str, data: bytes, mode: int = 0o644) -> None:
+        """Like :meth:`write`, from memory."""
+        self.write(location, lambda stream: stream.write(data), mode)
+
     def upload(self, source: str, location: str, mode: int = 0o644) -> None:
-        """Like :meth:`put`, from a local file of any size."""
+        """Like :meth:`write`, from a local file of any size."""
+
+        def copy(stream: BinaryIO) -> None:
+            with open(source, "rb") as origin:
+                while block := origin.read(COPIED_AT_ONCE):
+                    stream.write(block)
+
+        self.write(location, copy, mode)
 
     @abstractmethod
     def mkdir(self, location: str, mode: int = 0o755) -> None:
