@@ -1,0 +1,205 @@
+"""What a job brings its processes besides files: small, secret, and not in any file system.
+
+A container's launch context carries credentials, which YARN hands over in a file that only the
+container's user may read. They hold tokens (Hadoop's business) and *secrets*, named bytes; a
+parcel is some of these:
+
+========================  ===========================================================
+``tony.secret``           the job's secret, by which master and executors trust each other
+``tony.job``              for the master: the job and all it must know (:class:`MasterParcel`)
+``tony.site``             for executors: how to find a next master (:class:`ExecutorParcel`)
+========================  ===========================================================
+
+So nothing but content has to be uploaded for a job. One whose description is longer than
+:data:`LARGEST` bytes (packed) brings it as the file ``tony-job`` instead, readable by its owner
+alone: the ResourceManager keeps every launch context in memory and in its state store.
+
+Runs on the nodes' Python (3.8), standard library only, and needs little of it: executors are
+many and small. The reader of credentials files below is for their sake too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+SECRET = "tony.secret"  # noqa: S105 (its name, not its value)
+JOB = "tony.job"
+SITE = "tony.site"
+
+FILE = "tony-job"
+"""The name, in the master's container, of a job that is too long for the credentials."""
+
+LARGEST = 200 * 1024
+_MOST_UNPACKED = 256 << 20  # nobody's job; only a broken one
+
+
+class ParcelError(ValueError):
+    """A container was started without what a job brings, or with something else."""
+
+
+@dataclass(frozen=True)
+class MasterParcel:
+    """All that a master must know, as the client found it out."""
+
+    job: str = field(repr=False)  # job.json; masks nothing
+    artifacts: Sequence[Mapping[str, Any]]  # Artifact.to_json of each
+    config: str  # tony-final.xml, masked
+    site: Mapping[str, str]  # what tony_core.schedulers.yarn.site picked
+    user: str
+    root: str  # the staging root
+    history_root: str
+
+    def encode(self) -> bytes:
+        """Packed."""
+        return _pack(
+            {
+                "job": self.job,
+                "artifacts": [dict(item) for item in self.artifacts],
+                "config": self.config,
+                "site": dict(self.site),
+                "user": self.user,
+                "root": self.root,
+                "history_root": self.history_root,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> MasterParcel:
+        """What :meth:`encode` packed."""
+        told = _unpack(data, JOB)
+        try:
+            return cls(
+                job=told["job"],
+                artifacts=tuple(told["artifacts"]),
+                config=told["config"],
+                site=told["site"],
+                user=told["user"],
+                root=told["root"],
+                history_root=told["history_root"],
+            )
+        except KeyError as error:
+            raise ParcelError(f"the job's description lacks {error}") from None
+
+
+@dataclass(frozen=True)
+class ExecutorParcel:
+    """How an executor finds the next master when it has lost the one it had."""
+
+    site: Mapping[str, str]
+    user: str
+    state_dir: str  # where master.json stands
+
+    def encode(self) -> bytes:
+        """Packed."""
+        return _pack({"site": dict(self.site), "user": self.user, "state_dir": self.state_dir})
+
+    @classmethod
+    def decode(cls, data: bytes) -> ExecutorParcel:
+        """What :meth:`encode` packed."""
+        told = _unpack(data, SITE)
+        try:
+            return cls(site=told["site"], user=told["user"], state_dir=told["state_dir"])
+        except KeyError as error:
+            raise ParcelError(f"the site's description lacks {error}") from None
+
+
+def for_master(
+    secret: bytes, parcel: MasterParcel, largest: int = LARGEST
+) -> Tuple[Dict[str, bytes], Optional[bytes]]:
+    """The secrets of a master's credentials, and what has to travel as :data:`FILE` instead."""
+    packed = parcel.encode()
+    if len(packed) > largest:
+        return {SECRET: secret}, packed
+    return {SECRET: secret, JOB: packed}, None
+
+
+def for_executor(secret: bytes, parcel: ExecutorParcel) -> Dict[str, bytes]:
+    """The secrets of an executor's credentials."""
+    return {SECRET: secret, SITE: parcel.encode()}
+
+
+def master_parcel(secrets: Mapping[str, bytes], folder: str = os.curdir) -> MasterParcel:
+    """What this master was given, in its credentials or as a file in its container's folder."""
+    packed = secrets.get(JOB)
+    if packed is None:
+        try:
+            with open(os.path.join(folder, FILE), "rb") as stream:
+                packed = stream.read()
+        except FileNotFoundError:
+            raise ParcelError(
+                f"this container has no job: neither {JOB} in its credentials nor {FILE}"
+            ) from None
+    return MasterParcel.decode(packed)
+
+
+def executor_parcel(secrets: Mapping[str, bytes]) -> ExecutorParcel:
+    """What this executor was given."""
+    if SITE not in secrets:
+        raise ParcelError(f"this container's credentials hold no {SITE}")
+    return ExecutorParcel.decode(secrets[SITE])
+
+
+def read_secrets(data: bytes) -> Dict[str, bytes]:
+    """The secrets of a container's credentials file; the tokens are skipped.
+
+    What NodeManagers write (version 0) is read right here: ``hadoop.credentials``, which reads
+    all there is, loads a megabyte of modules that an executor has no other use for.
+    """
+    if data[:4] != b"HDTS":
+        raise ParcelError("no credentials of Hadoop: they begin with HDTS")
+    if data[4:5] != b"\0":
+        from tony_core.hadoop.credentials import Credentials
+
+        return dict(Credentials.decode(data).secrets)
+    at = 5
+    tokens, at = _number(data, at)
+    for _ in range(tokens * 5):  # alias, identifier, password, kind, service
+        _, at = _blob(data, at)
+    count, at = _number(data, at)
+    found: List[bytes] = []
+    for _ in range(count * 2):
+        part, at = _blob(data, at)
+        found.append(part)
+    names = [name.decode("utf-8", "replace") for name in found[::2]]
+    return dict(zip(names, found[1::2]))
+
+
+def _blob(data: bytes, at: int) -> Tuple[bytes, int]:
+    size, at = _number(data, at)
+    if size > len(data) - at:
+        raise ParcelError("credentials that are cut off")
+    return data[at : at + size], at + size
+
+
+def _number(data: bytes, at: int) -> Tuple[int, int]:
+    """A length in Hadoop's own variable numbers; there are no negative ones here."""
+    if at >= len(data):
+        raise ParcelError("credentials that are cut off")
+    first = data[at]
+    if first <= 127:
+        return first, at + 1
+    size = 256 - 112 - first
+    if not 0 < size <= 8 or at + 1 + size > len(data):
+        raise ParcelError("credentials with a length that makes no sense")
+    return int.from_bytes(data[at + 1 : at + 1 + size], "big"), at + 1 + size
+
+
+def _pack(told: Mapping[str, Any]) -> bytes:
+    text = json.dumps(told, separators=(",", ":"), sort_keys=True)
+    return zlib.compress(text.encode(), 6)
+
+
+def _unpack(data: bytes, what: str) -> Dict[str, Any]:
+    try:
+        reader = zlib.decompressobj()
+        text = reader.decompress(data, _MOST_UNPACKED)
+        told = json.loads(text)
+    except (zlib.error, ValueError) as error:
+        raise ParcelError(f"{what} cannot be read: {error}") from None
+    if not isinstance(told, dict):
+        raise ParcelError(f"{what} is no description")
+    return told
