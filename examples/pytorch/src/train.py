@@ -39,6 +39,7 @@ def main():
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         run.save(step + 1, lambda path, state=state: torch.save(state, path))
     run.finish(ranks)
+    dist.monitored_barrier()  # nobody hangs up while another is still in its last all-reduce
     dist.destroy_process_group()
 
 
