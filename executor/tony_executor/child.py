@@ -1,7 +1,8 @@
 """Starts a process: fork, then exec, with the errors of exec brought back.
 
 Not subprocess: half a megabyte per executor, for what is thirty lines here. We have one
-thread, so a fork is safe. The child stays in our process group: who kills the group kills it.
+thread, so a fork is safe. The child stays in our process group: who kills the group kills it;
+and it dies with us, whoever kills us.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import errno
 import os
 import signal
 from typing import Mapping, NamedTuple, NoReturn, Optional, Sequence
+
+from tony_executor import processes
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
@@ -42,6 +45,7 @@ def spawn(
     for text in (*argv, *env, *env.values()):
         if "\x00" in text:
             raise ValueError("a variable or the command holds a NUL character")
+    parent = os.getpid()
     reading, writing = os.pipe()
     try:
         pid = os.fork()
@@ -50,7 +54,7 @@ def spawn(
         os.close(writing)
         raise
     if pid == 0:
-        _become(argv, env, cwd, stdout, stderr, stdout_fd, writing)
+        _become(argv, env, cwd, stdout, stderr, stdout_fd, writing, parent)
     os.close(writing)
     return Spawned(pid, reading)
 
@@ -79,10 +83,13 @@ def _become(
     stderr: Optional[str],
     stdout_fd: Optional[int],
     errors: int,
+    parent: int,
 ) -> NoReturn:
     what = "fork"
     try:
         default_signals()
+        if not processes.end_with_parent(parent, signal.SIGKILL):
+            os._exit(127)  # the executor died meanwhile
         what = "stdin"
         _redirect(os.open(os.devnull, os.O_RDONLY), 0)
         for path, fd in ((stdout, 1), (stderr, 2)):

@@ -24,7 +24,7 @@ _BASE_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "HADOOP_", "YARN_"
 # The executor's own: a secret's place, how to start a master, where one is.
 PRIVATE = {
     "TONY_SECRET_FILE", "TONY_SUCCESSOR", "TONY_MASTER_FILE", "TONY_LOG_DIR", "TONY_NODE",
-    "TONY_CONTAINER_ID", "TONY_APP_ID",
+    "TONY_CONTAINER_ID", "TONY_APP_ID", "TONY_SHIM",
 }  # fmt: skip
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 

@@ -3,7 +3,9 @@
 Around it, in the environment: TONY_CONTAINER_ID, TONY_LOG_DIR and TONY_SECRET_FILE; where
 there are any TONY_NODE (the address peers reach this node by), TONY_MASTER_FILE (where the
 newest master's address stands) and TONY_SUCCESSOR (JSON: the command that starts the next
-master). The exit codes stand in :mod:`tony_executor.phases`.
+master). TONY_SHIM says that a process of ours stands between the executor and everybody, and
+ends what it leaves; elsewhere :mod:`tony_executor.guard` does. The exit codes
+stand in :mod:`tony_executor.phases`.
 """
 
 from __future__ import annotations
@@ -12,9 +14,8 @@ import os
 import sys
 from typing import Dict, Optional, Sequence
 
-from tony_executor import site
+from tony_executor import guard
 from tony_executor.phases import EXIT_INTERNAL, EXIT_USAGE
-from tony_executor.shell import Shell
 
 USAGE = "usage: executor --master HOST:PORT [--register-timeout SECONDS]"
 REGISTER_S = 300.0
@@ -26,6 +27,12 @@ def main(argv: Sequence[str]) -> int:
     if options is None:
         sys.stderr.write(USAGE + "\n")
         return EXIT_USAGE
+    if not os.environ.get("TONY_SHIM"):
+        guard.stand_in_front()
+    # Not before: the guard has no use for them.
+    from tony_executor import site
+    from tony_executor.shell import Shell
+
     runtime = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         register_s = float(options.get("--register-timeout", REGISTER_S))

@@ -47,9 +47,9 @@ def be_subreaper(on: bool) -> bool:
     return _prctl(_PR_SET_CHILD_SUBREAPER, int(on))
 
 
-def end_with_parent(parent: int) -> bool:
-    """Get SIGTERM when the parent dies; False when it is dead already."""
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+def end_with_parent(parent: int, number: int = signal.SIGTERM) -> bool:
+    """Get this signal when the parent dies; False when it is dead already."""
+    _prctl(_PR_SET_PDEATHSIG, int(number))
     return os.getppid() == parent
 
 

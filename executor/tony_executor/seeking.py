@@ -1,9 +1,10 @@
 """Looks for the master while there is none.
 
 Three things in turns, until somebody welcomes us: call the address we know; read the
-master's file again, since a new one writes its address there; and, where the scheduler
-gives us a command for it, start the next master ourselves. Many executors do so at once:
-the command takes the master's lock, and only one gets it.
+master's file again, since a new one writes its address there; and run the scheduler's command,
+where it gives us one: it sees to it that there is a next master (many executors run it at
+once, and the master's lock lets one through) or finds out where that one is. Whatever it
+starts here ends with the container.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Callable, List, Mapping, Optional
 
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_executor import child, processes
+from tony_executor import child
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
@@ -86,7 +87,6 @@ class Seeking:
         if pid != self._running:
             return False
         self._running = None
-        processes.be_subreaper(True)
         if exit_code == NO_MORE:
             if self._active:
                 self._on_hopeless("the application has ended, or no attempts of a master remain")
@@ -142,15 +142,12 @@ class Seeking:
         argv = [str(word) for word in self._successor]
         try:
             argv[0] = _program(argv[0], os.environ)
-            # The next master is no child of ours: it must outlive our container.
-            processes.be_subreaper(False)
             spawned = child.spawn(argv, os.environ, os.getcwd())
             self._running = spawned.pid
             child.check_executed(spawned)
         except (OSError, ValueError, child.NotExecuted) as error:
             self._log(f"cannot start the next master: {error}")
             if self._running is None:
-                processes.be_subreaper(True)
                 self._succeed_timer = self._reactor.call_later(SUCCEED_EVERY_S, self._succeed)
 
 

@@ -99,10 +99,10 @@ class Shell:
             signal.signal(number, self._terminated)
         if not processes.be_subreaper(True):
             self._log("cannot become subreaper: what the program detaches may outlive it")
-        # Where the scheduler is ours a shim stands between us and everybody; elsewhere our
-        # parent may be a NodeManager, which is restarted under running containers.
-        if self._site.successor is not None and not processes.end_with_parent(parent):
-            self._log("the container's shim is gone")
+        # The embedded scheduler's shim, or else our guard: never a NodeManager, which is
+        # restarted under running containers.
+        if not processes.end_with_parent(parent):
+            self._log("the process in front of the executor is gone")
             return EXIT_MASTER_LOST
         self._log(f"executor {__version__} of {self._site.container_id}, pid {os.getpid()}")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from pathlib import Path
@@ -16,7 +17,7 @@ def test_a_life_from_one_end_to_the_other(master: Master, executor: Executor) ->
     register = master.expect(Register)
     assert register.container_id == "container_1"
     assert register.host == "127.0.0.1"
-    assert register.pid == executor.pid
+    assert os.getpgid(register.pid) == executor.pid
     assert (register.task, register.session, register.phase) == ("", -1, "idle")
     ready = master.prepare()
     assert list(ready.ports) == ["main"]

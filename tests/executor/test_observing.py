@@ -376,13 +376,16 @@ class TestCost:
         master.prepare()
         master.start("sleep 300")
         master.until(lambda: len(master.said(Measured)) > 3)
-        rss, _ = self.statistics(executor.pid)
+        (register,) = master.said(Register)
+        rss, _ = self.statistics(register.pid)
         assert rss < 16
+        in_front, _ = self.statistics(executor.pid)
+        assert in_front < rss
 
     def test_what_it_imports(self) -> None:
         code = (
             f"import sys; sys.path[:0] = [{str(CHECKOUT)!r}, {str(CHECKOUT / 'executor')!r}]\n"
-            "import tony_executor.main\nprint(' '.join(sys.modules))"
+            "import tony_executor.main, tony_executor.shell\nprint(' '.join(sys.modules))"
         )
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True

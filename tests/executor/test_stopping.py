@@ -262,13 +262,54 @@ def test_it_ends_with_its_shim(master: Master, launch: Callable[..., Executor]) 
         "-c",
         "import subprocess, sys; print(subprocess.Popen(sys.argv[1:]).wait())",
     ]
-    executor = launch(through=shim, env={"TONY_SUCCESSOR": '["/bin/false"]'})
+    executor = launch(through=shim, env={"TONY_SHIM": "1"})
     pids = started(master, executor, STUBBORN, 5)
     (register,) = master.said(Register)
     assert register.pid != executor.pid
     executor.process.kill()
     executor.wait()
     assert gone([register.pid, *pids], 3)
+
+
+def in_a_session_of_their_own(pids: List[int], executor: Executor) -> List[int]:
+    return [pid for pid in pids if os.getpgid(pid) != executor.pid]
+
+
+def test_what_the_executor_leaves_when_it_is_killed_goes(
+    master: Master, executor: Executor
+) -> None:
+    pids = started(master, executor, STUBBORN, 5)
+    (register,) = master.said(Register)
+    assert register.pid != executor.pid and os.getpgid(register.pid) == executor.pid
+    assert in_a_session_of_their_own(pids, executor)
+    os.kill(register.pid, signal.SIGKILL)
+    assert executor.wait() == 137
+    assert gone(pids, 0.5)
+
+
+def test_so_it_does_when_the_process_in_front_is_killed(master: Master, executor: Executor) -> None:
+    pids = started(master, executor, STUBBORN, 5)
+    (register,) = master.said(Register)
+    os.kill(executor.pid, signal.SIGKILL)
+    assert gone([register.pid, *pids], 5)
+
+
+def test_a_program_goes_with_a_group_that_is_killed_without_a_warning(
+    master: Master, executor: Executor
+) -> None:
+    """What is in sessions of its own then stays: no process is left that could end it."""
+    pids = started(master, executor, STUBBORN, 5)
+    others = in_a_session_of_their_own(pids, executor)
+    try:
+        os.killpg(executor.pid, signal.SIGKILL)
+        assert gone([pid for pid in pids if pid not in others], 5)
+    finally:
+        for pid in others:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    assert gone(pids, 5)
 
 
 def test_elsewhere_it_outlives_its_parent(master: Master, launch: Callable[..., Executor]) -> None:

@@ -279,6 +279,7 @@ class LocalPool(port.ContainerPool):
             TONY_SECRET_FILE=folder.secret,
             TONY_MASTER_FILE=self._folder.master_file,
             TONY_SUCCESSOR=json.dumps(successor),
+            TONY_SHIM="1",
         )
         if container.gpu_ids or capacity.gpu_count():
             env["CUDA_VISIBLE_DEVICES"] = ",".join(container.gpu_ids)
