@@ -14,6 +14,7 @@ VERBS = {
     "shim": ("tony_core.schedulers.local.shim", (3, 8)),
     "local-successor": ("tony_core.schedulers.local.successor", (3, 8)),
     "yarn-start": ("tony_core.schedulers.yarn.start", (3, 8)),
+    "yarn-probe": ("tony_core.schedulers.yarn.probe", (3, 9)),
     "yarn-find-master": ("tony_core.schedulers.yarn.find_master", (3, 8)),
 }
 USAGE = 2

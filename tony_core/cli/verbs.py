@@ -19,6 +19,7 @@ VERBS: Dict[str, str] = {
     "kill": "end jobs",
     "history": "jobs that have ended",
     "config": "show the merged configuration, list all keys, check a job file",
+    "doctor": "look whether jobs can run here, and what is in their way",
     "gc": "remove what ended jobs left behind",
     "version": "which version this is, and of what",
     "completion": "a shell's completion of this command",

@@ -105,6 +105,25 @@ class LogRef:
     url: str = ""
 
 
+class Verdict(str, Enum):
+    """What an examination found of one thing."""
+
+    OK = "ok"
+    NOTE = "note"  # works, and is worth knowing
+    WRONG = "wrong"
+    SKIPPED = "skipped"  # not looked at, since something before it is wrong or it was not asked
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was examined (``tony doctor``)."""
+
+    what: str
+    verdict: Verdict
+    said: str = ""
+    advice: str = ""  # what to do, and who
+
+
 class SchedulerError(Exception):
     """The scheduler could not be reached, or refused (exit code 3)."""
 
@@ -182,6 +201,13 @@ class Scheduler(ABC):
     @abstractmethod
     def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
         """Remove what dead applications left here; yields a line for each thing removed."""
+
+    def examine(self, job: Job, probe: bool = True) -> Iterator[Finding]:
+        """Look whether jobs like this one can run here, thing by thing, each as it is known.
+
+        ``probe`` allows what costs more than a question: a container, a file written.
+        """
+        return iter(())
 
     def close(self) -> None:
         """Give back connections."""

@@ -335,6 +335,11 @@ class LocalScheduler(port.Scheduler):
                 shutil.rmtree(folder.path, ignore_errors=True)
             yield f"application {app_id} ({status.name}, {status.state.value}): {folder.path}"
 
+    def examine(self, job: Job, probe: bool = True) -> Iterator[port.Finding]:
+        from tony_core.schedulers.local.examine import examine
+
+        return examine(self._home.root, job)
+
     # ------------------------------------------------------------------ folders
 
     def _folder(self, app_id: str) -> AppFolder:

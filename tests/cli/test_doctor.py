@@ -1,0 +1,69 @@
+"""``tony doctor`` shows what a scheduler finds, and ends by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Callable, Iterator
+
+import pytest
+
+from tests.cli.schema import wrong_with
+from tony_core.cli.main import main
+from tony_core.job.spec import Job
+from tony_core.schedulers.local.client import LocalScheduler
+from tony_core.schedulers.port import Finding, Verdict
+
+Tony = Callable[..., int]
+
+
+@pytest.fixture
+def tony(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tony:
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: int(main(["doctor", *words]))
+
+
+def test_this_machine(tony: Tony, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tony("--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert wrong_with(told, "doctor") == []
+    assert {"TONY_HOME", "tony.runtime.python", "GPUs"} <= {one["what"] for one in told["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [("no-such-python", "there is no no-such-python"), ("/bin/true", "is no Python")],
+)
+def test_a_python_that_is_none(
+    tony: Tony, capsys: pytest.CaptureFixture[str], python: str, said: str
+) -> None:
+    assert tony("--python", python) == 3
+    out = capsys.readouterr()
+    assert said in out.out
+    assert "name one that runs here" in out.out
+    assert "1 of 5 things are wrong" in out.err
+
+
+def test_each_finding_is_shown_with_its_advice(
+    tony: Tony, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def examine(_: LocalScheduler, job: Job, probe: bool) -> Iterator[Finding]:
+        assert (job.queue, probe) == ("ml", False)
+        yield Finding("the queue", Verdict.WRONG, "ml\x1b[2J is stopped", "ask for another")
+        yield Finding("a container", Verdict.SKIPPED)
+
+    monkeypatch.setattr(LocalScheduler, "examine", examine)
+    assert tony("--queue", "ml", "--no-probe") == 3
+    out = capsys.readouterr().out
+    assert "wrong   the queue: ml" in out
+    assert "\x1b" not in out
+    assert "ask for another" in out
+    assert "skipped a container" in out
+
+
+def test_a_scheduler_that_cannot_be_opened(
+    tony: Tony, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TONY_HOME", "relative")
+    assert tony() == 3
+    assert "TONY_HOME" in capsys.readouterr().out

@@ -1,0 +1,84 @@
+"""Looks whether jobs can run on a scheduler, thing by thing, and says what to do.
+
+On YARN it submits a small application of its own (--no-probe leaves that out): one container
+that looks at its node from inside and ends by itself. Ends with 0 when nothing is wrong, else 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import List
+
+from tony_core.cli.options import add_json, add_scheduler, scheduler_of
+from tony_core.cli.output import line, note, paint, print_json, safe
+from tony_core.schedulers.port import Finding, SchedulerError, Verdict
+
+NAME = "doctor"
+HELP = "look whether jobs can run here, and what is in their way"
+
+_COLOURS = {Verdict.OK: "green", Verdict.WRONG: "red", Verdict.NOTE: "yellow"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its words."""
+    parser.add_argument("--queue", metavar="QUEUE", help="look at this queue")
+    parser.add_argument(
+        "--python", metavar="PYTHON", help="the interpreter to try on a node (tony.runtime.python)"
+    )
+    parser.add_argument(
+        "--no-probe", action="store_true", help="only ask; start no container, write no file"
+    )
+    add_scheduler(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when nothing is wrong."""
+    from tony_core.job.load import JobArguments, load_job
+
+    conf = {"tony.yarn.queue": args.queue, "tony.runtime.python": args.python}
+    words = tuple(f"{key}={value}" for key, value in conf.items() if value)
+    # An empty folder: the site's file and these words, not the job file that lies about here.
+    job = load_job(JobArguments(conf=words), cwd=os.devnull, needs_command=False).job
+    found: List[Finding] = []
+    try:
+        scheduler = scheduler_of(args)
+    except SchedulerError as error:
+        found.append(Finding("the scheduler", Verdict.WRONG, str(error)))
+        _show(found[-1], args.json)
+    else:
+        try:
+            for finding in scheduler.examine(job, not args.no_probe):
+                found.append(finding)
+                _show(finding, args.json)
+        finally:
+            scheduler.close()
+    wrong = sum(finding.verdict is Verdict.WRONG for finding in found)
+    if args.json:
+        print_json({"findings": [_data(finding) for finding in found], "wrong": wrong})
+    elif wrong:
+        note(f"{wrong} of {len(found)} things are wrong")
+    else:
+        note("nothing is wrong" if found else "there is nothing to look at on this scheduler")
+    return 3 if wrong else 0
+
+
+def _show(finding: Finding, as_json: bool) -> None:
+    if as_json:
+        return
+    word = paint(f"{finding.verdict.value:<8}", _COLOURS.get(finding.verdict, ""), sys.stdout)
+    line(f"{word}{finding.what}" + (f": {safe(finding.said)}" if finding.said else ""))
+    if finding.advice:
+        line(f"{'':8}  {safe(finding.advice)}")
+    sys.stdout.flush()  # the next thing may take a while
+
+
+def _data(finding: Finding) -> dict[str, str]:
+    return {
+        "what": finding.what,
+        "verdict": finding.verdict.value,
+        "said": finding.said,
+        "advice": finding.advice,
+    }
