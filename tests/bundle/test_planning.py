@@ -108,7 +108,7 @@ def test_everything_wrong_at_once(tmp_path: Path, src: Path) -> None:
         "the name venv is taken",
         "the name session-3 is taken",
         "gopher://host/x: nothing here knows",
-        "hdfs://nn/x.zip: no HDFS client",
+        "hdfs://nn/x.zip: HDFS is reached by the cluster",
         f"tony.am.resources: {tmp_path}/bad.zip: is not an archive",
         f"/jobs/tony.xml:12: tony.worker.resources: {tmp_path}/climb.tar: '../x': holds '..'",
     ):

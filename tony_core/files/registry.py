@@ -18,14 +18,18 @@ _BUILT_IN: Dict[str, Tuple[str, str]] = {
     "file": ("tony_core.files.local", "LocalFileSystem"),
     "http": ("tony_core.files.http", "HttpFileSystem"),
     "https": ("tony_core.files.http", "HttpFileSystem"),
+    "hdfs": ("tony_core.files.webhdfs", "of_site"),
+    "webhdfs": ("tony_core.files.webhdfs", "by_address"),
+    "swebhdfs": ("tony_core.files.webhdfs", "by_address"),
 }
 
 # Schemes that users of a cluster will write: the answer says what to do instead.
 _KNOWN_BUT_ABSENT = {
-    "hdfs": "no HDFS client is part of this installation",
-    "webhdfs": "no WebHDFS client is part of this installation",
-    "swebhdfs": "no WebHDFS client is part of this installation",
-    "viewfs": "no HDFS client is part of this installation",
+    "viewfs": "mount tables are not read: write the hdfs:// location that it leads to",
+    "har": "Hadoop's archives are not read: unpack it, or write an hdfs:// location",
+    "ofs": "no Ozone client is part of this installation",
+    "o3fs": "no Ozone client is part of this installation",
+    "maprfs": "no MapR client is part of this installation",
     "s3": "no S3 client is part of this installation",
     "s3a": "no S3 client is part of this installation",
     "gs": "no Google Cloud Storage client is part of this installation",

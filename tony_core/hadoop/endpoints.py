@@ -21,6 +21,7 @@ NAME_NODE_WEB_PORT = 9870
 NAME_NODE_WEB_TLS_PORT = 9871
 
 _RM = "yarn.resourcemanager"
+_RPC = "dfs.namenode.rpc-address"
 _ANYWHERE = "0.0.0.0"
 _ADDRESS = re.compile(r"(?:\[([^\s\[\]/]+)\]|([^\s\[\]/:]+))(?::(\d+))?")
 
@@ -101,13 +102,18 @@ def name_service(conf: SiteConfiguration, url: Optional[str] = None) -> NameServ
             len(rpc) > 1,
         )
     address = _address(name, "fs.defaultFS", NAME_NODE_PORT)
-    if tls:
-        text = conf.text("dfs.namenode.https-address", f"{_ANYWHERE}:{NAME_NODE_WEB_TLS_PORT}")
+    port = NAME_NODE_WEB_TLS_PORT if tls else NAME_NODE_WEB_PORT
+    if parts.scheme != "hdfs":
+        # The port in such a URL is that of the web server.
+        tls = parts.scheme == "swebhdfs"
+        port = NAME_NODE_WEB_TLS_PORT if tls else NAME_NODE_WEB_PORT
+        web_address = _address(name, "fs.defaultFS", port)
     else:
-        text = conf.text("dfs.namenode.http-address", f"{_ANYWHERE}:{NAME_NODE_WEB_PORT}")
-    web_address = _reachable(
-        _address(text, "dfs.namenode.http-address", NAME_NODE_WEB_PORT), address.host
-    )
+        key = "dfs.namenode.https-address" if tls else "dfs.namenode.http-address"
+        own = name in (urlsplit(conf.text("fs.defaultFS")).netloc, conf.text(_RPC))
+        # What is configured is about the site's own NameNode; of another, all is as usual.
+        text = conf.text(key) if own else ""
+        web_address = _reachable(_address(text or f"{_ANYWHERE}:{port}", key, port), address.host)
     return NameService(
         name,
         Endpoints("the NameNode", (address,), note),

@@ -1,0 +1,233 @@
+"""Bytes from and to a DataNode, as Python's streams.
+
+Downwards: a file from an offset on. Upwards: one piece after the other, whose sum nobody needs
+to know before (chunked). Each wait has a limit; there is none for the whole, since a file may
+be of any size.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+from typing import Any, BinaryIO, Callable, List, Optional, cast
+
+from tony_core.files.location import masked
+from tony_core.files.webhdfs_errors import lost_node, refusal, refused, words
+from tony_core.files.webhdfs_http import Answer, Connection, split
+
+AT_ONCE = 1 << 20
+_READ_AHEAD = 64 << 10
+_FAILURE = 64 << 10
+_FIELDS = "Content-Type: application/octet-stream\r\nConnection: close\r\n"
+
+
+class LostNode(Exception):
+    """A DataNode is out of reach, or broke off: another one may do."""
+
+    def __init__(self, node: str, error: OSError) -> None:
+        super().__init__(str(error))
+        self.node = node
+        self.error = error
+        self.begun = False  # it may have got a part of what was written
+
+
+def fetch(url: str, location: str, user: str) -> BinaryIO:
+    """What a DataNode has at a URL that a NameNode gave; :class:`LostNode`, or an OSError."""
+    tls, address, target = split(url)
+    try:
+        connection = Connection(address, tls)
+    except OSError as error:
+        raise LostNode(str(address), error) from None
+    try:
+        answer = connection.ask("GET", target)
+        if answer.status != 200:
+            _refuse(answer, location, user)
+    except OSError as error:
+        connection.close()
+        if error.filename is None:
+            raise LostNode(str(address), error) from None
+        raise
+    return cast(BinaryIO, io.BufferedReader(_Download(answer, location), _READ_AHEAD))
+
+
+class _Download(io.RawIOBase):
+    """The body of an answer."""
+
+    def __init__(self, answer: Answer, location: str) -> None:
+        super().__init__()
+        self._answer = answer
+        self._location = location
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return self._answer.read_into(memoryview(buffer))
+        except OSError as error:
+            node = self._answer.connection.address
+            text = f"the DataNode {node} broke off in mid-file ({words(error)}); read it again"
+            raise OSError(errno.EIO, text, masked(self._location)) from None
+
+    def readall(self) -> bytes:
+        parts: List[bytes] = []
+        buffer = memoryview(bytearray(AT_ONCE))
+        while True:
+            count = self.readinto(buffer)
+            if not count:
+                return b"".join(parts)
+            parts.append(bytes(buffer[:count]))
+
+    def close(self) -> None:
+        if not self.closed:
+            self._answer.connection.close()
+        super().close()
+
+
+class Upload:
+    """A file on its way to a DataNode. ``begun`` is false while nothing has been sent."""
+
+    def __init__(self, url: str, location: str, user: str) -> None:
+        tls, address, self._target = split(url)
+        self.node = str(address)
+        self._location = location
+        self._user = user
+        self.begun = False
+        try:
+            self._connection = Connection(address, tls)
+        except OSError as error:
+            raise LostNode(self.node, error) from None
+
+    def close(self) -> None:
+        """Whatever has happened."""
+        self._connection.close()
+
+    def send_bytes(self, data: bytes) -> None:
+        """A body that is there already."""
+        self._send(lambda: self._head(f"Content-Length: {len(data)}\r\n"))
+        self._send(lambda: self._connection.send(data))
+        self._finish()
+
+    def send_file(self, file: BinaryIO, size: int, source: str) -> None:
+        """A body that is a local file; the kernel copies it."""
+        self._send(lambda: self._head(f"Content-Length: {size}\r\n"))
+        sent: List[int] = []
+        self._send(lambda: sent.append(self._connection.send_file(file, size)))
+        if sent != [size]:
+            raise OSError(errno.EIO, "it became shorter while it was read", source)
+        self._finish()
+
+    def send_stream(self, produce: Callable[[BinaryIO], object]) -> None:
+        """A body that is made while it travels.
+
+        When ``produce`` fails, the body is ended properly all the same: only so is it known
+        that the DataNode is done with the file, which the caller then removes.
+        """
+        pieces = _Pieces(self)
+        stream = io.BufferedWriter(pieces, AT_ONCE)
+        try:
+            produce(cast(BinaryIO, stream))
+            if not stream.closed:
+                stream.flush()
+        except BaseException as error:
+            pieces.broken = True  # what is left in the buffer is not wanted any more
+            if self.begun and not isinstance(error, LostNode):
+                self._end_early(pieces)
+            raise
+        finally:
+            if not stream.closed:
+                stream.detach()
+        pieces.begin()
+        self._send(lambda: self._connection.send(pieces.last))
+        self._finish()
+
+    # ------------------------------------------------------------------ steps
+
+    def begin_chunked(self) -> None:
+        """The head of a body whose length is not known."""
+        self._send(lambda: self._head("Transfer-Encoding: chunked\r\n"))
+
+    def piece(self, head: bytes, data: Any) -> None:
+        """Part of such a body."""
+
+        def send() -> None:
+            self._connection.send(head)
+            self._connection.send(data)
+
+        self._send(send)
+
+    def _head(self, length: str) -> None:
+        self.begun = True
+        self._connection.head("PUT", self._target, _FIELDS + length)
+
+    def _send(self, step: Callable[[], None]) -> None:
+        """A server that says no answers before it has all of the body, and closes."""
+        try:
+            step()
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            try:
+                answer = self._connection.answer()
+            except OSError:
+                raise LostNode(self.node, error) from None
+            _refuse(answer, self._location, self._user)
+
+    def _finish(self) -> None:
+        try:
+            answer = self._connection.answer()
+            if answer.status not in (200, 201):
+                _refuse(answer, self._location, self._user)
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            raise LostNode(self.node, error) from None
+
+    def _end_early(self, pieces: _Pieces) -> None:
+        try:
+            self._connection.send(pieces.last)
+            self._connection.answer()
+        except OSError:
+            pass  # it has failed already; the caller hears why
+
+
+class _Pieces(io.RawIOBase):
+    """Each write is a chunk of the body."""
+
+    def __init__(self, upload: Upload) -> None:
+        super().__init__()
+        self._upload = upload
+        self._between = b""
+        self.broken = False
+
+    @property
+    def last(self) -> bytes:
+        """What ends the body."""
+        return self._between + b"0\r\n\r\n"
+
+    def writable(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        """Once, with the first byte or without any."""
+        if not self._upload.begun:
+            self._upload.begin_chunked()
+
+    def write(self, data: Any) -> Optional[int]:
+        count = len(data)
+        if count and not self.broken:
+            self.begin()
+            self._upload.piece(b"%s%x\r\n" % (self._between, count), data)
+            self._between = b"\r\n"
+        return count
+
+
+def _refuse(answer: Answer, location: str, user: str) -> None:
+    node = str(answer.connection.address)
+    error = refusal(answer.status, answer.read(_FAILURE), "", f"the DataNode {node}")
+    raise refused(error, location, user)
+
+
+def gone(lost: LostNode, location: str, doing: str) -> OSError:
+    """What a caller is told in the end."""
+    return lost_node(lost.node, lost.error, location, doing)
