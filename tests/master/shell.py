@@ -87,6 +87,7 @@ class ScriptedPool(ContainerPool):
         self.released: List[str] = []
         self.reports: List[Tuple[float, str]] = []
         self.finished: Optional[Tuple[AppState, str]] = None
+        self.ended_at = ""
         self.closed = False
         self.generous = True
         self.obedient = True  # what is stopped ends
@@ -140,6 +141,7 @@ class ScriptedPool(ContainerPool):
 
     def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:
         self.finished = (state, diagnostics)
+        self.ended_at = tracking_url
 
     def close(self) -> None:
         self.closed = True
@@ -234,6 +236,7 @@ class Shell:
         pool: Optional[ScriptedPool] = None,
         attempt: int = 1,
         extra: Optional[Mapping[str, str]] = None,
+        state_dir: str = "",
     ) -> None:
         self.folder = folder
         self.pool = pool or ScriptedPool(attempt=attempt)
@@ -249,7 +252,7 @@ class Shell:
             attempt=attempt,
             job_dir=str(job_dir),
             work_dir=str(work),
-            state_dir=str(folder),
+            state_dir=state_dir or str(folder),
             history_dir=str(self.history),
             secret=SECRET,
             extra=dict(extra or {}),
@@ -318,8 +321,7 @@ class Shell:
     @property
     def address(self) -> str:
         """Where executors call."""
-        data = json.loads((self.folder / "master.json").read_text())
-        return f"{data['host']}:{data['port']}"
+        return until(lambda: self.master.executors_call, "the master's port")
 
     def launched(self, count: int) -> List[str]:
         """The containers in which an executor was started, once there are that many."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tony_core.master.journal import Journal, JournalError, Past, replace_file, write_master_file
+from tony_core.master.journal import Journal, JournalError, Past, write_master_file
+from tony_core.master.statefolder import LocalFolder, replace_file
 
 
 def test_nothing_is_there_at_first(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_master_json_says_where_the_master_listens(tmp_path: Path) -> None:
-    write_master_file(str(tmp_path), 2, "host", 4711, "http://host:80/")
+    write_master_file(LocalFolder(str(tmp_path)), 2, "host", 4711, "http://host:80/")
     assert json.loads((tmp_path / "master.json").read_text()) == {
         "attempt": 2,
         "host": "host",

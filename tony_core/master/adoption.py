@@ -36,6 +36,8 @@ ADOPTION_S = 20.0
 class Adoption(Clearing):
     """The part of the machine that a later master begins with."""
 
+    anew = False  # nothing is taken over: the job begins when what is left has ended
+
     def on_inherited(self, event: ContainersInherited) -> None:
         """An earlier master left these."""
         journal = event.journal
@@ -44,9 +46,7 @@ class Adoption(Clearing):
             self.containers[container.id] = self.open[container.id] = record
         self.began = event.at - float(_number(journal.get("elapsed_s")))
         if not journal or int(_number(journal.get("session"))) < 0:
-            for record in list(self.open.values()):
-                self.stop_container(record, 0.0, "it belongs to no session")
-            self.begin(event.at)
+            self.begin_anew(event.at)
             return
         self.restore(journal)
         self.watch_application()
@@ -59,6 +59,20 @@ class Adoption(Clearing):
         self.phase = Phase.ADOPTING
         reason = "the executors of the earlier master to call"
         self.waits.set(Wait(("adoption",), self.now + ADOPTION_S, reason))
+        self.check_adopted()
+
+    def begin_anew(self, at: float) -> None:
+        """Nothing can be taken over: what is there is ended, and only then the job begins.
+
+        The programs of both would write to the same places otherwise.
+        """
+        self.anew = True
+        self.phase = Phase.ADOPTING
+        if self.open:
+            text = f"{len(self.open)} containers of an earlier master belong to no session"
+            self.tell("takeover", f"{text}: they are ended first", Weight.DECISION)
+        for record in list(self.open.values()):
+            self.stop_container(record, 0.0, "it belongs to no session")
         self.check_adopted()
 
     def begin(self, at: float) -> None:
@@ -121,6 +135,10 @@ class Adoption(Clearing):
     def check_adopted(self, late: bool = False) -> None:
         """Go on once every inherited executor has called, or its time is over."""
         if self.phase is not Phase.ADOPTING:
+            return
+        if self.anew:
+            if not self.open:
+                self.begin(self.now)
             return
         if not late and any(record.hold is Hold.LAUNCHED for record in self.open.values()):
             return

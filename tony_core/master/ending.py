@@ -4,14 +4,20 @@ The session machine has ended every container by now. First the end is journalle
 next master would only repeat what follows; then history is completed, the job folder goes,
 and last the scheduler is told, because whoever waits for the job looks there. The page stays
 for a moment when somebody is looking at it.
+
+Where the state stands elsewhere (HDFS), journal and history are written side by side, each
+for so long at most, and the folder goes *after* the scheduler was told: the journal is in it,
+and a next master without a journal would begin the job anew. Whoever ended it need not wait
+for that; what a dying master leaves there is garbage of an ended job (``tony gc``).
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import Callable, Mapping
+from typing import Callable, List, Mapping
 
-from tony_core.files.location import local_path
+from tony_core.files.location import is_remote, local_path
 from tony_core.history.store import HistoryWriter
 from tony_core.master.commands import Finish, Tell, Weight
 from tony_core.master.journal import Journal
@@ -20,12 +26,15 @@ from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
 from tony_core.master.webserver import WebServer
 from tony_core.protocol.reactor import Reactor
-from tony_core.schedulers.port import ContainerPool, MasterContext
+from tony_core.schedulers.port import AppState, ContainerPool, MasterContext
 
 LINGER_S = 1.0  # for a browser to fetch the end
 CALLED_S = 0.05  # for a client that called while the end was being written
 DRAIN_S = 1.0  # for answers that are on their way
 LOOK_S = 0.02
+JOURNAL_S = 5.0  # for the end to be journalled elsewhere, while history is written
+AWAY_S = 0.5  # when it was away already
+REMOVE_S = 5.0  # for the job's folder elsewhere to go
 
 Log = Callable[[str], None]
 
@@ -61,7 +70,9 @@ class Ending:
         """The job has ended so."""
         diagnostics = str(self._publisher.clean(finish.diagnostics))
         self._log(f"{finish.state.value}: {diagnostics}")
+        away = self._journal.pending and bool(self._journal.folder.problem)
         self._journal.ended(finish.state.value, diagnostics)
+        journalled_by = time.monotonic() + (AWAY_S if away else JOURNAL_S)
         self._publisher.facts.finished = time.time()
         self._publisher.report = None
         fields: Mapping[str, object] = {"state": finish.state.value}
@@ -74,8 +85,10 @@ class Ending:
         self._publisher.summarise(final=True)
         for problem in self._history.close():
             self._log(f"history is not complete: {problem}")
-        remove_job_folder(self._context, self._log)
-        self._pool.finish(finish.state, diagnostics, "")
+        for problem in self._journal.close(max(0.0, journalled_by - time.monotonic())):
+            self._log(f"the end is not journalled: {problem}")
+        portal = self._publisher.facts.links.get("portal", "")
+        tell_the_end(self._context, self._pool, finish.state, diagnostics, portal, self._log)
         self._page.over = True
         self._story.release()
         linger = LINGER_S if self._page.watched_lately() else CALLED_S
@@ -90,17 +103,57 @@ class Ending:
         self._reactor.stop()
 
 
+def tell_the_end(
+    context: MasterContext,
+    pool: ContainerPool,
+    state: AppState,
+    diagnostics: str,
+    tracking_url: str,
+    log: Log,
+) -> None:
+    """Tell the scheduler, and remove the job's folder, in the order that the module explains.
+
+    ``tracking_url`` is what a person opens from now on: the job in the portal. Where there is
+    none, the scheduler's own page of the application has to do.
+    """
+    elsewhere = is_remote(context.state_dir)
+    if not elsewhere:
+        remove_job_folder(context, log)
+    pool.finish(state, diagnostics, tracking_url)
+    if elsewhere:
+        remove_job_folder(context, log)
+
+
 def remove_job_folder(context: MasterContext, log: Log) -> None:
     """The secret and the job's files go with the job, and its lease on the store."""
     from tony_core.bundle import jobfolder  # much code, for the end only
 
-    root = context.extra.get("home") or _root_of(context.job_dir)
-    try:
-        jobfolder.remove(root, context.app_id)
-    except OSError as error:
-        log(f"the job folder {context.job_dir} is not removed: {error}")
+    root = _root_of(context)
+    if not is_remote(root):
+        try:
+            jobfolder.remove(root, context.app_id)
+        except OSError as error:
+            log(f"the job folder {context.job_dir} is not removed: {error}")
+        return
+    problems: List[str] = [f"no answer for {REMOVE_S:g} s"]
+
+    def remove() -> None:
+        try:
+            jobfolder.remove(root, context.app_id)
+            problems.clear()
+        except Exception as error:
+            problems[:] = [f"{type(error).__name__}: {error}"]
+
+    thread = threading.Thread(target=remove, name="remove", daemon=True)
+    thread.start()
+    thread.join(REMOVE_S)
+    if problems:
+        log(f"{context.state_dir} is not removed (tony gc does it): {problems[0]}")
 
 
-def _root_of(job_dir: str) -> str:
-    """``ROOT/apps/ID/job`` -> ``ROOT``."""
-    return local_path(job_dir).rstrip("/").rsplit("/", 3)[0]
+def _root_of(context: MasterContext) -> str:
+    """Where everything of this user stands: ``ROOT/apps/ID`` is the state's folder."""
+    if is_remote(context.state_dir):
+        return context.state_dir.rstrip("/").rsplit("/", 2)[0]
+    home = context.extra.get("home")
+    return home or local_path(context.job_dir).rstrip("/").rsplit("/", 3)[0]

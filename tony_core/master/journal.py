@@ -1,23 +1,27 @@
 """What a next master must know and could not find out: the journal, and master.json.
 
-The journal holds the session machine's record (written ahead: whoever calls
-:meth:`Journal.write` goes on only when it is on disk), the executors' addresses (written
-soon: a lost address costs a moment, since ``master.json`` is the second way), and the
-job's end once it is decided, so that a master that dies between the end and the scheduler's
-hearing of it leaves nothing to redo. One small file, replaced atomically.
+The journal holds the session machine's record (written ahead: what follows
+:meth:`Journal.write` is done only when it is there, see :mod:`tony_core.master.ahead`), the
+executors' addresses (written soon: a lost address costs a moment, since ``master.json`` is
+the second way), and the job's end once it is decided, so that a master that dies between the
+end and the scheduler's hearing of it leaves nothing to redo. One small file, replaced
+atomically, in the job's state folder (:mod:`tony_core.master.statefolder`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
+
+from tony_core.files.location import is_remote, join
+from tony_core.master.statefolder import StateFolder, state_folder
 
 JOURNAL = "journal.json"
 MASTER_FILE = "master.json"
 VERSION = 1
+NEAR_S = 0.2  # how long a new address may wait to be written on this machine
+FAR_S = 1.0  # and elsewhere, where a write on its way delays one that is waited for
 
 
 class JournalError(Exception):
@@ -35,44 +39,23 @@ class Past:
     began: Optional[float] = None  # the job's first Begin, seconds since the epoch
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
-    """Write a whole file so that a reader, or a crash, finds the old one or the new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(fd, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            if sync:
-                os.fsync(stream.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    if sync:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
 class Journal:
     """The journal of one master attempt."""
 
     def __init__(self, state_dir: str, attempt: int) -> None:
-        self._path = Path(state_dir) / JOURNAL
+        self.folder: StateFolder = state_folder(state_dir)
         self._attempt = attempt
         self._record: Mapping[str, Any] = {}
         self._executors: Dict[str, str] = {}
         self._end: Optional[Mapping[str, Any]] = None
         self._began: Optional[float] = None
         self.dirty = False  # addresses changed since the last write
+        self.soon_s = FAR_S if is_remote(state_dir) else NEAR_S
 
     def read(self) -> Past:
-        """What is there; an empty :class:`Past` if nothing is."""
+        """What is there; an empty :class:`Past` if nothing is; ``OSError`` if nobody can tell."""
         try:
-            text = self._path.read_text(encoding="utf-8")
+            text = self.folder.get(JOURNAL)
         except FileNotFoundError:
             return Past()
         try:
@@ -87,13 +70,13 @@ class Journal:
                 began=data["began"],
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise JournalError(f"{self._path}: {error}") from error
+            raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
         self._record, self._executors = past.record, dict(past.executors)
         self._end, self._began = past.end, past.began
         return past
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """The machine's record; on disk when this returns."""
+        """The machine's record; there when this returns, or when it is no longer pending."""
         self._record = record
         self.save()
 
@@ -102,7 +85,7 @@ class Journal:
         self._began = at
 
     def ended(self, state: str, diagnostics: str) -> None:
-        """The job's end is decided; on disk when this returns."""
+        """The job's end is decided; there when this returns, or no longer pending."""
         self._end = {"state": state, "diagnostics": diagnostics}
         self.save()
 
@@ -127,12 +110,24 @@ class Journal:
             "end": self._end,
             "began": self._began,
         }
-        replace_file(self._path, json.dumps(data, separators=(",", ":")).encode())
+        self.folder.put(JOURNAL, json.dumps(data, separators=(",", ":")).encode())
         self.dirty = False
 
+    @property
+    def pending(self) -> bool:
+        """Whether what was saved last is still on its way."""
+        return self.folder.pending(JOURNAL)
 
-def write_master_file(state_dir: str, attempt: int, host: str, port: int, page_url: str) -> None:
-    """Tell executors and clients where this master listens."""
+    def close(self, timeout_s: float) -> List[str]:
+        """Wait so long for what is on its way; what is not there, and why."""
+        return self.folder.close(timeout_s)
+
+
+def write_master_file(
+    folder: StateFolder, attempt: int, host: str, port: int, page_url: str
+) -> None:
+    """Tell executors and clients where this master listens: soon, nobody waits for it."""
     data = {"attempt": attempt, "host": host, "port": port, "page_url": page_url}
-    path = Path(state_dir) / MASTER_FILE
-    replace_file(path, json.dumps(data).encode(), mode=0o644, sync=False)
+    # Elsewhere than on the user's own machine it is nobody's business.
+    mode = 0o600 if is_remote(folder.folder) else 0o644
+    folder.put(MASTER_FILE, json.dumps(data).encode(), mode=mode, sync=False)

@@ -18,11 +18,11 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from tony_core.files.artifact import Artifact
-from tony_core.files.location import join, local_path
+from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job, Limits
-from tony_core.master.ending import remove_job_folder
+from tony_core.master.ending import tell_the_end
 from tony_core.master.master import Master
 from tony_core.schedulers import open_master
 from tony_core.schedulers.port import AppState, ContainerPool, MasterContext
@@ -156,8 +156,7 @@ def _finish(
     """End the job without a session machine."""
     if master is None or master.info is None:
         pool.start(lambda event: None, "")
-    remove_job_folder(context, _say)
-    pool.finish(state, diagnostics)
+    tell_the_end(context, pool, state, diagnostics, "", _say)
     pool.close()
 
 
@@ -166,7 +165,9 @@ class Signals:
 
     def __init__(self, master: Master, context: MasterContext) -> None:
         self._master = master
-        self._kill_file = context.extra.get("kill_file") or join(context.state_dir, "kill.json")
+        self._kill_file = context.extra.get("kill_file", "")
+        if not self._kill_file and not is_remote(context.state_dir):
+            self._kill_file = join(context.state_dir, "kill.json")
         self._old: List[Tuple[int, Any]] = []
 
     def __enter__(self) -> Signals:
@@ -189,6 +190,8 @@ class Signals:
 def kill_reason(kill_file: str, number: int) -> str:
     """What who asked for the end left as a reason; the signal's name otherwise."""
     try:
+        if not kill_file:
+            raise FileNotFoundError("this scheduler leaves none")
         with open(local_path(kill_file), encoding="utf-8") as stream:
             data = json.load(stream)
         reason, by = str(data.get("reason") or ""), str(data.get("by") or "")

@@ -7,7 +7,8 @@ One thread, one reactor. Whatever happens (a pool's word, an executor's message,
 signal, a page request) becomes a callback on it; what concerns the job becomes an event of
 the :class:`SessionMachine`, which answers with commands; each is performed by the method
 that the table names for its type. An event that comes up while a command is performed waits
-for its turn (:meth:`Master.feed`), so the machine never sees itself half-way.
+for its turn (:meth:`Master.feed`), so the machine never sees itself half-way; both wait while
+the journal is being written elsewhere (:mod:`tony_core.master.ahead`).
 
 One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the
 client's lease, the history's flush, the journal's.
@@ -27,12 +28,14 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tu
 
 from tony_core.files.artifact import Artifact
 from tony_core.frameworks import find as find_framework
-from tony_core.history.reader import place, read_events, segments
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
 from tony_core.master import commands as c
 from tony_core.master import events as e
-from tony_core.master.ending import Ending, remove_job_folder
+from tony_core.master.ahead import Ahead
+from tony_core.master.earlier import look_back
+from tony_core.master.ending import Ending, tell_the_end
+from tony_core.master.front import Front
 from tony_core.master.hearing import Hearing
 from tony_core.master.intake import Intake
 from tony_core.master.journal import Journal, Past, write_master_file
@@ -41,15 +44,10 @@ from tony_core.master.liveness import Liveness
 from tony_core.master.masking import Masker
 from tony_core.master.milestones import Milestones
 from tony_core.master.orders import Orders
-from tony_core.master.page import Page
-from tony_core.master.present import Facts
-from tony_core.master.publish import Publisher
 from tony_core.master.rendezvous import Listeners, Rendezvous
 from tony_core.master.services import Services
 from tony_core.master.session import SessionMachine
-from tony_core.master.story import Story
 from tony_core.master.takeover import Takeover
-from tony_core.master.webserver import Request, WebServer
 from tony_core.protocol.messages import Shutdown, Stop, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.port import (
@@ -65,7 +63,6 @@ if TYPE_CHECKING:
     from tony_core.master.preprocess import Preprocess
 
 STOP_EXTRA_S = 3.0  # from an executor's grace to the scheduler's own stop
-JOURNAL_S = 0.2  # how long a new address may wait to be written
 CRASH_HISTORY_S = 2.0  # for what waits to be put when this process ends
 INHERIT_S = 30.0  # for the scheduler to say what an earlier master left
 
@@ -88,27 +85,40 @@ class Master:
         self._job = job
         self._artifacts = artifacts
         self._masker = Masker(job, context.secret)
-        self._host = context.extra.get("host", "127.0.0.1")
         self._journal = Journal(context.state_dir, context.attempt)
-        self._past = self._journal.read()
-        self._history_dir = place(
-            job.history.location, context.app_id, context.history_dir, context.attempt > 1
-        )
+        self._earlier = look_back(context, job, self._journal)
+        self._past = self._earlier.past
         self._history = HistoryWriter(
-            self._history_dir,
+            self._earlier.history_dir,
             fallback=context.history_dir,
             on_trouble=lambda text: self.reactor.call_soon_threadsafe(self._history_trouble, text),
         )
         self._lease = Lease(job.timeouts.client_lease_s, self.reactor.now())
         self._queue: Deque[e.Event] = deque()
+        self._commands: Deque[c.Command] = deque()
+        self._ahead = Ahead(
+            self.reactor, self._journal, context.attempt == 1, self._go_on, self._tell,
+            lambda text: self._publisher.trouble(text),
+        )  # fmt: skip
         self._feeding = False
         self._timer: Optional[Timer] = None
         self._stops: Dict[str, Timer] = {}
         self._preprocess: Optional[Preprocess] = None
         self._inherit: Optional[Timer] = None
         self._over = False
+        self.executors_call = ""  # HOST:PORT, once it is listened at
         self._milestones = Milestones(self.reactor, self._keep)
-        self._make_page(config)
+        front = self._front = Front(
+            self.reactor, context, job, self._earlier, self._history, self._masker,
+            self._snapshot, self._written,
+        )  # fmt: skip
+        front.log = self.log
+        self._publisher, self._story = front.publisher, front.story
+        self._page, self._server = front.page, front.server
+        self._page.client_seen, self._page.client_waits = self._client_seen, self._client_waits
+        self._history.begin(list(self._earlier.segments))
+        if config is not None:
+            self._history.config(config)
         self._ending = Ending(
             self.reactor, self._context, self._pool, self._journal, self._history,
             self._publisher, self._story, self._page, self._server, self.log,
@@ -121,41 +131,6 @@ class Master:
         )  # fmt: skip
         self._closers: List[Callable[[], object]] = [self._server.close]
 
-    def _make_page(self, config: Optional[bytes]) -> None:
-        """What readers see stands first: the scheduler is told its address."""
-        now = time.time()
-        facts = Facts(
-            app_id=self._context.app_id,
-            attempt=self._context.attempt,
-            user=self._job.user,
-            queue=self._job.queue,
-            submitted=float(self._context.extra.get("submitted", now)),
-            started=self._past.began or now,
-        )
-        self._publisher = Publisher(
-            self.reactor, self._job, facts, self._snapshot, self._history, self._masker.clean
-        )
-        self._story = Story(self._masker.clean, self._written)
-        known = segments(self._history_dir) if self._context.attempt > 1 else []
-        self._history.begin(known)
-        if known:
-            self._story.inherit(read_events(self._history_dir)[0])
-        if config is not None:
-            self._history.config(config)
-        bind = self._context.extra.get("bind", self._host)
-        self._page = Page(
-            self.reactor, self._job, self._publisher, self._story, self._client_seen,
-            hosts=(self._host,), client_waits=self._client_waits, bind=bind,
-        )  # fmt: skip
-        self._server = WebServer(self.reactor, bind, 0, self._page.handle, self._page_failed)
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self._page_url = f"http://{host}:{self._server.port}/"
-        facts.links["page"] = self._page_url
-        portal = self._job.history.portal_url
-        if portal:
-            facts.links["portal"] = f"{portal.rstrip('/')}/jobs/{facts.app_id}"
-        self._bind = bind
-
     # ------------------------------------------------------------------ the life of it
 
     def ended_before(self) -> bool:
@@ -165,14 +140,15 @@ class Master:
             return False
         self._server.close()
         self._pool.start(lambda event: None, "")
-        remove_job_folder(self._context, self.log)
-        self._pool.finish(AppState(str(end["state"])), str(end["diagnostics"]))
+        state, text = AppState(str(end["state"])), str(end["diagnostics"])
+        portal = self._publisher.facts.links.get("portal", "")
+        tell_the_end(self._context, self._pool, state, text, portal, self.log)
         self._pool.close()
         return True
 
     def run(self) -> None:
         """Until the job has ended."""
-        info = self.info = self._pool.start(self._intake.sink, self._page_url)
+        info = self.info = self._pool.start(self._intake.sink, self._front.url)
         self._make_parts(info)
         self._publisher.report = self._pool.report
         self.reactor.call_later(0, self._begin)
@@ -209,13 +185,15 @@ class Master:
             self.reactor, self._context.secret, welcome, self.liveness, listeners
         )
         self._closers.append(self._rendezvous.close)
-        self._port = self._rendezvous.listen(self._bind)
-        write_master_file(
-            self._context.state_dir, self._context.attempt, self._host, self._port, self._page_url
-        )
+        front, folder = self._front, self._journal.folder
+        port = self._rendezvous.listen(front.bind)
+        self.executors_call = front.address(port)
+        write_master_file(folder, self._context.attempt, front.host, port, front.url)
         framework = find_framework(job.framework)
         self._orders = Orders(job, framework, self._artifacts, self._context.app_id)
-        self._services = Services(self.reactor, job, framework, self._host, self._service_failed)
+        self._services = Services(
+            self.reactor, job, framework, self._front.host, self._service_failed
+        )
         self._closers.append(self._services.close_all)
         self._takeover = Takeover(self.reactor, self._rendezvous, self.log)
         self._machine = SessionMachine(job, settle_s=info.settle_s, jitter=_jitter)
@@ -239,6 +217,9 @@ class Master:
         now = self.reactor.now()
         self.log(f"attempt {self._context.attempt} of {self._context.app_id}, tony {__version__}")
         self._journal.began(self._publisher.facts.started)
+        for text in self._earlier.troubles:
+            self.log(text)
+            self._tell(c.Tell("takeover", text, c.Weight.WARNING))
         if self._context.attempt > 1:
             # The pool's first word tells what the earlier master left.
             self._inherit = self.reactor.call_later(INHERIT_S, self._inherited, ())
@@ -268,17 +249,27 @@ class Master:
         if self._over:
             return
         self._queue.append(event)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Perform what is wanted and take in what happened, in order, until there is no more."""
         if self._feeding:
             return
         self._feeding = True
         try:
-            while self._queue:
-                for command in self._machine.handle(self._queue.popleft()):
+            while not self._ahead.holds:
+                if self._commands:
+                    command = self._commands.popleft()
                     self._performers[type(command)](command)
+                elif self._queue:
+                    event = self._queue.popleft()
+                    self._commands.extend(self._machine.handle(event))
+                    if isinstance(event, e.TaskRunning):
+                        self._milestones.reached(event.session, "running")
+                else:
+                    break
         finally:
             self._feeding = False
-        if isinstance(event, e.TaskRunning):
-            self._milestones.reached(event.session, "running")
         self._publisher.changed()
         self._arm()
 
@@ -299,11 +290,11 @@ class Master:
         if self._over:
             return
         at = [
-            self._machine.next_deadline(),
+            None if self._ahead.holds else self._machine.next_deadline(),
             self.liveness.next_deadline(),
             self._lease.next_deadline(),
             self._history.next_deadline(),
-            self.reactor.now() + JOURNAL_S if self._journal.dirty else None,
+            self.reactor.now() + self._journal.soon_s if self._journal.dirty else None,
         ]
         known = [deadline for deadline in at if deadline is not None]
         if not known:
@@ -330,7 +321,7 @@ class Master:
         if self._journal.dirty:
             self._journal.save()
         due = self._machine.next_deadline()
-        if due is not None and due <= now:
+        if due is not None and due <= now and not self._ahead.holds:
             self.feed(e.Tick(now))
         self._arm()
 
@@ -354,10 +345,9 @@ class Master:
 
     def _launch(self, command: c.LaunchExecutor) -> None:
         container = self._intake.containers[command.container_id]
-        host = f"[{self._host}]" if ":" in self._host else self._host
         launch = self._orders.launch(
             command.task,
-            f"{host}:{self._port}",
+            self.executors_call,
             self._context.secret,
             self._context.extra.get("python") or self._job.runtime.python,
         )
@@ -402,7 +392,7 @@ class Master:
     def _write_journal(self, command: c.WriteJournal) -> None:
         # What the preprocess wrote goes to the tasks as it is; the rest is only ever shown.
         clean = self._masker.clean
-        self._journal.write(
+        self._ahead.write(
             {k: v if k == "parameters" else clean(v) for k, v in command.record.items()}
         )
 
@@ -413,6 +403,7 @@ class Master:
     def _finish(self, command: c.Finish) -> None:
         self._over = True
         self._queue.clear()
+        self._ahead.stop()
         if self._timer is not None:
             self._timer.cancel()
         for timer in self._stops.values():
@@ -442,9 +433,6 @@ class Master:
 
     def _service_failed(self, session: int, reason: str, task: str, exit_code: int) -> None:
         self.feed(e.ServiceFailed(self.reactor.now(), session, reason, task, exit_code))
-
-    def _page_failed(self, request: Request, error: Exception) -> None:
-        self.log(f"{request.method} {request.path}: {type(error).__name__}: {error}")
 
     def _client_seen(self) -> None:
         self._lease.renew(self.reactor.now())
@@ -485,6 +473,7 @@ class Master:
         for close in self._closers:
             close()
         self._history.close(CRASH_HISTORY_S)
+        self._journal.close(CRASH_HISTORY_S)
         self.reactor.close()
 
     def running(self) -> List[str]:

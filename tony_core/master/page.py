@@ -45,17 +45,15 @@ class Page:
         job: Job,
         publisher: Publisher,
         story: Story,
-        client_seen: Callable[[], None],
         hosts: Tuple[str, ...] = (),
-        client_waits: Callable[[bool], None] = lambda begins: None,
         bind: str = "",
     ) -> None:
         self._reactor = reactor
         self._job = job
         self._publisher = publisher
         self._story = story
-        self._client_seen = client_seen
-        self._client_waits = client_waits  # told of a long poll's begin and end
+        self.client_seen: Callable[[], None] = lambda: None
+        self.client_waits: Callable[[bool], None] = lambda begins: None  # a long poll's both ends
         self._hosts = {"localhost", socket.gethostname().lower(), *(h.lower() for h in hosts)}
         self.owners: Optional[FrozenSet[int]] = None  # the users who are answered; None: all
         if peers.within_machine(bind):  # where every user of the machine gets
@@ -84,7 +82,7 @@ class Page:
             _text(exchange, 403, STRANGER)
             return
         if _of_client(exchange):
-            self._client_seen()
+            self.client_seen()
         if request.headers.get("user-agent", "").startswith("Mozilla"):
             self._watched = self._reactor.now()
         if request.path.startswith("/tensorboard/"):
@@ -153,7 +151,7 @@ class Page:
         def over() -> None:
             timer.cancel()
             if _of_client(exchange):
-                self._client_waits(False)
+                self.client_waits(False)
 
         def wake() -> None:
             over()
@@ -175,7 +173,7 @@ class Page:
         exchange.on_gone = gone
         self._story.wait(wake)
         if _of_client(exchange):
-            self._client_waits(True)
+            self.client_waits(True)
 
     def _tell(self, exchange: Exchange, since: int) -> None:
         lines, reached = self._story.since(since)

@@ -99,6 +99,8 @@ def _troubles(job: Mapping[str, Any]) -> str:
     out = ""
     if job["waiting"]:
         out += f'<div class="card wait">Waiting: {escape(str(job["waiting"]))}</div>'
+    if job.get("trouble"):
+        out += f'<div class="card wait">{escape(str(job["trouble"]))}</div>'
     if job["diagnostics"]:
         bad = "" if job["state"] in ("SUCCEEDED", "RUNNING") else " bad"
         out += f'<div class="card{bad}"><pre>{escape(str(job["diagnostics"]))}</pre></div>'

@@ -24,6 +24,7 @@ class Facts:
     submitted: float
     started: float
     finished: Optional[float] = None
+    trouble: str = ""  # around the job, not in it: its state cannot be kept, for now
     links: Dict[str, str] = field(default_factory=dict)
     ends: Dict[Tuple[str, int, str], Optional[int]] = field(default_factory=dict)
 
@@ -51,6 +52,7 @@ def job_json(job: Job, view: JobView, facts: Facts, clean: Clean) -> Dict[str, A
         "started": _round(facts.started),
         "finished": _round(facts.finished),
         "waiting": clean(view.waiting),
+        "trouble": clean(facts.trouble),
         "diagnostics": clean(view.diagnostics),
         "root_cause": clean(dict(view.root_cause)),
         "budgets": dict(view.budgets),

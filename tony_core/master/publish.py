@@ -101,6 +101,11 @@ class Publisher:
             self._encoded[name] = known
         return known[1], version
 
+    def trouble(self, text: str) -> None:
+        """What is wrong around the job for as long as it lasts; empty when it is over."""
+        self.facts.trouble = text
+        self.changed()
+
     def link(self, name: str, url: Optional[str]) -> None:
         """Add a link, or take it away."""
         if url is None:

@@ -1,0 +1,140 @@
+"""State that stands elsewhere: written by a thread, never given up."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.master.faraway import STATE, FarFileSystem, far
+from tests.master.shell import until
+from tony_core.master import statefolder
+from tony_core.master.journal import Journal, Past
+from tony_core.master.statefolder import LocalFolder, RemoteFolder, patiently, state_folder
+
+__all__ = ["far"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statefolder, "AGAIN_S", (0.01,))
+
+
+def test_the_location_decides(tmp_path: Path, far: FarFileSystem) -> None:
+    assert isinstance(state_folder(str(tmp_path)), LocalFolder)
+    assert isinstance(state_folder(tmp_path.as_uri()), LocalFolder)
+    assert isinstance(state_folder(STATE), RemoteFolder)
+    assert far.calls == [], "nothing is made before there is something to write"
+
+
+def test_files_and_their_folder_are_the_owners(far: FarFileSystem) -> None:
+    folder = RemoteFolder(STATE)
+    folder.put("journal.json", b"{}")
+    assert folder.close(5) == []
+    assert stat.S_IMODE(far.path(STATE).stat().st_mode) == 0o700
+    assert stat.S_IMODE(far.path(STATE + "/journal.json").stat().st_mode) == 0o600
+    assert [name for name, _ in far.calls] == ["mkdir", "put"]
+
+
+def test_nobody_waits_and_only_the_newest_is_put(far: FarFileSystem) -> None:
+    folder = RemoteFolder(STATE)
+    heard = threading.Event()
+    folder.heard = heard.set
+    far.hang()
+    folder.put("a", b"1")
+    until(lambda: far.calls, "the first call")
+    for number in range(2, 6):
+        folder.put("a", b"%d" % number)
+    assert folder.pending("a") and not heard.is_set()
+    far.back()
+    assert folder.close(5) == []
+    assert heard.is_set() and not folder.pending("a")
+    assert far.path(STATE + "/a").read_bytes() == b"5"
+    assert [name for name, _ in far.calls] == ["mkdir", "put", "put"]
+
+
+def test_what_fails_is_tried_until_it_is_there(far: FarFileSystem) -> None:
+    folder = RemoteFolder(STATE)
+    far.error = "safe mode"
+    folder.put("a", b"1")
+    until(lambda: len(far.calls) > 3, "more tries")
+    assert "safe mode" in folder.problem and folder.pending("a")
+    far.back()
+    until(lambda: not folder.pending("a"))
+    assert folder.problem == ""
+    assert folder.close(5) == []
+
+
+def test_a_folder_that_was_removed_is_made_again(far: FarFileSystem) -> None:
+    folder = RemoteFolder(STATE)
+    folder.put("a", b"1")
+    until(lambda: not folder.pending("a"))
+    far.delete(STATE)
+    folder.put("a", b"2")
+    assert folder.close(5) == []
+    assert far.path(STATE + "/a").read_bytes() == b"2"
+
+
+def test_a_clients_own_fault_does_not_end_the_writing(
+    far: FarFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [ZeroDivisionError("a bug")]
+    put = far.put
+
+    def broken(location: str, data: bytes, mode: int = 0o644) -> None:
+        if answers:
+            raise answers.pop()
+        put(location, data, mode)
+
+    monkeypatch.setattr(far, "put", broken)
+    folder = RemoteFolder(STATE)
+    folder.put("a", b"1")
+    until(lambda: not folder.pending("a"))
+    assert folder.close(5) == []
+
+
+def test_closing_does_not_wait_for_ever_and_says_what_is_missing(far: FarFileSystem) -> None:
+    folder = RemoteFolder(STATE)
+    far.hang()
+    folder.put("a", b"1")
+    folder.put("b", b"1")
+    assert folder.close(0.05) == [f"{STATE}/a: no answer", f"{STATE}/b: no answer"]
+    folder.put("c", b"1")
+    far.back()
+    until(lambda: not [t for t in threading.enumerate() if t.name == "state"])
+    assert not far.path(STATE + "/c").exists()
+
+
+def test_reading_is_patient(far: FarFileSystem) -> None:
+    folder = RemoteFolder(STATE)
+    with pytest.raises(FileNotFoundError):
+        folder.get("a")
+    folder.put("a", b"1")
+    folder.close(5)
+    far.error = "standby"
+    threading.Timer(0.1, far.back).start()
+    assert folder.get("a") == b"1"
+
+
+def test_reading_has_an_end(far: FarFileSystem) -> None:
+    def fail() -> bytes:
+        raise OSError(5, "standby")
+
+    with pytest.raises(OSError, match="standby"):
+        patiently(fail, 0.05)
+    far.hang()
+    with pytest.raises(TimeoutError, match=r"0\.05 s"):
+        patiently(lambda: far.stat(STATE), 0.05)
+
+
+def test_a_journal_elsewhere(far: FarFileSystem) -> None:
+    assert Journal(STATE, 2).read() == Past()
+    journal = Journal(STATE, 1)
+    journal.write({"session": 3})
+    journal.address("c1", "node:1")
+    journal.save()
+    assert journal.close(5) == []
+    past = Journal(STATE, 2).read()
+    assert (past.record, past.executors) == ({"session": 3}, {"c1": "node:1"})

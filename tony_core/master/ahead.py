@@ -1,0 +1,106 @@
+"""What must not happen before the journal is written, waits: as an event, and not for ever.
+
+The rule is that a next master finds in the journal whatever an earlier one acted upon: the
+session it began, the barrier it let the gang through, the budget it charged, the kill it was
+asked for. On this machine's disk a write takes a millisecond and the rule costs nothing. On
+HDFS it takes some ten milliseconds, and when the name node fails over some ten seconds, in
+which the master must hear heartbeats and answer its page.
+
+So the master performs its commands in order from a queue, and a :class:`WriteJournal`
+*holds* the queue until the version it handed over is there (events wait too, and the machine
+never sees itself half-way). One write is not ahead of anything: the first of a job's first
+master. It says what a missing journal says, so the first containers are asked for at once.
+
+**When the place is away for longer than** :data:`AHEAD_S` the job goes on, because a training
+on a thousand devices is worth more than the certainty that a crash *now* would be
+remembered. From then on nothing waits, until a write has succeeded; the thread that writes
+goes on trying. What is risked is said in the story and on the page for as long as it lasts: a
+master that dies meanwhile leaves a next one that knows only what was written last. It believes
+the executors before the journal, so it errs to one side: at worst a session is begun again,
+or a role that others depend on prepares once more, or a retry is not charged. One thing it
+cannot hear from executors is that somebody asked for the job's end; YARN itself remembers
+that (a killed application gets no next master).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Optional
+
+from tony_core.master.commands import Tell, Weight
+from tony_core.master.journal import Journal
+from tony_core.protocol.reactor import Reactor, Timer
+
+AHEAD_S = 5.0
+
+
+class Ahead:
+    """Holds the master's commands while the journal is on its way."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        journal: Journal,
+        first: bool,
+        go_on: Callable[[], None],
+        tell: Callable[[Tell], None],
+        trouble: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._journal = journal
+        self._first = first  # no master was before this one
+        self._go_on = go_on
+        self._tell = tell
+        self._trouble = trouble  # for as long as it lasts; empty when it is over
+        self._timer: Optional[Timer] = None
+        self.away = False  # the place does not answer: nothing waits for it
+        journal.folder.heard = lambda: reactor.call_soon_threadsafe(self._look)
+
+    @property
+    def holds(self) -> bool:
+        """Whether commands have to wait."""
+        return self._timer is not None
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """The machine's record; what follows waits for it."""
+        self._journal.write(record)
+        if not self._journal.pending or self.away or (self._first and _says_nothing(record)):
+            return
+        if self._timer is None:
+            self._timer = self._reactor.call_later(AHEAD_S, self._late)
+
+    def stop(self) -> None:
+        """The job is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        if self._journal.pending:
+            return
+        if self.away:
+            self.away = False
+            self._trouble("")
+            where = self._journal.folder.folder
+            self._tell(Tell("journal", f"the job's state is kept again at {where}", Weight.INFO))
+        if self._timer is not None:
+            self.stop()
+            self._go_on()
+
+    def _late(self) -> None:
+        self._timer = None
+        self.away = True
+        folder = self._journal.folder
+        text = (
+            f"the job's state cannot be written at {folder.folder}"
+            f" ({folder.problem or f'no answer for {AHEAD_S:g} s'}); the job goes on, and it is"
+            " tried again. A master that died now would begin from what was written last"
+        )
+        self._trouble(text)
+        self._tell(Tell("journal", text, Weight.WARNING))
+        self._go_on()
+
+
+def _says_nothing(record: Mapping[str, Any]) -> bool:
+    """Whether a next master would do the same without it: begin the first session."""
+    told = ("released", "started", "done", "outcome", "parameters")
+    return record.get("session") == 0 and not any(record.get(name) for name in told)

@@ -1,0 +1,74 @@
+"""What readers see of a job, put together: facts, publisher, story, page and its server.
+
+The page's port is open before the scheduler is told of the master, so that its address is
+good when the first reader has it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Optional
+
+from tony_core.history.store import HistoryWriter
+from tony_core.job.spec import Job
+from tony_core.master.earlier import Earlier
+from tony_core.master.masking import Masker
+from tony_core.master.page import Page
+from tony_core.master.present import Facts
+from tony_core.master.publish import Publisher
+from tony_core.master.story import Story
+from tony_core.master.webserver import Request, WebServer
+from tony_core.protocol.reactor import Reactor
+from tony_core.schedulers.port import MasterContext
+
+
+class Front:
+    """The parts, each for whoever needs it."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        context: MasterContext,
+        job: Job,
+        earlier: Earlier,
+        history: HistoryWriter,
+        masker: Masker,
+        snapshot: Callable[[], Any],
+        written: Callable[[bytes, bool], None],
+    ) -> None:
+        now = time.time()
+        self.host = context.extra.get("host", "127.0.0.1")
+        self.bind = context.extra.get("bind", self.host)
+        facts = Facts(
+            app_id=context.app_id,
+            attempt=context.attempt,
+            user=job.user,
+            queue=job.queue,
+            submitted=float(context.extra.get("submitted", now)),
+            started=earlier.past.began or now,
+        )
+        self.publisher = Publisher(reactor, job, facts, snapshot, history, masker.clean)
+        self.story = Story(masker.clean, written)
+        if earlier.segments:
+            self.story.inherit(list(earlier.story))
+        self._make_page(reactor, job)
+        facts.links["page"] = self.url
+        portal = job.history.portal_url
+        if portal:
+            facts.links["portal"] = f"{portal.rstrip('/')}/jobs/{facts.app_id}"
+
+    def _make_page(self, reactor: Reactor, job: Job) -> None:
+        self.page = Page(
+            reactor, job, self.publisher, self.story, hosts=(self.host,), bind=self.bind
+        )
+        self.server = WebServer(reactor, self.bind, 0, self.page.handle, self._page_failed)
+        self.log: Optional[Callable[[str], None]] = None
+        self.url = f"http://{self.address(self.server.port)}/"
+
+    def address(self, port: int) -> str:
+        """``HOST:PORT`` of this master, as a URL or an executor wants it."""
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
+    def _page_failed(self, request: Request, error: Exception) -> None:
+        if self.log is not None:
+            self.log(f"{request.method} {request.path}: {type(error).__name__}: {error}")

@@ -1,0 +1,237 @@
+"""The folder of a master's state: on this machine, or somewhere that may be away.
+
+:class:`LocalFolder` writes at once and is on disk when it returns. :class:`RemoteFolder` is
+for any other place of the file-system port, above all HDFS, and has two rules:
+
+* **The master's thread never waits for it.** A name node may take long, or not answer at
+  all. What is to be written is handed to a thread, which makes the folder (for its owner
+  alone) before the first file, and then puts one file at a time. Of several versions of a file
+  only the newest is put: each holds everything. Whoever must know that a version is there
+  asks :meth:`RemoteFolder.pending` when the thread says that something happened.
+* **Nothing is given up.** What cannot be put is put again, until it is there or the master
+  ends; meanwhile :attr:`RemoteFolder.problem` says why it is not.
+
+What must wait for a write, and for how long, is :mod:`tony_core.master.ahead`'s business.
+Reading happens once, before a master begins, by a thread that is waited for, for so long.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Tuple, TypeVar, Union
+
+from tony_core.files.location import is_remote, join, local_path
+from tony_core.files.registry import filesystem
+
+READ_S = 60.0  # longer than the failover of a name node; well below YARN's patience (600 s)
+AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # pauses after a put that failed, the last ones for ever
+T = TypeVar("T")
+
+
+class LocalFolder:
+    """Files of this machine, on disk when :meth:`put` returns."""
+
+    heard: Callable[[], None]
+    problem = ""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._path = Path(local_path(folder))
+        self.heard = lambda: None  # nothing is ever pending: there is nothing to hear
+
+    def get(self, name: str) -> bytes:
+        """The whole file; ``FileNotFoundError``."""
+        return (self._path / name).read_bytes()
+
+    def put(self, name: str, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
+        """Replace a file."""
+        replace_file(self._path / name, data, mode, sync)
+
+    def pending(self, name: str) -> bool:
+        """Whether the newest version is not there yet."""
+        return False
+
+    def close(self, timeout_s: float) -> List[str]:
+        """What was not written, and why."""
+        return []
+
+
+class RemoteFolder:
+    """Files elsewhere, put by a thread. See the module."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.problem = ""  # why what waits is not there; empty while it is only on its way
+        self.heard: Callable[[], None] = lambda: None  # on the thread: something was put, or not
+        self._files = filesystem(folder)
+        self._made = False
+        self._waiting: Dict[str, Tuple[int, bytes, int]] = {}
+        self._handed: Dict[str, int] = {}
+        self._there: Dict[str, int] = {}
+        self._closing = False
+        self._hurried = False  # somebody waits for the end
+        self._changed = threading.Condition()
+        self._thread: Optional[threading.Thread] = None
+
+    def get(self, name: str) -> bytes:
+        """The whole file, tried for :data:`READ_S`; ``FileNotFoundError`` at once."""
+        location = join(self.folder, name)
+        return patiently(lambda: self._files.get(location), READ_S)
+
+    def put(self, name: str, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
+        """Hand a file over; it replaces a version that still waits."""
+        with self._changed:
+            if self._closing:
+                return
+            number = self._handed[name] = self._handed.get(name, 0) + 1
+            self._waiting[name] = (number, data, mode)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="state", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def pending(self, name: str) -> bool:
+        """Whether the newest version is not there yet."""
+        with self._changed:
+            return self._there.get(name, 0) < self._handed.get(name, 0)
+
+    def close(self, timeout_s: float) -> List[str]:
+        """Wait so long for what waits; nothing is put afterwards. What is not there, and why."""
+        end = time.monotonic() + timeout_s
+        with self._changed:
+            self._hurried = True
+            self._changed.notify_all()
+            while self._behind() and not self._closing:
+                left = end - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            self._closing = True
+            self._changed.notify_all()
+            missing = self._behind()
+        thread = self._thread
+        if thread is not None and not missing:
+            thread.join(1.0)
+        return [f"{join(self.folder, name)}: {self.problem or 'no answer'}" for name in missing]
+
+    def _behind(self) -> List[str]:
+        return [name for name, n in self._handed.items() if self._there.get(name, 0) < n]
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                if self._closing:
+                    return
+                # The first handed over first: the journal before what nobody waits for.
+                name = next(iter(self._waiting))
+                number, data, mode = self._waiting.pop(name)
+            problem = self._try(name, data, mode)
+            with self._changed:
+                self.problem = problem
+                if problem:
+                    self._waiting = {name: (number, data, mode), **self._waiting}
+                else:
+                    self._there[name] = number
+                self._changed.notify_all()
+            self.heard()
+            failures = failures + 1 if problem else 0
+            if failures:
+                self._pause(AGAIN_S[min(failures, len(AGAIN_S)) - 1])
+
+    def _try(self, name: str, data: bytes, mode: int) -> str:
+        try:
+            if not self._made:
+                self._files.mkdir(self.folder, 0o700)
+                self._made = True
+            self._files.put(join(self.folder, name), data, mode)
+        except FileNotFoundError as error:
+            self._made = False  # somebody removed it
+            return str(error) or "the folder is gone"
+        except OSError as error:
+            return str(error) or type(error).__name__
+        except Exception as error:  # a client's own fault: the next try may do, a dead thread not
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def _pause(self, seconds: float) -> None:
+        began = time.monotonic()
+        with self._changed:
+            while not self._closing:
+                pause = min(seconds, AGAIN_S[0]) if self._hurried else seconds
+                left = began + pause - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
+
+StateFolder = Union[LocalFolder, RemoteFolder]
+
+
+def state_folder(location: str) -> StateFolder:
+    """The folder at a path or URL."""
+    return RemoteFolder(location) if is_remote(location) else LocalFolder(location)
+
+
+def patiently(read: Callable[[], T], seconds: float) -> T:
+    """What ``read`` returns, tried again for so long; it may hang, and is left behind then.
+
+    ``FileNotFoundError`` is an answer. In the end it is the last ``OSError``, or a
+    ``TimeoutError``.
+    """
+    found: List[T] = []
+    failed: List[BaseException] = []
+    over = threading.Event()
+    end = time.monotonic() + seconds
+
+    def run() -> None:
+        tries = 0
+        while True:
+            try:
+                found.append(read())
+            except OSError as error:
+                failed.append(error)
+                left = end - time.monotonic()
+                pause = AGAIN_S[min(tries, len(AGAIN_S) - 1)]
+                if not isinstance(error, FileNotFoundError) and left > pause:
+                    tries += 1
+                    time.sleep(pause)
+                    continue
+            except BaseException as error:
+                failed.append(error)
+            over.set()
+            return
+
+    threading.Thread(target=run, name="state-read", daemon=True).start()
+    if over.wait(seconds + min(seconds, 1.0)) and found:
+        return found[0]
+    raise failed[-1] if failed else TimeoutError(f"no answer within {seconds:g} s")
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
+    """Write a whole file so that a reader, or a crash, finds the old one or the new one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(fd, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            if sync:
+                os.fsync(stream.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    if sync:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
