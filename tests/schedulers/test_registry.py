@@ -29,18 +29,24 @@ def test_schedulers_are_opened_by_name(tmp_path: Path) -> None:
 def test_an_unknown_name_is_answered_with_those_there_are() -> None:
     with pytest.raises(SchedulerError, match=r"no scheduler 'slurm'; there is: .*local"):
         open_scheduler("slurm")
-    with pytest.raises(NoSuchScheduler, match="the scheduler yarn is not built yet; there is: lo"):
-        open_scheduler("yarn")
+    with pytest.raises(NoSuchScheduler, match="there is no scheduler 'mesos'"):
+        open_scheduler("mesos")
+
+
+def test_yarn_needs_a_configuration(tmp_path: Path) -> None:
+    assert "yarn" in scheduler_names()
+    with pytest.raises(SchedulerError, match="Set HADOOP_CONF_DIR to the cluster"):
+        open_scheduler("yarn", {"HADOOP_CONF_DIR": str(tmp_path)})
 
 
 def test_a_job_for_a_scheduler_that_is_not_there_is_bad(tmp_path: Path) -> None:
     (tmp_path / "tony.xml").write_text(
-        "<configuration>\n<property><name>tony.scheduler</name><value>yarn</value></property>\n"
+        "<configuration>\n<property><name>tony.scheduler</name><value>mesos</value></property>\n"
         "</configuration>"
     )
     with pytest.raises(JobError) as caught:
         load(JobArguments(executes="true"), env={}, cwd=str(tmp_path))
-    words = "tony.xml:2: tony.scheduler: the scheduler yarn is not built yet; there is: local"
+    words = "tony.xml:2: tony.scheduler: there is no scheduler 'mesos'; there is: local, yarn"
     assert str(caught.value) == words
 
 

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job.add_argument(
         "--scheduler",
         metavar="NAME",
-        help="local, or one that is installed (yarn is not built yet)",
+        help="local, yarn, or one that is installed",
     )
     way = parser.add_argument_group("how")
     way.add_argument("--detach", action="store_true", help="return once it is accepted")

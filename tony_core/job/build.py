@@ -31,6 +31,7 @@ from tony_core.job.spec import (
     Runtime,
     Setting,
     Timeouts,
+    Yarn,
 )
 from tony_core.job.units import ENV_NAME, parse_limit
 
@@ -69,6 +70,7 @@ def build_job(settings: Settings, user: str) -> Job:
             interval_s=settings.seconds("tony.task.metrics-interval-ms"),
             gpu=settings.read("tony.task.gpu-metrics.enabled"),
             gpu_exec_path=settings.text("tony.gpu-exec-path"),
+            gpu_check=settings.read("tony.task.gpu-check"),
             error_lines=settings.read("tony.task.executor.execution.error-message-max-depth"),
         ),
         network=_network(settings),
@@ -83,6 +85,12 @@ def build_job(settings: Settings, user: str) -> Job:
             memory_mb=settings.read("tony.local.memory"),
             vcores=settings.read("tony.local.vcores"),
             gpus=settings.read("tony.local.gpus"),
+        ),
+        yarn=Yarn(
+            staging_dir=settings.path("tony.yarn.staging-dir"),
+            priority=settings.read("tony.application.priority"),
+            view_acl=settings.text("tony.yarn.acl.view"),
+            modify_acl=settings.text("tony.yarn.acl.modify"),
         ),
         fail_on_worker_failure=settings.read("tony.application.fail-on-worker-failure-enabled"),
         groups=groups,

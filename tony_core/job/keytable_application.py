@@ -52,7 +52,7 @@ _IDENTITY = [
     Key(
         "tony.scheduler",
         Kind.TEXT,
-        "Where the job runs: local, or a scheduler that is installed (yarn is not built yet).",
+        "Where the job runs: local, yarn, or a scheduler that is installed.",
         default="local",
         reads="Job.scheduler",
     ),

@@ -53,6 +53,14 @@ _MEASURING = [
         reads="Metrics.gpu_exec_path",
     ),
     Key(
+        "tony.task.gpu-check",
+        Kind.BOOL,
+        "Whether executors count a task's GPUs (nvidia-smi) before its program starts, and choose"
+        " free ones where nobody isolates. Off where GPUs are not NVIDIA's, or are only counted.",
+        default="true",
+        reads="Metrics.gpu_check",
+    ),
+    Key(
         "tony.task.executor.execution.error-message-max-depth",
         Kind.INT,
         "How many last lines of a failed task's stderr its error quotes.",
@@ -131,6 +139,37 @@ _NETWORK = [
         "How many GPUs the embedded scheduler hands out: by default those it finds.",
         at_least=0,
         reads="Local.gpus",
+    ),
+]
+
+_YARN = [
+    Key(
+        "tony.application.priority",
+        Kind.INT,
+        "The application's priority within its queue on YARN: the higher, the earlier. By default"
+        " what the queue says.",
+        at_least=0,
+        reads="Yarn.priority",
+    ),
+    Key(
+        "tony.yarn.staging-dir",
+        Kind.PATH,
+        "Where jobs for YARN are staged: a folder of the user's own on the cluster's file system."
+        " By default .tony in the user's home there.",
+        reads="Yarn.staging_dir",
+    ),
+    Key(
+        "tony.yarn.acl.view",
+        Kind.TEXT,
+        "Who else may see the application and its logs on YARN: users, a blank, groups, each"
+        " separated by commas, or * for everybody. By default its owner alone.",
+        reads="Yarn.view_acl",
+    ),
+    Key(
+        "tony.yarn.acl.modify",
+        Kind.TEXT,
+        "Who else may kill the application on YARN, in the same form.",
+        reads="Yarn.modify_acl",
     ),
 ]
 
@@ -265,4 +304,4 @@ _IGNORED = [
     _ignored("tony.version-info.<any>", "What version of JVM TonY wrote the file."),
 ]
 
-KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_HADOOP, *_RENAMED, *_IGNORED]
+KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_YARN, *_HADOOP, *_RENAMED, *_IGNORED]

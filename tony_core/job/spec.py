@@ -157,6 +157,7 @@ class Metrics:
     interval_s: float = 5.0
     gpu: bool = True
     gpu_exec_path: Optional[str] = None
+    gpu_check: bool = True
     error_lines: int = 20
 
 
@@ -220,6 +221,16 @@ class Local:
 
 
 @dataclass(frozen=True)
+class Yarn:
+    """What only YARN takes notice of. ``None`` is its own word."""
+
+    staging_dir: Optional[str] = None  # instead of .tony in the user's home
+    priority: Optional[int] = None
+    view_acl: Optional[str] = None  # "user,user group,group"; None: the owner alone
+    modify_acl: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Setting:
     """One configuration value and where it came from."""
 
@@ -255,6 +266,7 @@ class Job:
     limits: Limits = Limits()
     hadoop: Hadoop = Hadoop()
     local: Local = Local()
+    yarn: Yarn = Yarn()
     fail_on_worker_failure: bool = True
     groups: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # group name -> roles
     group_dependencies: Tuple[GroupDependency, ...] = ()

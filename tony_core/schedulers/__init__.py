@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 GROUP = "tony.schedulers"
 POOLS = "tony.pools"
-_NOT_BUILT = ("yarn",)
 
 BUILT_IN: Dict[str, Tuple[str, str]] = {
     "local": ("tony_core.schedulers.local.client", "LocalScheduler"),
+    "yarn": ("tony_core.schedulers.yarn.client", "YarnScheduler"),
 }
 
 
@@ -54,8 +54,6 @@ def missing(name: str) -> str:
     if name in BUILT_IN or name.lower() in _plugins(GROUP):
         return ""
     there = f"there is: {', '.join(scheduler_names())}"
-    if name.lower() in _NOT_BUILT:
-        return f"the scheduler {name} is not built yet; {there}"
     return f"there is no scheduler {name!r}; {there}"
 
 

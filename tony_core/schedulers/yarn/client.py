@@ -1,0 +1,380 @@
+"""The client's side of YARN: a few calls to the ResourceManager, and files on HDFS.
+
+Nothing is kept between calls but connections: what an application is, YARN knows. So every
+method works from any process on any machine that has the site's configuration
+(HADOOP_CONF_DIR), for every application of the type TONY.
+
+An id is asked for with the facts that a check needs, so that a submit costs few calls: the
+cluster's facts, the application, and its report until it is accepted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from tony_core.files import registry
+from tony_core.files.artifact import Artifact
+from tony_core.files.location import is_remote
+from tony_core.files.port import FileSystem
+from tony_core.hadoop import endpoints
+from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.errors import ConfigurationError, HadoopError
+from tony_core.hadoop.ids import ApplicationId
+from tony_core.hadoop.launch import APPLICATION, LocalFile
+from tony_core.hadoop.records import NewApplication
+from tony_core.hadoop.rm_client import RmClient
+from tony_core.hadoop.siteconf import SiteConfiguration, user_name
+from tony_core.hadoop.wire import User
+from tony_core.job.jsonfile import job_to_json
+from tony_core.job.spec import Job
+from tony_core.job.xmlfile import job_to_xml
+from tony_core.schedulers import port
+from tony_core.schedulers.port import (
+    AppStatus,
+    LogRef,
+    NoSuchApplication,
+    SchedulerError,
+    Submission,
+)
+from tony_core.schedulers.yarn import checks, parcel, reach, refusals, site, status, submission
+from tony_core.schedulers.yarn.facts import ClusterFacts, gather
+from tony_core.schedulers.yarn.localfiles import Visibility
+from tony_core.schedulers.yarn.parcel import MasterParcel
+from tony_core.schedulers.yarn.submission import AppRequest
+
+if TYPE_CHECKING:
+    from tony_core.schedulers.yarn.logs import YarnLogs
+    from tony_core.schedulers.yarn.rest import RestClient
+
+TYPE = "TONY"
+ACCEPT_S = 30.0  # from the submission until the ResourceManager has said yes or no
+KILL_S = 30.0
+UNDO_S = 5.0
+FIRST_LOOK_S = 0.005
+LONGEST_LOOK_S = 0.25
+SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
+
+_NOT_YET = ("NEW", "NEW_SAVING", "SUBMITTED")
+
+
+class YarnScheduler(port.Scheduler):
+    """See the module."""
+
+    name = "yarn"
+
+    def __init__(self, env: Optional[Mapping[str, str]] = None) -> None:
+        self._env = dict(os.environ if env is None else env)
+        try:
+            self._conf = SiteConfiguration.load(self._env)
+            if not self._conf.files:
+                raise ConfigurationError(
+                    "this machine has no configuration of a Hadoop cluster."
+                    f" {self._conf.where()}. Set HADOOP_CONF_DIR to the cluster's configuration"
+                )
+            endpoints.refuse_kerberos(self._conf)
+        except ConfigurationError as error:
+            raise SchedulerError(str(error)) from None
+        self._user = user_name(self._env)
+        self._rpc: Optional[RmClient] = None
+        self._rest: Optional[RestClient] = None
+        self._logs: Optional[YarnLogs] = None
+        self._new: Optional[NewApplication] = None  # an id that nobody has used yet
+        self._facts: Dict[int, Tuple[Job, ClusterFacts]] = {}
+        self._visibility: Dict[str, Visibility] = {}
+        for scheme in SCHEMES:
+            registry.register(scheme, self._file_system)
+
+    # ------------------------------------------------------------------ submitting
+
+    def staging_root(self, job: Job) -> str:
+        if job.yarn.staging_dir:
+            root = job.yarn.staging_dir.rstrip("/")
+            if is_remote(root):
+                return root
+            return self._default_fs() + ("/" + root.lstrip("/"))
+        return self._home()
+
+    def history_root(self, job: Optional[Job] = None) -> Optional[str]:
+        try:
+            root = self._home() if job is None else self.staging_root(job)
+        except SchedulerError:
+            return None
+        return f"{root}/history"
+
+    def new_app_id(self, job: Job) -> str:
+        new, self._new = self._new, None
+        if new is None:
+            try:
+                new = self._rm(job.hadoop.rm_retries).new_application()
+            except HadoopError as error:
+                raise refusals.told(error, "an application's id") from None
+        return str(new.id)
+
+    def check(self, job: Job) -> List[str]:
+        found = checks.problems(job, self._gather(job))
+        try:
+            self.staging_root(job)
+        except SchedulerError as error:
+            found.append(str(error))
+        return found
+
+    def warnings(self, job: Job) -> List[str]:
+        return checks.warnings(job, self._gather(job))
+
+    def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
+        request = self._request(app_id, job, artifacts)
+        root = self.staging_root(job)
+        packed, file = parcel.for_master(b"", self._parcel(request, job, artifacts, root))
+        brought = [f"{parcel.SECRET} (32 bytes)"]
+        brought += [f"{name} ({len(data)} bytes)" for name, data in packed.items() if data]
+        if file is not None:
+            brought.append(f"{parcel.FILE}, a file of {len(file)} bytes in {root}/apps/{app_id}")
+        return Submission(
+            scheduler=self.name,
+            job=job,
+            artifacts=tuple(artifacts),
+            details=request.shown(brought),
+        )
+
+    def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
+        job, artifacts = submission.job, submission.artifacts
+        root = self.staging_root(job)
+        request = self._request(app_id, job, artifacts)
+        secrets, file = parcel.for_master(secret, self._parcel(request, job, artifacts, root))
+        sent = False
+        try:
+            if file is not None:
+                request = self._with_file(request, root, file)
+            rm = self._rm(job.hadoop.rm_retries)
+            sent = True  # from here on nobody knows, until it is answered
+            if isinstance(rm, RmClient):
+                rm.submit(request.message(Credentials(secrets=secrets)))
+            else:
+                rm.submit(request, secrets)
+            self._wait_accepted(rm, request.app_id)
+        except BaseException as error:
+            if sent:
+                self._undo(app_id)
+            if isinstance(error, HadoopError):
+                raise refusals.told(error, f"submitting {app_id}") from error
+            if isinstance(error, OSError):
+                raise SchedulerError(f"{root} cannot be written: {error}") from error
+            raise
+
+    def _request(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> AppRequest:
+        root = self.staging_root(job)
+        if root not in self._visibility:
+            self._visibility[root] = Visibility(root, registry.filesystem)
+        visible = self._visibility[root](artifacts)
+        return submission.build(_parse(app_id), job, artifacts, self._user, visible)
+
+    def _parcel(
+        self, request: AppRequest, job: Job, artifacts: Sequence[Artifact], root: str
+    ) -> MasterParcel:
+        visible = self._visibility[root]
+        return MasterParcel(
+            job=job_to_json(job.replace(user=self._user)),
+            artifacts=[{**item.to_json(), "visibility": visible.of(item)} for item in artifacts],
+            config=job_to_xml(job, masked=True),
+            site=site.for_master(self._conf),
+            user=self._user,
+            root=root,
+            history_root=job.history.location or f"{root}/history",
+        )
+
+    def _with_file(self, request: AppRequest, root: str, data: bytes) -> AppRequest:
+        """A job that is too long for the credentials, as a file of the owner's alone."""
+        folder = f"{root}/apps/{request.app_id}"
+        location = f"{folder}/{parcel.FILE}"
+        files = registry.filesystem(location)
+        files.mkdir(folder, 0o700)
+        files.put(location, data, 0o600)
+        found = files.stat(location)
+        file = LocalFile(location, found.size, found.mtime_ms, visibility=APPLICATION)
+        return request.with_file(parcel.FILE, file)
+
+    def _wait_accepted(self, rm: Union[RmClient, RestClient], app_id: ApplicationId) -> None:
+        end = time.monotonic() + ACCEPT_S
+        pause = FIRST_LOOK_S
+        while True:
+            report = rm.report(app_id)
+            if report.state not in _NOT_YET:
+                break
+            if time.monotonic() >= end:
+                raise SchedulerError(
+                    f"the cluster has not accepted {app_id} within {ACCEPT_S:g} s (it is"
+                    f" {report.state}); it was killed again"
+                )
+            time.sleep(pause)
+            pause = min(LONGEST_LOOK_S, pause * 1.5)
+        if report.state == "FAILED" and report.attempt is None:
+            raise refusals.refused(str(app_id), report.diagnostics)
+
+    def _undo(self, app_id: str) -> None:
+        """Whatever was begun: the error that led here is the one to tell."""
+        try:
+            self._kill(app_id, "its submission failed", UNDO_S)
+        except (SchedulerError, HadoopError):
+            pass
+
+    # ------------------------------------------------------------------ how it stands
+
+    def status(self, app_id: str) -> AppStatus:
+        try:
+            return status.status_of(self._rm().report(_parse(app_id)))
+        except HadoopError as error:
+            raise refusals.told(error, app_id) from error
+
+    def list(self) -> List[AppStatus]:
+        try:
+            found = self._rm().applications(types=[TYPE])
+        except HadoopError as error:
+            raise refusals.told(error, "the list of applications") from error
+        return [status.status_of(one) for one in found]
+
+    def kill(self, app_id: str, reason: str) -> None:
+        try:
+            if not self.status(app_id).state.ended:
+                self._kill(app_id, reason, KILL_S)
+        except HadoopError as error:
+            raise refusals.told(error, f"killing {app_id}") from error
+
+    def _kill(self, app_id: str, reason: str, within_s: float) -> None:
+        self._rm().kill(_parse(app_id), reason, within_s=within_s)
+
+    # ------------------------------------------------------------------ logs and leftovers
+
+    def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
+        """The masters', by attempt: which task another container was for, YARN never knew."""
+        try:
+            rm = self._rm()
+            if not isinstance(rm, RmClient):
+                return []
+            return [("am", ref) for ref in self._masters(rm, _parse(app_id))]
+        except HadoopError as error:
+            raise refusals.told(error, app_id) from error
+
+    def _masters(self, rm: RmClient, app_id: ApplicationId) -> List[LogRef]:
+        found = []
+        for attempt in rm.attempts(app_id):
+            if attempt.master_container is None:
+                continue
+            known = {one.id: one for one in rm.containers(attempt.id)}
+            held = known.get(attempt.master_container)
+            found.append(
+                LogRef(
+                    str(attempt.master_container),
+                    str(held.node) if held else "",
+                    held.log_url if held else "",
+                )
+            )
+        return found
+
+    def log_names(self, app_id: str, ref: LogRef) -> List[str]:
+        ref, owner = self._of_container(app_id, ref)
+        return self._container_logs().names(app_id, ref.container_id, ref.node, ref.url, owner)
+
+    def read_log(
+        self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
+    ) -> bytes:
+        ref, owner = self._of_container(app_id, ref)
+        return self._container_logs().read(
+            app_id, ref.container_id, ref.node, ref.url, owner, name, offset, limit
+        )
+
+    def _of_container(self, app_id: str, ref: LogRef) -> Tuple[LogRef, str]:
+        """With its owner; the last master's for a reference to no container."""
+        owner = self.status(app_id).user
+        if ref.container_id:
+            return ref, owner
+        masters = self.containers(app_id)
+        if not masters:
+            raise SchedulerError(f"{app_id} has had no master yet")
+        return masters[-1][1], owner
+
+    def _container_logs(self) -> YarnLogs:
+        if self._logs is None:
+            from tony_core.schedulers.yarn.logs import YarnLogs
+
+            self._logs = YarnLogs(self._conf, self._user, registry.filesystem)
+        return self._logs
+
+    def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
+        from tony_core.schedulers.yarn.garbage import collect
+
+        return collect(self._home(), self._ended, older_than_s, dry_run)
+
+    def _ended(self, app_id: str) -> Optional[float]:
+        """When an application ended (0: nobody knows it any more); None while it runs."""
+        try:
+            found = self.status(app_id)
+        except NoSuchApplication:
+            return 0.0
+        return (found.finished or found.submitted) if found.state.ended else None
+
+    def close(self) -> None:
+        for one in (self._rpc, self._rest):
+            if one is not None:
+                one.close()
+        self._rpc = self._rest = None
+
+    # ------------------------------------------------------------------ the cluster
+
+    def _rm(self, retries: int = 0) -> Union[RmClient, RestClient]:
+        """The ResourceManager: by RPC, and where that port is closed to us by its web server."""
+        if self._rpc is not None:
+            return self._rpc
+        if self._rest is not None:
+            return self._rest
+        why = reach.why_not(endpoints.rm_client(self._conf), retries)
+        if not why:
+            self._rpc = RmClient.open(self._conf, user=User(self._user))
+            return self._rpc
+        web = endpoints.rm_web(self._conf)
+        if reach.why_not(web):
+            raise SchedulerError(why)
+        from tony_core.schedulers.yarn.rest import RestClient
+
+        self._rest = RestClient(web, self._user, why)
+        return self._rest
+
+    def _gather(self, job: Job) -> ClusterFacts:
+        """What the cluster says, asked once for a job."""
+        held = self._facts.get(id(job))
+        if held is not None and held[0] is job:
+            return held[1]
+        try:
+            rm = self._rm(job.hadoop.rm_retries)
+            if isinstance(rm, RmClient):
+                facts = gather(rm, self._conf, job, self._user)
+            else:
+                facts = rm.facts()
+        except HadoopError as error:
+            raise refusals.told(error, "asking the cluster") from error
+        self._new = facts.application
+        self._facts = {id(job): (job, facts)}
+        return facts
+
+    def _file_system(self) -> FileSystem:
+        from tony_core.files.webhdfs import WebHdfsFileSystem
+
+        return WebHdfsFileSystem(self._conf, self._user)
+
+    def _home(self) -> str:
+        return f"{self._default_fs()}/user/{self._user}/.tony"
+
+    def _default_fs(self) -> str:
+        try:
+            endpoints.name_service(self._conf)
+        except ConfigurationError as error:
+            raise SchedulerError(f"jobs for YARN are staged on HDFS: {error}") from None
+        return self._conf.text("fs.defaultFS").rstrip("/")
+
+
+def _parse(app_id: str) -> ApplicationId:
+    try:
+        return ApplicationId.parse(app_id)
+    except ValueError:
+        raise NoSuchApplication(f"{app_id!r} is not the id of an application of YARN") from None

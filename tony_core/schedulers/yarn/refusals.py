@@ -1,0 +1,114 @@
+"""Why a cluster did not take an application, in one clear message each.
+
+What is known before is told by ``checks``; what remains is what only the ResourceManager can
+say (a race, a setting of the server) and what it says late: an application that it has already
+been given, and then ends before it began.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, List, Match, Pattern, Tuple
+
+from tony_core.hadoop.errors import (
+    AccessDenied,
+    ApplicationNotFound,
+    AuthenticationError,
+    ConfigurationError,
+    HadoopError,
+    RemoteError,
+    Unreachable,
+)
+from tony_core.schedulers.port import NoSuchApplication, SchedulerError
+
+_Words = Callable[[Match[str]], str]
+
+_KNOWN: List[Tuple[Pattern[str], _Words]] = [
+    (
+        re.compile(r"unknown queue:?\s*(\S+)|queue (\S+) does(?:n't| not) exist", re.I),
+        lambda m: f"there is no queue {(m[1] or m[2]).strip('.')}; name one by tony.yarn.queue",
+    ),
+    (
+        re.compile(r"non-leaf queue:?\s*(\S+)", re.I),
+        lambda m: (
+            f"{m[1].strip('.')} is a queue of queues; name one of those below it (tony.yarn.queue)"
+        ),
+    ),
+    (
+        re.compile(r"Queue (\S+) is (STOPPED|DRAINING)", re.I),
+        lambda m: f"the queue {m[1]} is {m[2].lower()} and takes no applications",
+    ),
+    (
+        re.compile(r"Queue (\S+) already has (\d+) applications from user (\S+)", re.I),
+        lambda m: (
+            f"{m[3]} has {m[2]} applications in the queue {m[1]} already, and may have no more;"
+            " submit again when one has ended"
+        ),
+    ),
+    (
+        re.compile(r"Queue (\S+) already has (\d+) applications", re.I),
+        lambda m: (
+            f"the queue {m[1]} holds {m[2]} applications already, and takes no more;"
+            " submit again when one has ended"
+        ),
+    ),
+    (
+        re.compile(
+            r"User (\S+) (?:cannot|does not have permission to) submit(?: applications?)?"
+            r"[^.]*?\bto (?:queue )?(\S+)",
+            re.I,
+        ),
+        lambda m: (
+            f"{m[1]} may not submit to the queue {m[2].strip('.,')} (its ACL does not say so)"
+        ),
+    ),
+    (
+        re.compile(
+            r"[Ll]abel expression[^.]*?= ?\[?([\w-]+)\]?"
+            r".*?(?:doesn't have permission|cannot access)"
+        ),
+        lambda m: f"the node label {m[1]} may not be used in this queue",
+    ),
+    (
+        re.compile(r"queue=(\S+?) doesn't have permission to access all labels.*?=\s*([\w-]+)"),
+        lambda m: f"the queue {m[1]} may not use the node label {m[2]}",
+    ),
+    (
+        re.compile(
+            r"(?:requested|Requested) resource type=\[([^\]]+)\].*?Requested resource="
+            r"<([^>]*)>.*?maximum allowed allocation=<([^>]*)>",
+            re.S,
+        ),
+        lambda m: (
+            f"the master asks for <{m[2]}>, and the cluster gives <{m[3]}> at most ({m[1]} is over)"
+        ),
+    ),
+]
+
+
+def reason(diagnostics: str) -> str:
+    """What the ResourceManager said against an application, as a person would say it."""
+    text = " ".join(diagnostics.split())
+    for pattern, words in _KNOWN:
+        found = pattern.search(text)
+        if found:
+            return words(found)
+    return text or "it gave no reason"
+
+
+def refused(app_id: str, diagnostics: str) -> SchedulerError:
+    """The ResourceManager took the application, and then ended it before it began."""
+    return SchedulerError(f"the cluster refused {app_id}: {reason(diagnostics)}")
+
+
+def told(error: HadoopError, what: str) -> SchedulerError:
+    """An error of Hadoop as the port tells it: whose fault it is stands in its words."""
+    if isinstance(error, ApplicationNotFound):
+        return NoSuchApplication(f"{what}: the ResourceManager does not know it (any more)")
+    if isinstance(error, (ConfigurationError, Unreachable, AuthenticationError)):
+        return SchedulerError(str(error))
+    if isinstance(error, AccessDenied):
+        return SchedulerError(f"{what} is not allowed: {reason(error.text)}")
+    if isinstance(error, RemoteError):
+        return SchedulerError(f"{what} was refused: {reason(error.text)} ({error.short_class})")
+    return SchedulerError(f"{what}: {error}")
