@@ -1,0 +1,163 @@
+"""Jobs by the real command line, on a real cluster or on the embedded scheduler."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from tests.cluster.hadoop import supervisor
+from tests.cluster.hadoop.cluster import Hadoop
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+_PATHS = [CHECKOUT / part for part in (".", "executor", "plugins/airflow", "program")]
+_ID = re.compile(r"\b(application_\d+_\d+|local_\d+_[0-9a-f]+)\b")
+WITHIN = 120.0
+
+
+def until(ready: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    """Its first true value."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = ready()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+class Running:
+    """A ``tony submit`` in the foreground."""
+
+    def __init__(self, tony: Tony, words: List[str], cwd: Path) -> None:
+        self.tony = tony
+        tony.folder.mkdir(parents=True, exist_ok=True)
+        self._said = tony.folder / f"submit-{len(tony.started)}.out"
+        with self._said.open("w") as output:
+            self.process = subprocess.Popen(
+                [*tony.command, "submit", *tony.choice, *words],
+                cwd=cwd,
+                env=tony.env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text(errors="replace")
+
+    @property
+    def app_id(self) -> str:
+        """As soon as it was accepted."""
+
+        def find() -> Optional[str]:
+            found = _ID.search(self.said)
+            assert found or self.process.poll() is None, self.said
+            return found and found.group(1)
+
+        return str(until(find, "the application's id"))
+
+    def until(self, ready: Callable[[], Any], what: str, seconds: float = WITHIN) -> Any:
+        """Something that must come while it runs."""
+
+        def look() -> Any:
+            found = ready()
+            assert found or self.process.poll() is None, f"ended before {what}\n{self.story()}"
+            return found
+
+        return until(look, what, seconds)
+
+    def ends(self, code: int, seconds: float = WITHIN) -> str:
+        """With this exit code; what the client said."""
+        try:
+            found = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"did not end within {seconds} s\n{self.story()}") from None
+        assert found == code, f"exit code {found}, not {code}\n{self.story()}"
+        return self.said
+
+    def story(self) -> str:
+        """All that helps when it goes wrong."""
+        parts = [self.said[-6000:]]
+        found = _ID.search(self.said)
+        if found:
+            for words in (("logs", "-t", "am", "--stream", "both"), ("logs", "--stream", "both")):
+                done = self.tony(*words, "--tail", "40", found.group(1), check=False)
+                parts.append(done.stdout[-6000:] + done.stderr[-1000:])
+        return "\n---\n".join(parts)
+
+    def events(self) -> List[Dict[str, Any]]:
+        """The story as history has it."""
+        told = json.loads(self.tony("history show", self.app_id, "--json").stdout)
+        events: List[Dict[str, Any]] = told["events"]
+        return events
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+class Tony:
+    """The command line against one scheduler."""
+
+    def __init__(self, folder: Path, cluster: Optional[Hadoop] = None) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.started: List[Running] = []
+        self.env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATHS))}
+        if cluster is not None:
+            self.env["HADOOP_CONF_DIR"] = str(cluster.conf_dir)
+        self.command = [sys.executable, "-m", "tony_core.cli.main"]
+        self.choice = ["--scheduler", "yarn" if cluster is not None else "local"]
+
+    def __call__(self, verb: str, *words: str, check: bool = True) -> Any:
+        """A verb to its end."""
+        done = subprocess.run(
+            [*self.command, *verb.split(), *self.choice, *words],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+        )
+        assert not check or done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, verb: str, *words: str) -> Any:
+        """What it prints with ``--json``."""
+        return json.loads(self(verb, "--json", *words).stdout)
+
+    def submit(
+        self,
+        *words: str,
+        conf: Optional[Mapping[str, Any]] = None,
+        cwd: Optional[Path] = None,
+        small: bool = True,
+    ) -> Running:
+        """Start a job; it is ended at the test's end if it has not by then."""
+        settings = {**({"tony.am.memory": "256"} if small else {}), **(conf or {})}
+        spelt = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        running = Running(self, [*spelt, *words], cwd or self.folder)
+        self.started.append(running)
+        return running
+
+    def nothing_runs(self) -> bool:
+        """No process of a container is left on any node."""
+        assert self.cluster is not None
+        nodes = (self.cluster.folder / "data").glob("nm*/local")
+        return not any(supervisor.processes_in(node) for node in nodes)
+
+    def close(self) -> None:
+        for running in self.started:
+            running.close()

@@ -1,0 +1,72 @@
+"""Gangs of unlike roles on unlike nodes, and what a cluster can never give."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import pytest
+
+from tests.cluster.hadoop.fixture import GetHadoop
+from tests.cluster.yarn.jobs import Tony
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+#: GPUs are counted on the fixture, there are none to look at.
+COUNTED = {"tony.task.gpu-check": "false"}
+
+
+def test_gpus_on_the_labelled_node_and_servers_on_the_other(
+    hadoop: GetHadoop, tony: Callable[..., Tony]
+) -> None:
+    cluster = hadoop("labels", "gpu", "log_aggregation")
+    one = tony(cluster)
+    job = one.submit(
+        *("--executes", "sh -c 'test $JOB_NAME = worker || sleep 300'"),
+        conf={
+            **COUNTED,
+            "tony.worker.instances": 2,
+            "tony.worker.gpus": 1,
+            "tony.worker.memory": "64m",
+            "tony.worker.node-label": "gpu",
+            "tony.ps.instances": 1,
+            "tony.ps.memory": "64m",
+        },
+    )
+    job.ends(0)
+    tasks = one.json("describe", job.app_id)["tasks"]
+    nodes = {task["task"]: task["node"] for task in tasks}
+    first, last = (name.partition(":")[0] for name in cluster.node_names)
+    assert {nodes["worker:0"].partition(":")[0], nodes["worker:1"].partition(":")[0]} == {last}
+    assert nodes["ps:0"].partition(":")[0] == first
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [
+        ({"tony.worker.gpus": 3}, ["6", "GPU", "4"]),
+        ({"tony.worker.gpus": 5}, ["5", "GPU", "4"]),
+        ({"tony.worker.memory": "1t"}, ["memory", "8192"]),
+        ({"tony.worker.vcores": 1000}, ["vcores", "32"]),
+        ({"tony.worker.resource.example.com/fpga": 1}, ["example.com/fpga"]),
+        ({"tony.yarn.queue": "nowhere"}, ["nowhere"]),
+        ({"tony.yarn.queue": "closed"}, ["closed", "STOPPED"]),
+        ({"tony.worker.node-label": "tpu"}, ["tpu", "gpu"]),
+        ({"tony.worker.node-label": "reserved"}, ["reserved"]),
+    ],
+    ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
+)
+def test_what_can_never_be_granted_is_refused_with_the_numbers(
+    hadoop: GetHadoop, tony: Callable[..., Tony], conf: dict[str, object], words: list[str]
+) -> None:
+    cluster = hadoop("labels", "gpu", "queues")
+    one = tony(cluster)
+    job = one.submit(
+        *("--executes", "true"),
+        conf={**COUNTED, "tony.worker.instances": 2, "tony.worker.memory": "64m", **conf},
+    )
+    code = job.process.wait(60)
+    assert code in (2, 3), job.said
+    for word in words:
+        assert word in job.said
+    assert "Traceback" not in job.said
+    assert cluster.applications("RUNNING,ACCEPTED") == []

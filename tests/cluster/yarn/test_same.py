@@ -1,0 +1,177 @@
+"""The same job file on both schedulers: the same result, variables and story."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import pytest
+
+from tests.cluster.hadoop.fixture import GetHadoop
+from tests.cluster.yarn.jobs import CHECKOUT, Running, Tony, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+MPI = CHECKOUT / "examples" / "mpi"
+
+LOOKS = """
+import json, os, sys
+name = "-".join((os.environ["JOB_NAME"], os.environ["TASK_INDEX"], os.environ["SESSION_ID"]))
+here = {"env": dict(os.environ), "files": sorted(os.listdir()), "argv": sys.argv[1:]}
+with open(os.path.join(sys.argv[1], name), "w") as file:
+    json.dump(here, file)
+print("looked around in", name)
+if os.environ["JOB_NAME"] == "ps":
+    import time
+    time.sleep(300)
+if os.environ["SESSION_ID"] == "0" and os.environ["JOB_NAME"] == "worker":
+    if os.environ["TASK_INDEX"] == "1":
+        sys.exit("not in the first session")
+    import time
+    time.sleep(300)
+"""
+
+YARNS = re.compile(
+    r"(APPLICATION_|HADOOP_|NM_|YARN_|LOCAL_|LOG_DIR|JVM_|MALLOC_|CONTAINER_ID|LOCALIZER|USER$|"
+    r"LOGNAME|HOME|PWD|OLDPWD|SHLVL|_$|PATH|LD_|CLASSPATH|JAVA_HOME|LANG|PRELAUNCH|PYTEST|TMPDIR)"
+)
+"""What a cluster's containers have, and what the shell of a test run has: nothing of TonY's."""
+
+
+def run(tony: Tony) -> Tuple[Running, Dict[str, Any], List[Dict[str, Any]]]:
+    """A gang with a chief that fails once; what its tasks saw, and the story."""
+    seen = tony.folder / "seen"
+    seen.mkdir()
+    seen.chmod(0o777)
+    src = tony.folder / "src"
+    (src / "package").mkdir(parents=True)
+    (src / "look.py").write_text(LOOKS)
+    (src / "package" / "data.txt").write_text("x")
+    (tony.folder / "extra.txt").write_text("y")
+    job = tony.submit(
+        *("--src_dir", str(src), "--executes", "python3 look.py", "--task_params", str(seen)),
+        *("--shell_env", 'COLOUR=a "b" $c `d` \\\\e', "--container_env", "SHAPE=round"),
+        conf={
+            "tony.application.name": "look",
+            "tony.chief.instances": 1,
+            "tony.worker.instances": 2,
+            "tony.ps.instances": 1,
+            "tony.containers.resources": f"{tony.folder / 'extra.txt'}::other.txt",
+            "tony.application.checkpoint-dir": tony.folder / "checkpoints",
+            **{f"tony.{role}.memory": "64m" for role in ("chief", "worker", "ps")},
+        },
+    )
+    job.ends(0)
+    found = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
+    return job, found, job.events()
+
+
+def plain(value: str, tony: Tony, app_id: str) -> str:
+    """Without what must differ from run to run."""
+    value = value.replace(app_id, "APP").replace(str(tony.folder), "FOLDER")
+    value = re.sub(r"(127\.0\.0\.\d|localhost|[\w.-]+):\d{4,5}", "HOST:PORT", value)
+    return re.sub(r"^\d{4,5}$", "PORT", value)
+
+
+def test_variables_files_and_story(hadoop: GetHadoop, tony: Callable[..., Tony]) -> None:
+    local, yarn = tony(), tony(hadoop("two_nodes", "gpu", "log_aggregation"))
+    one, seen_local, story_local = run(local)
+    two, seen_yarn, story_yarn = run(yarn)
+    assert sorted(seen_local) == sorted(seen_yarn)
+    for name, here in seen_local.items():
+        there = seen_yarn[name]
+        assert here["files"] == there["files"], name
+        mine = {key: plain(v, local, one.app_id) for key, v in here["env"].items()}
+        theirs = {key: plain(v, yarn, two.app_id) for key, v in there["env"].items()}
+        wanted = {key for key in mine if not YARNS.match(key)}
+        assert {key: theirs.get(key) for key in wanted if not key.endswith(("_DIR", "_FILE"))} == {
+            key: mine[key] for key in wanted if not key.endswith(("_DIR", "_FILE"))
+        }, name
+        assert wanted <= theirs.keys()
+        assert {key for key in theirs if key.startswith("TONY_")} == {
+            key for key in mine if key.startswith("TONY_")
+        }
+        assert there["env"]["COLOUR"] == 'a "b" $c `d` \\\\e'
+        assert there["env"]["SHAPE"] == "round"
+        assert "MALLOC_ARENA_MAX" not in there["env"]
+    assert kinds(story_local) == kinds(story_yarn)
+
+
+def kinds(story: List[Dict[str, Any]]) -> List[str]:
+    """What decides a story; how its parts interleave is chance."""
+    told = [event for event in story if event.get("kind") not in ("waiting", "links", "progress")]
+    weighty = [e for e in told if e["kind"] in ("session", "root-cause", "restart", "job-ended")]
+    return [str(event["kind"]) for event in weighty]
+
+
+@pytest.mark.parametrize("version", ["3.4.2", "3.3.6"])
+def test_an_example_trains_dies_and_resumes(
+    hadoop: GetHadoop,
+    tony: Callable[..., Tony],
+    environment: Callable[[str], Path],
+    version: str,
+) -> None:
+    """Killed by kill -9 in the middle, on a cluster; the loss is the embedded scheduler's."""
+    python = environment("mpi") / "bin" / "python"
+    features = ("two_nodes", "gpu", "log_aggregation") if version == "3.4.2" else ()
+    cluster = tony(hadoop(*features, version=version))
+    losses = {}
+    for name, one in (("yarn", cluster), ("local", tony())):
+        checkpoints = one.folder / "checkpoints"
+        job = one.submit(
+            *(
+                "--python_binary_path",
+                str(python),
+                "--task_params",
+                "--steps 120 --step-sleep 0.02",
+            ),
+            conf={
+                "tony.application.checkpoint-dir": checkpoints,
+                "tony.application.tensorboard-log-dir": one.folder / "events",
+            },
+            cwd=MPI,
+        )
+        if name == "yarn":
+            job.until(partial(far, checkpoints), "step 45")
+            os.kill(program(checkpoints), signal.SIGKILL)
+        job.ends(0)
+        (result,) = checkpoints.glob("*/result.json")
+        told = json.loads(result.read_text())
+        losses[name] = (told["first_loss"], told["last_loss"])
+        assert told["sessions"] == (2 if name == "yarn" else 1)
+        if name == "yarn":
+            assert told["resumed_at"] in (20, 40, 60)
+            causes = [event for event in job.events() if event["kind"] == "root-cause"]
+            assert [event["task"] for event in causes] == ["worker:1"]
+    assert losses["yarn"] == pytest.approx(losses["local"], rel=1e-4)
+    until(cluster.nothing_runs, "no process is left", 10)
+
+
+def far(checkpoints: Path) -> bool:
+    """Whether there is something to lose."""
+    return len(steps(checkpoints)) > 45
+
+
+def steps(checkpoints: Path) -> List[str]:
+    """The lines of every step done so far."""
+    return [line for path in checkpoints.glob("*/steps.jsonl") for line in path.open()]
+
+
+def program(checkpoints: Path) -> int:
+    """The pid of worker 1's program."""
+    wanted = {f"TONY_CHECKPOINT_DIR={checkpoints}", "JOB_NAME=worker", "TASK_INDEX=1"}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environ = set((entry / "environ").read_text().split("\0"))
+                words = (entry / "cmdline").read_text().split("\0")
+            except OSError:
+                continue
+            if wanted <= environ and "python" in words[0] and "train.py" in words:
+                return int(entry.name)
+    raise AssertionError("no program of worker:1 runs")
