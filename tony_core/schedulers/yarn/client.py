@@ -52,6 +52,7 @@ TYPE = "TONY"
 ACCEPT_S = 30.0  # from the submission until the ResourceManager has said yes or no
 KILL_S = 30.0
 UNDO_S = 5.0
+FAILOVER_TRIES = 10  # some 15 s
 FIRST_LOOK_S = 0.005
 LONGEST_LOOK_S = 0.25
 SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
@@ -328,12 +329,17 @@ class YarnScheduler(port.Scheduler):
             return self._rpc
         if self._rest is not None:
             return self._rest
-        why = reach.why_not(endpoints.rm_client(self._conf), retries)
+        rpc, web = endpoints.rm_client(self._conf), endpoints.rm_web(self._conf)
+        pair = len(rpc.addresses) > 1
+        # Between the two of a pair nobody may listen for some seconds.
+        why = reach.why_not(rpc, FAILOVER_TRIES if pair else 1)
+        by_web = bool(why) and not reach.why_not(web)
+        if why and not by_web and not pair and retries > 1:
+            why = reach.why_not(rpc, retries)
         if not why:
             self._rpc = RmClient.open(self._conf, user=User(self._user))
             return self._rpc
-        web = endpoints.rm_web(self._conf)
-        if reach.why_not(web):
+        if not by_web:
             raise SchedulerError(why)
         from tony_core.schedulers.yarn.rest import RestClient
 

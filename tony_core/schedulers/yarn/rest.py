@@ -1,0 +1,305 @@
+"""The ResourceManager by its web server: where its RPC port is closed to clients, and that is open.
+
+The second best way. It takes an application's memory and cores and no other resources, and says
+less of the cluster, so that less is checked before a submit. What it answers becomes the same
+records that RPC gives. Only this module loads ``requests``.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+import requests
+
+from tony_core.hadoop.connection import Deadline, Endpoints
+from tony_core.hadoop.errors import HadoopError, ProtocolError, Unreachable, remote_error
+from tony_core.hadoop.ids import ApplicationId, AttemptId
+from tony_core.hadoop.launch import LocalFile
+from tony_core.hadoop.records import MEMORY, VCORES, AppReport, Capability, NewApplication
+from tony_core.schedulers.yarn.facts import ClusterFacts
+from tony_core.schedulers.yarn.submission import EVERY_LOG, VALIDITY_S, AppRequest
+
+CONNECT_S = 5.0
+ANSWER_S = 20.0
+TOTAL_S = 30.0
+PAUSE_S = 0.2
+
+_NOT_FOUND = "org.apache.hadoop.yarn.exceptions.ApplicationNotFoundException"
+_NO_ACCESS = "org.apache.hadoop.security.AccessControlException"
+_STANDBY = "standby RM"
+
+
+class RestClient:
+    """The calls of RmClient that a submit, a status and a kill need."""
+
+    def __init__(self, web: Endpoints, user: str, why: str = "") -> None:
+        self._urls = web.urls
+        self._user = user
+        self._why = why  # RPC is not used
+        self._session = requests.Session()
+        self._session.trust_env = False  # a proxy of the web is not on the way to a cluster
+        self._current = 0
+
+    def facts(self) -> ClusterFacts:
+        """The little that is known; the rest is judged by the ResourceManager itself."""
+        new = self.new_application()
+        return ClusterFacts(user=self._user, maximum=new.maximum, by_rest=True, application=new)
+
+    def new_application(self) -> NewApplication:
+        """An id that nobody else has."""
+        told = self._call("POST", "apps/new-application")
+        return NewApplication(
+            ApplicationId.parse(told["application-id"]),
+            _capability(told["maximum-resource-capability"]),
+        )
+
+    def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
+        """Hand an application over. It may still be refused afterwards: see its report."""
+        if request.resources.other:
+            raise ProtocolError(
+                "by the ResourceManager's web server a master cannot ask for"
+                f" {', '.join(request.resources.other)}, and its RPC port cannot be reached:"
+                f" {self._why}"
+            )
+        self._call("POST", "apps", body(request, secrets))
+
+    def report(self, application: ApplicationId) -> AppReport:
+        """Raises :class:`ApplicationNotFound`."""
+        return report_of(self._call("GET", f"apps/{application}")["app"])
+
+    def applications(self, *, types: Iterable[str] = ()) -> List[AppReport]:
+        """Those of these types, the newest first."""
+        told = self._call("GET", "apps", params={"applicationTypes": ",".join(types)})
+        found = [report_of(one) for one in (told.get("apps") or {}).get("app", [])]
+        return sorted(found, key=lambda one: one.id, reverse=True)
+
+    def kill(
+        self, application: ApplicationId, diagnostics: str = "", *, within_s: float = TOTAL_S
+    ) -> None:
+        """End an application; returns when the ResourceManager says that it is done."""
+        deadline = Deadline(within_s, f"killing {application}")
+        wanted = {"state": "KILLED", "diagnostics": diagnostics}
+        while True:
+            state = self._call("PUT", f"apps/{application}/state", wanted).get("state")
+            if state in ("KILLED", "FAILED", "FINISHED"):
+                return
+            if not deadline.left():
+                raise deadline.passed("the ResourceManager has not finished it")
+            time.sleep(PAUSE_S)
+
+    def close(self) -> None:
+        """Give back connections."""
+        self._session.close()
+
+    # ------------------------------------------------------------------ calls
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        data: Optional[Mapping[str, Any]] = None,
+        params: Optional[Mapping[str, str]] = None,
+    ) -> Dict[str, Any]:
+        """The answer of the active one; all that is called here may be called twice."""
+        deadline = Deadline(TOTAL_S, f"{method} {path} of the ResourceManager's web server")
+        said: Dict[str, None] = {}
+        while True:
+            for _ in self._urls:
+                url = self._urls[self._current]
+                try:
+                    return self._attempt(method, f"{url}/ws/v1/cluster/{path}", data, params)
+                except Unreachable as error:
+                    said[f"{url}: {error}"] = None
+                    self._current = (self._current + 1) % len(self._urls)
+            if deadline.left() <= PAUSE_S:
+                raise deadline.passed("; ".join(said))
+            time.sleep(PAUSE_S)
+
+    def _attempt(
+        self,
+        method: str,
+        url: str,
+        data: Optional[Mapping[str, Any]],
+        params: Optional[Mapping[str, str]],
+    ) -> Dict[str, Any]:
+        try:
+            answer = self._session.request(
+                method,
+                url,
+                params={"user.name": self._user, **(params or {})},
+                json=data,
+                headers={"Accept": "application/json"},
+                timeout=(CONNECT_S, ANSWER_S),
+            )
+        except (requests.ConnectionError, requests.Timeout) as error:
+            raise Unreachable(_words(error)) from None
+        except requests.RequestException as error:
+            raise ProtocolError(f"{url}: {error}") from None
+        if _STANDBY in answer.text[:500]:
+            raise Unreachable("it is the standby")
+        if answer.status_code >= 400:
+            raise _refusal(answer, url)
+        try:
+            told = answer.json() if answer.content else {}
+        except ValueError:
+            raise ProtocolError(f"{url} answered no JSON ({answer.status_code})") from None
+        if not isinstance(told, dict):
+            raise ProtocolError(f"{url} answered no object")
+        return told
+
+
+def _refusal(answer: requests.Response, url: str) -> HadoopError:
+    try:
+        told = answer.json()["RemoteException"]
+        name, text = str(told["javaClassName"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        name, text = "", answer.text.strip()[:300]
+    if answer.status_code == 404 and "/apps/" in url:
+        name = _NOT_FOUND
+    elif answer.status_code in (401, 403):
+        name = _NO_ACCESS
+    elif answer.status_code in (502, 503, 504):
+        return Unreachable(text or f"HTTP {answer.status_code}")
+    return remote_error(name or f"HTTP {answer.status_code}", text, server=url.partition("/ws/")[0])
+
+
+def _words(error: Exception) -> str:
+    text = str(error)
+    for known in ("Connection refused", "timed out", "Name or service not known"):
+        if known in text:
+            return known.lower()
+    return text
+
+
+# ---------------------------------------------------------------------- what is sent
+
+
+def body(request: AppRequest, secrets: Mapping[str, bytes]) -> Dict[str, Any]:
+    """An application as the web server takes it."""
+    acls = {"VIEW_APP": request.view_acl, "MODIFY_APP": request.modify_acl}
+    held = {name: base64.urlsafe_b64encode(data).decode() for name, data in secrets.items()}
+    container: Dict[str, Any] = {
+        "local-resources": _entries({k: _file(v) for k, v in request.files.items()}),
+        "environment": _entries(request.environment),
+        "commands": {"command": request.command},
+        "credentials": {"tokens": {}, "secrets": _entries(held)},
+        "application-acls": _entries(acls),
+    }
+    told: Dict[str, Any] = {
+        "application-id": str(request.app_id),
+        "application-name": request.name,
+        "application-type": request.type,
+        "queue": request.queue,
+        "am-container-spec": container,
+        "max-app-attempts": request.max_attempts,
+        "resource": {
+            "memory": request.resources.memory_mb,
+            "vCores": request.resources.vcores,
+        },
+        "keep-containers-across-application-attempts": True,
+        "attempt-failures-validity-interval": int(VALIDITY_S * 1000),
+        "log-aggregation-context": {
+            "log-include-pattern": ".*",
+            "log-aggregation-policy-class-name": EVERY_LOG,
+        },
+    }
+    if request.tags:
+        told["application-tags"] = {"tag": list(request.tags)}
+    if request.priority is not None:
+        told["priority"] = request.priority
+    if request.node_label:
+        told["app-node-label-expression"] = request.node_label
+    if request.master_label:
+        told["am-container-node-label-expression"] = request.master_label
+    if request.lifetime_s is not None:
+        lifetime = {"type": "LIFETIME", "value": request.lifetime_s}
+        told["application-timeouts"] = {"timeout": [lifetime]}
+    return told
+
+
+def _entries(values: Mapping[str, Any]) -> Dict[str, Any]:
+    return {"entry": [{"key": key, "value": value} for key, value in sorted(values.items())]}
+
+
+def _file(file: LocalFile) -> Dict[str, Any]:
+    return {
+        "resource": file.location,
+        "size": file.size,
+        "timestamp": file.timestamp_ms,
+        "type": "ARCHIVE" if file.archive else "FILE",
+        "visibility": file.visibility,
+    }
+
+
+# ---------------------------------------------------------------------- what is answered
+
+
+def report_of(told: Mapping[str, Any]) -> AppReport:
+    """An application as RPC reports it."""
+    application = ApplicationId.parse(told["id"])
+    resources = Capability(
+        max(0, int(told.get("allocatedMB", 0))), max(0, int(told.get("allocatedVCores", 0)))
+    )
+    tags = str(told.get("applicationTags") or "")
+    submitted = int(told.get("submittedTime") or 0) or int(told.get("startedTime") or 0)
+    return AppReport(
+        id=application,
+        name=str(told.get("name", "")),
+        user=str(told.get("user", "")),
+        queue=str(told.get("queue", "")),
+        type=str(told.get("applicationType", "")),
+        state=str(told.get("state", "")),
+        final_status=str(told.get("finalStatus", "")),
+        tracking_url=_given(told.get("trackingUrl")),
+        original_tracking_url="",
+        diagnostics=str(told.get("diagnostics") or "").strip(),
+        submitted=submitted / 1000,
+        launched=int(told.get("launchTime") or 0) / 1000,
+        finished=int(told.get("finishedTime") or 0) / 1000,
+        progress=float(told.get("progress") or 0.0) / 100,
+        attempt=_attempt(application, str(told.get("amContainerLogs") or "")),
+        tags=tuple(sorted(tag for tag in tags.split(",") if tag)),
+        host="",
+        rpc_port=0,
+        priority=int(told.get("priority") or 0),
+        used=resources,
+        containers=max(0, int(told.get("runningContainers", 0))),
+        lifetime_left_s=_left(told),
+        unmanaged=bool(told.get("unmanagedApplication")),
+        am_rm_token=None,
+    )
+
+
+def _attempt(application: ApplicationId, logs: str) -> Optional[AttemptId]:
+    """The web server names the current attempt only within the address of its logs."""
+    from tony_core.hadoop.ids import ContainerId
+
+    for part in logs.split("/"):
+        if part.startswith("container_"):
+            try:
+                return ContainerId.parse(part).attempt
+            except ValueError:
+                return None
+    return None
+
+
+def _left(told: Mapping[str, Any]) -> Optional[int]:
+    for one in (told.get("timeouts") or {}).get("timeout", []):
+        left = int(one.get("remainingTimeInSeconds", -1))
+        if one.get("type") == "LIFETIME" and left >= 0:
+            return left
+    return None
+
+
+def _capability(told: Mapping[str, Any]) -> Capability:
+    other: Dict[str, int] = {}
+    listed = (told.get("resourceInformations") or {}).get("resourceInformation", [])
+    pairs: List[Tuple[str, int]] = [(one["name"], int(one["value"])) for one in listed]
+    other = {name: value for name, value in pairs if name not in (MEMORY, VCORES)}
+    return Capability(int(told["memory"]), int(told["vCores"]), other)
+
+
+def _given(text: Any) -> str:
+    return "" if text in (None, "UNASSIGNED", "N/A", "null") else str(text)
