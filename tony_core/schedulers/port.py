@@ -202,10 +202,13 @@ class Scheduler(ABC):
     def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
         """Remove what dead applications left here; yields a line for each thing removed."""
 
-    def examine(self, job: Job, probe: bool = True) -> Iterator[Finding]:
+    def examine(
+        self, job: Job, stage: Optional[Callable[[Job, str], Tuple[Artifact, ...]]] = None
+    ) -> Iterator[Finding]:
         """Look whether jobs like this one can run here, thing by thing, each as it is known.
 
-        ``probe`` allows what costs more than a question: a container, a file written.
+        ``stage`` (a job, an application's id) brings our own code to where containers find it.
+        Without it only questions are asked: no container is started, no file written.
         """
         return iter(())
 
@@ -392,7 +395,31 @@ class ContainerPool(ABC):
 
 @dataclass(frozen=True)
 class MasterContext:
-    """What the scheduler's launcher tells the master process about itself."""
+    """What the scheduler's launcher tells the master process about itself.
+
+    ``state_dir`` and ``history_dir`` may be URLs of the file-system port; ``job_dir`` and
+    ``work_dir`` are folders of this machine. ``extra`` may hold, all as text:
+
+    ``python``, ``home``, ``submitted``, ``kill_file``
+        our own interpreter; the store's root (for local staging); when the job was
+        submitted; a local file in which somebody left a reason for the end.
+    ``host``, ``bind``
+        the name or address under which others reach this master (its node's), and the
+        address that it listens at; by default the loopback address, for both.
+    ``proxy_hosts``
+        that the page stands behind a scheduler's web proxy: the hosts of the proxies, with
+        commas between them, as this node resolves them (YARN: ``yarn.web-proxy.address``, else
+        every ResourceManager's web address). Nobody else is answered, and of those whom the
+        proxy names only some (:mod:`tony_core.master.gate`), by the following three.
+    ``static_user``
+        the user in whose name the proxy asks when the cluster's web pages do not
+        authenticate anybody (``hadoop.http.staticuser.user``, ``dr.who``); empty where they do.
+    ``view_acl``
+        who besides the owner may look: ``user,user group,group``, or ``*``; as YARN writes it
+        (the job's own list, and the administrators').
+    ``public_url``
+        where people and clients find the page through the proxy.
+    """
 
     app_id: str
     attempt: int
