@@ -1,0 +1,98 @@
+"""Who gets what when a node's heartbeat comes: the rules of Hadoop's CapacityScheduler.
+
+Those that a master notices:
+
+* An ask is a key (priority, request id) with counts for ``*``, for racks and for hosts. A grant
+  at a named host takes one off all three, one at a named rack off two, any other off ``*``.
+  Nothing is granted under a key whose ``*`` is used up.
+* In one heartbeat a node gives up to a hundred containers to asks that name it or its rack, but
+  ends with the first that it gives to somebody who asked for another place, or for any.
+* A key that names places waits for them: a rack's turn comes after as many missed chances as
+  there are nodes (forty at most), any other place after as many as there are containers wanted,
+  scaled by the share of the cluster's places that it names. Who names none waits for nothing.
+* A node with a label serves asks with that label only, and the other way round.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Optional, Tuple
+
+from tests.cluster.fakeyarn.applications import Application, Asked, Key, Node
+
+ANY = "*"
+MOST_PER_HEARTBEAT = 100
+MOST_ELSEWHERE = 1
+_PATIENCE = 40  # missed chances of a host, before its rack will do
+
+HERE, RACK, ELSEWHERE = "NODE_LOCAL", "RACK_LOCAL", "OFF_SWITCH"
+
+Choice = Tuple[Application, Key, Asked, str]
+
+
+def choose(
+    node: Node, applications: Iterable[Application], nodes: int, *, names_with_port: bool = False
+) -> Optional[Choice]:
+    """The next grant that this node can make."""
+    host = node_name(node, names_with_port)
+    for application in applications:
+        attempt = application.attempt
+        if host in attempt.avoid:
+            continue
+        for key, asked in attempt.pending():
+            if asked.label != node.label or _too_many(node, application, asked):
+                continue
+            asked.missed += 1
+            if asked.amount.lacking(node.free):
+                continue
+            where = _place(node, host, asked, nodes)
+            if where:
+                return application, key, asked, where
+    return None
+
+
+def node_name(node: Node, with_port: bool) -> str:
+    """What asks call it."""
+    return str(node.id) if with_port else node.id.host
+
+
+def take(asked: Asked, node: Node, where: str, *, names_with_port: bool = False) -> None:
+    """One container less to be asked for."""
+    places = [ANY]
+    if where in (HERE, RACK):
+        places.append(node.rack)
+        asked.missed = 0
+    if where == HERE:
+        places.append(node_name(node, names_with_port))
+    for place in places:
+        if asked.places.get(place, 0) > 0:
+            asked.places[place] -= 1
+            if not asked.places[place] and place != ANY:
+                del asked.places[place]
+
+
+def _place(node: Node, host: str, asked: Asked, nodes: int) -> str:
+    if asked.places.get(host, 0) > 0:
+        return HERE
+    if asked.places.get(node.rack, 0) > 0:
+        if node.rack in asked.strict:
+            return ""
+        if min(nodes, _PATIENCE) < asked.missed:
+            return RACK
+    if ANY in asked.strict:
+        return ""
+    named = len(asked.places) - 1
+    if named == 0:
+        return ELSEWHERE
+    patience = min(nodes, asked.count * min(named / nodes, 1.0))
+    return ELSEWHERE if patience < asked.missed else ""
+
+
+def _too_many(node: Node, application: Application, asked: Asked) -> bool:
+    if asked.most_per_node is None:
+        return False
+    alike = [
+        one
+        for one in node.live.values()
+        if one.id.attempt.application == application.id and set(asked.tags) <= set(one.tags)
+    ]
+    return len(alike) >= asked.most_per_node
