@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import Mapping, NamedTuple, NoReturn, Optional, Sequence
+from typing import Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from tony_executor import processes
 
@@ -131,3 +131,30 @@ def _give_up(errors: int, code: int, what: str) -> NoReturn:
         os.write(errors, f"{code} {what}".encode("utf-8", "replace"))
     finally:
         os._exit(127)
+
+
+def why_not(error: Exception, program: str, env: Mapping[str, str]) -> Tuple[str, str]:
+    """(cause, message) of a program that could not be started."""
+    if isinstance(error, NotExecuted):
+        if error.code == errno.E2BIG:
+            size = sum(len(k) + len(v) + 2 for k, v in env.items())
+            return "environment", (
+                f"the program's command and environment are too large for the kernel ({size}"
+                " bytes; one variable may have 128 KiB): shorten them, or put them into files"
+            )
+        if error.code in (errno.ENOSPC, errno.EDQUOT):
+            return "disk-full", f"{error.what}: no space is left on the node's disk"
+        if error.what == program and error.code == errno.ENOENT:
+            return "environment", f"the node (or its image) has no {program}"
+        return "localisation", f"the program could not be started: {error}"
+    if isinstance(error, ValueError):
+        return "environment", str(error)
+    return "localisation", f"the node has no room for another process: {error}"
+
+
+def decoded(status: int) -> Tuple[int, int]:
+    """(exit code as a shell says it, signal) of a wait status."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return 128 + number, number
+    return os.WEXITSTATUS(status), 0

@@ -18,6 +18,7 @@ _BASE = {
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     # what a Hadoop client on the node needs
     "JAVA_HOME", "CLASSPATH", "CONTAINER_ID", "LOCAL_DIRS", "LOG_DIRS",
+    "TONY_HDFS",
 }  # fmt: skip
 _BASE_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "HADOOP_", "YARN_", "NM_")
 
@@ -25,6 +26,7 @@ _BASE_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "HADOOP_", "YARN_"
 PRIVATE = {
     "TONY_SECRET_FILE", "TONY_SUCCESSOR", "TONY_MASTER_FILE", "TONY_LOG_DIR", "TONY_NODE",
     "TONY_CONTAINER_ID", "TONY_APP_ID", "TONY_SHIM",
+    "TONY_GPU_LOCKS",
 }  # fmt: skip
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -49,6 +51,7 @@ def of_program(
     report_file: str,
     files_dir: Optional[str] = None,
     venv: Optional[str] = None,
+    cache_dir: Optional[str] = None,
 ) -> Dict[str, str]:
     """Every variable of the program."""
     env = base(container)
@@ -64,6 +67,8 @@ def of_program(
     env["PWD"] = cwd
     env.pop("OLDPWD", None)
     env["TONY_REPORT_FILE"] = report_file
+    if cache_dir is not None:
+        env["TONY_CACHE_DIR"] = cache_dir
     if files_dir is not None:
         env["TONY_FILES_DIR"] = files_dir
     theirs = env.get("PYTHONPATH", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Dict, List, Mapping, Optional
 
 EVERY_S = 10.0
@@ -10,16 +11,20 @@ EVERY_S = 10.0
 
 _FIELDS = ("utilization.gpu", "memory.used", "memory.total")
 _DEVICE = "/dev/nvidiactl"
+_GPU = re.compile(r"GPU \d+: .*\(UUID: ([\w-]+)\)\s*$")
+_SLICE = re.compile(r"\s+MIG .*\(UUID: ([\w/-]+)\)\s*$")
+_PLACES = ("/usr/bin", "/usr/local/nvidia/bin")
+NONE = ("", "-1", "NoDevFiles", "none", "void")  # what CUDA_VISIBLE_DEVICES says for no GPU
 
 
 def command(environment: Mapping[str, str], given: str = "") -> Optional[List[str]]:
     """How to ask for our GPUs; None where there are none."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and visible.strip() in ("", "-1", "NoDevFiles", "none", "void"):
+    if visible is not None and visible.strip() in NONE:
         return None
     if not given and not os.path.exists(_DEVICE):
         return None
-    program = given or _found(environment.get("PATH", ""))
+    program = find(environment, given)
     if not program or not os.access(program, os.X_OK):
         return None
     asked = [
@@ -53,9 +58,35 @@ def parse(text: str) -> Dict[str, float]:
     return values
 
 
-def _found(path: str) -> Optional[str]:
-    for folder in [*path.split(os.pathsep), "/usr/bin", "/usr/local/nvidia/bin"]:
+def find(environment: Mapping[str, str], given: str = "") -> Optional[str]:
+    """nvidia-smi; None where there is none."""
+    if given:
+        return given
+    for folder in [*environment.get("PATH", "").split(os.pathsep), *_PLACES]:
         candidate = os.path.join(folder, "nvidia-smi")
         if folder and os.access(candidate, os.X_OK):
             return candidate
     return None
+
+
+def listed(text: str) -> List[str]:
+    """The UUIDs in what ``nvidia-smi -L`` says; of a GPU in slices (MIG), its slices."""
+    found: List[List[str]] = []
+    for line in text.splitlines():
+        whole, part = _GPU.match(line), _SLICE.match(line)
+        if whole:
+            found.append([whole.group(1)])
+        elif part and found:
+            found[-1].append(part.group(1))
+    return [uuid for each in found for uuid in (each[1:] or each)]
+
+
+def named(visible: str, uuids: List[str]) -> List[str]:
+    """Those of the UUIDs that a CUDA_VISIBLE_DEVICES names, by number or beginning."""
+    found: List[str] = []
+    for word in (each.strip() for each in visible.split(",")):
+        if word.isdigit():
+            found += uuids[int(word) : int(word) + 1]
+        elif word:
+            found += [uuid for uuid in uuids if uuid.startswith(word)][:1]
+    return list(dict.fromkeys(found))

@@ -31,6 +31,12 @@ class GpuWatch:
         """Its process, if it runs."""
         return {self._pid} if self._pid is not None else set()
 
+    def see(self, visible: str) -> None:
+        """These are ours, of those that the node shows."""
+        self._environment["CUDA_VISIBLE_DEVICES"] = visible
+        if self._command is not None:
+            self._command = gpus.command(self._environment, self._command[0])
+
     def enable(self, enabled: bool, program: str = "") -> None:
         """Whether the master wants to know."""
         self._command = gpus.command(self._environment, program) if enabled else None

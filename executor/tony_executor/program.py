@@ -6,7 +6,6 @@ decides anything: an end is described, not judged.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
@@ -24,7 +23,9 @@ from tony_executor.events import (
     Observed,
     Prepared,
 )
+from tony_executor.gpucheck import GpuCheck
 from tony_executor.gpuwatch import GpuWatch
+from tony_executor.hadooppath import HadoopPath
 from tony_executor.pmi_relay import PmiRelay
 from tony_executor.ports import NoPort, Ports
 from tony_executor.reports import Reports
@@ -81,6 +82,9 @@ class Program:
         self._interval_s = 5.0
         self._error_lines = 20
         self._gpus = GpuWatch(reactor, site.environment)
+        self._gpu_check = GpuCheck(reactor, site.environment, site.host)
+        self._unready: Set[str] = set()  # what Ready still waits for
+        self._hadoop = HadoopPath(reactor, site, self._warn, log)
         self._beside = tensorboard.Beside(
             reactor, site.log("tensorboard.log"), self._serving, self._warn
         )
@@ -90,14 +94,17 @@ class Program:
         self._interval_s = max(0.1, welcome.metrics_interval_s)
         self._error_lines = welcome.error_lines
         self._gpus.enable(welcome.gpu_metrics, welcome.gpu_exec_path)
+        self._gpu_check.use(welcome.gpu_exec_path)
 
     def reaped(self, pid: int, status: int, largest_rss_mb: float) -> bool:
         """A child of ours ended; whether it was one of those here."""
-        exit_code, number = _decode(status)
+        exit_code, number = child.decoded(status)
         if self._running is not None and pid == self._running.pid:
             self._ended(self._running, exit_code, number, largest_rss_mb)
             return True
         if self._finder is not None and self._finder.reaped(pid, exit_code):
+            return True
+        if self._gpu_check.reaped(pid, exit_code) or self._hadoop.reaped(pid, exit_code):
             return True
         return self._beside.reaped(pid, exit_code) or self._gpus.reaped(pid)
 
@@ -106,6 +113,8 @@ class Program:
         self._quiet()
         self._beside.stop()
         self._gpus.close()
+        self._gpu_check.close()
+        self._hadoop.cancel()
         self._ports.close()
 
     # ------------------------------------------------------------------ before
@@ -130,7 +139,26 @@ class Program:
         os.close(writing)
         self._layout = reading
         self._said = b""
+        self._unready = {"folder"}
         self._reactor.watch(reading, self._layout_says)
+        if prepare.gpus:
+            self._unready.add("gpus")
+            self._gpu_check.begin(prepare.gpus, self._gpus_checked)
+        self._hadoop.begin(prepare)
+
+    def _gpus_checked(self, complaint: str) -> None:
+        if complaint:
+            self._drop_layout()
+            self._not_prepared("gpus", complaint)
+            return
+        if self._gpu_check.visible is not None:
+            self._gpus.see(self._gpu_check.visible)
+        self._is_done("gpus")
+
+    def _is_done(self, what: str) -> None:
+        self._unready.discard(what)
+        if not self._unready:
+            self._hold_ports()
 
     def _layout_says(self) -> None:
         assert self._layout is not None
@@ -142,15 +170,17 @@ class Program:
         try:
             said = json.loads(self._said)
         except ValueError:
+            self._gpu_check.cancel()
             self._not_prepared("localisation", "the working folder's making was interrupted")
             return
         if "error" in said:
+            self._gpu_check.cancel()
             self._not_prepared(said["cause"], said["error"])
             return
         self._venv = said["venv"]
         if said["note"]:
             self._note("info", said["note"])
-        self._hold_ports()
+        self._is_done("folder")
 
     def _hold_ports(self) -> None:
         prepare = self._prepare
@@ -178,7 +208,9 @@ class Program:
     # ------------------------------------------------------------------ starting
 
     def start(self, start: Start) -> None:
-        """Run it."""
+        """Run it, as soon as what its environment needs is known."""
+        if not self._hadoop.when_known(lambda: self.start(start)):
+            return
         try:
             env = self._environment(start)
         except (OSError, workdir.LayoutError) as error:
@@ -205,15 +237,21 @@ class Program:
         if start.files:
             files_dir = os.path.join(work, workdir.FILES_PREFIX + name)
             workdir.write_files(files_dir, start.files)
-        return environment.of_program(
-            self._site.environment,
+        container = {**self._site.environment, **self._hadoop.variables}
+        if self._gpu_check.visible is not None:
+            container["CUDA_VISIBLE_DEVICES"] = self._gpu_check.visible
+        env = environment.of_program(
+            container,
             start,
             cwd=self._folder,
             program=self._site.program,
             report_file=os.path.join(work, f"report-{name}.jsonl"),
             files_dir=files_dir,
             venv=self._venv,
+            cache_dir=os.path.join(work, workdir.CACHE),
         )
+        self._hadoop.add_to(env)
+        return env
 
     def _exec(self, start: Start, argv: List[str], env: Dict[str, str]) -> bool:
         stdout, stderr = self._site.log("stdout"), self._site.log("stderr")
@@ -224,7 +262,7 @@ class Program:
             spawned = child.spawn(argv, env, self._folder, stdout, stderr)
             child.check_executed(spawned)
         except (OSError, ValueError, child.NotExecuted) as error:
-            cause, message = _why_not(error, argv[0], env)
+            cause, message = child.why_not(error, argv[0], env)
             self._not_started(start, 126, cause, message)
             return False
         self._running = Running(
@@ -374,9 +412,13 @@ class Program:
     def clear(self, grace_s: float, everything: bool) -> None:
         """Sweep; Cleared follows."""
         self._drop_layout()
-        if self._finder is not None:
-            self._finder.cancel()
-            self._finder = None
+        self._gpu_check.cancel()
+        waited = self._hadoop.waited_for
+        self._hadoop.cancel()
+        if self._finder is not None or waited:
+            if self._finder is not None:
+                self._finder.cancel()
+                self._finder = None
             if self._running is None and self._prepare is not None:
                 session = self._prepare.session
                 self._feed(ChildNotStarted(self._reactor.now(), session, 143, "stopped", "stopped"))
@@ -416,33 +458,6 @@ class Program:
         if self._finder is not None:
             self._finder.cancel()
             self._finder = None
-
-
-def _why_not(error: Exception, program: str, env: Dict[str, str]) -> tuple[str, str]:
-    """(cause, message) of a program that could not be started."""
-    if isinstance(error, child.NotExecuted):
-        if error.code == errno.E2BIG:
-            size = sum(len(k) + len(v) + 2 for k, v in env.items())
-            return "environment", (
-                f"the program's command and environment are too large for the kernel ({size}"
-                " bytes; one variable may have 128 KiB): shorten them, or put them into files"
-            )
-        if error.code in (errno.ENOSPC, errno.EDQUOT):
-            return "disk-full", f"{error.what}: no space is left on the node's disk"
-        if error.what == program and error.code == errno.ENOENT:
-            return "environment", f"the node (or its image) has no {program}"
-        return "localisation", f"the program could not be started: {error}"
-    if isinstance(error, ValueError):
-        return "environment", str(error)
-    return "localisation", f"the node has no room for another process: {error}"
-
-
-def _decode(status: int) -> tuple[int, int]:
-    """(exit code as a shell says it, signal) of a wait status."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return 128 + number, number
-    return os.WEXITSTATUS(status), 0
 
 
 def _free_mb(folder: str) -> float:

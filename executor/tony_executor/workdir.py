@@ -15,9 +15,17 @@ import os
 from typing import Iterator, Mapping, Set
 
 RUNTIME = "tony-runtime"
+CACHE = ".tony-cache"  # what the program fetches; it outlives sessions
 PREFIX = "session-"
 FILES_PREFIX = "files-"
 OWN_PREFIXES = (PREFIX, FILES_PREFIX, "report-", ".tony-")
+# What a NodeManager writes into a container's folder; localised things are links there.
+NODE_MANAGERS = {
+    "container_tokens", "launch_container.sh", "default_container_executor.sh",
+    "default_container_executor_session.sh", "docker_container_executor.sh",
+    "docker_container_executor_session.sh", "yarn_provided.keystore", "yarn_provided.truststore",
+    "sysfs", "tmp",
+}  # fmt: skip
 _BLOCK = 1024 * 1024
 
 
@@ -58,8 +66,15 @@ def lay_out(work: str, name: str, source: str) -> None:
 def artifacts(work: str, source: str) -> Iterator[str]:
     """The names of what was localised, other than our code and the source folder."""
     for entry in sorted(os.listdir(work)):
-        if entry not in (RUNTIME, source) and not entry.startswith(OWN_PREFIXES):
+        if entry in (RUNTIME, source) or entry.startswith(OWN_PREFIXES):
+            continue
+        if not _is_node_managers(work, entry):
             yield entry
+
+
+def _is_node_managers(work: str, entry: str) -> bool:
+    named = entry in NODE_MANAGERS or (entry.startswith(".") and entry.endswith(".crc"))
+    return named and not os.path.islink(os.path.join(work, entry))
 
 
 def copy_tree(origin: str, target: str) -> None:

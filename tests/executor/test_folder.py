@@ -59,6 +59,41 @@ class TestFolder:
         assert (folder / "model").is_symlink()
         assert (folder / "model" / "weights").read_text() == "w"
 
+    def test_what_the_node_itself_puts_there_is_not_the_programs(
+        self, master: Master, executor: Executor
+    ) -> None:
+        for name in ("container_tokens", "launch_container.sh", ".launch_container.sh.crc"):
+            (executor.work / name).write_text("a NodeManager's")
+        (executor.work / "tmp").mkdir()
+        (executor.folder / "cache").mkdir()
+        (executor.work / "sysfs").symlink_to(executor.folder / "cache")  # a resource of the job
+        master.prepare(source="tony-src")
+        found = set(os.listdir(executor.work / "session-0"))
+        assert not found & {"container_tokens", "launch_container.sh", "tmp"}
+        assert not [name for name in found if name.endswith(".crc")]
+        assert "sysfs" in found
+
+    def test_localised_things_may_be_links_to_what_is_read_only(
+        self, master: Master, executor: Executor
+    ) -> None:
+        """As a NodeManager does: everything is in a cache that other containers use too."""
+        cache = executor.folder / "filecache" / "10" / "venv.tar.gz"
+        (cache / "bin").mkdir(parents=True)
+        python = cache / "bin" / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o555)
+        for folder in (cache / "bin", cache):
+            folder.chmod(0o555)
+        (executor.work / "venv").symlink_to(cache)
+        (executor.work / "tony-src").rename(executor.folder / "filecache" / "11")
+        (executor.work / "tony-src").symlink_to(executor.folder / "filecache" / "11")
+        master.prepare(source="tony-src")
+        master.send(Start(0, "command -v python; python train.py; echo own > train.py", {}))
+        assert master.expect(Ended).exit_code == 0
+        for folder in (cache, cache / "bin"):
+            folder.chmod(0o755)
+        assert executor.log("stdout").split() == [f"{executor.work}/venv/bin/python", "hello"]
+
     def test_what_a_session_writes_no_other_sees(self, master: Master, executor: Executor) -> None:
         for session in (0, 1):
             master.prepare(session, source="tony-src")
@@ -235,7 +270,10 @@ class TestEnvironment:
         assert env["CUDA_VISIBLE_DEVICES"] == "1"
         assert env["PYTHONUNBUFFERED"] == "1"
         assert env["PWD"].endswith("/work/session-0")
-        assert {name for name in env if name.startswith("TONY_")} == {"TONY_REPORT_FILE"}
+        assert {name for name in env if name.startswith("TONY_")} == {
+            "TONY_REPORT_FILE",
+            "TONY_CACHE_DIR",
+        }
         assert not {"MALLOC_ARENA_MAX", "RANDOM_OF_THE_SITE", "AWS_SECRET"} & set(env)
 
     def test_shared_texts_are_put_in(self, master: Master, executor: Executor) -> None:

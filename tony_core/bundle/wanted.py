@@ -19,6 +19,8 @@ from tony_core.job.spec import FileRef, Job
 
 SOURCE_NAME = "tony-src"
 VENV_NAME = "venv"
+HADOOP_NAME = ".tony-hadoop"  # never in a program's folder
+HADOOP_CONF_PREFIX = ".tony-conf-"
 MASTER = "am"
 _RESERVED = (RUNTIME_NAME, SOURCE_NAME, VENV_NAME)
 
@@ -62,7 +64,26 @@ def wants(job: Job, say: Say) -> List[Want]:
                 say(key, f"{masked(ref.source)}: {bad}")
             else:
                 found.append(Want(ref.source, ref.name, Use.RESOURCE, key, ref.archive, roles))
+    found += _hadoop(job)
     return found + _classpath(job, {want.name for want in found}, say)
+
+
+def _hadoop(job: Job) -> List[Want]:
+    """The job's own Hadoop and configuration, by the names that executors look for."""
+    hadoop = job.hadoop
+    found = []
+    if hadoop.location:
+        key = "tony.application.hadoop.location"
+        found.append(Want(hadoop.location, HADOOP_NAME, Use.RESOURCE, key, archive=True))
+    for which, source in (
+        ("hdfs", hadoop.hdfs_conf),
+        ("yarn", hadoop.yarn_conf),
+        ("mapred", hadoop.mapred_conf),
+    ):
+        if source:
+            key = f"tony.application.{which}-conf-path"
+            found.append(Want(source, f"{HADOOP_CONF_PREFIX}{which}", Use.RESOURCE, key))
+    return found
 
 
 def _classpath(job: Job, taken: Set[str], say: Say) -> List[Want]:
@@ -97,7 +118,7 @@ def _matches(path: str) -> List[str]:
 
 def bad_name(name: str) -> str:
     """Why a resource cannot be called so; empty when it can."""
-    if name in _RESERVED or name.startswith("session-"):
+    if name in _RESERVED or name.startswith(("session-", ".tony-")):
         return f"the name {name} is taken by what TonY puts there; give another with ::name"
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         return f"{name!r} cannot be the name of a file; give one with ::name"

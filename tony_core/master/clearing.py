@@ -16,7 +16,7 @@ from tony_core.master.commands import EndSession, Finish, StopContainer, StopTas
 from tony_core.master.events import KillAsked, TaskStopped
 from tony_core.master.judging import Judging
 from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, Failure, Hold, TaskState
-from tony_core.master.verdict import as_fields, diagnostics, fault_of, root_cause
+from tony_core.master.verdict import NODE_CAUSES, as_fields, diagnostics, fault_of, root_cause
 from tony_core.master.waits import Wait
 from tony_core.schedulers.port import AppState
 
@@ -137,6 +137,8 @@ class Clearing(Judging):
             task = self.tasks[record.task] if record.task else None
             if task is None or task.container != record.id:
                 self.stop_container(record, 0.0, "not wanted any more")
+            elif task.state is S.FAILED and task.cause in NODE_CAUSES:
+                self.stop_container(record, 0.0, f"its node is avoided ({task.cause})")
             elif fresh:
                 self.stop_container(record, RESTART_GRACE_S, "a fresh session")
             elif task.is_sidecar or task.name in self.done:

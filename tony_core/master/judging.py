@@ -28,7 +28,7 @@ from tony_core.master.lifecycle import (
     TaskRecord,
     TaskState,
 )
-from tony_core.master.verdict import how_it_ended
+from tony_core.master.verdict import NODE_CAUSES, how_it_ended
 from tony_core.master.waits import Wait
 from tony_core.schedulers.port import AppState, Cause
 
@@ -81,6 +81,8 @@ class Judging(Gathering):
             self.move(task, S.KILLED, "ended by the master")
         else:
             self.move(task, S.FAILED, how_it_ended(self.failure_of(task)))
+        if event.cause in NODE_CAUSES and record is not None:
+            self.bad_nodes.add(record.container.node)
         if self.phase not in _JUDGED:
             return
         if task.state is S.SUCCEEDED:

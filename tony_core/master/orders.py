@@ -84,12 +84,17 @@ class Orders:
         role, _, index = command.task.rpartition(":")
         source = find(self._artifacts, Use.SOURCE)
         span = self._job.network.port_range
+        program = self._job.program
+        skip = dict((*program.container_env, *program.shell_env)).get("SKIP_HADOOP_PATH", "")
         return Prepare(
             task=command.task,
             session=command.session,
             ports=list(port_names(self._job, self._framework, role, int(index))),
             port_range=list(span) if span else None,
             source=source.name if source is not None and source.wanted_by(role) else "",
+            gpus=self._job.role(role).resources.gpus if self._job.metrics.gpu_check else 0,
+            hadoop_classpath=self._job.hadoop.classpath or "",
+            skip_hadoop=skip.strip().lower() not in ("", "0", "false", "no"),
         )
 
     def start(self, command: StartTasks, serve: Serve) -> Tuple[bytes, List[Order]]:

@@ -42,6 +42,7 @@ PROGRAM_CAUSES: Mapping[str, Fault] = {
     "address-in-use": Fault.SYSTEM,
     "port-range-full": Fault.SYSTEM,  # others may give ports back; too small is refused before
     "disk-full": Fault.SYSTEM,
+    "gpus": Fault.SYSTEM,  # fewer than the scheduler said, or none that works
     "aborted": Fault.USER,  # the program asked its framework to end all ranks
     "dependency-timeout": Fault.USER,
     # what the master itself says
@@ -50,6 +51,9 @@ PROGRAM_CAUSES: Mapping[str, Fault] = {
     "start-timeout": Fault.SYSTEM,
     "not-taken-over": Fault.SYSTEM,
 }
+
+#: Another program in the same container would fare no better.
+NODE_CAUSES = frozenset(("gpus",))
 
 _FIRST = (Cause.LOST, Cause.PREEMPTED, Cause.MEMORY, Cause.DISKS)
 

@@ -100,7 +100,7 @@ class Ended(NamedTuple):
     signal: int = 0
     cause: str = "exited"  # exited, stopped (by us), execution-timeout, registry-timeout,
     # not-found, not-executable, address-in-use, port-range-full, environment, disk-full,
-    # localisation
+    # localisation, gpus (fewer than asked for: the node is to be avoided)
     message: str = ""  # for a person: what it was and what to do
     stderr_tail: List[str] = []
     duration_s: float = 0.0
@@ -177,6 +177,9 @@ class Prepare(NamedTuple):
     ports: List[str]  # names; "main" always, more by framework ("tensorboard", ...)
     port_range: Optional[List[int]] = None
     source: str = ""  # folder (beside the executor's cwd) whose content is the working folder
+    gpus: int = 0  # as many must be there, or the task fails; 0 does not look
+    hadoop_classpath: str = ""  # tony.application.hadoop.classpath, inside the job's Hadoop
+    skip_hadoop: bool = False  # SKIP_HADOOP_PATH: nothing of Hadoop for CLASSPATH
 
 
 class Start(NamedTuple):

@@ -1,0 +1,55 @@
+"""A node that has not got the GPUs it was asked for is avoided, at the system's cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.master.world import World, job, role
+from tony_core.frameworks.standalone import Standalone
+from tony_core.job.spec import Metrics, Program, Resources, Role
+from tony_core.master import commands as c
+from tony_core.master.budgets import Fault
+from tony_core.master.orders import Orders
+from tony_core.master.verdict import NODE_CAUSES, PROGRAM_CAUSES
+
+
+def test_every_cause_of_a_node_is_the_systems_fault() -> None:
+    assert {PROGRAM_CAUSES[cause] for cause in NODE_CAUSES} == {Fault.SYSTEM}
+
+
+def test_the_task_gets_another_container_elsewhere_and_the_others_keep_theirs() -> None:
+    world = World(job(role("worker", 2)), settle_s=0.2).begin().settle()
+    failed, healthy = world.executor("worker:0"), world.executor("worker:1")
+    asked = []
+    request = world.do_RequestContainers
+
+    def note(command: c.RequestContainers) -> None:
+        asked.append(command)
+        request(command)
+
+    world.do_RequestContainers = note  # type: ignore[method-assign]
+    text = "2 GPUs asked for, and node n1 shows 1"
+    world.end("worker:0", 1, cause="gpus", message=text).after(1).settle()
+    assert world.machine.session == 1
+    assert (world.machine.budgets.user_used, world.machine.budgets.system_used) == (0, 1)
+    assert text in str(world.machine.root["message"])
+    assert failed.gone and not healthy.gone
+    assert failed.container.node in world.machine.bad_nodes
+    assert failed.container.node in str(asked[-1])
+    assert world.running() == ["worker:0", "worker:1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [({}, (4, False)), ({"metrics": Metrics(gpu_check=False)}, (0, False))]
+    + [
+        ({"program": Program(shell_env=(("SKIP_HADOOP_PATH", value),))}, (4, skip))
+        for value, skip in (("true", True), ("false", False))
+    ],
+)
+def test_what_the_executor_is_told_to_look_for(changes: Any, asked: Any) -> None:
+    made = job(Role("worker", 2, Resources(gpus=4), "true")).replace(**changes)
+    prepare = Orders(made, Standalone(), (), "app").prepare(c.PrepareTask("c", "worker:0", 0))
+    assert (prepare.gpus, prepare.skip_hadoop) == asked
