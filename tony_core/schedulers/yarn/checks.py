@@ -32,19 +32,23 @@ class _Want:
     label: str
 
     @classmethod
-    def of(cls, who: str, key: str, count: int, resources: Resources, label: str) -> _Want:
-        return cls(who, key, count, amounts.capability_of(resources).amounts(), label)
+    def of(
+        cls, facts: ClusterFacts, who: str, key: str, count: int, resources: Resources, label: str
+    ) -> _Want:
+        need = amounts.capability_of(resources).amounts()
+        if facts.types is not None:  # what is not counted has been told by _types
+            need = {k: v for k, v in need.items() if k in (MEMORY, VCORES) or k in facts.types}
+        return cls(who, key, count, need, label)
 
 
 def problems(job: Job, facts: ClusterFacts) -> List[str]:
     """All that speaks against it; empty if it can run."""
     found = [*_tags(job), *_docker(job), *_queue(job, facts), *_labels(job, facts)]
-    unknown = _types(job, facts)
-    found += unknown
+    found += _types(job, facts)
     wants = _wants(job, facts)
     sizes = _sizes(wants, facts)
     found += sizes
-    if not sizes and not unknown:
+    if not sizes:
         found += _together(job, wants, facts)
     if facts.by_rest:
         found += _rest(job)
@@ -176,11 +180,13 @@ def _wants(job: Job, facts: ClusterFacts) -> Dict[str, _Want]:
     default = job.node_label or (facts.queue.default_label if facts.queue else "") or ""
     master = job.master
     wants = {
-        "": _Want.of("the master", "am", 1, master.resources, master.node_label or default),
+        "": _Want.of(facts, "the master", "am", 1, master.resources, master.node_label or default),
     }
     for role in job.roles:
         label = role.node_label or default
-        wants[role.name] = _Want.of(role.name, role.name, role.instances, role.resources, label)
+        wants[role.name] = _Want.of(
+            facts, role.name, role.name, role.instances, role.resources, label
+        )
     return wants
 
 
@@ -204,7 +210,7 @@ def _sizes(wants: Dict[str, _Want], facts: ClusterFacts) -> List[str]:
         if not over and nodes and not any(_room(node, want.need) for node in nodes):
             found.append(
                 f"tony.{want.key}: {want.who} asks for {amounts.listed(want.need)} in a container;"
-                f" {_where(want.label, facts)} no node has that much"
+                f" {_where(want.label)} no node has that much"
                 f" ({_largest(nodes)})"
             )
     return found
@@ -268,7 +274,7 @@ def _too_many(want: _Want, facts: ClusterFacts) -> List[str]:
         return []
     return [
         f"{want.who}: {want.count} containers of {amounts.listed(want.need)} are asked for;"
-        f" {_where(want.label, facts)} there is room for {fit} of them, when all is free"
+        f" {_where(want.label)} there is room for {fit} of them, when all is free"
     ]
 
 
@@ -305,7 +311,7 @@ def _nodes(facts: ClusterFacts, label: str) -> Optional[List[NodeFacts]]:
     if facts.nodes is None:
         return None
     if label:
-        return [node for node in facts.nodes if label in node.labels]
+        return [node for node in facts.nodes if label in node.labels] or None  # told by _labels
     shared = {name for name, exclusive in (facts.labels or {}).items() if not exclusive}
     known = facts.labels is not None
     return [node for node in facts.nodes if not known or not (node.labels - shared)]
@@ -317,7 +323,7 @@ def _room(node: NodeFacts, need: Dict[str, int]) -> int:
     return min((has.get(name, 0) // amount for name, amount in need.items() if amount), default=0)
 
 
-def _where(label: str, facts: ClusterFacts) -> str:
+def _where(label: str) -> str:
     return f"among the nodes labelled {label}" if label else "in the cluster"
 
 
