@@ -16,8 +16,8 @@ Which bytes of a file are which session's stands in the runs too (``offsets``), 
 session can be shown alone. A later session's run is named before its program may write, so
 one that is followed ends where the next begins.
 
-The port cannot say how long a file is, so the last lines are found by feeling for its end
-(doubling, then halving) and reading backwards.
+The last lines are found by reading backwards from the file's end; where the scheduler cannot
+say how long a file is, its end is felt for first (doubling, then halving).
 """
 
 from __future__ import annotations
@@ -126,6 +126,14 @@ class LogFile:
         self.offset = self.begin if count > 0 else end
 
     def _size(self) -> int:
+        try:
+            told = self._scheduler.log_size(self._app_id, self.ref, self.name)
+        except SchedulerError as error:
+            self.problem = str(error)
+            return 0
+        return self._felt_size() if told is None else told
+
+    def _felt_size(self) -> int:
         if not self._bytes(0, 1):
             return 0
         known, beyond = 1, 2  # a byte exists before `known`; none at `beyond`, once found

@@ -194,6 +194,10 @@ class Scheduler(ABC):
     ) -> bytes:
         """Bytes of a log file from ``offset`` on; empty when there is nothing more (yet)."""
 
+    def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
+        """How long a log file is now; ``None`` where only reading it would tell."""
+        return None
+
     @abstractmethod
     def history_root(self, job: Optional[Job] = None) -> Optional[str]:
         """Where ended jobs' history stands when the job names no place of its own."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from tony_core.files import registry
@@ -45,6 +46,7 @@ from tony_core.schedulers.yarn.parcel import MasterParcel
 from tony_core.schedulers.yarn.submission import AppRequest
 
 if TYPE_CHECKING:
+    from tony_core.schedulers.yarn.examine import Stage
     from tony_core.schedulers.yarn.logs import YarnLogs
     from tony_core.schedulers.yarn.rest import RestClient
 
@@ -274,26 +276,48 @@ class YarnScheduler(port.Scheduler):
         return found
 
     def log_names(self, app_id: str, ref: LogRef) -> List[str]:
-        ref, owner = self._of_container(app_id, ref)
-        return self._container_logs().names(app_id, ref.container_id, ref.node, ref.url, owner)
+        from tony_core.schedulers.yarn.logs import master_names
+
+        found = self.status(app_id)
+        if not ref.container_id:
+            return master_names(self._container_logs(), app_id, self._attempts(app_id), found.user)
+        return self._container_logs().names(app_id, ref.container_id, ref.node, ref.url, found.user)
 
     def read_log(
         self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
     ) -> bytes:
-        ref, owner = self._of_container(app_id, ref)
+        ref, name = self._of_container(app_id, ref, name)
+        found = self.status(app_id)
         return self._container_logs().read(
-            app_id, ref.container_id, ref.node, ref.url, owner, name, offset, limit
+            app_id,
+            ref.container_id,
+            ref.node,
+            ref.url,
+            found.user,
+            name,
+            offset,
+            limit,
+            ended=found.state.ended,
         )
 
-    def _of_container(self, app_id: str, ref: LogRef) -> Tuple[LogRef, str]:
-        """With its owner; the last master's for a reference to no container."""
+    def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
+        ref, name = self._of_container(app_id, ref, name)
         owner = self.status(app_id).user
+        return self._container_logs().size(app_id, ref.container_id, ref.node, ref.url, owner, name)
+
+    def _of_container(self, app_id: str, ref: LogRef, name: str) -> Tuple[LogRef, str]:
+        """Whose log and which; for a reference to no container, of one of the masters."""
         if ref.container_id:
-            return ref, owner
-        masters = self.containers(app_id)
+            return ref, name
+        from tony_core.schedulers.yarn.logs import master_log
+
+        return master_log(self._attempts(app_id), name)
+
+    def _attempts(self, app_id: str) -> List[LogRef]:
+        masters = [ref for _, ref in self.containers(app_id)]
         if not masters:
             raise SchedulerError(f"{app_id} has had no master yet")
-        return masters[-1][1], owner
+        return masters
 
     def _container_logs(self) -> YarnLogs:
         if self._logs is None:
@@ -315,11 +339,21 @@ class YarnScheduler(port.Scheduler):
             return 0.0
         return (found.finished or found.submitted) if found.state.ended else None
 
+    def examine(self, job: Job, stage: Optional[Stage] = None) -> Iterator[port.Finding]:
+        from tony_core.schedulers.yarn.examine import Cluster, examine
+
+        root = partial(self.staging_root, job)
+        cluster = Cluster(self._conf, self._user, self._rm, self._gather, root)
+        return examine(cluster, job, stage)
+
     def close(self) -> None:
         for one in (self._rpc, self._rest):
             if one is not None:
                 one.close()
         self._rpc = self._rest = None
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
 
     # ------------------------------------------------------------------ the cluster
 

@@ -18,6 +18,7 @@ says where they may be.
 from __future__ import annotations
 
 import threading
+import time
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -40,6 +41,8 @@ from tony_core.schedulers.yarn.logs_store import Found, StoredLogs, finished
 from tony_core.schedulers.yarn.logs_web import TIMEOUT_S, Web
 
 LARGEST = 8 << 20  # bytes of one reading
+ENDING_S = 5.0  # how long a container may take to end when its application has
+LOOK_S = 0.1
 _AGGREGATION = "yarn.log-aggregation-enable"
 
 T = TypeVar("T")
@@ -101,20 +104,32 @@ class YarnLogs:
         name: str,
         offset: int,
         limit: int,
+        *,
+        ended: bool = False,
     ) -> bytes:
-        """What stands in a log from a place on; nothing when nothing does (yet)."""
+        """What stands in a log from a place on; nothing when nothing does (yet).
+
+        ``ended``: the application has. Then nothing means that nothing more will come: a
+        container that is just being ended (the master's own, above all) is waited for.
+        """
         if not name or "/" in name or name in (".", ".."):
             raise SchedulerError(f"{name!r} is not the name of a log")
         offset, limit = max(0, offset), min(limit, LARGEST)
-        try:
-            return self._somewhere(
-                _Whose(app_id, container_id, node, log_url, owner),
-                lambda address: self._nodes.read(address, container_id, name, offset, limit),
-                lambda found: found[name].read(offset, limit) if name in found else b"",
-                lambda: self._server.read(container_id, name, offset, limit),
-            )
-        except NoSuchLog:
-            return b""
+        deadline = time.monotonic() + ENDING_S
+        while True:
+            self._nodes.running = False
+            try:
+                data = self._somewhere(
+                    _Whose(app_id, container_id, node, log_url, owner),
+                    lambda address: self._nodes.read(address, container_id, name, offset, limit),
+                    lambda found: found[name].read(offset, limit) if name in found else b"",
+                    lambda: self._server.read(container_id, name, offset, limit),
+                )
+            except NoSuchLog:
+                return b""
+            if data or not (ended and self._nodes.running) or time.monotonic() > deadline:
+                return data
+            time.sleep(LOOK_S)
 
     def size(
         self, app_id: str, container_id: str, node: str, log_url: str, owner: str, name: str

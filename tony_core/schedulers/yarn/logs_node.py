@@ -48,6 +48,7 @@ class _Open:
         self._text = text
         self._ready = b""
         self.ended = False
+        self.running = True  # whether the container did, known at the end
         while text.length is None and not self.ended:
             self._more()
         self.length = text.length or 0  # of the log, when it was asked
@@ -73,6 +74,11 @@ class _Open:
         while self.at < target and self.read(min(_PIECE, target - self.at)):
             pass
 
+    def finish(self) -> None:
+        """Read what is left, so that the connection can be used again."""
+        while self.read(_PIECE):
+            pass
+
     def close(self) -> None:
         self._answer.close()
 
@@ -82,7 +88,7 @@ class _Open:
             self._ready += self._text.feed(data)
             return
         self.ended = True
-        self._text.end()
+        self.running = self._text.end()
         self._answer.close()
 
 
@@ -95,6 +101,7 @@ class NodeLogs:
         self._tls = tls
         self._open: OrderedDict[_Log, _Open] = OrderedDict()
         self._lengths: OrderedDict[_Log, int] = OrderedDict()
+        self.running = False  # whether the container did, when a reading found nothing more
 
     def names(self, address: str, container_id: str) -> List[str]:
         """The logs that a container has written so far."""
@@ -103,9 +110,7 @@ class NodeLogs:
 
     def size(self, address: str, container_id: str, name: str) -> int:
         """How long a log is now."""
-        opened = self._ask((address, container_id, name), 1)
-        opened.close()
-        return opened.length
+        return self._length((address, container_id, name))
 
     def read(self, address: str, container_id: str, name: str, offset: int, limit: int) -> bytes:
         """What stands from a place on; nothing when nothing does (yet)."""
@@ -144,9 +149,7 @@ class NodeLogs:
             return self._ask(log, None)
         length = self._lengths.get(log)
         if length is None:
-            opened = self._ask(log, 1)
-            opened.close()
-            length = opened.length
+            length = self._length(log)
             if length <= offset:
                 return None
         for _ in range(_TRIES):
@@ -155,13 +158,28 @@ class NodeLogs:
             if opened.at <= offset < length:
                 opened.skip(offset)
                 return opened
-            opened.close()
             if length <= offset:
+                self._finish(opened)
                 return None
+            opened.close()
         # It grows faster than anybody can ask: read it from its beginning, once.
         opened = self._ask(log, None)
         opened.skip(offset)
         return opened
+
+    def _length(self, log: _Log) -> int:
+        opened = self._ask(log, 1)
+        self._finish(opened)
+        return opened.length
+
+    def _finish(self, opened: _Open) -> None:
+        try:
+            opened.finish()
+        except WebUnreachable as error:
+            raise LogsElsewhere(str(error)) from None
+        finally:
+            opened.close()
+        self.running = opened.running
 
     def _read(self, log: _Log, opened: _Open, limit: int) -> bytes:
         try:
@@ -173,6 +191,7 @@ class NodeLogs:
             self._drop(log)
             raise
         if opened.ended:
+            self.running = opened.running
             self._drop(log)
         return data
 
