@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from tests.leaks import Watch
 
-pytest_plugins = ["tests.cluster.hadoop.fixture"]
+pytest_plugins = ["tests.cluster.hadoop.fixture", "tests.cluster.yarn.fixture"]
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

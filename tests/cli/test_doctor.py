@@ -47,8 +47,8 @@ def test_a_python_that_is_none(
 def test_each_finding_is_shown_with_its_advice(
     tony: Tony, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def examine(_: LocalScheduler, job: Job, probe: bool) -> Iterator[Finding]:
-        assert (job.queue, probe) == ("ml", False)
+    def examine(_: LocalScheduler, job: Job, stage: object) -> Iterator[Finding]:
+        assert (job.queue, stage) == ("ml", None)
         yield Finding("the queue", Verdict.WRONG, "ml\x1b[2J is stopped", "ask for another")
         yield Finding("a container", Verdict.SKIPPED)
 

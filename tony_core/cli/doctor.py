@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 when nothing is wrong."""
+    from tony_core.client.doctor import examine
     from tony_core.job.load import JobArguments, load_job
 
     conf = {"tony.yarn.queue": args.queue, "tony.runtime.python": args.python}
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         _show(found[-1], args.json)
     else:
         try:
-            for finding in scheduler.examine(job, not args.no_probe):
+            for finding in examine(scheduler, job, not args.no_probe):
                 found.append(finding)
                 _show(finding, args.json)
         finally:

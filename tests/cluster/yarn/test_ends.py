@@ -40,9 +40,9 @@ def started(tony: Tony, **conf: object) -> Running:
 
 
 @pytest.mark.parametrize("by", ["tony kill", "the RM's page", "ctrl-c"])
-def test_killed(hadoop: GetHadoop, tony: Callable[..., Tony], by: str) -> None:
+def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> None:
     cluster = hadoop("two_nodes", "gpu", "log_aggregation")
-    one = tony(cluster)
+    one = tony_on(cluster)
     job = started(one)
     app_id = job.app_id
     if by == "tony kill":
@@ -66,10 +66,10 @@ def test_killed(hadoop: GetHadoop, tony: Callable[..., Tony], by: str) -> None:
     assert gone < 10 * LEFT_S and took < 10 * CLIENT_S
 
 
-def test_a_preempted_worker_comes_back(hadoop: GetHadoop, tony: Callable[..., Tony]) -> None:
+def test_a_preempted_worker_comes_back(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
     """The queue takes a container for another: no fault of the user's, and the job goes on."""
     cluster = hadoop("preemption")
-    one = tony(cluster)
+    one = tony_on(cluster)
     job = one.submit(
         *("--executes", "bash -c 'test $SESSION_ID != 0 || sleep 300'"),
         conf={

@@ -16,10 +16,10 @@ COUNTED = {"tony.task.gpu-check": "false"}
 
 
 def test_gpus_on_the_labelled_node_and_servers_on_the_other(
-    hadoop: GetHadoop, tony: Callable[..., Tony]
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
     cluster = hadoop("labels", "gpu", "log_aggregation")
-    one = tony(cluster)
+    one = tony_on(cluster)
     job = one.submit(
         *("--executes", "sh -c 'test $JOB_NAME = worker || sleep 300'"),
         conf={
@@ -56,10 +56,10 @@ def test_gpus_on_the_labelled_node_and_servers_on_the_other(
     ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
 )
 def test_what_can_never_be_granted_is_refused_with_the_numbers(
-    hadoop: GetHadoop, tony: Callable[..., Tony], conf: dict[str, object], words: list[str]
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], conf: dict[str, object], words: list[str]
 ) -> None:
     cluster = hadoop("labels", "gpu", "queues")
-    one = tony(cluster)
+    one = tony_on(cluster)
     job = one.submit(
         *("--executes", "true"),
         conf={**COUNTED, "tony.worker.instances": 2, "tony.worker.memory": "64m", **conf},

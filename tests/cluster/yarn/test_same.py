@@ -78,8 +78,8 @@ def plain(value: str, tony: Tony, app_id: str) -> str:
     return re.sub(r"^\d{4,5}$", "PORT", value)
 
 
-def test_variables_files_and_story(hadoop: GetHadoop, tony: Callable[..., Tony]) -> None:
-    local, yarn = tony(), tony(hadoop("two_nodes", "gpu", "log_aggregation"))
+def test_variables_files_and_story(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
+    local, yarn = tony_on(), tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
     one, seen_local, story_local = run(local)
     two, seen_yarn, story_yarn = run(yarn)
     assert sorted(seen_local) == sorted(seen_yarn)
@@ -112,16 +112,16 @@ def kinds(story: List[Dict[str, Any]]) -> List[str]:
 @pytest.mark.parametrize("version", ["3.4.2", "3.3.6"])
 def test_an_example_trains_dies_and_resumes(
     hadoop: GetHadoop,
-    tony: Callable[..., Tony],
+    tony_on: Callable[..., Tony],
     environment: Callable[[str], Path],
     version: str,
 ) -> None:
     """Killed by kill -9 in the middle, on a cluster; the loss is the embedded scheduler's."""
     python = environment("mpi") / "bin" / "python"
     features = ("two_nodes", "gpu", "log_aggregation") if version == "3.4.2" else ()
-    cluster = tony(hadoop(*features, version=version))
+    cluster = tony_on(hadoop(*features, version=version))
     losses = {}
-    for name, one in (("yarn", cluster), ("local", tony())):
+    for name, one in (("yarn", cluster), ("local", tony_on())):
         checkpoints = one.folder / "checkpoints"
         job = one.submit(
             *(

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
-from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job
@@ -335,7 +335,9 @@ class LocalScheduler(port.Scheduler):
                 shutil.rmtree(folder.path, ignore_errors=True)
             yield f"application {app_id} ({status.name}, {status.state.value}): {folder.path}"
 
-    def examine(self, job: Job, probe: bool = True) -> Iterator[port.Finding]:
+    def examine(
+        self, job: Job, stage: Optional[Callable[[Job, str], Tuple[Artifact, ...]]] = None
+    ) -> Iterator[port.Finding]:
         from tony_core.schedulers.local.examine import examine
 
         return examine(self._home.root, job)

@@ -72,7 +72,6 @@ def main(argv: Sequence[str]) -> int:
 def look() -> Dict[str, Any]:
     """This node, as a program sees it."""
     return {
-        "time": time.time(),
         "host": os.environ.get("NM_HOST") or socket.gethostname(),
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -131,7 +130,7 @@ def _attempt(what: Callable[[], str]) -> str:
 def _serve(found: Dict[str, Any], read: threading.Event) -> ThreadingHTTPServer:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(found).encode()
+            body = json.dumps({**found, "time": time.time()}).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

@@ -13,6 +13,7 @@ from typing import Dict, List, Optional, Tuple
 from tony_core.hadoop.records import MEMORY, VCORES, AppReport
 from tony_core.schedulers.port import AppState, AppStatus
 from tony_core.schedulers.yarn import amounts
+from tony_core.schedulers.yarn.diagnostics import plain
 
 TIMED_OUT = "timed out: "
 """How a master's last words begin when the job's time was over: YARN has no such status."""
@@ -94,7 +95,7 @@ def _words(state: AppState, report: AppReport) -> str:
         return text[len(TIMED_OUT) :]
     if state is AppState.RUNNING and _stamp(text)[1].startswith("Application is "):
         return ""  # of the time before it ran
-    return text
+    return plain(text) if state is AppState.FAILED else text
 
 
 # ---------------------------------------------------------------------- why it waits

@@ -188,9 +188,9 @@ def build(
     )
 
 
-def command(job: Job) -> str:
+def command(job: Job, verb: Sequence[str] = ("master", "--scheduler", "yarn")) -> str:
     """Of the master's container."""
-    words = [job.runtime.python, "-I", "-S", RUNTIME, "yarn-start", "master", "--scheduler", "yarn"]
+    words = [job.runtime.python, "-I", "-S", RUNTIME, "yarn-start", *verb]
     return f"exec {' '.join(word(text) for text in words)} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"
 
 

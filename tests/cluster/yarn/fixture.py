@@ -12,8 +12,8 @@ from tests.cluster.yarn.jobs import Tony
 
 
 @pytest.fixture
-def tony(tmp_path: Path) -> Iterator[Callable[..., Tony]]:
-    """``tony(cluster)``, or ``tony()`` for the embedded scheduler."""
+def tony_on(tmp_path: Path) -> Iterator[Callable[..., Tony]]:
+    """``tony_on(cluster)``, or ``tony_on()`` for the embedded scheduler."""
     made: List[Tony] = []
 
     def make(cluster: Optional[Hadoop] = None) -> Tony:
