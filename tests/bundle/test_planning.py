@@ -15,7 +15,6 @@ from tests.bundle.conftest import Site
 from tests.bundle.jobs import job, ref, said, snapshot
 from tony_core import bundle
 from tony_core.files.artifact import Artifact, Kind, Use
-from tony_core.files.port import UnsupportedLocation
 from tony_core.job.problems import Severity
 from tony_core.job.spec import Setting
 
@@ -245,11 +244,6 @@ def test_the_store_below_the_source_is_not_entered(tmp_path: Path) -> None:
     one = named(bundle.plan(job(src), str(src)), "tony-src")
     other = named(bundle.plan(job(alone), str(src)), "tony-src")
     assert one.digest == other.digest
-
-
-def test_a_remote_staging_root_says_so() -> None:
-    with pytest.raises(UnsupportedLocation, match="local folder only"):
-        bundle.plan(job(), "hdfs://nn/user/me")
 
 
 def test_urls_that_are_none(tmp_path: Path, src: Path) -> None:

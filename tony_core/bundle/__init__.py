@@ -9,15 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tony_core.bundle.failures import StagingError
     from tony_core.bundle.garbage import collect as gc
-    from tony_core.bundle.planning import Plan, Upload, plan
-    from tony_core.bundle.staging import StagingError, stage
+    from tony_core.bundle.place import Upload
+    from tony_core.bundle.planning import Plan, plan
+    from tony_core.bundle.publish import publish_runtime
+    from tony_core.bundle.staging import stage
 
 _HOME = {
     "Plan": ("planning", "Plan"),
-    "Upload": ("planning", "Upload"),
+    "Upload": ("place", "Upload"),
     "plan": ("planning", "plan"),
-    "StagingError": ("staging", "StagingError"),
+    "publish_runtime": ("publish", "publish_runtime"),
+    "StagingError": ("failures", "StagingError"),
     "stage": ("staging", "stage"),
     "gc": ("garbage", "collect"),
 }
@@ -32,4 +36,4 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
 
 
-__all__ = ["Plan", "StagingError", "Upload", "gc", "plan", "stage"]
+__all__ = ["Plan", "StagingError", "Upload", "gc", "plan", "publish_runtime", "stage"]

@@ -23,9 +23,11 @@ import shutil
 import time
 from typing import Callable, Dict, Iterator, Optional
 
-from tony_core.bundle import jobfolder
+from tony_core.bundle import jobfolder, remote_garbage
 from tony_core.bundle.leases import Lease
+from tony_core.bundle.remote import RemoteStore
 from tony_core.bundle.store import Store
+from tony_core.files.location import is_remote
 
 ABANDONED_S = 24 * 3600.0
 _ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
@@ -41,6 +43,10 @@ def collect(
     settle_s: float = 60.0,
 ) -> Iterator[str]:
     """Remove what no application uses; yields a line for each thing removed."""
+    if is_remote(root):
+        remote = RemoteStore(root)
+        yield from remote_garbage.collect(remote, older_than_s, dry_run, ended, settle_s)
+        return
     store = Store(root)
     over: Dict[str, bool] = {}
 

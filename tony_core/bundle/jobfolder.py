@@ -16,7 +16,9 @@ import shutil
 from typing import Mapping
 
 from tony_core.bundle.leases import check_app_id
+from tony_core.bundle.remote import RemoteStore
 from tony_core.bundle.store import Store
+from tony_core.files.location import is_remote, join
 
 SECRET = "secret"  # noqa: S105 (the file's name)
 
@@ -52,7 +54,15 @@ def write(root: str, app_id: str, files: Mapping[str, bytes]) -> str:
 
 
 def remove(root: str, app_id: str) -> None:
-    """Remove the job folder and give back the lease; silence when they are gone."""
+    """Remove the job folder and give back the lease; silence when they are gone.
+
+    Below a remote root the application's whole folder goes: there it is the job's alone.
+    """
+    if is_remote(root):
+        store = RemoteStore(root)
+        store.files.delete(join(store.apps, check_app_id(app_id)))
+        store.release(app_id)
+        return
     shutil.rmtree(path(root, app_id), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(app_path(root, app_id))  # ours alone: the scheduler never had it

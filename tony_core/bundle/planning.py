@@ -6,24 +6,22 @@ is staged. A source that several roles name is looked at once.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from tony_core.bundle import archive, venv
+from tony_core.bundle import archive, contents, venv
 from tony_core.bundle import runtime as runtimes
 from tony_core.bundle.brought import INDEX, CannotBring
+from tony_core.bundle.contents import Content
 from tony_core.bundle.digests import DigestCache, Stamp
+from tony_core.bundle.place import Cache, Found, Place, Upload, place_of
 from tony_core.bundle.runtime import PythonCache
-from tony_core.bundle.store import Store
 from tony_core.bundle.tree import (
     EXCLUDED,
     Entry,
     Tree,
     Type,
-    copy_entry,
-    copy_tree,
     file_digest_name,
     hash_tree,
     read_ignores,
@@ -32,32 +30,13 @@ from tony_core.bundle.tree import (
 from tony_core.bundle.wanted import Want, wants
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
-from tony_core.files.port import FileSystem, UnsupportedLocation
+from tony_core.files.port import FileSystem
 from tony_core.files.registry import filesystem
 from tony_core.job.problems import Problem, Severity
 from tony_core.job.spec import Job
 from tony_core.plugins import Plugin
 
 _SAID_AT_ONCE = 20
-
-
-@dataclass(frozen=True)
-class Upload:
-    """One object that the store must hold before the job starts."""
-
-    digest: str
-    name: str
-    size: int
-    present: bool  # when planned; staging looks again under its lease
-    make: Callable[[str], None] = field(repr=False, compare=False)
-    meta: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-
-class Cache(Protocol):
-    """Something learnt while planning that staging may keep."""
-
-    def save(self) -> None:
-        """Keep it."""
 
 
 @dataclass
@@ -80,17 +59,6 @@ class Plan:
         return sum(item.size for item in self.uploads if not item.present)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What a source turned out to be."""
-
-    kind: Kind
-    uri: str
-    digest: str = ""
-    size: int = 0
-    mtime_ms: int = 0
-
-
 def plan(
     job: Job,
     root: str,
@@ -98,33 +66,31 @@ def plan(
     files: Optional[Callable[[str], FileSystem]] = None,
     plugins: Sequence[Plugin] = (),
 ) -> Plan:
-    """Find everything the job brings. ``root``: the scheduler's staging root.
+    """Find everything the job brings. ``root``: the scheduler's staging root, local or remote;
+    :class:`StagingError` when a remote one cannot be asked.
 
     ``files`` opens remote sources; the registry does unless told otherwise. ``plugins`` are
     those of other distributions that the job's master needs.
     """
-    if is_remote(root):
-        raise UnsupportedLocation(
-            95, "content is staged in a local folder only, for now", masked(root)
-        )
-    return _Planner(job, Store(local_path(root)), files or filesystem, plugins).run()
+    files = files or filesystem
+    return _Planner(job, place_of(root, files), files, plugins).run()
 
 
 class _Planner:
     def __init__(
         self,
         job: Job,
-        store: Store,
+        place: Place,
         files: Callable[[str], FileSystem],
         plugins: Sequence[Plugin] = (),
     ) -> None:
         self._job = job
         self._plugins = plugins
-        self._store = store
+        self._place = place
         self._files = files
         self._plan = Plan()
         self._uploads: Dict[str, Upload] = {}
-        self._seen: Dict[Tuple[str, bool, bool], Optional[_Found]] = {}
+        self._seen: Dict[Tuple[str, bool, bool], Optional[Found]] = {}
 
     def run(self) -> Plan:
         artifacts: List[Artifact] = []
@@ -150,11 +116,13 @@ class _Planner:
         self._plan.artifacts = _merged(artifacts)
         self._clashes()
         self._plan.uploads = tuple(self._uploads.values())
+        self._plan.caches.append(self._place)
+        self._place.look(self._plan)
         return self._plan
 
     # ------------------------------------------------------------------ what is there
 
-    def _find(self, want: Want) -> Optional[_Found]:
+    def _find(self, want: Want) -> Optional[Found]:
         """The source behind a want; None when there is a problem, which has been told."""
         unpack = want.archive or want.use in (Use.SOURCE, Use.VENV)
         if is_remote(want.source):
@@ -169,7 +137,7 @@ class _Planner:
             self._seen[seen] = self._local(want, path, unpack)
         return self._seen[seen]
 
-    def _local(self, want: Want, path: str, unpack: bool) -> Optional[_Found]:
+    def _local(self, want: Want, path: str, unpack: bool) -> Optional[Found]:
         try:
             found = os.stat(path)
             if os.path.isdir(path):
@@ -184,12 +152,12 @@ class _Planner:
             self._say(want.key, f"{want.source} cannot be read ({error.strerror or error})")
         return None
 
-    def _folder(self, want: Want, path: str) -> Optional[_Found]:
+    def _folder(self, want: Want, path: str) -> Optional[Found]:
         excluded: Tuple[str, ...] = ()
         if want.use is Use.SOURCE:
             excluded = EXCLUDED + read_ignores(path)
-        tree = scan(path, excluded, apart_from=(self._store.path,))
-        cache = DigestCache(path, self._store.digests)
+        tree = scan(path, excluded, apart_from=(self._place.apart,))
+        cache = DigestCache(path, self._place.digests)
         if not tree.problems:
             hash_tree(tree, cache)
             self._plan.caches.append(cache)
@@ -205,10 +173,7 @@ class _Planner:
             for doubt in verdict.doubts:
                 self._say(want.key, f"{want.source}: {doubt}", Severity.WARNING)
         self._doubts(want, tree)
-        self._upload(tree.digest, want.name, tree.size, lambda target: copy_tree(tree, target))
-        return _Found(
-            Kind.FOLDER, self._store.content(tree.digest), tree.digest, tree.size, tree.newest_ms
-        )
+        return self._bring(contents.of_folder(tree), want.name)
 
     def _doubts(self, want: Want, tree: Tree) -> None:
         doubts = []
@@ -227,8 +192,8 @@ class _Planner:
             self._say("tony.client.python-binary-path", f"{want.source} {problem}")
         return bool(problems)
 
-    def _file(self, want: Want, path: str, unpack: bool, executable: bool) -> Optional[_Found]:
-        cache = DigestCache(path, self._store.digests)
+    def _file(self, want: Want, path: str, unpack: bool, executable: bool) -> Optional[Found]:
+        cache = DigestCache(path, self._place.digests)
         stamp = Stamp.of(os.stat(path))
         digest = cache.get("", stamp)
         if digest is None:
@@ -241,14 +206,11 @@ class _Planner:
         if meta is None:
             return None
         entry = Entry("", Type.FILE, executable, digest=digest, stamp=stamp)
-
-        def make(target: str) -> None:
-            copy_entry(entry, path, target)
-
-        self._upload(name, want.name, stamp.size, make, meta)
-        kind = Kind.ARCHIVE if unpack else Kind.FILE
-        uri = self._store.content(name)
-        return _Found(kind, uri, name, stamp.size, stamp.mtime_ns // 1_000_000)
+        if unpack:
+            content = contents.of_archive(path, entry, name, str(meta.get("form", "tar")))
+        else:
+            content = contents.of_file(path, entry, name)
+        return self._bring(content, want.name, meta)
 
     def _archive(self, want: Want, path: str, digest: str) -> Optional[Dict[str, Any]]:
         """What to remember of an archive that can be unpacked; None when it cannot.
@@ -257,10 +219,7 @@ class _Planner:
         read whole once) is judged from what was remembered then.
         """
         asked = [want.use is Use.VENV, self._job.program.python]
-        meta: Dict[str, Any] = {}
-        if self._store.has(digest):
-            with contextlib.suppress(OSError, ValueError):
-                meta = self._store.meta(digest)
+        meta = self._place.judgement(digest)
         if meta.get("asked") != asked:
             try:
                 found = archive.check(path)
@@ -276,12 +235,13 @@ class _Planner:
                 doubts = verdict.doubts
             elif found.links_out:
                 doubts = [_links_out(found.links_out)]
-            meta = {"asked": asked, "doubts": doubts}
+            meta = {"asked": asked, "doubts": doubts, "form": contents.form_of(path, found)}
+            self._place.judge(digest, meta)
         for doubt in meta["doubts"]:
             self._say(want.key, f"{want.source}: {doubt}", Severity.WARNING)
         return meta
 
-    def _remote(self, want: Want, unpack: bool) -> Optional[_Found]:
+    def _remote(self, want: Want, unpack: bool) -> Optional[Found]:
         shown = masked(want.source)
         try:
             name = base_name(want.source).lower()
@@ -303,13 +263,19 @@ class _Planner:
             self._say(want.key, f"{shown}: {why}")
             return None
         kind = Kind.ARCHIVE if unpack else Kind.FOLDER if found.is_dir else Kind.FILE
-        return _Found(kind, want.source, "", found.size, found.mtime_ms)
+        refused = self._place.cannot_use(want, kind, found)
+        if refused:
+            self._say(want.key, f"{shown}: {refused}")
+            return None
+        if self._place.must_fetch(want.source):
+            return self._bring(contents.of_download(want.source, kind, found, self._files), name)
+        return Found(kind, want.source, "", found.size, found.mtime_ms)
 
     # ------------------------------------------------------------------ our own code
 
     def _runtime(self) -> Optional[Artifact]:
         job = self._job
-        pythons = PythonCache(self._store.digests)
+        pythons = PythonCache(self._place.digests)
         python = pythons.ask(job.runtime.python)
         if job.scheduler == "local":
             key = "tony.runtime.python"
@@ -348,8 +314,8 @@ class _Planner:
             )
         asked = (runtimes.Python.running(), *((python,) if python else ()))
         try:
-            runtime, cache = runtimes.describe(self._store.digests, asked, self._plugins)
-            if not self._store.has(runtime.digest):
+            runtime, cache = runtimes.describe(self._place.digests, asked, self._plugins)
+            if not self._place.has(runtime.digest):
                 runtime = runtimes.load(runtime)
         except (OSError, runtimes.RuntimeMissing) as error:
             self._say("tony.runtime.location", str(error))
@@ -358,30 +324,20 @@ class _Planner:
             self._say("tony.application.framework", str(error))
             return None
         self._plan.caches.append(cache)
-        self._upload(
-            runtime.digest,
-            runtimes.NAME,
-            runtime.size,
-            lambda target: runtimes.build(runtime, target),
-        )
-        uri = self._store.content(runtime.digest)
+        found = self._bring(contents.of_runtime(runtime), runtimes.NAME)
         return Artifact(
-            runtimes.NAME, Use.RUNTIME, Kind.FOLDER, "tony", uri, runtime.digest, runtime.size
+            runtimes.NAME, Use.RUNTIME, found.kind, "tony", found.uri, found.digest, found.size
         )
+
+    def _bring(
+        self, content: Content, name: str, meta: Optional[Mapping[str, Any]] = None
+    ) -> Found:
+        """It must be staged; where it will be."""
+        found, upload = self._place.found(content, name, meta or {})
+        self._uploads.setdefault(upload.digest, upload)
+        return found
 
     # ------------------------------------------------------------------ telling
-
-    def _upload(
-        self,
-        digest: str,
-        name: str,
-        size: int,
-        make: Callable[[str], None],
-        meta: Optional[Dict[str, Any]] = None,
-    ) -> None:
-        if digest not in self._uploads:
-            said = {**(meta or {}), "name": name, "size": size}
-            self._uploads[digest] = Upload(digest, name, size, self._store.has(digest), make, said)
 
     def _clashes(self) -> None:
         """Two different things of one name before the same task."""

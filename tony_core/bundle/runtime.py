@@ -52,7 +52,14 @@ PACKAGES = (
 # ...apart from what only a client does (a test checks that nothing else imports it).
 CLIENT_ONLY = (
     "bundle/brought.py",
+    "bundle/contents.py",
+    "bundle/failures.py",
+    "bundle/garbage.py",
+    "bundle/packing.py",
+    "bundle/place.py",
     "bundle/planning.py",
+    "bundle/publish.py",
+    "bundle/remote_garbage.py",
     "bundle/runtime.py",
     "bundle/runtime_main.py",
     "bundle/staging.py",
@@ -74,6 +81,7 @@ CLIENT_ONLY = (
     "job/validate.py",
     "job/xmlfile.py",
     "job/xmlreader.py",
+    "schedulers/yarn/client.py",
 )
 _TOP = ("__init__.py", "plugins.py", "version.py")
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"

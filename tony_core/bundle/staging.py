@@ -1,41 +1,96 @@
 """Bringing what was planned to where containers find it.
 
-In this order: lease, content, job folder. Whatever fails, what this call wrote goes again,
-apart from content that is whole: the next submit will find it, or ``tony gc`` take it.
+In this order: lease, content, and on this machine the job folder. Whatever fails, what this
+call wrote goes again, apart from content that is whole: the next submit will find it, or
+``tony gc`` take it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
-from typing import Tuple
+from dataclasses import replace
+from typing import Callable, Dict, Optional, Tuple
 
 from tony_core.bundle import jobfolder
+from tony_core.bundle.failures import StagingError, staging_error
+from tony_core.bundle.place import home_store
 from tony_core.bundle.planning import Plan
+from tony_core.bundle.remote import RemoteStore, Staged
 from tony_core.bundle.store import Store
 from tony_core.bundle.tree import Changed
 from tony_core.bundle.unpack import remote_digest
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path
+from tony_core.files.port import FileSystem
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.problems import JobError, Problem
 from tony_core.job.spec import Job
 from tony_core.job.xmlfile import job_to_xml
 
 
-class StagingError(Exception):
-    """The staging place could not take the job's files; the message says what to do."""
-
-
-def stage(plan: Plan, root: str, app_id: str, job: Job, secret: bytes) -> Tuple[Artifact, ...]:
-    """Stage everything for one application.
+def stage(
+    plan: Plan,
+    root: str,
+    app_id: str,
+    job: Job,
+    secret: bytes,
+    *,
+    files: Optional[Callable[[str], FileSystem]] = None,
+) -> Tuple[Artifact, ...]:
+    """Stage everything for one application; the artifacts as they stand now.
 
     :class:`JobError` when the plan has errors or a source changed meanwhile,
     :class:`StagingError` when the staging place failed. Nothing of the job is left then.
+
+    Below a remote root there is no job folder: what the master reads travels with the
+    submission, and the secret with it. ``files`` opens that root; the registry does unless
+    told otherwise.
     """
     if plan.errors:
         raise JobError(plan.problems)
-    root = local_path(root)
+    try:
+        if is_remote(root):
+            with staging_error(root):
+                return _remotely(plan, RemoteStore(root, files), app_id)
+        return _locally(plan, local_path(root), app_id, job, secret)
+    except Changed as error:
+        raise JobError([Problem(f"{error.filename} {error.strerror}; submit again")]) from error
+
+
+def _remotely(plan: Plan, store: RemoteStore, app_id: str) -> Tuple[Artifact, ...]:
+    """One call for each of lease and look where all is there; the calls go side by side.
+
+    Objects are uploaded one after the other: one fills the network, and an interrupt ends it.
+    """
+    staged: Dict[str, Staged] = {}
+    try:
+        store.prepare()
+        store.take_lease(app_id, (upload.digest for upload in plan.uploads))
+        found = store.look_all({upload.digest: upload.file for upload in plan.uploads})
+        for upload in plan.uploads:
+            assert upload.write is not None
+            there = found[upload.digest]
+            staged[upload.digest] = there or store.put(upload.digest, upload.file, upload.write)
+    except BaseException:
+        # An error of the cleaning would hide the one that matters; gc takes an old lease.
+        with contextlib.suppress(OSError):
+            store.drop_lease(app_id)
+        raise
+    with contextlib.suppress(OSError):  # what was learnt saves time, no more
+        home_store().prepare()
+        for cache in plan.caches:
+            cache.save()
+    return tuple(
+        replace(item, size=staged[item.digest].size, mtime_ms=staged[item.digest].mtime_ms)
+        if item.digest in staged
+        else item
+        for item in plan.artifacts
+    )
+
+
+def _locally(plan: Plan, root: str, app_id: str, job: Job, secret: bytes) -> Tuple[Artifact, ...]:
     store = Store(root)
     leased = {upload.digest for upload in plan.uploads}
     leased |= {remote_digest(item) for item in plan.artifacts if is_remote(item.uri)}
@@ -60,8 +115,8 @@ def stage(plan: Plan, root: str, app_id: str, job: Job, secret: bytes) -> Tuple[
         except BaseException:
             jobfolder.remove(root, app_id)
             raise
-    except Changed as error:
-        raise JobError([Problem(f"{error.filename} {error.strerror}; submit again")]) from error
+    except Changed:
+        raise
     except OSError as error:
         advice = ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -1,0 +1,407 @@
+"""Staging below a cluster's root."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Callable, Dict, List
+
+import pytest
+
+from tests.bundle.conftest import Site
+from tests.bundle.fakecluster import ROOT, FakeCluster, fresh
+from tests.bundle.jobs import job, ref, said, snapshot
+from tony_core import bundle
+from tony_core.bundle import jobfolder
+from tony_core.bundle import runtime as runtimes
+from tony_core.bundle.place import home_store
+from tony_core.bundle.remote import RemoteStore
+from tony_core.files.artifact import Artifact, Kind, Use
+from tony_core.files.port import UnsupportedLocation
+from tony_core.job.problems import JobError, Severity
+from tony_core.job.spec import Job
+
+whole_runtime = runtimes.source_files
+
+
+def small_runtime() -> Dict[str, str]:
+    """So that not each test compiles all of our code."""
+    files = whole_runtime()
+    return {name: files[name] for name in ("__main__.py", "tony_core/version.py")}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    monkeypatch.setenv("TONY_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(runtimes, "source_files", small_runtime)
+    return fresh(tmp_path / "hdfs")
+
+
+@pytest.fixture
+def src(tmp_path: Path) -> Path:
+    folder = tmp_path / "src"
+    (folder / "empty").mkdir(parents=True)
+    (folder / "train.py").write_text("print(1)")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "inside").symlink_to("train.py")
+    (folder / "outside").symlink_to("/usr/bin/python3")
+    (folder / "empty" / ("n" * 150)).write_bytes(b"long")
+    return folder
+
+
+def staged(what: Job, app_id: str = "application_1_0001") -> List[Artifact]:
+    plan = bundle.plan(what, ROOT)
+    assert plan.errors == [], plan.problems
+    return list(bundle.stage(plan, ROOT, app_id, what, b"secret"))
+
+
+def named(items: List[Artifact], name: str) -> Artifact:
+    [found] = [item for item in items if item.name == name]
+    return found
+
+
+def unpacked(cluster: FakeCluster, item: Artifact, folder: Path) -> Path:
+    """As a node does it."""
+    folder.mkdir()
+    with open(cluster.path(item.uri), "rb") as stream:
+        subprocess.run(["tar", "xf", "-"], cwd=folder, stdin=stream, check=True)
+    return folder
+
+
+def test_planning_writes_nothing(cluster: FakeCluster, tmp_path: Path, src: Path) -> None:
+    before = snapshot(src)
+    plan = bundle.plan(job(src), ROOT)
+    assert cluster.names() == [] and not (tmp_path / "home").exists()
+    assert plan.upload_bytes > 0 and [item.present for item in plan.uploads] == [False, False]
+    assert set(cluster.took()) == {"list"}
+    assert snapshot(src) == before
+
+
+def test_a_folder_arrives_as_it_was(cluster: FakeCluster, tmp_path: Path, src: Path) -> None:
+    os.utime(src / "train.py", (1_500_000_000, 1_500_000_000))
+    item = named(staged(job(src)), "tony-src")
+    assert (item.kind, item.use) == (Kind.ARCHIVE, Use.SOURCE)
+    assert item.uri == f"{ROOT}/store/objects/{item.digest}/content.tar"
+    on_disk = os.stat(cluster.path(item.uri))
+    assert (item.size, item.mtime_ms) == (on_disk.st_size, on_disk.st_mtime_ns // 1_000_000)
+    out = unpacked(cluster, item, tmp_path / "out")
+    assert (out / "train.py").read_text() == "print(1)"
+    assert (out / "train.py").stat().st_mtime == 1_500_000_000  # bytecode depends on it
+    assert os.access(out / "run.sh", os.X_OK) and not (out / "train.py").stat().st_mode & 0o111
+    assert (out / "empty").is_dir()
+    assert os.readlink(out / "inside") == "train.py"
+    assert os.readlink(out / "outside") == "/usr/bin/python3"
+    assert (out / "empty" / ("n" * 150)).read_bytes() == b"long"
+    with tarfile.open(cluster.path(item.uri)) as tar:
+        assert {(member.uid, member.gid) for member in tar} == {(0, 0)}
+    local = bundle.plan(job(src), str(tmp_path / "root"))
+    assert named(list(local.artifacts), "tony-src").digest == item.digest
+
+
+def test_the_runtime_runs(cluster: FakeCluster, tmp_path: Path, src: Path) -> None:
+    item = named(staged(job(src)), "tony-runtime")
+    assert item.kind is Kind.ARCHIVE
+    out = unpacked(cluster, item, tmp_path / "tony-runtime")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(out)], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 2 and "yarn-start" in done.stderr
+    assert list(out.glob("tony_core/__pycache__/*.pyc"))
+
+
+def test_only_the_user_may_read(cluster: FakeCluster, src: Path) -> None:
+    staged(job(src))
+    top = Path(cluster.path(ROOT))
+    for path in (top, *top.rglob("*")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_store_that_stands_open_is_closed(cluster: FakeCluster, src: Path) -> None:
+    staged(job(src))
+    os.chmod(cluster.path(f"{ROOT}/store"), 0o755)
+    staged(job(src), "application_1_0002")
+    assert stat.S_IMODE(os.stat(cluster.path(f"{ROOT}/store")).st_mode) == 0o700
+
+
+def test_the_second_submit_costs_a_few_calls(cluster: FakeCluster, src: Path) -> None:
+    first = staged(job(src, files=(ref(src / "train.py"),)))
+    cluster.took()
+    before = snapshot(Path(cluster.path(f"{ROOT}/store/objects")))
+    plan = bundle.plan(job(src, files=(ref(src / "train.py"),)), ROOT)
+    assert plan.upload_bytes == 0 and list(plan.artifacts) == first  # exact before staging, too
+    assert cluster.took() == {"list": 3}
+    second = bundle.stage(plan, ROOT, "application_1_0002", job(src), b"")
+    assert list(second) == first
+    assert cluster.took() == {"stat": 1, "mkdir": 3, "list": 3}
+    assert snapshot(Path(cluster.path(f"{ROOT}/store/objects"))) == before
+
+
+def test_leases_are_empty_folders_and_go_at_the_end(cluster: FakeCluster, src: Path) -> None:
+    items = staged(job(src))
+    digests = sorted(item.digest for item in items)
+    assert cluster.names("store/leases/application_1_0001") == digests
+    Path(cluster.path(f"{ROOT}/apps/application_1_0001")).mkdir(parents=True)
+    cluster.took()
+    jobfolder.remove(ROOT, "application_1_0001")
+    assert cluster.names("store/leases") == [] and cluster.names("apps") == []
+    [mark] = [name for name in cluster.names("store/used") if "/" not in name]
+    assert mark.endswith(".application_1_0001")
+    jobfolder.remove(ROOT, "application_1_0001")  # again: silence
+    with pytest.raises(ValueError, match="not an application id"):
+        jobfolder.remove(ROOT, "../objects")
+
+
+# ---------------------------------------------------------------------- archives and files
+
+
+def test_archives_arrive_in_a_form_that_nodes_unpack(
+    cluster: FakeCluster, tmp_path: Path, src: Path
+) -> None:
+    for name, mode in (("a.tar.gz", "w:gz"), ("b.tar", "w"), ("c.tar.xz", "w:xz")):
+        with tarfile.open(tmp_path / name, mode) as out:  # type: ignore[call-overload]
+            out.add(src, ".")
+    with zipfile.ZipFile(tmp_path / "plain.dat", "w") as packed:
+        packed.writestr("x", "x")
+    with zipfile.ZipFile(tmp_path / "links.zip", "w") as packed:
+        packed.writestr("bin/python3", "x")
+        link = zipfile.ZipInfo("bin/python")
+        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        packed.writestr(link, "python3")
+    sources = ("a.tar.gz", "b.tar", "c.tar.xz", "plain.dat", "links.zip")
+    what = job(src, files=tuple(ref(tmp_path / name, name, archive=True) for name in sources))
+    items = staged(what)
+    ends = {name: named(items, name).uri.rpartition("/content")[2] for name in sources}
+    assert ends == {
+        "a.tar.gz": ".tar.gz",
+        "b.tar": ".tar",
+        "c.tar.xz": ".tar",
+        "plain.dat": ".zip",
+        "links.zip": ".tar",
+    }
+    assert {item.kind for item in items} == {Kind.ARCHIVE}
+    same = Path(cluster.path(named(items, "a.tar.gz").uri)).read_bytes()
+    assert same == (tmp_path / "a.tar.gz").read_bytes()
+    out_folder = unpacked(cluster, named(items, "c.tar.xz"), tmp_path / "xz")
+    assert (out_folder / "train.py").read_text() == "print(1)"
+    out_folder = unpacked(cluster, named(items, "links.zip"), tmp_path / "zip")
+    assert os.readlink(out_folder / "bin" / "python") == "python3"
+    # What was read whole once is not read again.
+    assert staged(what, "application_1_0002") == items
+
+
+def test_the_same_bytes_as_file_and_as_archive(
+    cluster: FakeCluster, tmp_path: Path, src: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "d.zip", "w") as out:
+        out.writestr("x", "x")
+    both = (ref(tmp_path / "d.zip", "data", archive=True), ref(tmp_path / "d.zip"))
+    items = staged(job(src, files=both))
+    assert named(items, "data").kind is Kind.ARCHIVE and named(items, "d.zip").kind is Kind.FILE
+    assert named(items, "data").uri.endswith("content.zip")
+    assert named(items, "d.zip").uri.endswith("/content")
+
+
+def test_what_stands_on_the_cluster_is_used_there(
+    cluster: FakeCluster, tmp_path: Path, src: Path
+) -> None:
+    here = cluster.folder / "data"
+    here.mkdir()
+    (here / "v.tar.gz").write_bytes(b"12345")
+    os.utime(here / "v.tar.gz", (7, 7))
+    (here / "v.tar.xz").write_bytes(b"12345")
+    plan = bundle.plan(job(src, venv="fake://cluster/data/v.tar.gz"), ROOT)
+    venv = named(list(plan.artifacts), "venv")
+    assert (venv.uri, venv.digest) == ("fake://cluster/data/v.tar.gz", "")
+    assert (venv.size, venv.mtime_ms, venv.kind) == (5, 7000, Kind.ARCHIVE)
+    [wrong] = said(bundle.plan(job(src, venv="fake://cluster/data/v.tar.xz"), ROOT))
+    assert "do not unpack it" in wrong and ".tar.gz" in wrong
+
+
+def test_what_stands_on_the_web_goes_through_the_store(
+    cluster: FakeCluster, src: Path, web: Site
+) -> None:
+    url = f"http://me:pw@{web.address}/one.zip"
+    web.put("one.zip", b"1234567", mtime=5)
+    items = staged(job(src, venv=url, files=(ref(url, "one"),)))
+    venv, one = named(items, "venv"), named(items, "one")
+    assert venv.uri.endswith("/content.zip") and one.uri.endswith("/content")
+    assert "pw" not in repr(items)
+    assert Path(cluster.path(venv.uri)).read_bytes() == b"1234567" and venv.size == 7
+    assert staged(job(src, venv=url, files=(ref(url, "one"),)), "application_1_0002") == items
+
+
+def test_a_published_runtime(cluster: FakeCluster, src: Path) -> None:
+    place = "fake://cluster/tony/tony-runtime.tar"
+    os.chmod(cluster.folder, 0o755)
+    with pytest.raises(ValueError, match=r"must end in \.tar"):
+        bundle.publish_runtime("fake://cluster/tony/runtime.zip")
+    size = bundle.publish_runtime(place)
+    found = cluster.stat(place)
+    assert (found.size, found.mode) == (size, 0o644)
+    what = job(src)
+    what = what.replace(runtime=type(what.runtime)(python=sys.executable, location=place))
+    runtime = named(staged(what), "tony-runtime")
+    assert (runtime.uri, runtime.digest, runtime.kind) == (place, "", Kind.ARCHIVE)
+    assert (runtime.size, runtime.mtime_ms) == (size, found.mtime_ms)
+    os.chmod(cluster.path(place), 0o600)
+    [wrong] = said(bundle.plan(what, ROOT))
+    assert "tony.runtime.location" in wrong and "readable for everybody" in wrong
+    os.chmod(cluster.folder / "tony", 0o700)
+    with pytest.raises(PermissionError, match=r"o\+x"):
+        bundle.publish_runtime(place)
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize("verb", ["stat", "mkdir", "list", "write", "rename", "checksum"])
+def test_a_failure_leaves_no_lease_and_no_half_object(
+    cluster: FakeCluster, src: Path, verb: str
+) -> None:
+    plan = bundle.plan(job(src), ROOT)
+    cluster.fail[verb] = OSError(errno.EROFS, "HDFS is in safe mode", "fake://cluster/x")
+    with pytest.raises(bundle.StagingError, match="HDFS is in safe mode"):
+        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+    del cluster.fail[verb]
+    left = [name for name in cluster.names() if "content" in name or "application" in name]
+    assert left == []
+    assert len(staged(job(src))) == 2
+
+
+def test_an_interrupt_leaves_nothing_of_the_job(cluster: FakeCluster, src: Path) -> None:
+    plan = bundle.plan(job(src), ROOT)
+    cluster.fail["write"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+    assert [name for name in cluster.names("store") if "application" in name] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EDQUOT, "a quota is used up", "x"), "tony gc"),
+        (OSError(errno.ENOSPC, "no DataNode can take it", "x"), "tony gc"),
+        (PermissionError(errno.EACCES, "denied", "x"), "can make fake://cluster/user/me and"),
+        (UnsupportedLocation(errno.EPROTO, "set HADOOP_CONF_DIR", "x"), "^set HADOOP_CONF_DIR$"),
+    ],
+)
+def test_refusals_say_what_to_do(
+    cluster: FakeCluster, src: Path, error: OSError, words: str
+) -> None:
+    plan = bundle.plan(job(src), ROOT)
+    cluster.fail["mkdir"] = error
+    with pytest.raises(bundle.StagingError, match=words) as caught:
+        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+    assert "\n" not in str(caught.value)
+    cluster.fail = {"list": error}
+    with pytest.raises(bundle.StagingError):
+        bundle.plan(job(src), ROOT)
+
+
+def _shorter(path: str) -> None:
+    with open(path, "r+b") as stream:
+        stream.truncate(100)
+
+
+def _touched(path: str) -> None:
+    os.utime(path, (1, 1))
+
+
+def _removed(path: str) -> None:
+    os.unlink(path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [(_shorter, "has 100 bytes, but had"), (_touched, "was written to"), (_removed, "is missing")],
+)
+def test_a_damaged_object_is_told_in_one_line(
+    cluster: FakeCluster, src: Path, harm: Callable[[str], None], words: str
+) -> None:
+    item = named(staged(job(src)), "tony-src")
+    harm(cluster.path(item.uri))
+    with pytest.raises(bundle.StagingError, match=words) as caught:
+        bundle.plan(job(src), ROOT)
+    folder = item.uri.rpartition("/")[0]
+    assert f"remove the folder {folder} and submit again" in str(caught.value)
+    cluster.delete(folder)
+    assert named(staged(job(src), "application_1_0002"), "tony-src").digest == item.digest
+
+
+def test_other_bytes_of_the_same_size_and_time_are_found_by_the_checksum(
+    cluster: FakeCluster, src: Path
+) -> None:
+    item = named(staged(job(src)), "tony-src")
+    store = RemoteStore(ROOT)
+    assert store.verify(item.digest) is None
+    path = cluster.path(item.uri)
+    found = os.stat(path)
+    with open(path, "r+b") as stream:
+        stream.write(b"X")
+    os.utime(path, ns=(found.st_mtime_ns, found.st_mtime_ns))
+    assert bundle.plan(job(src), ROOT).errors == []
+    wrong = store.verify(item.digest)
+    assert wrong is not None and "another checksum" in wrong
+    assert store.verify("0" * 64) is None
+
+
+def test_an_upload_that_lost_bytes_is_noticed(
+    cluster: FakeCluster, src: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FakeCluster.write
+
+    def cut(self: FakeCluster, location: str, produce: object, mode: int = 0o644) -> None:
+        whole(self, location, produce, mode)  # type: ignore[arg-type]
+        _shorter(self.path(location))
+
+    monkeypatch.setattr(FakeCluster, "write", cut)
+    with pytest.raises(bundle.StagingError, match="has 100 bytes after an upload of"):
+        staged(job(src))
+    assert cluster.names("store/objects") == []
+
+
+@pytest.mark.parametrize("young", [True, False])
+def test_a_source_that_changes_while_it_travels(
+    cluster: FakeCluster, src: Path, young: bool
+) -> None:
+    if not young:
+        os.utime(src / "train.py", (1, 1))
+    plan = bundle.plan(job(src), ROOT)
+    (src / "train.py").write_text("print(2)")
+    with pytest.raises(JobError, match=r"train\.py was changed while it was being staged"):
+        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+    (src / "train.py").unlink()
+    with pytest.raises(JobError, match=r"train\.py was removed while it was being staged"):
+        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+    assert cluster.names("store/leases") == []
+    assert [name for name in cluster.names("store/tmp") if name] == []
+
+
+def test_what_was_learnt_is_kept_on_this_machine(cluster: FakeCluster, src: Path) -> None:
+    os.utime(src / "train.py", (1, 1))
+    staged(job(src))
+    assert os.listdir(home_store().digests)
+    assert [name for name in cluster.names("store") if name.startswith("digests")] == []
+
+
+def test_a_home_that_cannot_be_written_is_no_obstacle(
+    cluster: FakeCluster, tmp_path: Path, src: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TONY_HOME", str(tmp_path / "file" / "home"))
+    assert len(staged(job(src))) == 2
+
+
+def test_warnings_are_those_of_a_local_root(
+    cluster: FakeCluster, tmp_path: Path, src: Path
+) -> None:
+    local = bundle.plan(job(src), str(tmp_path / "root"))
+    assert said(bundle.plan(job(src), ROOT), Severity.WARNING) == said(local, Severity.WARNING)

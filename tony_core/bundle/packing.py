@@ -1,0 +1,182 @@
+"""A folder as one uncompressed tar, written while it travels.
+
+Theory of operation
+===================
+
+A cluster's nodes unpack one file with ``tar xf``; thousands of small files would cost its
+NameNode thousands of calls. Nothing is compressed: packing must be as fast as the network.
+
+The same tree with the same times is the same bytes: entries in the tree's order, owner and
+group 0 without names, modes 755 and 644 by the exec bit. Modification times are kept (in
+whole seconds), for a virtual environment's bytecode is valid only for its sources' times.
+Names, links and sizes that the plain header cannot hold are written as GNU tar does.
+
+A thread of its own reads ahead, in blocks of a megabyte that hold many small files; the
+caller's thread writes. What is packed is what was hashed: a file whose stamp is not the
+hashed one when its last byte was read is :class:`~tony_core.bundle.tree.Changed`, and one so
+young that its stamp cannot tell is hashed again on its way.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import queue
+import tarfile
+import threading
+from typing import BinaryIO, Iterator, List, Optional, Union
+
+from tony_core.bundle.digests import Stamp
+from tony_core.bundle.tree import Changed, Entry, Tree, Type
+
+RECORD = 10240  # what tar pads its archives to
+_BLOCK = 512
+_AT_ONCE = 1 << 20
+_AHEAD = 8  # blocks in memory between reader and writer
+_PLAIN_NAME = 100
+_PLAIN_SIZE = 8 << 30
+
+
+def pack(tree: Tree, output: BinaryIO, mtime: Optional[int] = None) -> None:
+    """Write the tree as a tar; raises :class:`Changed`, or what ``output`` raises.
+
+    ``mtime``: one time for all files instead of their own.
+    """
+    copy_ahead(blocks(tree, mtime), output)
+
+
+def packed_size(tree: Tree) -> int:
+    """The exact size of what :func:`pack` writes."""
+    size = 2 * _BLOCK
+    for entry in tree.entries:
+        size += len(header(entry))
+        if entry.stamp is not None:
+            size += entry.stamp.size + -entry.stamp.size % _BLOCK
+    return size + -size % RECORD
+
+
+def blocks(tree: Tree, mtime: Optional[int] = None) -> Iterator[bytes]:
+    """The bytes of the tar, in blocks of about a megabyte."""
+    parts: List[bytes] = []
+    held = total = 0
+    for entry in tree.entries:
+        parts.append(header(entry, mtime))
+        held += len(parts[-1])
+        if entry.type is Type.FILE:
+            for part in hashed_bytes(os.path.join(tree.root, entry.path), entry):
+                parts.append(part)
+                held += len(part)
+                if held >= _AT_ONCE:
+                    total += held
+                    yield b"".join(parts)
+                    parts, held = [], 0
+            padding = -total - held & _BLOCK - 1
+            parts.append(bytes(padding))
+            held += padding
+    total += held + 2 * _BLOCK
+    parts.append(bytes(2 * _BLOCK + -total % RECORD))
+    yield b"".join(parts)
+
+
+def hashed_bytes(path: str, entry: Entry) -> Iterator[bytes]:
+    """The bytes of one file, in the end proved to be those that were hashed."""
+    stamp = entry.stamp
+    assert stamp is not None
+    again = None if stamp.settled() else hashlib.sha256()
+    left = stamp.size
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise Changed(errno.ESTALE, "was removed while it was being staged", path) from None
+    try:
+        while left:
+            part = os.read(handle, min(left, _AT_ONCE))
+            if not part:
+                raise _changed(path)
+            left -= len(part)
+            if again is not None:
+                again.update(part)
+            yield part
+        if Stamp.of(os.fstat(handle)) != stamp:
+            raise _changed(path)
+    finally:
+        os.close(handle)
+    if again is not None and again.hexdigest() != entry.digest:
+        raise _changed(path)
+
+
+def _changed(path: str) -> Changed:
+    return Changed(errno.ESTALE, "was changed while it was being staged", path)
+
+
+def header(entry: Entry, mtime: Optional[int] = None) -> bytes:
+    """One entry's header; several blocks when a name is long."""
+    name = os.fsencode(entry.path) + (b"/" if entry.type is Type.FOLDER else b"")
+    target = os.fsencode(entry.target)
+    size = entry.stamp.size if entry.stamp is not None else 0
+    if mtime is None:
+        mtime = max(0, entry.stamp.mtime_ns // 1_000_000_000) if entry.stamp is not None else 0
+    mode = 0o755 if entry.executable or entry.type is not Type.FILE else 0o644
+    if len(name) > _PLAIN_NAME or len(target) > _PLAIN_NAME or size >= _PLAIN_SIZE:
+        return _long_header(entry, mode, size, mtime)
+    type_flag = {Type.FILE: b"0", Type.LINK: b"2", Type.FOLDER: b"5"}[entry.type]
+    numbers = b"%07o\0%07o\0%07o\0%011o\0%011o\0" % (mode, 0, 0, size, mtime)
+    start = name.ljust(_PLAIN_NAME, b"\0") + numbers
+    end = type_flag + target.ljust(_PLAIN_NAME, b"\0") + b"ustar  \0"
+    end += bytes(_BLOCK - len(start) - 8 - len(end))
+    # The checksum counts its own eight bytes as spaces.
+    return b"%b%06o\0 %b" % (start, sum(start) + sum(end) + 8 * 32, end)
+
+
+def _long_header(entry: Entry, mode: int, size: int, mtime: int) -> bytes:
+    info = tarfile.TarInfo(entry.path)
+    info.type = {Type.FILE: tarfile.REGTYPE, Type.LINK: tarfile.SYMTYPE}.get(
+        entry.type, tarfile.DIRTYPE
+    )
+    info.linkname, info.mode, info.size, info.mtime = entry.target, mode, size, mtime
+    return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+def copy_ahead(source: Iterator[bytes], output: BinaryIO) -> None:
+    """Write what ``source`` yields while a thread of its own reads on.
+
+    An error of either side ends both; the reader is gone when this returns.
+    """
+    ahead: queue.Queue[Union[bytes, BaseException, None]] = queue.Queue(_AHEAD)
+    stop = threading.Event()
+
+    def reader() -> None:
+        last: Union[BaseException, None] = None
+        try:
+            for block in source:
+                ahead.put(block)
+                if stop.is_set():
+                    return
+        except BaseException as error:
+            last = error
+        ahead.put(last)
+
+    thread = threading.Thread(target=reader, name="packing", daemon=True)
+    thread.start()
+    try:
+        while True:
+            block = ahead.get()
+            if block is None:
+                return
+            if isinstance(block, BaseException):
+                raise block
+            output.write(block)
+    finally:
+        stop.set()
+        while thread.is_alive():
+            _drain(ahead)
+            thread.join(0.01)
+
+
+def _drain(ahead: queue.Queue[Union[bytes, BaseException, None]]) -> None:
+    try:
+        while True:
+            ahead.get_nowait()
+    except queue.Empty:
+        pass

@@ -1,0 +1,163 @@
+"""``tony gc`` below a remote root: leases and folders of ended applications, old objects.
+
+The scheduler says which applications have ended. One that it does not know may be a submit in
+progress: its lease counts until it is a day old. An object goes when no lease names it, and
+none that was given back lately; how that is safe beside submits stands in ``remote``.
+
+What is "old" is told by the cluster's clock, not by this machine's: whatever a collection
+makes there first has its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from typing import Callable, Dict, Iterator, List, Optional, Set
+
+from tony_core.bundle.remote import FOLDER_MODE, RemoteStore
+from tony_core.files.location import base_name, join
+from tony_core.files.port import Stat
+
+ABANDONED_S = 24 * 3600.0
+"""An upload, or the lease of an application that nobody knows, is given up after that."""
+
+Ended = Callable[[str], Optional[bool]]  # by application id; None: does not know it
+
+
+def collect(
+    store: RemoteStore,
+    older_than_s: float,
+    dry_run: bool = False,
+    ended: Optional[Ended] = None,
+    settle_s: float = 60.0,
+) -> Iterator[str]:
+    """Remove what no application uses; yields a line for each thing removed."""
+    if not store.files.exists(store.path):
+        return
+    work = _Collection(store, dry_run, ended)
+    yield from work.applications()
+    yield from work.objects(max(older_than_s, settle_s))
+    yield from work.unfinished()
+
+
+class _Collection:
+    def __init__(self, store: RemoteStore, dry_run: bool, ended: Optional[Ended]) -> None:
+        self._store = store
+        self._dry_run = dry_run
+        self._ended = ended or (lambda app_id: None)
+        self._now = self._clock()
+
+    def _clock(self) -> float:
+        """Now, as the cluster says it."""
+        if self._dry_run:
+            return time.time()
+        mark = join(self._store.trash, f"clock.{secrets.token_hex(8)}")
+        self._store.files.mkdir(mark, FOLDER_MODE)
+        now = self._store.files.stat(mark).mtime_ms / 1000
+        self._store.files.delete(mark)
+        return now
+
+    def _age_s(self, found: Stat) -> float:
+        return self._now - found.mtime_ms / 1000
+
+    # ------------------------------------------------------------------ applications
+
+    def applications(self) -> Iterator[str]:
+        """Leases and folders of applications that need nothing any more."""
+        for folder, what in ((self._store.leases, "lease"), (self._store.apps, "job folder")):
+            for found in self._store.listed(folder):
+                app_id = base_name(found.location)
+                if not self._over(app_id, found):
+                    continue
+                yield f"{what} of {app_id} (its application is gone)"
+                if not self._dry_run:
+                    self._store.files.delete(join(folder, app_id))
+
+    def _over(self, app_id: str, found: Stat) -> bool:
+        word = self._ended(app_id)
+        if word is not None:
+            return word
+        inner = self._store.listed(found.location)
+        return min(self._age_s(item) for item in (found, *inner)) > ABANDONED_S
+
+    # ------------------------------------------------------------------ objects
+
+    def objects(self, older_than_s: float) -> Iterator[str]:
+        """What no lease names, and none that was given back since."""
+        yield from self._emptied()  # of a collection that died
+        in_use = self._in_use()
+        in_use |= self._lately_used(older_than_s)
+        victims = [
+            found
+            for found in self._store.listed(self._store.objects)
+            if base_name(found.location) not in in_use and self._age_s(found) >= older_than_s
+        ]
+        if self._dry_run:
+            for found in victims:
+                yield self._described(found.location, base_name(found.location))
+            return
+        for found in victims:
+            digest = base_name(found.location)
+            away = join(self._store.trash, f"{digest}.{secrets.token_hex(8)}")
+            with contextlib.suppress(FileNotFoundError):  # another collector's
+                self._store.files.rename(self._store.object_path(digest), away)
+        yield from self._emptied()
+
+    def _emptied(self) -> Iterator[str]:
+        """Look at the leases once more: what is wanted again goes back, the rest goes."""
+        away = [item for item in self._store.listed(self._store.trash) if item.is_dir]
+        if self._dry_run or not away:
+            return
+        in_use = self._in_use()
+        for found in away:
+            digest = base_name(found.location).partition(".")[0]
+            if digest in in_use:
+                try:
+                    self._store.files.rename(found.location, self._store.object_path(digest))
+                    continue
+                except FileNotFoundError:
+                    continue  # another collector put it back
+                except FileExistsError:
+                    pass  # whoever wants it has uploaded it again
+            elif digest == "clock":
+                if self._age_s(found) > ABANDONED_S:
+                    self._store.files.delete(found.location)
+                continue
+            words = self._described(found.location, digest)
+            if self._store.files.delete(found.location):
+                yield words
+
+    def _in_use(self) -> Set[str]:
+        return {digest for named in self._store.leased().values() for digest in named}
+
+    def _lately_used(self, older_than_s: float) -> Set[str]:
+        """The digests of leases that were given back so lately; older marks go."""
+        kept: Set[str] = set()
+        marks: Dict[str, float] = {}
+        for name in self._store.names(self._store.used):
+            since = name.partition(".")[0]
+            marks[name] = self._now - float(since) if since.isdigit() else older_than_s
+        for name, age_s in marks.items():
+            folder = join(self._store.used, name)
+            if age_s < older_than_s:
+                kept.update(self._store.names(folder))
+            elif not self._dry_run:
+                self._store.files.delete(folder)
+        return kept
+
+    def _described(self, folder: str, digest: str) -> str:
+        size = sum(item.size for item in self._store.listed(folder))
+        return f"object {digest[:12]} ({size / 1e6:.1f} MB)"
+
+    # ------------------------------------------------------------------ uploads
+
+    def unfinished(self) -> Iterator[str]:
+        """Uploads whose process is gone: nothing was written there for a day."""
+        for found in self._store.listed(self._store.tmp):
+            inner: List[Stat] = self._store.listed(found.location)
+            if min(self._age_s(item) for item in (found, *inner)) <= ABANDONED_S:
+                continue
+            yield f"unfinished upload ({sum(item.size for item in inner) / 1e6:.1f} MB)"
+            if not self._dry_run:
+                self._store.files.delete(found.location)
