@@ -1,0 +1,79 @@
+"""Why an ask is not granted yet, or never will be, in words with the numbers. Pure."""
+
+from __future__ import annotations
+
+from typing import Collection, Mapping, Optional, Sequence
+
+from tony_core.hadoop.records import VCORES, Capability
+from tony_core.schedulers.yarn.amounts import listed, said
+from tony_core.schedulers.yarn.asking import Want
+from tony_core.schedulers.yarn.places import Place, largest, times
+
+
+def never(need: Capability, maximum: Capability, known: Collection[str]) -> str:
+    """Why no cluster like this one can ever grant it; empty if it may.
+
+    ``known`` are the resource types that it counts; none when it does not say.
+    """
+    strange = [name for name in need.other if known and name not in known]
+    if strange:
+        return (
+            f"it asks for {', '.join(said(name, need.other[name]) for name in strange)}, which this"
+            f" cluster does not count; it knows {', '.join(sorted(known))}"
+        )
+    lacking = lack(need, maximum)
+    return f"a container may have at most {listed(maximum.amounts())}: {lacking}" if lacking else ""
+
+
+def lack(need: Capability, room: Capability) -> str:
+    """What of it is too much, in numbers; empty if it fits."""
+    return ", ".join(
+        f"{said(name, wanted)} wanted, {there} there"
+        for name, (wanted, there) in need.lacking(room).items()
+    )
+
+
+def reason(
+    wants: Sequence[Want],
+    held: Mapping[str, int],
+    queue: str,
+    headroom: Optional[Capability],
+    places: Sequence[Place],
+) -> str:
+    """What is missing, and what there is."""
+    parts = []
+    for want in wants:
+        have = held.get(want.role, 0)
+        where = f" with the label {want.ask.node_label}" if want.ask.node_label else ""
+        parts.append(
+            f"{have} of {have + want.missing} {want.role};"
+            f" {want.missing} x ({_short(want.need)}) missing{where}"
+        )
+    facts = [f"{', '.join(parts)} in the queue {queue}"]
+    if headroom is not None:
+        facts.append(f"the queue has {_short(headroom)} left for this job")
+    if places and wants:
+        facts.append(_on_nodes(wants[0], places))
+    return "; ".join(facts)
+
+
+def _on_nodes(want: Want, places: Sequence[Place]) -> str:
+    label = want.ask.node_label or ""
+    here = [place for place in places if place.label == label]
+    if not here:
+        return f"no node has the label {label}" if label else "no node takes containers"
+    if not any(times(place.size, want.need, 1) for place in here):
+        nearest = min(here, key=lambda place: len(want.need.lacking(place.size)))
+        return f"no node is large enough ({lack(want.need, nearest.size)})"
+    room = sum(times(place.room, want.need, want.missing) for place in here)
+    freest = largest(here, label)
+    if room or freest is None:
+        return f"the nodes have room for {min(room, want.missing)} of them"
+    return f"no node has room for one: at most {_short(freest.room)} on one"
+
+
+def _short(capability: Capability) -> str:
+    """Memory and cores first: ``2048 MB, 1 vcore, 2 GPUs``."""
+    parts = [f"{capability.memory_mb} MB", said(VCORES, capability.vcores)]
+    parts += [said(name, n) for name, n in sorted(capability.other.items()) if n]
+    return ", ".join(parts)
