@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         _show(found[-1], args.json)
     else:
         try:
+            job = job.replace(scheduler=scheduler.name)
             for finding in examine(scheduler, job, not args.no_probe):
                 found.append(finding)
                 _show(finding, args.json)

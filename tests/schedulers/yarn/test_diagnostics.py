@@ -13,14 +13,16 @@ Failing this attempt.Diagnostics: [2026-11-21 13:57:53.697]{why}
 Container id: container_1795268219684_0042_02_000001
 Exit code: {code}
 
-[2026-11-21 13:57:53.700]Container exited with a non-zero exit code {code}. Error file: prelaunch.err.
+[2026-11-21 13:57:53.700]Container exited with a non-zero exit code {code}. Error \
+file: prelaunch.err.
 Last 4096 bytes of prelaunch.err :
 {shell}
 Last 4096 bytes of stderr :
 {said}
 
 
-For more detailed output, check the application tracking page: http://rm:8088/cluster/app/application_1 Then click on links to logs of each attempt.
+For more detailed output, check the application tracking page: http://rm:8088/cluster/app/x \
+Then click on links to logs of each attempt.
 . Failing the application."""
 
 

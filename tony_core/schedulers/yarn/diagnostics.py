@@ -44,7 +44,7 @@ def plain(text: str) -> str:
     if said:
         words += ["it last said:", *said[-MOST_LINES:]]
     else:
-        words += [line for line in _reason(text)[:MOST_LINES]]
+        words += _reason(text)[:MOST_LINES]
     return "\n".join(words)
 
 
