@@ -68,6 +68,8 @@ class ClientProtocol:
         if found in self._rm.applications:
             return calls.SubmitApplicationResponse()
         amount = Capability.of(context.resource)
+        for ask in context.am_container_resource_request:
+            amount = Capability.of(ask.capability)
         if not context.unmanaged_am:
             reporting.refuse_too_large(self._rm, amount)
         queue = context.queue.removeprefix("root.")

@@ -24,6 +24,7 @@ from tests.cluster.fakeyarn.masters import MasterProtocol
 from tests.cluster.fakeyarn.nodes import Hands, Running, base_environment
 from tests.cluster.fakeyarn.server import Reactor, Service
 from tests.cluster.fakeyarn.tokens import Tokens
+from tests.cluster.fakeyarn.web import LOG_SERVER, Web
 from tests.cluster.fakeyarn.wire import Call, Fault, ServerWire
 from tests.cluster.hadoop.site import write_site
 from tony_core.hadoop.ids import ContainerId, NodeId
@@ -71,6 +72,8 @@ class FakeYarn:
         )
         self.nodes = Service(self._at_node, self._wire(self.tokens.secret_of_node))
         self._sizes = (nodes, node, racks)
+        self.web = Web(folder / "hdfs", self._find_logs)
+        self.rm.web = f"127.0.0.1:{self.web.port}"
         self._client_port = self._master_port = self._node_port = 0
 
     def _wire(self, secret_of: Callable[[bytes], bytes]) -> Callable[[], ServerWire]:
@@ -80,6 +83,7 @@ class FakeYarn:
 
     def __enter__(self) -> FakeYarn:
         self.reactor.start()
+        self.web.start()
         self._client_port = self.reactor.listen(self.clients)
         self._master_port = self.reactor.listen(self.masters)
         self._node_port = self.reactor.listen(self.nodes, "0.0.0.0")
@@ -105,12 +109,14 @@ class FakeYarn:
     def stop(self) -> None:
         """Nothing of it runs any more."""
         self.reactor.stop()
+        self.web.stop()
         for manager in self.rm.managers.values():
             manager.power_cut()
 
     def add_node(self, number: int, capability: Capability, rack: str) -> Node:
         host = f"127.1.{number // 250}.{number % 250 + 1}"
         node = Node(NodeId(host, self._node_port), capability, rack)
+        node.http_port = self.web.port
         self.rm.add_node(node)
         return node
 
@@ -127,7 +133,7 @@ class FakeYarn:
         self.conf_dir.mkdir(parents=True, exist_ok=True)
         protection = {"auth": "authentication", "auth-int": "integrity", "auth-conf": "privacy"}
         core = {
-            "fs.defaultFS": "file:///",
+            "fs.defaultFS": "hdfs://127.0.0.1:1",  # nobody speaks RPC there
             "hadoop.rpc.protection": protection[self._qop],
         }
         rm = "yarn.resourcemanager"
@@ -135,13 +141,16 @@ class FakeYarn:
             f"{rm}.address": f"127.0.0.1:{self._client_port}",
             f"{rm}.scheduler.address": f"127.0.0.1:{self._master_port}",
             f"{rm}.webapp.address": self.rm.web,
+            "yarn.log.server.web-service.url": f"http://{self.rm.web}{LOG_SERVER}",
             f"{rm}.am.max-attempts": str(self.rm.limits.attempts),
             "yarn.scheduler.minimum-allocation-mb": str(self.rm.limits.least_mb),
             "yarn.scheduler.include-port-in-node-name": str(self.rm.limits.names_with_port).lower(),
         }
         for key, value in self._site.items():
             (core if key.startswith(("fs.", "hadoop.")) else site)[key] = value
+        hdfs = {"dfs.namenode.http-address": f"127.0.0.1:{self.web.port}"}
         write_site(self.conf_dir / "core-site.xml", core)
+        write_site(self.conf_dir / "hdfs-site.xml", hdfs)
         write_site(self.conf_dir / "yarn-site.xml", site)
 
     # ---------------------------------------------------------------- what goes on
@@ -169,7 +178,20 @@ class FakeYarn:
                 self.rm.managers[node.id].look()
 
     def _fetch(self, location: str) -> Path:
-        return Path(location.partition("://")[2].partition("/")[2].join(["/", ""]))
+        scheme, _, rest = location.partition("://")
+        path = rest.partition("/")[2]
+        return Path("/", path) if scheme == "file" else self.folder / "hdfs" / path
+
+    def _find_logs(self, name: str, on_node: bool) -> Optional[Path]:
+        try:
+            container = ContainerId.parse(name)
+        except ValueError:
+            return None
+        with self.reactor.lock:
+            one = self.rm.applications.get(container.attempt.application)
+            if one is None or (on_node and one.over):
+                return None
+        return self.hands.logs(container)
 
     # ---------------------------------------------------------------- looking
 

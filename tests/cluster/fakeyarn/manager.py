@@ -118,6 +118,8 @@ class Manager:
         else:
             asked = Asked(application.amount, {scheduling.ANY: 1})
             asked.label = application.context.node_label_expression
+            for ask in application.context.am_container_resource_request:
+                asked.label = ask.node_label_expression or asked.label
             attempt.asks[_MASTER_KEY] = asked
 
     waiting = "AM container is launched, waiting for AM container to Register with RM"

@@ -60,6 +60,10 @@ class Hands:
     refuse: Optional[Callable[[NodeId, ContainerId], Optional[Fault]]] = None
     on_start: Optional[Callable[[Running], None]] = None
 
+    def logs(self, container: ContainerId) -> Path:
+        """The folder of a container's logs."""
+        return self.root / "logs" / str(container.attempt.application) / str(container)
+
 
 class NodeManager:
     """One."""
@@ -168,15 +172,10 @@ class NodeManager:
         if self._hands.on_start:
             self._hands.on_start(one)
 
-    def logs(self, container: ContainerId) -> Path:
-        """The folder of its logs."""
-        application = str(container.attempt.application)
-        return self._hands.root / "logs" / application / str(container)
-
     def _start_real(self, one: Running) -> None:
         place = self._hands.root / "work" / f"{self.id.host}-{self.id.port}"
         folder = place / str(one.id.attempt.application) / str(one.id)
-        script = Script(folder, self.logs(one.id), place / "cache", self._hands.fetch)
+        script = Script(folder, self._hands.logs(one.id), place / "cache", self._hands.fetch)
         own = {
             "CONTAINER_ID": str(one.id),
             "NM_HOST": self.id.host,

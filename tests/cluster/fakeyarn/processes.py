@@ -88,7 +88,7 @@ class Script:
             stat = source.stat()
         except OSError:
             raise CannotLocalise(f"File does not exist: {url.file}") from None
-        changed = int(stat.st_mtime * 1000)
+        changed = stat.st_mtime_ns // 1_000_000
         if changed != resource.timestamp:
             raise CannotLocalise(
                 f"Resource {location} changed on src filesystem - expected: "
@@ -172,13 +172,16 @@ class RealContainer:
 
     def last_words(self) -> str:
         """What the NodeManager says of an end with an error."""
-        tail = _tail(self._script.logs / "prelaunch.err")
-        words = f"Error file: prelaunch.err.\nLast {_TAIL} bytes of prelaunch.err :\n{tail}\n"
-        for name in ("stderr",):
-            if (self._script.logs / name).exists():
-                found = _tail(self._script.logs / name)
-                words += f"Last {_TAIL} bytes of {name} :\n{found}\n\n"
-        return words
+        logs = self._script.logs
+        tail = _tail(logs / "prelaunch.err")
+        words = f"Error file: prelaunch.err.\nLast {_TAIL} bytes of prelaunch.err :\n{tail}"
+        found = sorted(one.name for one in logs.iterdir() if "stderr" in one.name.lower())
+        if len(found) > 1:
+            words += f"Error files: {', '.join(found)}.\n"
+        if found:
+            newest = max(found, key=lambda name: (logs / name).stat().st_mtime_ns)
+            words += f"Last {_TAIL} bytes of {newest} :\n{_tail(logs / newest)}\n"
+        return f"{words}\n"
 
 
 def _resident(pid: int) -> int:
