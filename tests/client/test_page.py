@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
 import threading
 import time
-from typing import Iterator
+from typing import Iterator, List, Tuple
 
 import pytest
 
@@ -112,3 +113,87 @@ def test_a_proxys_redirect_is_followed_and_a_circle_is_not(server: PageServer, p
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(PageError):
         Page(url).job()
+
+
+class TestThroughAProxy:
+    """As a ResourceManager's does it (tests/master/test_behind_proxy.py asks a real one)."""
+
+    def test_it_says_who_asks_and_waits_on_this_side(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HADOOP_USER_NAME", "ann lee")
+        pauses: List[float] = []
+        with Front() as front:
+            page = Page(f"{front.url}proxy/application_1_0001/")
+            monkeypatch.setattr(page._gone, "wait", pauses.append)
+            front.answers = [(200, "application/json;charset=utf-8", b'{"events":[],"next":3}')] * 9
+            for _ in range(9):
+                page.events(3, 20)
+            front.answers = [
+                (200, "application/json", b'{"events":[{"n":4}],"next":4}'),
+                (200, "application/json", b'{"events":[],"next":4}'),
+            ]
+            page.events(3, 20)
+            page.events(4, 0.1)
+            page.close()
+        assert front.targets[0] == (
+            "/proxy/application_1_0001/api/events?since=3&wait=0&user.name=ann%20lee"
+        )
+        assert all(agent.startswith("tony-client/") for agent in front.agents)
+        assert pauses[0] == 0.25 and pauses[8] == 5.0, "longer while nothing happens"
+        assert pauses[10] == 0.1, "never longer than was asked for"
+
+    def test_a_proxys_own_page_is_not_the_jobs_word(self) -> None:
+        with Front() as front:
+            page = Page(f"{front.url}proxy/application_1_0001/")
+            html = b"<html>The requested application exited before setting a tracking URL.</html>"
+            front.answers = [(200, "text/html;charset=utf-8", html), (500, "text/html", html)]
+            with pytest.raises(PageError, match="not the job's page"):
+                page.job()
+            with pytest.raises(PageError, match="500"):
+                page.job()
+            page.close()
+
+    def test_a_pause_ends_when_nobody_wants_to_hear_any_more(self) -> None:
+        page = Page("http://127.0.0.1:1/proxy/application_1_0001/")
+        page._pause_s = 30.0
+        began = time.monotonic()
+        threading.Timer(0.05, page.abort).start()
+        with pytest.raises(PageError):
+            page.events(0, 30.0)
+        assert time.monotonic() - began < 10
+
+
+class Front:
+    """Answers one after the other with what it was told to."""
+
+    def __init__(self) -> None:
+        self.answers: List[Tuple[int, str, bytes]] = []
+        self.targets: List[str] = []
+        self.agents: List[str] = []
+        front = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                front.targets.append(self.path)
+                front.agents.append(self.headers["User-Agent"])
+                status, kind, body = front.answers.pop(0)
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_words: object) -> None:
+                pass
+
+        self._server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> Front:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

@@ -35,6 +35,21 @@ def test_the_scheduler_alone() -> None:
     assert view.source == "scheduler"
 
 
+def test_links_to_the_page_are_as_they_are_reached_from_here() -> None:
+    told = {
+        "page": "http://node7:4711/",
+        "tensorboard": "http://node7:4711/tensorboard/",
+        "portal": "http://portal/jobs/1",
+    }
+    view = from_page({"links": told}, [], status(page_url="http://rm/proxy/application_1_0001/"))
+    assert view.links == {
+        "page": "http://rm/proxy/application_1_0001/",
+        "tensorboard": "http://rm/proxy/application_1_0001/tensorboard/",
+        "portal": "http://portal/jobs/1",
+    }
+    assert from_page({"links": told}, []).links == told
+
+
 def test_a_later_end_is_put_over_a_view() -> None:
     view = from_page({"app_id": APP, "state": "RUNNING"}, [task()], status())
     assert under_status(view, status()) is view

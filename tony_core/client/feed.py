@@ -15,7 +15,7 @@ from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from tony_core.client.errors import PageError
 from tony_core.client.pace import Pace
-from tony_core.client.page import Page
+from tony_core.client.page import LONGEST_PAUSE_S, Page
 
 POLL_S = 2.0  # tasks and metrics change without an event
 JOIN_S = 2.0
@@ -138,7 +138,8 @@ class Feed:
                 now = time.monotonic()
                 pace.answered(now - began)
                 # The tasks of a large job are dear: not at every event.
-                allowed, due = now + pace.pause_s, now + max(self._poll_s, pace.pause_s)
+                poll_s = max(self._poll_s, LONGEST_PAUSE_S if page.proxied else 0.0)
+                allowed, due = now + pace.pause_s, now + max(poll_s, pace.pause_s)
                 changed = False
             wait_s = max(0.05, (allowed if changed else due) - time.monotonic())
 

@@ -4,23 +4,40 @@ One connection is kept open and used again. Everything that goes wrong is a
 :class:`PageError`: the page is the second word on a job, the scheduler's is the first, and
 whoever reads it here must be able to live without. Each request renews the client's lease
 on the job (``tony.client.lease``).
+
+Behind a ResourceManager's proxy three things differ. It drops the headers that it does not
+know, so the User-Agent says too that a client asks. Where the cluster's web pages believe
+every name, one has to be given (``user.name``). And nothing is waited for on the other side:
+a request that waits holds one of the ResourceManager's few threads, so the pause is made
+here, and grows while nothing happens. A proxy that has no job's page behind it answers with a
+web page of its own, which is never taken for the job's word.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
+import threading
+from email.message import Message
 from typing import Any, List, Mapping, Optional, Tuple
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from tony_core.client.errors import PageError
+from tony_core.version import __version__
 
 CALL_S = 5.0  # one answer, long polls apart
 LONGEST_POLL_S = 30.0
 MOST_BYTES = 64 * 1024 * 1024
 REDIRECTS = 3
-HEADERS = {"X-Tony-Client": "1", "Accept": "application/json"}
+HEADERS = {
+    "X-Tony-Client": "1",
+    "Accept": "application/json",
+    "User-Agent": f"tony-client/{__version__}",
+}
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0  # between two requests through a proxy
+_PROXY = re.compile(r"/proxy/application_\d+_\d+/")
 
 
 class Page:
@@ -32,6 +49,9 @@ class Page:
         self._connection: Optional[http.client.HTTPConnection] = None
         self._where: Tuple[str, str] = ("", "")
         self._aborted = False
+        self._gone = threading.Event()  # somebody aborted
+        self.proxied = _PROXY.search(urlsplit(self.url).path) is not None
+        self._pause_s = FIRST_PAUSE_S
 
     def job(self) -> Mapping[str, Any]:
         """``/api/job``."""
@@ -47,10 +67,14 @@ class Page:
     def events(self, since: int, wait_s: float = 0.0) -> Tuple[List[Mapping[str, Any]], int]:
         """The events after number ``since``, waiting for one; and where to go on."""
         wait_s = max(0.0, min(wait_s, LONGEST_POLL_S))
+        if self.proxied:
+            self._gone.wait(min(wait_s, self._pause_s))
+            wait_s = 0.0
         answer = self._get(f"api/events?since={since}&wait={wait_s:g}", wait_s)
         events, following = answer.get("events"), answer.get("next")
         if not isinstance(events, list) or not isinstance(following, int):
             raise PageError(f"{self.url}api/events does not list events")
+        self._pause_s = FIRST_PAUSE_S if events else min(LONGEST_PAUSE_S, self._pause_s * 1.5)
         return events, following
 
     def metrics(self) -> Mapping[str, Any]:
@@ -66,6 +90,7 @@ class Page:
     def abort(self) -> None:
         """Make a call that waits in another thread fail now, and every later one."""
         self._aborted = True
+        self._gone.set()
         connection = self._connection
         sock = connection.sock if connection is not None else None
         if sock is not None:
@@ -78,13 +103,18 @@ class Page:
 
     def _get(self, path: str, wait_s: float = 0.0) -> Mapping[str, Any]:
         url = urljoin(self.url, path)
+        if self.proxied:
+            url += f"{'&' if '?' in url else '?'}user.name={quote(_user())}"
         for _ in range(REDIRECTS + 1):
-            status, location, body = self._fetch(urlsplit(url), wait_s)
+            status, head, body = self._fetch(urlsplit(url), wait_s)
+            location = head.get("Location") or ""
             if status in (301, 302, 303, 307, 308) and location:
                 url = urljoin(url, location)  # a resource manager's proxy
                 continue
             if status != 200:
                 raise PageError(f"{url} answered {status}")
+            if "json" not in (head.get("Content-Type") or "json"):
+                raise PageError(f"{url} is not the job's page (any more)")
             try:
                 answer = json.loads(body)
             except ValueError as error:
@@ -94,7 +124,7 @@ class Page:
             return answer
         raise PageError(f"{self.url} leads in a circle")
 
-    def _fetch(self, url: SplitResult, wait_s: float) -> Tuple[int, str, bytes]:
+    def _fetch(self, url: SplitResult, wait_s: float) -> Tuple[int, Message, bytes]:
         fresh = self._connect(url)
         target = url.path + (f"?{url.query}" if url.query else "")
         while True:
@@ -111,7 +141,7 @@ class Page:
                 body = response.read(MOST_BYTES + 1)
                 if len(body) > MOST_BYTES:
                     raise PageError(f"{url.geturl()} answers more than {MOST_BYTES} bytes")
-                return response.status, response.getheader("Location") or "", body
+                return response.status, response.headers, body
             except PageError:
                 connection.close()
                 raise
@@ -138,3 +168,9 @@ class Page:
             raise PageError(f"{url.geturl()} is no address of a page: {error}") from error
         self._where = where
         return True
+
+
+def _user() -> str:
+    from tony_core.hadoop.siteconf import user_name  # only a cluster's proxy asks
+
+    return user_name()

@@ -194,7 +194,7 @@ def from_page(
     if base is not None and (base.state.ended or not state.ended):
         state = base.state
     links = dict(base.links) if base is not None else {}
-    links.update({str(k): str(v) for k, v in _mapping(job.get("links")).items() if v})
+    links.update(_found_from_here(_mapping(job.get("links")), links.get("page")))
     if state.ended:
         links.pop("page", None)  # it went with its master
 
@@ -228,6 +228,17 @@ def from_page(
         tags=tuple(str(tag) for tag in pick("tags", ()) or ()),
         tasks=tuple(task_view(task) for task in tasks),
     )
+
+
+def _found_from_here(told: Mapping[str, Any], page: Optional[str]) -> Dict[str, str]:
+    """The page's links; those to itself as they are reached from here, through a proxy maybe."""
+    found = {str(name): str(url) for name, url in told.items() if url}
+    own = found.get("page")
+    if page and own and page.endswith("/"):
+        for name, url in found.items():
+            if url.startswith(own):
+                found[name] = page + url[len(own) :]
+    return found
 
 
 def closed(view: JobView) -> JobView:

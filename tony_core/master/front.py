@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
 from tony_core.master.earlier import Earlier
+from tony_core.master.gate import Gate
 from tony_core.master.masking import Masker
 from tony_core.master.page import Page
 from tony_core.master.present import Facts
@@ -51,16 +52,22 @@ class Front:
         self.story = Story(masker.clean, written)
         if earlier.segments:
             self.story.inherit(list(earlier.story))
-        self._make_page(reactor, job)
-        facts.links["page"] = self.url
+        public = context.extra.get("public_url", "")
+        gate = None
+        if "proxy_hosts" in context.extra:
+            gate = Gate(reactor, job.user, context.extra, public)
+        self._make_page(reactor, job, gate)
+        self.publisher.url = self.url
+        facts.links["page"] = public or self.url
         portal = job.history.portal_url
         if portal:
             facts.links["portal"] = f"{portal.rstrip('/')}/jobs/{facts.app_id}"
 
-    def _make_page(self, reactor: Reactor, job: Job) -> None:
+    def _make_page(self, reactor: Reactor, job: Job, gate: Optional[Gate]) -> None:
         self.page = Page(
-            reactor, job, self.publisher, self.story, hosts=(self.host,), bind=self.bind
-        )
+            reactor, job, self.publisher, self.story,
+            hosts=(self.host,), bind=self.bind, gate=gate,
+        )  # fmt: skip
         self.server = WebServer(reactor, self.bind, 0, self.page.handle, self._page_failed)
         self.log: Optional[Callable[[str], None]] = None
         self.url = f"http://{self.address(self.server.port)}/"

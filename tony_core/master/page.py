@@ -2,9 +2,16 @@
 
 GET and HEAD only, but for TensorBoard's own requests, which are relayed. Everything that is
 said here the user's client may read; nothing can be changed here. On a loopback address only
-the master's own user and root are answered (:mod:`tony_core.master.peers`). A browser tricked into
-reading it for somebody else (a foreign name that resolves to this address) is refused by
-the request's Host.
+the master's own user and root are answered (:mod:`tony_core.master.peers`); behind a cluster's
+proxy, whom its gate lets in (:mod:`tony_core.master.gate`). A browser tricked into reading it for
+somebody else (a foreign name that resolves to this address) is refused by the request's Host.
+
+Behind YARN's proxy the page is below ``/proxy/application_x/``. The proxy passes on the path
+behind that, GET and PUT, and of a request's headers only User-Agent, Accept and a few of
+that kind; it follows redirects itself. So every link is relative and names what it means to
+the letter, the client says who it is in its User-Agent too, and the page that sends a browser
+to TensorBoard does it in HTML. Nothing waits there: each request that does would hold a thread
+of the ResourceManager's web server, which all jobs of the cluster share.
 """
 
 from __future__ import annotations
@@ -15,6 +22,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tupl
 
 from tony_core.job.spec import Job
 from tony_core.master import peers
+from tony_core.master.gate import Gate
 from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
 from tony_core.master.webserver import Answer, Exchange
@@ -28,6 +36,7 @@ STRANGER = (
     "this page belongs to a job of another user of this machine; only its owner (and root) may"
     " read it\n"
 )
+CLIENT = "tony-client"
 _JSON = "application/json"
 _BASE = {
     "Cache-Control": "no-store",
@@ -47,6 +56,7 @@ class Page:
         story: Story,
         hosts: Tuple[str, ...] = (),
         bind: str = "",
+        gate: Optional[Gate] = None,
     ) -> None:
         self._reactor = reactor
         self._job = job
@@ -56,7 +66,8 @@ class Page:
         self.client_waits: Callable[[bool], None] = lambda begins: None  # a long poll's both ends
         self._hosts = {"localhost", socket.gethostname().lower(), *(h.lower() for h in hosts)}
         self.owners: Optional[FrozenSet[int]] = None  # the users who are answered; None: all
-        if peers.within_machine(bind):  # where every user of the machine gets
+        self._gate = gate
+        if gate is None and peers.within_machine(bind):  # where every user of the machine gets
             self.owners = frozenset((0, os.getuid()))
         self.tensorboard: Optional[Tuple[str, int]] = None
         self.over = False  # nothing is waited for any more
@@ -78,9 +89,15 @@ class Page:
             text = "this page does not answer under that host name; open it by its address\n"
             _text(exchange, 403, text)
             return
-        if not self._is_for(exchange):
+        if self._gate is not None:
+            self._gate.admit(exchange, self._route)
+        elif not self._is_for(exchange):
             _text(exchange, 403, STRANGER)
-            return
+        else:
+            self._route(exchange)
+
+    def _route(self, exchange: Exchange) -> None:
+        request = exchange.request
         if _of_client(exchange):
             self.client_seen()
         if request.headers.get("user-agent", "").startswith("Mozilla"):
@@ -90,7 +107,10 @@ class Page:
         elif request.method == "POST":
             exchange.answer(Answer(405, b"GET and HEAD only\n", headers={"Allow": "GET, HEAD"}))
         elif request.path == "/tensorboard":
-            exchange.answer(Answer(302, headers={"Location": TENSORBOARD}))
+            if self._gate is None:
+                exchange.answer(Answer(302, headers={"Location": TENSORBOARD}))
+            else:  # the proxy would follow, and the browser would not know where it is
+                self._html(exchange, to_tensorboard=True)
         elif request.path.startswith("/logs/"):
             self._logs(exchange)
         else:
@@ -144,7 +164,7 @@ class Page:
             return
         if since > self._story.last:
             since = self._story.last  # of another master, or made up
-        if since < self._story.last or wait <= 0 or self.over:
+        if since < self._story.last or wait <= 0 or self.over or self._gate is not None:
             self._tell(exchange, since)
             return
 
@@ -194,8 +214,9 @@ class Page:
 
         nonce = os.urandom(16).hex()
         text = page_html.page(
-            *self._content(), nonce, self._story.last, to_tensorboard=to_tensorboard
-        )
+            *self._content(), nonce, self._story.last, to_tensorboard=to_tensorboard,
+            waits=self._gate is None,
+        )  # fmt: skip
         exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
 
     def _inside(self, exchange: Exchange) -> None:
@@ -244,7 +265,10 @@ class Page:
 
 def _of_client(exchange: Exchange) -> bool:
     """Whether the job's client asks, and not a browser."""
-    return exchange.request.headers.get("x-tony-client") == "1"
+    headers = exchange.request.headers
+    if headers.get("x-tony-client") == "1":
+        return True
+    return headers.get("user-agent", "").startswith(CLIENT)  # the proxy passes this on
 
 
 def _html_head(nonce: str) -> Mapping[str, str]:

@@ -57,7 +57,8 @@ footer{margin-top:40px;font-size:13px;color:var(--soft)}
 # The server renders; the script only fetches the page's inside again when the story goes on.
 SCRIPT = """
 (function(){
-var main=document.querySelector('main'),next=+main.dataset.next,over=main.dataset.over==='1';
+var main=document.querySelector('main'),next=+main.dataset.next,over=main.dataset.over==='1',
+wait=+main.dataset.wait,drawn=0;
 function sleep(ms){return new Promise(function(r){setTimeout(r,ms)})}
 async function draw(){
  var r=await fetch('inside',{cache:'no-store'});if(!r.ok)throw 0;
@@ -65,15 +66,17 @@ async function draw(){
  main.querySelectorAll('details[open]').forEach(function(d){open[d.id]=1});
  main.innerHTML=await r.text();
  Object.keys(open).forEach(function(id){var d=document.getElementById(id);if(d)d.open=true});
- scrollTo(0,top);over=r.headers.get('X-Tony-Over')==='1';
+ scrollTo(0,top);over=r.headers.get('X-Tony-Over')==='1';drawn=Date.now();
 }
 (async function(){
  var fails=0;
  while(!over){
   try{
-   var r=await fetch('api/events?wait=5&since='+next,{cache:'no-store'});
+   var was=next,r=await fetch('api/events?wait='+wait+'&since='+next,{cache:'no-store'});
    if(!r.ok)throw 0;
-   next=(await r.json()).next;await draw();fails=0;await sleep(1000);
+   next=(await r.json()).next;
+   if(wait||next!==was||Date.now()-drawn>5000)await draw();
+   fails=0;await sleep(wait?1000:2000);
   }catch(e){
    if(++fails>5){main.insertAdjacentHTML('afterbegin',
     '<p class="card wait">The master does not answer any more: the job has ended, '+

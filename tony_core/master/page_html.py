@@ -28,8 +28,9 @@ def page(
     nonce: str,
     next_event: int,
     to_tensorboard: bool = False,
+    waits: bool = True,
 ) -> str:
-    """The whole page."""
+    """The whole page; ``waits``: whether the server holds requests until there is news."""
     over = job["state"] != "RUNNING"
     title = escape(f"{job['name']} · {job['state'].lower()}")
     refresh = ""
@@ -41,7 +42,7 @@ def page(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<title>{title}</title>{refresh}<style nonce="{nonce}">{STYLE}</style></head>'
-        f'<body><main data-next="{next_event}" data-over="{int(over)}">'
+        f'<body><main data-next="{next_event}" data-over="{int(over)}" data-wait="{5 * waits}">'
         f"{inside(job, tasks, metrics, events)}</main>"
         f'<script nonce="{nonce}">{SCRIPT}</script></body></html>'
     )

@@ -53,6 +53,7 @@ class Publisher:
         self._reporting = False
         self._summarised = -math.inf
         self._later: Optional[Timer] = None
+        self.url = ""  # the page's own
         self._tasks = sum(role.instances for role in job.roles)
         self.report: Optional[Callable[[float, str], None]] = None  # once the pool has started
 
@@ -146,5 +147,5 @@ class Publisher:
 
     @property
     def tracking_url(self) -> str:
-        """What a person should open."""
-        return self.facts.links.get("page", "")
+        """Where the scheduler finds the page."""
+        return self.url

@@ -134,6 +134,10 @@ class Exchange:
         """The user who asks; None when nobody knows. :class:`peers.NoTable` may be raised."""
         return self._connection.caller()
 
+    def peer(self) -> str:
+        """The address that the request came from."""
+        return self._connection.peer
+
     def answer(self, answer: Answer) -> None:
         """Send a whole answer."""
         if self.done:
@@ -182,9 +186,10 @@ def _head(status: int, headers: Mapping[str, str] | List[Tuple[str, str]], keep:
 class _Connection:
     """One reader."""
 
-    def __init__(self, server: WebServer, sock: socket.socket) -> None:
+    def __init__(self, server: WebServer, sock: socket.socket, peer: str) -> None:
         self._server = server
         self._sock = sock
+        self.peer = peer
         self._in = bytearray()
         self._out = bytearray()
         self._current: Optional[Exchange] = None
@@ -374,7 +379,7 @@ class WebServer:
     def _accept(self) -> None:
         for _ in range(16):
             try:
-                sock, _peer = self._sock.accept()
+                sock, peer = self._sock.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
@@ -384,7 +389,7 @@ class WebServer:
                 continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connections.add(_Connection(self, sock))
+            self._connections.add(_Connection(self, sock, str(peer[0])))
 
     def _make_room(self) -> bool:
         idle = [connection for connection in self._connections if not connection.waits]

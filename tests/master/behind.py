@@ -1,0 +1,102 @@
+"""A master's page behind a real ResourceManager's proxy, without a container.
+
+The master is the test's own (a :class:`Shell`), registered with the ResourceManager as an
+unmanaged application's: all between a browser and the page is real.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Optional, Type
+from urllib.parse import urlsplit
+
+from tests.master.shell import Shell
+from tony_core.hadoop import endpoints
+from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.messages.yarn import ContainerLaunchContext
+from tony_core.hadoop.records import Capability
+from tony_core.hadoop.rm_client import RmClient
+from tony_core.hadoop.rm_master import RmMaster
+from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.wire import User
+from tony_core.job.spec import Job
+
+PATIENCE_S = 30.0
+
+
+class BehindProxy:
+    """A job whose page is read through the proxy, until it is left."""
+
+    def __init__(self, conf_dir: str, user: str, folder: Path, job: Job, **extra: str) -> None:
+        self._conf = SiteConfiguration.load({}, conf_dir=conf_dir)
+        self.client = RmClient.open(self._conf, user=User(user))
+        self.application = self.client.new_application().id
+        context = ApplicationSubmissionContext(
+            application_id=self.application.message(),
+            application_name="behind the proxy",
+            queue="default",
+            unmanaged_am=True,
+            application_type="TONY",
+            am_container_spec=ContainerLaunchContext(),
+            resource=Capability(64, 1).message(),
+            max_app_attempts=1,
+        )
+        self.client.submit(context)
+        web = self._conf.get("yarn.resourcemanager.webapp.address")
+        assert web, "the ResourceManager's web address is not known"
+        self.url = f"http://{web}/proxy/{self.application}/"
+        told = {
+            "host": "localhost",
+            "bind": "0.0.0.0",
+            "proxy_hosts": str(urlsplit(self.url).hostname),
+            "static_user": "dr.who",
+            "public_url": self.url,
+            **extra,
+        }
+        self.shell = Shell(folder, job.replace(user=user), extra=told)
+        self._rm = self._register()
+        self._stopped = threading.Event()
+        self._beating = threading.Thread(target=self._beat)
+
+    def _register(self) -> RmMaster:
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            token = self.client.report(self.application).am_rm_token
+            if token is not None:
+                break
+            assert time.monotonic() < end, "the application was not accepted"
+            time.sleep(0.05)
+        allowed = endpoints.allowed_protections(self._conf)
+        rm = RmMaster.open(endpoints.rm_scheduler(self._conf), token, allowed=allowed)
+        rm.register("localhost", 0, self.shell.master._front.url)
+        return rm
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(1.0):
+            self._rm.allocate(asks=(), progress=0.5)
+
+    def finish(self, tracking_url: str = "") -> Any:
+        """What the proxy sees when the job has ended."""
+        self._stopped.set()
+        self._beating.join()
+        return self._rm.finish("SUCCEEDED", "", tracking_url)
+
+    def __enter__(self) -> BehindProxy:
+        self.shell.__enter__()
+        self._beating.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if not self._stopped.is_set():
+            self.finish()
+        self._rm.close()
+        self.client.close()
+        self.shell.__exit__(kind, error, trace)

@@ -1,0 +1,157 @@
+"""Who may read a page behind a cluster's proxy. (With a real one: test_behind_proxy.py.)"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict, FrozenSet, List
+
+import pytest
+
+from tests.master.shell import Shell, a_job
+from tony_core.job.spec import Program, Resources, Role
+from tony_core.master import gate
+from tony_core.master.gate import acl, addresses_of, groups_of, user_of
+
+ONE = Role("worker", 1, Resources(), "true")
+HERE = {"proxy_hosts": "nowhere.invalid, 127.0.0.1", "public_url": "http://rm/proxy/app_1/"}
+
+
+def shell(folder: Path, **extra: str) -> Shell:
+    return Shell(folder, a_job(ONE), extra={**HERE, **extra})
+
+
+def asks(shell: Shell, user: str = "", path: str = "/api/job", **headers: str) -> Any:
+    if user:
+        headers["Cookie"] = f"proxy-user={user}"
+    return shell.get(path, **headers)
+
+
+def test_who_is_named() -> None:
+    assert user_of("") is None
+    assert user_of("a=b; hadoop.auth=x") is None
+    assert user_of("proxy-user=ann") == "ann"
+    assert user_of("a=b;proxy-user=ann+lee%40SITE ") == "ann lee@SITE"
+    assert user_of("proxy-user=ann; proxy-user=bob") == "", "a forger's, perhaps"
+
+
+@pytest.mark.parametrize(
+    ("text", "users", "groups"),
+    [
+        ("", [], []),
+        (" ", [], []),
+        ("*", ["*"], []),
+        (" * ", ["*"], []),
+        ("ann,bob", ["ann", "bob"], []),
+        ("ann, staff,dev", ["ann"], ["staff", "dev"]),
+        (" staff", [], ["staff"]),
+    ],
+)
+def test_lists_as_hadoop_writes_them(text: str, users: List[str], groups: List[str]) -> None:
+    assert acl(text) == (frozenset(users), frozenset(groups))
+
+
+def test_addresses() -> None:
+    assert addresses_of(["127.0.0.1", "no such host", "::ffff:10.0.0.7"]) >= {"127.0.0.1"}
+    assert addresses_of(["bad..name", ""]) <= {"127.0.0.1", "::1"}
+
+
+def test_groups_of_nobody() -> None:
+    assert groups_of("no such user") == frozenset()
+    assert groups_of("root")
+
+
+def test_owner_list_and_everybody_else(tmp_path: Path) -> None:
+    with shell(tmp_path, view_acl="bob") as made:
+        made.launched(1)
+        for user, status in {"tester": 200, "bob": 200, "eve": 403, "dr.who": 403, "": 403}.items():
+            assert asks(made, user)[0] == status, user
+        text = asks(made, "eve")[1].decode()
+        assert "eve may not look" in text and "tester" in text
+        assert "does not say who" in asks(made)[1].decode()
+        assert made.get("/", Cookie="proxy-user=eve; proxy-user=tester")[0] == 403
+        for path in ("/", "/logs/worker:0/stdout", "/tensorboard/", "/api/events"):
+            assert asks(made, "eve", path)[0] == 403, path
+
+
+def test_where_nobody_is_authenticated_everybody_is_the_static_user(tmp_path: Path) -> None:
+    with shell(tmp_path, static_user="dr.who") as made:
+        made.launched(1)
+        assert [asks(made, user)[0] for user in ("dr.who", "", "tester")] == [200] * 3
+        assert asks(made, "eve")[0] == 403
+
+
+def test_a_list_for_all(tmp_path: Path) -> None:
+    with shell(tmp_path, view_acl="*") as made:
+        made.launched(1)
+        assert [asks(made, user)[0] for user in ("eve", "")] == [200, 200]
+
+
+def test_groups_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: List[str] = []
+    known: Dict[str, FrozenSet[str]] = {"bob": frozenset(["staff"]), "eve": frozenset(["dev"])}
+
+    def groups(user: str) -> FrozenSet[str]:
+        asked.append(user)
+        return known.get(user, frozenset())
+
+    monkeypatch.setattr(gate, "groups_of", groups)
+    with shell(tmp_path, view_acl=" staff,ops") as made:
+        made.launched(1)
+        for _ in range(2):
+            assert [asks(made, user)[0] for user in ("bob", "eve")] == [200, 403]
+    assert asked == ["bob", "eve"]
+
+
+def test_only_the_proxy_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: List[int] = []
+
+    def elsewhere(hosts: List[str]) -> FrozenSet[str]:
+        looked.append(1)
+        return frozenset(["10.0.0.1"])
+
+    monkeypatch.setattr(gate, "addresses_of", elsewhere)
+    with shell(tmp_path, view_acl="*") as made:
+        made.launched(1)
+        status, body, _ = asks(made, "tester")
+        assert status == 403 and HERE["public_url"].encode() in body
+        assert asks(made, "tester")[0] == 403
+        assert len(looked) == 1, "not for every stranger"
+        monkeypatch.setattr(gate, "AGAIN_S", 0.0)
+        monkeypatch.setattr(gate, "addresses_of", lambda hosts: frozenset(["127.0.0.1"]))
+        assert asks(made, "tester")[0] == 200, "the proxy moved"
+
+
+def test_nothing_waits_there_and_links_are_the_proxys(tmp_path: Path) -> None:
+    with shell(tmp_path, view_acl="*") as made:
+        made.launched(1)
+        last = json.loads(asks(made, path="/api/events")[1])["next"]
+        answer = asks(made, path=f"/api/events?since={last}&wait=30")
+        assert json.loads(answer[1]) == {"events": [], "next": last}
+        assert json.loads(asks(made)[1])["links"]["page"] == HERE["public_url"]
+        assert made.pool.page_url.startswith("http://127.0.0.1:"), "the scheduler's own way"
+        assert b'data-wait="0"' in asks(made, path="/")[1]
+        status, body, headers = asks(made, path="/tensorboard")
+        assert status == 200 and "Location" not in headers
+        assert b'content="0; url=tensorboard/?tensorboardColab=true"' in body
+
+
+def test_a_client_is_known_by_its_user_agent(tmp_path: Path) -> None:
+    with shell(tmp_path, view_acl="*") as made:
+        made.launched(1)
+        seen: List[int] = []
+        made.master._page.client_seen = lambda: seen.append(1)
+        asks(made, User_Agent="Mozilla/5.0")
+        assert not seen
+        asks(made, User_Agent="tony-client/0.1")
+        assert seen
+
+
+def test_tensorboard_first_is_said_in_html(tmp_path: Path) -> None:
+    job = a_job(ONE, program=Program(tensorboard_first=True))
+    with Shell(tmp_path, job, extra={**HERE, "view_acl": "*"}) as made:
+        made.launched(1)
+        assert b'http-equiv="refresh" content="0' not in asks(made, path="/")[1]
+        made.master._page.tensorboard = ("127.0.0.1", 1)
+        assert b'content="0; url=tensorboard/' in asks(made, path="/")[1]
+        assert b'content="0; url=tensorboard/' not in asks(made, path="/job")[1]
