@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.leaks import Watch
+from tony_core.files import registry
 
 pytest_plugins = ["tests.cluster.hadoop.fixture", "tests.cluster.yarn.fixture"]
 
@@ -45,6 +46,7 @@ def tony_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("TONY_HOME", str(home))
     watch = Watch(tmp_path)
     yield home
+    registry.forget()  # it keeps connections, by this test's environment
     left = watch.left_behind()
     if left:
         pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)

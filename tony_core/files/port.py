@@ -100,6 +100,9 @@ class FileSystem(ABC):
     def chmod(self, location: str, mode: int) -> None:
         """Set permission bits."""
 
+    def close(self) -> None:
+        """Give back what it holds (connections); it can be used again all the same."""
+
     def exists(self, location: str) -> bool:
         """Whether there is something at that location."""
         try:

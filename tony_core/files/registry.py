@@ -43,7 +43,16 @@ _open: Dict[str, FileSystem] = {}
 def register(scheme: str, factory: Callable[[], FileSystem]) -> None:
     """Let ``factory`` answer for a scheme, in this process; the newest word wins."""
     _added[scheme.lower()] = factory
-    _open.pop(scheme.lower(), None)
+    older = _open.pop(scheme.lower(), None)
+    if older is not None:
+        older.close()
+
+
+def forget() -> None:
+    """As if nobody had asked yet: what was registered is gone, what was open is closed."""
+    _added.clear()
+    while _open:
+        _open.popitem()[1].close()
 
 
 def schemes() -> List[str]:

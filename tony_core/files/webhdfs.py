@@ -320,7 +320,11 @@ class WebHdfsFileSystem(FileSystem):
                     raise UnsupportedLocation(
                         errno.EPROTONOSUPPORT, str(error), masked(location)
                     ) from None
-                names = NameNodes(service.web, self._identity, self._patience_s)
+                # Of several ways to write one file system: rename has to know that it is one.
+                same = [one for one in self._known.values() if one.web.urls == service.web.urls]
+                names = (
+                    same[0] if same else NameNodes(service.web, self._identity, self._patience_s)
+                )
                 self._known[base] = names
         return names, path
 
