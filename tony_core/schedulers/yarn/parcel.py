@@ -11,8 +11,8 @@ parcel is some of these:
 ========================  ===========================================================
 
 So nothing but content has to be uploaded for a job. One whose description is longer than
-:data:`LARGEST` bytes (packed) brings it as the file ``tony-job`` instead, readable by its owner
-alone: the ResourceManager keeps every launch context in memory and in its state store.
+:data:`LARGEST` bytes (packed) brings it as the file ``tony-job.parcel`` instead, readable by its
+owner alone: the ResourceManager keeps every launch context in memory and in its state store.
 
 Runs on the nodes' Python (3.8), standard library only, and needs little of it: executors are
 many and small. The reader of credentials files below is for their sake too.
@@ -30,7 +30,7 @@ SECRET = "tony.secret"  # noqa: S105 (its name, not its value)
 JOB = "tony.job"
 SITE = "tony.site"
 
-FILE = "tony-job"
+FILE = "tony-job.parcel"
 """The name, in the master's container, of a job that is too long for the credentials."""
 
 LARGEST = 200 * 1024
@@ -152,9 +152,12 @@ def read_secrets(data: bytes) -> Dict[str, bytes]:
     if data[:4] != b"HDTS":
         raise ParcelError("no credentials of Hadoop: they begin with HDTS")
     if data[4:5] != b"\0":
-        from tony_core.hadoop.credentials import Credentials
+        from tony_core.hadoop.credentials import Credentials, CredentialsError
 
-        return dict(Credentials.decode(data).secrets)
+        try:
+            return dict(Credentials.decode(data).secrets)
+        except CredentialsError as error:
+            raise ParcelError(str(error)) from None
     at = 5
     tokens, at = _number(data, at)
     for _ in range(tokens * 5):  # alias, identifier, password, kind, service
