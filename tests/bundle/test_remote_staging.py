@@ -223,6 +223,13 @@ def test_what_stands_on_the_cluster_is_used_there(
     assert (venv.size, venv.mtime_ms, venv.kind) == (5, 7000, Kind.ARCHIVE)
     [wrong] = said(bundle.plan(job(src, venv="fake://cluster/data/v.tar.xz"), ROOT))
     assert "do not unpack it" in wrong and ".tar.gz" in wrong
+    (here / "v.zip").write_bytes(b"12345")
+    doubts = said(bundle.plan(job(src, venv="fake://cluster/data/v.zip"), ROOT), Severity.WARNING)
+    assert [words for words in doubts if "no symbolic links from a zip" in words]
+    folder = named(
+        list(bundle.plan(job(src, files=(ref("fake://cluster/data", "d"),)), ROOT).artifacts), "d"
+    )
+    assert (folder.kind, folder.uri) == (Kind.FOLDER, "fake://cluster/data")
 
 
 def test_what_stands_on_the_web_goes_through_the_store(
@@ -251,9 +258,6 @@ def test_a_published_runtime(cluster: FakeCluster, src: Path) -> None:
     runtime = named(staged(what), "tony-runtime")
     assert (runtime.uri, runtime.digest, runtime.kind) == (place, "", Kind.ARCHIVE)
     assert (runtime.size, runtime.mtime_ms) == (size, found.mtime_ms)
-    os.chmod(cluster.path(place), 0o600)
-    [wrong] = said(bundle.plan(what, ROOT))
-    assert "tony.runtime.location" in wrong and "readable for everybody" in wrong
     os.chmod(cluster.folder / "tony", 0o700)
     with pytest.raises(PermissionError, match=r"o\+x"):
         bundle.publish_runtime(place)
@@ -350,6 +354,7 @@ def test_other_bytes_of_the_same_size_and_time_are_found_by_the_checksum(
     assert bundle.plan(job(src), ROOT).errors == []
     wrong = store.verify(item.digest)
     assert wrong is not None and "another checksum" in wrong
+    assert store.verify_all() == [wrong]
     assert store.verify("0" * 64) is None
 
 

@@ -96,6 +96,10 @@ class Place(ABC):
         """Why what stands elsewhere cannot be used where it is; empty when it can."""
         return ""
 
+    def doubt(self, want: Want, kind: Kind) -> str:
+        """What may go wrong with what stands elsewhere; empty when nothing is known."""
+        return ""
+
     def must_fetch(self, source: str) -> bool:
         """Whether what stands elsewhere must be staged all the same."""
         return False
@@ -191,9 +195,15 @@ class RemotePlace(Place):
                 f"the cluster's nodes do not unpack it (they do {', '.join(NODES_UNPACK)}); "
                 "pack it as one of these, or name a copy on this machine"
             )
-        if want.use is Use.RUNTIME and found.mode is not None and not found.mode & 0o004:
-            return "must be readable for everybody, and every folder above it open to them"
         return ""
+
+    def doubt(self, want: Want, kind: Kind) -> str:
+        if want.use is not Use.VENV or not base_name(want.source).lower().endswith(".zip"):
+            return ""
+        return (
+            "the cluster's nodes make no symbolic links from a zip, and a virtual environment "
+            "has some; pack it as tar.gz, or name a copy on this machine"
+        )
 
     def must_fetch(self, source: str) -> bool:
         return scheme_of(source) in ("http", "https")

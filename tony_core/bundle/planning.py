@@ -267,6 +267,9 @@ class _Planner:
         if refused:
             self._say(want.key, f"{shown}: {refused}")
             return None
+        doubt = self._place.doubt(want, kind)
+        if doubt:
+            self._say(want.key, f"{shown}: {doubt}", Severity.WARNING)
         if self._place.must_fetch(want.source):
             return self._bring(contents.of_download(want.source, kind, found, self._files), name)
         return Found(kind, want.source, "", found.size, found.mtime_ms)

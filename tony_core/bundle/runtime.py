@@ -54,12 +54,10 @@ CLIENT_ONLY = (
     "bundle/brought.py",
     "bundle/contents.py",
     "bundle/failures.py",
-    "bundle/garbage.py",
     "bundle/packing.py",
     "bundle/place.py",
     "bundle/planning.py",
     "bundle/publish.py",
-    "bundle/remote_garbage.py",
     "bundle/runtime.py",
     "bundle/runtime_main.py",
     "bundle/staging.py",
@@ -83,6 +81,7 @@ CLIENT_ONLY = (
     "job/xmlreader.py",
     "schedulers/yarn/client.py",
 )
+PROGRAM = ("tony.py", "tony_hdfs.py", "tony_webhdfs.py")  # what programs may import
 _TOP = ("__init__.py", "plugins.py", "version.py")
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
 
@@ -221,7 +220,9 @@ def source_files() -> Dict[str, str]:
         )
     for name, path in _files(os.path.dirname(executor.origin)):
         found[f"tony_executor/{name}"] = path
-    found["program/tony.py"] = _program_file(core)
+    program = _program_file(core)
+    for name in PROGRAM:
+        found[f"program/{name}"] = os.path.join(os.path.dirname(program), name)
     found["__main__.py"] = os.path.join(core, "bundle", "runtime_main.py")
     return {name: path for name, path in found.items() if os.path.exists(path)}
 
