@@ -36,6 +36,7 @@ class Inflated:
         self._spacing = spacing
         self._kept: List[_State] = [_State(0, 0, zlib.decompressobj(_EITHER))]
         self._out = self._read = 0
+        self._piece = b""  # what ends at self._out
         self._expander: Any = self._kept[0].expander.copy()
 
     @property
@@ -44,22 +45,23 @@ class Inflated:
 
     def read(self, offset: int, length: int) -> bytes:
         end = min(offset + length, self._size)
-        if end <= offset:
-            return b""
-        self._go_before(offset)
         found = []
-        while self._out < end:
-            begin = self._out
-            data = self._next(min(_PIECE, end - begin if begin >= offset else _PIECE))
-            if begin + len(data) > offset:
-                found.append(data[max(0, offset - begin) : end - begin])
+        while offset < end:
+            piece = self._piece_at(offset)[: end - offset]
+            found.append(piece)
+            offset += len(piece)
         return b"".join(found)
 
-    def _go_before(self, offset: int) -> None:
-        best = max((s for s in self._kept if s.out <= offset), key=lambda state: state.out)
-        if self._out > offset or best.out > self._out:
-            self._out, self._read = best.out, best.read
-            self._expander = best.expander.copy()
+    def _piece_at(self, offset: int) -> bytes:
+        """What follows a place, as far as it was expanded at once; the last piece is kept."""
+        if not self._out - len(self._piece) <= offset < self._out:
+            best = max((s for s in self._kept if s.out <= offset), key=lambda state: state.out)
+            if self._out > offset or best.out > self._out:
+                self._out, self._read = best.out, best.read
+                self._expander = best.expander.copy()
+            while self._out <= offset:
+                self._piece = self._next(_PIECE)
+        return self._piece[offset - self._out + len(self._piece) :]
 
     def _next(self, most: int) -> bytes:
         """Expand some more, at most that much."""

@@ -34,7 +34,9 @@ MAGIC = bytes.fromhex("d111d36891b5d7b639df414092bae150")
 
 _TRAILER = 8 + 4 + len(MAGIC)
 _MOST_BLOCKS = 1 << 20
-_BLOCK_INDEX = "data:BCFile.index"
+_MOST_RUNS = 1 << 16  # of chunks of one size, in a value
+_MOST_LOGS = 1 << 16  # of a container
+_BLOCK_INDEX, _META = "data:BCFile.index", "data:TFile.meta"
 
 
 class LogEntry(NamedTuple):
@@ -116,6 +118,8 @@ class Chunked:
         self._last, size = size >= 0, abs(size)
         if size == 0 and not self._last:
             raise FormatError(f"a chunk at {self._at} has no length")
+        if len(self._runs) >= _MOST_RUNS:
+            raise FormatError(f"the chunks before {self._at} are too many")
         if place.at + size > self._block.size:
             raise FormatError(f"a chunk of {size} bytes at {self._at} was cut off")
         count = 1
@@ -146,8 +150,10 @@ class TFile:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._blocks, self._compression = self._index()
-        self._open: Dict[int, Source] = {}
+        self._count = _MOST_BLOCKS  # of records
+        self._blocks: List[_Block] = []
+        self._compression = ""
+        self._index()
         self._containers: Dict[str, List[LogEntry]] = {}
         self._walk = self._records()
 
@@ -166,7 +172,7 @@ class TFile:
 
     # ---------------------------------------------------------------- the container
 
-    def _index(self) -> Tuple[List[_Block], str]:
+    def _index(self) -> None:
         begin = self._source.size - _TRAILER
         if begin < len(MAGIC):
             raise FormatError(f"it has only {self._source.size} bytes: it was cut off")
@@ -184,11 +190,15 @@ class TFile:
         for _ in range(_count(table)):
             name, compression = table.counted(), table.counted()
             block = _block(table)
-            if name == _BLOCK_INDEX:
+            if name == _META:
+                meta = DataInput(self._expanded(block, compression), 4)  # after its version
+                self._count = meta.compact()
+            elif name == _BLOCK_INDEX:
                 index = DataInput(self._expanded(block, compression))
-                compression = index.counted()
-                return [_block(index) for _ in range(_count(index))], compression
-        raise FormatError("it has no index of its blocks")
+                self._compression = index.counted()
+                self._blocks = [_block(index) for _ in range(_count(index))]
+        if not self._compression:
+            raise FormatError("it has no index of its blocks")
 
     def _expanded(self, block: _Block, compression: str) -> Source:
         part = Part(self._source, block.offset, block.stored)
@@ -198,11 +208,14 @@ class TFile:
 
     def _records(self) -> Iterator[str]:
         leap = self._compression == "none"
-        for number, block in enumerate(self._blocks):
+        left = self._count
+        for block in self._blocks:
             data = self._expanded(block, self._compression)
-            self._open[number] = data
             at = 0
             while at < data.size:
+                left -= 1
+                if left < 0:
+                    raise FormatError(f"it holds more than the {self._count} records it should")
                 place = DataInput(data, at)
                 key = _key(place.blob())
                 value = Chunked(data, place.at, leap)
@@ -226,13 +239,16 @@ def expanded(stored: Source, compression: str, size: int) -> Source:
 
 def _logs(value: Chunked) -> Iterator[LogEntry]:
     at = 0
-    while value.read(at, 1):
+    for _ in range(_MOST_LOGS):
+        if not value.read(at, 1):
+            return
         name, at = _short_text(value, at)
         length, at = _short_text(value, at)
         if not length.isascii() or not length.isdigit() or len(length) > 18:
             raise FormatError(f"the log {name!r:.80} has a length of {length!r:.40}")
         yield LogEntry(name, _Stretch(value, at, int(length)))
         at += int(length)
+    raise FormatError(f"a container has more than {_MOST_LOGS} logs")
 
 
 class _Stretch:
@@ -245,7 +261,9 @@ class _Stretch:
 
     def read(self, offset: int, length: int) -> bytes:
         length = min(length, self.size - offset)
-        return self._value.read(self._begin + offset, length) if length > 0 else b""
+        if length <= 0:
+            return b""
+        return _exactly(self._value, self._begin + offset, length)
 
 
 def _short_text(value: Chunked, at: int) -> Tuple[str, int]:
@@ -256,7 +274,7 @@ def _short_text(value: Chunked, at: int) -> Tuple[str, int]:
 def _exactly(value: Chunked, at: int, length: int) -> bytes:
     data = value.read(at, length)
     if len(data) != length:
-        raise FormatError(f"a container's logs end within a name, after {at} bytes")
+        raise FormatError(f"a container's logs end before {at + length} bytes of them")
     return data
 
 
