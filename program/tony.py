@@ -1,8 +1,8 @@
-"""What a program may use of TonY: report(), task(), checkpoints, jax_initialize().
+"""What a program may use of TonY: report(), task(), checkpoints, data sets, jax_initialize().
 
-One file without dependencies; the same in a job and outside of one, where report() does
-nothing and task() describes a single task. Nothing here ends a training because of TonY:
-a full disk or a lost file loses a report, not the program.
+Without dependencies (what concerns HDFS stands in tony_hdfs.py beside it); the same in a job
+and outside of one, where report() does nothing and task() describes a single task. Nothing
+here ends a training because of TonY: a full disk or a lost file loses a report, not the program.
 
     import tony
 
@@ -10,6 +10,7 @@ a full disk or a lost file loses a report, not the program.
     saved = tony.checkpoints("ckpt")
     saved.save(400, data)
     newest = saved.latest()          # (step, path) or None
+    folder = tony.dataset("hdfs:///data/points")
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-__all__ = ["report", "task", "Task", "checkpoints", "Checkpoints", "jax_initialize"]
+__all__ = ["report", "task", "Task", "checkpoints", "Checkpoints", "dataset", "jax_initialize"]
 
 # ------------------------------------------------------------------ reports
 
@@ -276,6 +277,13 @@ class Checkpoints:
         """Where a step is."""
         return os.path.join(self.folder, f"step-{step:010d}")
 
+    def fetch(self, step: int) -> str:
+        """A local path of a step: of one on HDFS a copy, here the thing itself."""
+        return self.path(step)
+
+    def wait(self) -> None:
+        """Until what is saved in the background is there: nothing is, here."""
+
     def _put(self, making: str, target: str) -> None:
         if os.path.isdir(target) and not os.path.islink(target):
             # A folder cannot be replaced in one go: the old one moves aside first.
@@ -312,18 +320,44 @@ class Checkpoints:
         return time.time() - changed > 3600
 
 
-def checkpoints(folder: Optional[str] = None, keep: int = 3) -> Checkpoints:
-    """Checkpoints in this folder, else in the job's (tony.application.checkpoint-dir)."""
+def checkpoints(folder: Optional[str] = None, keep: int = 3, background: bool = False) -> Any:
+    """Checkpoints in this folder, else in the job's (tony.application.checkpoint-dir).
+
+    A folder of HDFS (``hdfs://...``) as well as a local or shared one; there ``latest()`` gives a
+    local copy, and with ``background`` a save returns while it is still uploaded.
+    """
     where = folder or os.environ.get("TONY_CHECKPOINT_DIR")
     if not where:
         raise ValueError(
             "no folder for checkpoints: give one, or set tony.application.checkpoint-dir"
         )
+    if where.startswith(_HDFS):
+        return _hdfs().HdfsCheckpoints(where, keep, background)
+    return Checkpoints(_local(where), keep)
+
+
+def dataset(url: str) -> str:
+    """A local path of this file or folder: of HDFS a copy, made once per container."""
+    if url.startswith(_HDFS):
+        hdfs = _hdfs()
+        return str(hdfs.fetch(*hdfs.connect(url)))
+    return _local(url)
+
+
+_HDFS = ("hdfs://", "webhdfs://", "swebhdfs://")
+
+
+def _hdfs() -> Any:
+    """Only who needs it loads it."""
+    return importlib.import_module("tony_hdfs")
+
+
+def _local(where: str) -> str:
     if where.startswith("file://"):
         where = where[len("file://") :]
     if "://" in where:
-        raise ValueError(f"{where} is no local or mounted folder")
-    return Checkpoints(where, keep)
+        raise ValueError(f"{where} is neither a local or mounted folder nor on HDFS")
+    return where
 
 
 def _sync_all(path: str) -> None:

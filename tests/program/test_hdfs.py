@@ -1,0 +1,324 @@
+"""tony.checkpoints and tony.dataset on HDFS, without Hadoop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+import tony
+import tony_hdfs
+import tony_webhdfs
+from tests.program.fakehdfs import FakeHdfs, Refuse
+from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
+from tony_core.hadoop.siteconf import SiteConfiguration
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TONY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(tony_webhdfs, "DEADLINE_S", 3.0)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHdfs]:
+    made = FakeHdfs(namenodes=2)
+    monkeypatch.setenv(VARIABLE, made.environment())
+    yield made
+    made.close()
+
+
+class TestCheckpoints:
+    def test_bytes(self, hdfs: FakeHdfs, cache: Path) -> None:
+        saved = tony.checkpoints("hdfs:///ckpt/run 1/")
+        assert saved.latest() is None and saved.steps() == []
+        assert saved.save(10, b"ten") == "hdfs://ns/ckpt/run 1/step-0000000010"
+        assert hdfs.files["/ckpt/run 1/step-0000000010"] == b"ten"
+        newest = saved.latest()
+        assert newest is not None and newest[0] == 10
+        assert Path(newest[1]).read_bytes() == b"ten"
+        assert saved.fetch(10) == newest[1]
+        assert all(call.endswith(" ann") for call in hdfs.calls)
+        assert [name for name in os.listdir(cache) if name.startswith("save-")] == []
+
+    def test_folders_with_what_is_in_them(self, hdfs: FakeHdfs) -> None:
+        def write(path: str) -> None:
+            os.makedirs(os.path.join(path, "sub", "empty"))
+            for name in ("a", "sub/b"):
+                Path(path, name).write_text(name)
+
+        saved = tony.checkpoints("hdfs://ns/c")
+        saved.save(1, write)
+        assert hdfs.names("/c/step-0000000001/") == [
+            f"/c/step-0000000001/{name}" for name in ("a", "sub", "sub/b", "sub/empty")
+        ]
+        local = Path(saved.latest()[1])
+        assert (local / "sub" / "b").read_text() == "sub/b" and (local / "sub" / "empty").is_dir()
+        before = hdfs.names("/c/")
+        saved.save(1, write)
+        assert hdfs.names("/c/") == before
+
+    def test_the_last_few_are_kept_and_a_step_may_be_saved_again(self, hdfs: FakeHdfs) -> None:
+        saved = tony.checkpoints("hdfs:///c", keep=2)
+        for step in (9, 10, 100, 1000):
+            saved.save(step, b"x")
+        assert saved.steps() == [100, 1000]
+        first = saved.latest()
+        saved.save(1000, b"other")
+        again = saved.latest()
+        assert Path(again[1]).read_bytes() == b"other" and again[1] != first[1]
+        assert hdfs.names("/c/") == ["/c/step-0000000100", "/c/step-0000001000"]
+
+    def test_one_that_fails_leaves_the_one_before(self, hdfs: FakeHdfs) -> None:
+        saved = tony.checkpoints("hdfs:///c")
+        saved.save(1, b"good")
+
+        def full(op: str, path: str) -> None:
+            if op == "DATA-CREATE":
+                raise Refuse("DSQuotaExceededException", "The DiskSpace quota is exceeded")
+
+        hdfs.trouble = full
+        with pytest.raises(tony_webhdfs.Refused, match="DiskSpace quota"):
+            saved.save(2, b"more")
+        hdfs.trouble = lambda op, path: None
+        assert saved.steps() == [1] and hdfs.names("/c/") == ["/c/step-0000000001"]
+        with pytest.raises(ValueError, match="nothing was written"):
+            saved.save(3, lambda path: None)
+
+    def test_in_the_background(self, hdfs: FakeHdfs) -> None:
+        gate, reached = threading.Event(), threading.Event()
+
+        def wait(op: str, path: str) -> None:
+            if op == "DATA-CREATE":
+                reached.set()
+                assert gate.wait(10)
+
+        hdfs.trouble = wait
+        saved = tony.checkpoints("hdfs:///c", background=True)
+        saved.save(1, b"one")
+        assert reached.wait(10) and saved.steps() == []
+        gate.set()
+        saved.wait()
+        assert saved.steps() == [1]
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+    def test_what_fails_in_the_background_is_told_by_the_next_save(self, hdfs: FakeHdfs) -> None:
+        def no(op: str, path: str) -> None:
+            if op == "CREATE":
+                raise Refuse("AccessControlException", "Permission denied: user=ann")
+
+        hdfs.trouble = no
+        saved = tony.checkpoints("hdfs:///c", background=True)
+        saved.save(1, b"one")
+        with pytest.raises(PermissionError, match="user=ann"):
+            saved.save(2, b"two")
+
+    def test_what_a_killed_one_left_goes_after_an_hour(self, hdfs: FakeHdfs) -> None:
+        for name in ("making-1-host-9-1", "making-2-host-9-1", "making-of-the-data.txt"):
+            hdfs.put(f"/c/{name}", b"half")
+        for name in ("making-1-host-9-1", "making-of-the-data.txt"):
+            hdfs.changed[f"/c/{name}"] = 1
+        saved = tony.checkpoints("hdfs:///c")
+        assert saved.latest() is None
+        saved.save(3, b"x")
+        assert "/c/making-1-host-9-1" not in hdfs.files
+        assert {"/c/making-2-host-9-1", "/c/making-of-the-data.txt"} < set(hdfs.files)
+
+    def test_one_forgotten_while_it_is_read(self, hdfs: FakeHdfs) -> None:
+        saved = tony.checkpoints("hdfs:///c")
+        saved.save(1, b"one")
+
+        def forget(op: str, path: str) -> None:
+            if op == "OPEN" and path.endswith("1") and path in hdfs.files:
+                hdfs.put("/c/step-0000000002", b"two")
+                del hdfs.files[path]
+
+        hdfs.trouble = forget
+        step, local = saved.latest()
+        assert step == 2 and Path(local).read_bytes() == b"two"
+
+    def test_the_folder_of_the_job(self, hdfs: FakeHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TONY_CHECKPOINT_DIR", "hdfs://ns/x")
+        assert tony.checkpoints().folder == "hdfs://ns/x"
+        with pytest.raises(ValueError, match="at least one"):
+            tony.checkpoints(keep=0)
+        with pytest.raises(ValueError, match="not negative"):
+            tony.checkpoints().save(-1, b"")
+
+
+class TestDatasets:
+    def test_a_folder_is_fetched_once(self, hdfs: FakeHdfs) -> None:
+        hdfs.put("/data/set/part-0", b"0" * 3_000_000)
+        hdfs.put("/data/set/deep/part-1", b"1")
+        hdfs.put("/data/set/empty", b"")
+        local = Path(tony.dataset("hdfs:///data/set"))
+        assert (local / "part-0").stat().st_size == 3_000_000
+        assert (local / "deep" / "part-1").read_bytes() == b"1"
+        assert (local / "empty").read_bytes() == b""
+        opened = [call for call in hdfs.calls if call.startswith("OPEN")]
+        assert tony.dataset("hdfs://ns/data/set/") == str(local)
+        assert [call for call in hdfs.calls if call.startswith("OPEN")] == opened
+        hdfs.put("/data/set/deep/part-1", b"another")
+        newer = Path(tony.dataset("hdfs:///data/set"))
+        assert newer != local and (newer / "deep" / "part-1").read_bytes() == b"another"
+
+    def test_a_file(self, hdfs: FakeHdfs) -> None:
+        hdfs.put("/data/points.csv", b"1,2\n")
+        local = Path(tony.dataset("hdfs:///data/points.csv"))
+        assert local.name == "points.csv" and local.read_bytes() == b"1,2\n"
+
+    def test_what_is_not_there(self, hdfs: FakeHdfs) -> None:
+        with pytest.raises(FileNotFoundError, match="/nowhere does not exist on HDFS"):
+            tony.dataset("hdfs:///nowhere")
+
+    def test_a_local_one_is_what_it_is(self, tmp_path: Path) -> None:
+        assert tony.dataset(str(tmp_path)) == str(tmp_path)
+        assert tony.dataset(f"file://{tmp_path}") == str(tmp_path)
+        with pytest.raises(ValueError, match="nor on HDFS"):
+            tony.dataset("s3://bucket/x")
+
+    def test_two_processes_at_once_fetch_one_copy(self, hdfs: FakeHdfs) -> None:
+        hdfs.put("/d/big", b"x" * 2_000_000)
+        code = "import sys, tony; print(tony.dataset(sys.argv[1]))"
+        env = {**os.environ, "PYTHONPATH": os.path.dirname(tony.__file__)}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", code, "hdfs:///d"], stdout=subprocess.PIPE, env=env
+            )
+            for _ in range(3)
+        ]
+        said = {process.communicate(timeout=30)[0] for process in processes}
+        assert len(said) == 1
+        assert len([call for call in hdfs.calls if call.startswith("OPEN")]) == 1
+
+
+class TestTrouble:
+    def test_a_standby_and_a_failover(self, hdfs: FakeHdfs) -> None:
+        hdfs.active = 1
+        saved = tony.checkpoints("hdfs:///c")
+        saved.save(1, b"x")
+        hdfs.active = 0
+        saved.save(2, b"y")
+        assert saved.steps() == [1, 2]
+
+    def test_a_transfer_that_breaks_off_goes_on_where_it_was(self, hdfs: FakeHdfs) -> None:
+        content = bytes(range(256)) * 8000
+        hdfs.put("/d/file", content)
+        times = []
+
+        def half(op: str, path: str) -> object:
+            if op == "DATA-OPEN":
+                times.append(op)
+                return "half" if len(times) < 3 else None
+            return None
+
+        hdfs.trouble = half
+        assert Path(tony.dataset("hdfs:///d/file")).read_bytes() == content
+        assert len(times) == 3
+
+    def test_a_rename_whose_answer_is_lost(self, hdfs: FakeHdfs) -> None:
+        lost = []
+
+        def lose(op: str, path: str) -> object:
+            if op == "RENAME" and not lost:
+                lost.append(path)
+                return "answer"
+            return None
+
+        hdfs.trouble = lose
+        saved = tony.checkpoints("hdfs:///c")
+        saved.save(1, b"x")
+        assert lost and hdfs.files["/c/step-0000000001"] == b"x"
+
+    def test_an_upload_that_breaks_off_is_begun_again(self, hdfs: FakeHdfs) -> None:
+        tries = []
+
+        def lose(op: str, path: str) -> object:
+            if op == "DATA-CREATE":
+                tries.append(path)
+                return "answer" if len(tries) == 1 else None
+            return None
+
+        hdfs.trouble = lose
+        tony.checkpoints("hdfs:///c").save(1, b"x")
+        assert len(tries) == 2
+
+    def test_nobody_there_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        gone = FakeHdfs()
+        monkeypatch.setenv(VARIABLE, gone.environment())
+        gone.close()
+        monkeypatch.setattr(tony_webhdfs, "DEADLINE_S", 0.3)
+        with pytest.raises(tony_webhdfs.HdfsError, match="GETFILESTATUS /x: http://127"):
+            tony.dataset("hdfs:///x")
+
+    def test_a_word_of_ours_that_is_broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(VARIABLE, "{}")
+        with pytest.raises(ValueError, match="TONY_HDFS cannot be understood"):
+            tony.dataset("hdfs:///x")
+
+
+class TestWhichFileSystem:
+    HA = {
+        "fs.defaultFS": "hdfs://ns",
+        "dfs.nameservices": "ns",
+        "dfs.ha.namenodes.ns": "a,b",
+        "dfs.namenode.rpc-address.ns.a": "h1:8020",
+        "dfs.namenode.rpc-address.ns.b": "h2:8020",
+        "dfs.namenode.http-address.ns.b": "0.0.0.0:50070",
+    }
+    ONE = {"fs.defaultFS": "hdfs://h1:9000", "dfs.namenode.http-address": "0.0.0.0:9871"}
+
+    @pytest.mark.parametrize("values", [HA, ONE])
+    def test_by_hand_it_is_found_as_in_a_job(
+        self, values: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = "".join(
+            f"<property><name>{name}</name><value>{value}</value></property>"
+            for name, value in values.items()
+        )
+        (tmp_path / "core-site.xml").write_text(f"<configuration>{text}</configuration>")
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        monkeypatch.setenv("HADOOP_USER_NAME", "ann")
+        by_hand = tony_webhdfs.site()
+        conf = SiteConfiguration.load(dict(os.environ))
+        monkeypatch.setenv(VARIABLE, hdfs_environment(conf, "ann"))
+        assert tony_webhdfs.site() == by_hand
+        assert by_hand.user == "ann"
+
+    def test_what_the_variable_says(self) -> None:
+        assert json.loads(hdfs_environment(SiteConfiguration.of(self.HA), "ann")) == {
+            "default_fs": "hdfs://ns",
+            "user": "ann",
+            "namenodes": {"ns": ["http://h1:9870", "http://h2:50070"]},
+        }
+        assert hdfs_environment(SiteConfiguration.of({"fs.defaultFS": "file:///"}), "ann") == ""
+
+    @pytest.mark.parametrize(
+        ("url", "nodes"),
+        [
+            ("hdfs:///x", ["http://h1:9870", "http://h2:50070"]),
+            ("hdfs://ns/x", ["http://h1:9870", "http://h2:50070"]),
+            ("hdfs://other:8020/x", ["http://other:9870"]),
+            ("webhdfs://h3:14000/x", ["http://h3:14000"]),
+            ("swebhdfs://h3:14000/x", ["https://h3:14000"]),
+        ],
+    )
+    def test_urls(self, url: str, nodes: list, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(VARIABLE, hdfs_environment(SiteConfiguration.of(self.HA), "ann"))
+        hdfs, path, _ = tony_hdfs.connect(url)
+        assert (hdfs.namenodes, path, hdfs.user) == (nodes, "/x", "ann")
+
+    def test_none_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        monkeypatch.delenv(VARIABLE, raising=False)
+        if os.path.isdir("/etc/hadoop/conf"):
+            pytest.skip("this machine has a Hadoop configuration")
+        with pytest.raises(ValueError, match="set HADOOP_CONF_DIR"):
+            tony.dataset("hdfs:///x")
