@@ -356,6 +356,8 @@ def waits(job: Job, facts: ClusterFacts) -> List[str]:
     first = next(iter(_waves(job)), [])
     chosen = [wants[role.name] for role in first] or [wants[""]]
     found: List[str] = []
+    if facts.nodes is None and not facts.by_rest:
+        found.append("the job will wait: no node of the cluster runs now")
     for label in sorted({want.label for want in chosen}):
         same = [want for want in chosen if want.label == label]
         beside = [wants[""]] if wants[""].label == label and chosen != [wants[""]] else []

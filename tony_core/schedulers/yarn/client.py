@@ -11,7 +11,6 @@ cluster's facts, the application, and its report until it is accepted.
 from __future__ import annotations
 
 import os
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -23,14 +22,11 @@ from tony_core.hadoop import endpoints
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import ConfigurationError, HadoopError
 from tony_core.hadoop.ids import ApplicationId
-from tony_core.hadoop.launch import APPLICATION, LocalFile
 from tony_core.hadoop.records import NewApplication
 from tony_core.hadoop.rm_client import RmClient
 from tony_core.hadoop.siteconf import SiteConfiguration, user_name
 from tony_core.hadoop.wire import User
-from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job
-from tony_core.job.xmlfile import job_to_xml
 from tony_core.schedulers import port
 from tony_core.schedulers.port import (
     AppStatus,
@@ -39,7 +35,7 @@ from tony_core.schedulers.port import (
     SchedulerError,
     Submission,
 )
-from tony_core.schedulers.yarn import checks, parcel, reach, refusals, site, status, submission
+from tony_core.schedulers.yarn import checks, parcel, reach, refusals, status, submission
 from tony_core.schedulers.yarn.facts import ClusterFacts, gather
 from tony_core.schedulers.yarn.localfiles import Visibility
 from tony_core.schedulers.yarn.parcel import MasterParcel
@@ -51,15 +47,10 @@ if TYPE_CHECKING:
     from tony_core.schedulers.yarn.rest import RestClient
 
 TYPE = "TONY"
-ACCEPT_S = 30.0  # from the submission until the ResourceManager has said yes or no
 KILL_S = 30.0
 UNDO_S = 5.0
 FAILOVER_TRIES = 10  # some 15 s
-FIRST_LOOK_S = 0.005
-LONGEST_LOOK_S = 0.25
 SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
-
-_NOT_YET = ("NEW", "NEW_SAVING", "SUBMITTED")
 
 
 class YarnScheduler(port.Scheduler):
@@ -127,36 +118,36 @@ class YarnScheduler(port.Scheduler):
         return checks.warnings(job, self._gather(job))
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
-        request = self._request(app_id, job, artifacts)
+        from tony_core.schedulers.yarn import sending
+
         root = self.staging_root(job)
-        packed, file = parcel.for_master(b"", self._parcel(request, job, artifacts, root))
-        brought = [f"{parcel.SECRET} (32 bytes)"]
-        brought += [f"{name} ({len(data)} bytes)" for name, data in packed.items() if data]
-        if file is not None:
-            brought.append(f"{parcel.FILE}, a file of {len(file)} bytes in {root}/apps/{app_id}")
         return Submission(
             scheduler=self.name,
             job=job,
             artifacts=tuple(artifacts),
-            details=request.shown(brought),
+            details=self._request(app_id, job, artifacts).shown(
+                sending.named(app_id, root, self._parcel(job, artifacts, root))
+            ),
         )
 
     def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
+        from tony_core.schedulers.yarn import sending
+
         job, artifacts = submission.job, submission.artifacts
         root = self.staging_root(job)
         request = self._request(app_id, job, artifacts)
-        secrets, file = parcel.for_master(secret, self._parcel(request, job, artifacts, root))
+        secrets, file = parcel.for_master(secret, self._parcel(job, artifacts, root))
         sent = False
         try:
             if file is not None:
-                request = self._with_file(request, root, file)
+                request = sending.with_file(request, root, file)
             rm = self._rm(job.hadoop.rm_retries)
             sent = True  # from here on nobody knows, until it is answered
             if isinstance(rm, RmClient):
                 rm.submit(request.message(Credentials(secrets=secrets)))
             else:
                 rm.submit(request, secrets)
-            self._wait_accepted(rm, request.app_id)
+            sending.wait_accepted(rm.report, request.app_id)
         except BaseException as error:
             if sent:
                 self._undo(app_id)
@@ -167,53 +158,19 @@ class YarnScheduler(port.Scheduler):
             raise
 
     def _request(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> AppRequest:
-        root = self.staging_root(job)
-        if root not in self._visibility:
-            self._visibility[root] = Visibility(root, registry.filesystem)
-        visible = self._visibility[root](artifacts)
+        visible = self._visible(self.staging_root(job))(artifacts)
         return submission.build(_parse(app_id), job, artifacts, self._user, visible)
 
-    def _parcel(
-        self, request: AppRequest, job: Job, artifacts: Sequence[Artifact], root: str
-    ) -> MasterParcel:
-        visible = self._visibility[root]
-        return MasterParcel(
-            job=job_to_json(job.replace(user=self._user)),
-            artifacts=[{**item.to_json(), "visibility": visible.of(item)} for item in artifacts],
-            config=job_to_xml(job, masked=True),
-            site=site.for_master(self._conf),
-            user=self._user,
-            root=root,
-            history_root=job.history.location or f"{root}/history",
-        )
+    def _parcel(self, job: Job, artifacts: Sequence[Artifact], root: str) -> MasterParcel:
+        from tony_core.schedulers.yarn import sending
 
-    def _with_file(self, request: AppRequest, root: str, data: bytes) -> AppRequest:
-        """A job that is too long for the credentials, as a file of the owner's alone."""
-        folder = f"{root}/apps/{request.app_id}"
-        location = f"{folder}/{parcel.FILE}"
-        files = registry.filesystem(location)
-        files.mkdir(folder, 0o700)
-        files.put(location, data, 0o600)
-        found = files.stat(location)
-        file = LocalFile(location, found.size, found.mtime_ms, visibility=APPLICATION)
-        return request.with_file(parcel.FILE, file)
+        visible = self._visible(root)
+        return sending.parcel_of(self._conf, self._user, root, job, artifacts, visible)
 
-    def _wait_accepted(self, rm: Union[RmClient, RestClient], app_id: ApplicationId) -> None:
-        end = time.monotonic() + ACCEPT_S
-        pause = FIRST_LOOK_S
-        while True:
-            report = rm.report(app_id)
-            if report.state not in _NOT_YET:
-                break
-            if time.monotonic() >= end:
-                raise SchedulerError(
-                    f"the cluster has not accepted {app_id} within {ACCEPT_S:g} s (it is"
-                    f" {report.state}); it was killed again"
-                )
-            time.sleep(pause)
-            pause = min(LONGEST_LOOK_S, pause * 1.5)
-        if report.state == "FAILED" and report.attempt is None:
-            raise refusals.refused(str(app_id), report.diagnostics)
+    def _visible(self, root: str) -> Visibility:
+        if root not in self._visibility:
+            self._visibility[root] = Visibility(root, registry.filesystem)
+        return self._visibility[root]
 
     def _undo(self, app_id: str) -> None:
         """Whatever was begun: the error that led here is the one to tell."""
@@ -225,8 +182,9 @@ class YarnScheduler(port.Scheduler):
     # ------------------------------------------------------------------ how it stands
 
     def status(self, app_id: str) -> AppStatus:
+        application = _parse(app_id)
         try:
-            return status.status_of(self._rm().report(_parse(app_id)))
+            return status.status_of(self._rm().report(application))
         except HadoopError as error:
             raise refusals.told(error, app_id) from error
 
@@ -251,11 +209,12 @@ class YarnScheduler(port.Scheduler):
 
     def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
         """The masters', by attempt: which task another container was for, YARN never knew."""
+        application = _parse(app_id)
         try:
             rm = self._rm()
             if not isinstance(rm, RmClient):
                 return []
-            return [("am", ref) for ref in self._masters(rm, _parse(app_id))]
+            return [("am", ref) for ref in self._masters(rm, application)]
         except HadoopError as error:
             raise refusals.told(error, app_id) from error
 

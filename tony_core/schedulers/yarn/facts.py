@@ -60,7 +60,8 @@ def gather(client: RmClient, conf: SiteConfiguration, job: Job, user: str) -> Cl
         user=user,
         maximum=new.maximum,
         types={one.name: one.units for one in client.resource_types()},
-        nodes=tuple(_node(one) for one in client.nodes(_USABLE)),
+        # None at all is a cluster that has just been started, whose nodes will come.
+        nodes=tuple(_node(one) for one in client.nodes(_USABLE)) or None,
         queue=queue,
         queue_known=True,
         queues=tuple(acls),
