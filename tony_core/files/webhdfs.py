@@ -31,7 +31,7 @@ import posixpath
 import secrets
 import threading
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Optional, Set, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Optional, Tuple, TypeVar
 from urllib.parse import quote, unquote
 
 from tony_core.files.location import join, masked, scheme_of
@@ -47,6 +47,9 @@ TEMPORARY = ".put-"
 """How the names of files begin that are still being written, or were when their writer died."""
 
 _DATA_NODES_TRIED = 3
+_NONE_LEFT = ("Failed to find datanode", "No active nodes contain this block")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -100,18 +103,17 @@ class WebHdfsFileSystem(FileSystem):
     def open(self, location: str, offset: int = 0) -> BinaryIO:
         if offset < 0:
             raise ValueError(f"{masked(location)}: nothing lies before the file's first byte")
-        without: Set[str] = set()
-        while True:
-            more = {"offset": str(offset), **_excluding(without)}
-            try:
-                url = self._lead("GET", location, "OPEN", **more)
-                return fetch(url, location, self.user)
-            except LostNode as lost:
-                self._without(lost, without, location, "reading")
-            except OSError as error:
-                if offset and "out of the range" in str(error):
-                    return io.BytesIO()  # the file is no longer than that
-                raise
+
+        def read(without: Dict[str, str]) -> BinaryIO:
+            url = self._lead("GET", location, "OPEN", offset=str(offset), **without)
+            return fetch(url, location, self.user)
+
+        try:
+            return self._on_some_node(location, "reading", read)
+        except OSError as error:
+            if offset and "out of the range" in str(error):
+                return io.BytesIO()  # the file is no longer than that
+            raise
 
     def list(self, location: str) -> List[Stat]:
         found: List[Stat] = []
@@ -181,15 +183,14 @@ class WebHdfsFileSystem(FileSystem):
     def checksum(self, location: str) -> str:
         """``ALGORITHM:HEX`` of a file, computed where its blocks are; equal only with equal
         block and checksum sizes, so for files of the same cluster."""
-        without: Set[str] = set()
-        while True:
-            try:
-                url = self._lead("GET", location, "GETFILECHECKSUM", **_excluding(without))
-                with fetch(url, location, self.user) as stream:
-                    found = json.loads(stream.read())["FileChecksum"]
-                return f"{found['algorithm']}:{found['bytes']}"
-            except LostNode as lost:
-                self._without(lost, without, location, "a checksum")
+
+        def compute(without: Dict[str, str]) -> str:
+            url = self._lead("GET", location, "GETFILECHECKSUM", **without)
+            with fetch(url, location, self.user) as stream:
+                found = json.loads(stream.read())["FileChecksum"]
+            return f"{found['algorithm']}:{found['bytes']}"
+
+        return self._on_some_node(location, "a checksum", compute)
 
     def summary(self, location: str) -> Summary:
         """How much a folder holds."""
@@ -210,50 +211,37 @@ class WebHdfsFileSystem(FileSystem):
         folder, _, name = location.rstrip("/").rpartition("/")
         if not name or not self._place(location)[1].strip("/"):
             raise IsADirectoryError(errno.EISDIR, "this is a folder", masked(location))
-        without: Set[str] = set()
-        while True:
+
+        def transfer(without: Dict[str, str]) -> str:
             temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}"
+            url = self._lead(
+                "PUT",
+                temporary,
+                "CREATE",
+                permission=f"{mode:o}",
+                createparent="false",
+                overwrite="false",
+                **without,
+            )
+            upload = Upload(url, location, self.user)
             try:
-                self._send(temporary, location, send, mode, without)
-                break
-            except LostNode as lost:
-                if lost.begun and not again:
-                    raise gone(lost, location, "writing") from None
-                self._without(lost, without, location, "writing")
+                send(upload)
+            except BaseException as error:
+                upload.close()
+                if upload.begun:
+                    self._remove(temporary)
+                if isinstance(error, LostNode) and upload.begun and not again:
+                    raise gone(error, location, "writing") from None
+                raise
+            upload.close()
+            return temporary
+
+        temporary = self._on_some_node(location, "writing", transfer)
         try:
             self._rename(temporary, location, "OVERWRITE")
         except BaseException:
             self._remove(temporary)
             raise
-
-    def _send(
-        self,
-        temporary: str,
-        location: str,
-        send: Callable[[Upload], None],
-        mode: int,
-        without: Set[str],
-    ) -> None:
-        url = self._lead(
-            "PUT",
-            temporary,
-            "CREATE",
-            permission=f"{mode:o}",
-            createparent="false",
-            overwrite="false",
-            **_excluding(without),
-        )
-        upload = Upload(url, location, self.user)
-        try:
-            send(upload)
-        except BaseException as error:
-            upload.close()
-            if upload.begun:
-                self._remove(temporary)
-            if isinstance(error, LostNode):
-                error.begun = upload.begun
-            raise
-        upload.close()
 
     def _remove(self, temporary: str) -> None:
         try:
@@ -278,16 +266,33 @@ class WebHdfsFileSystem(FileSystem):
 
     # ------------------------------------------------------------------ asking
 
-    def _without(self, lost: LostNode, without: Set[str], location: str, doing: str) -> None:
-        if lost.node in without or len(without) + 1 >= _DATA_NODES_TRIED:
-            raise gone(lost, location, doing) from None
-        without.add(lost.node)
+    def _on_some_node(
+        self, location: str, doing: str, attempt: Callable[[Dict[str, str]], _T]
+    ) -> _T:
+        """Where a NameNode leads to; elsewhere, some times, when that node is out of reach."""
+        without: List[str] = []
+        lost: Optional[LostNode] = None
+        for _ in range(_DATA_NODES_TRIED):
+            more = {"excludedatanodes": ",".join(without)} if without else {}
+            try:
+                return attempt(more)
+            except LostNode as error:
+                lost = error
+                without += error.addresses()
+            except OSError as error:
+                # With all the others excluded, the reason is the one that was lost.
+                if lost is None or not any(words in str(error) for words in _NONE_LEFT):
+                    raise
+                break
+        assert lost is not None
+        raise gone(lost, location, doing)
 
     def _lead(self, method: str, location: str, operation: str, **more: str) -> str:
         """Where a NameNode sends us."""
         reply = self._call(method, location, operation, **more)
         if not reply.location:
-            raise OSError(errno.EPROTO, "the NameNode named no DataNode", masked(location))
+            why = "what answered named no DataNode: gateways (HttpFS) are not supported"
+            raise OSError(errno.EPROTO, why, masked(location))
         return reply.location
 
     def _json(self, method: str, location: str, operation: str, **more: str) -> Any:
@@ -373,10 +378,6 @@ def _taken_apart(location: str) -> Tuple[str, str]:
 
 def _invalid(location: str, why: str) -> NoReturn:
     raise OSError(errno.EINVAL, why, masked(location))
-
-
-def _excluding(nodes: Set[str]) -> Dict[str, str]:
-    return {"excludedatanodes": ",".join(sorted(nodes))} if nodes else {}
 
 
 def _stat(location: str, found: Dict[str, Any]) -> Stat:

@@ -26,6 +26,7 @@ _NO_SPACE = (
     "HDFS has no DataNode that can take the data (their disks are full, or they are down): "
     "ask the administrator"
 )
+_LOST = "no DataNode that has the data is up: ask the administrator"
 _BUSY = "another program writes this file just now"
 
 _KNOWN: Dict[str, Tuple[int, str]] = {
@@ -51,7 +52,7 @@ _KNOWN: Dict[str, Tuple[int, str]] = {
     "MaxDirectoryItemsExceededException": (errno.EDQUOT, "the folder holds too many files"),
     "AlreadyBeingCreatedException": (errno.EBUSY, _BUSY),
     "LeaseExpiredException": (errno.EBUSY, _BUSY),
-    "BlockMissingException": (errno.EIO, "HDFS has lost a part of it: ask the administrator"),
+    "BlockMissingException": (errno.EIO, _LOST),
 }
 
 _SAID: Tuple[Tuple[str, int, str], ...] = (
@@ -60,7 +61,8 @@ _SAID: Tuple[Tuple[str, int, str], ...] = (
     ("could only be written to", errno.ENOSPC, _NO_SPACE),
     ("could only be replicated to", errno.ENOSPC, _NO_SPACE),
     ("Failed to find datanode", errno.ENOSPC, _NO_SPACE),
-    ("Could not obtain block", errno.EIO, "HDFS has lost a part of it: ask the administrator"),
+    ("Could not obtain block", errno.EIO, _LOST),
+    ("No active nodes contain this block", errno.EIO, _LOST),
 )
 """Some reasons are in the message alone, under a class that says nothing."""
 

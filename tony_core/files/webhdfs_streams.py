@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import io
+import socket
 from typing import Any, BinaryIO, Callable, List, Optional, cast
 
 from tony_core.files.location import masked
 from tony_core.files.webhdfs_errors import lost_node, refusal, refused, words
 from tony_core.files.webhdfs_http import Answer, Connection, split
+from tony_core.hadoop.connection import Address
 
 AT_ONCE = 1 << 20
 _READ_AHEAD = 64 << 10
@@ -24,11 +26,18 @@ _FIELDS = "Content-Type: application/octet-stream\r\nConnection: close\r\n"
 class LostNode(Exception):
     """A DataNode is out of reach, or broke off: another one may do."""
 
-    def __init__(self, node: str, error: OSError) -> None:
+    def __init__(self, node: Address, error: OSError) -> None:
         super().__init__(str(error))
         self.node = node
         self.error = error
-        self.begun = False  # it may have got a part of what was written
+
+    def addresses(self) -> List[str]:
+        """By which a NameNode knows what to leave out: neither names nor ports will do."""
+        try:
+            found = socket.getaddrinfo(self.node.host, None, type=socket.SOCK_STREAM)
+        except OSError:
+            return []
+        return sorted({str(one[4][0]) for one in found})
 
 
 def fetch(url: str, location: str, user: str) -> BinaryIO:
@@ -37,7 +46,7 @@ def fetch(url: str, location: str, user: str) -> BinaryIO:
     try:
         connection = Connection(address, tls)
     except OSError as error:
-        raise LostNode(str(address), error) from None
+        raise LostNode(address, error) from None
     try:
         answer = connection.ask("GET", target)
         if answer.status != 200:
@@ -45,7 +54,7 @@ def fetch(url: str, location: str, user: str) -> BinaryIO:
     except OSError as error:
         connection.close()
         if error.filename is None:
-            raise LostNode(str(address), error) from None
+            raise LostNode(address, error) from None
         raise
     return cast(BinaryIO, io.BufferedReader(_Download(answer, location), _READ_AHEAD))
 
@@ -89,7 +98,7 @@ class Upload:
 
     def __init__(self, url: str, location: str, user: str) -> None:
         tls, address, self._target = split(url)
-        self.node = str(address)
+        self.node = address
         self._location = location
         self._user = user
         self.begun = False
@@ -230,4 +239,4 @@ def _refuse(answer: Answer, location: str, user: str) -> None:
 
 def gone(lost: LostNode, location: str, doing: str) -> OSError:
     """What a caller is told in the end."""
-    return lost_node(lost.node, lost.error, location, doing)
+    return lost_node(str(lost.node), lost.error, location, doing)
