@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from typing import BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from urllib.parse import urlsplit
 
 from tony_core.files.port import FileSystem, Stat
 from tony_core.hadoop.datainput import FormatError, Source
@@ -189,7 +190,8 @@ class StoredLogs:
 
     def _folder(self, root: str, owner: str) -> str:
         if "://" not in root:
-            root = self._conf.text("fs.defaultFS").rstrip("/") + root
+            default = urlsplit(self._conf.text("fs.defaultFS"))
+            root = f"{default.scheme}://{default.netloc}{root}"
         return f"{root.rstrip('/')}/{owner}"
 
     def _opened(self, stat: Stat, app_id: str) -> _Opened:
