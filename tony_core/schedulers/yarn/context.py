@@ -39,6 +39,9 @@ class Contexts:
     images: Mapping[str, Docker] = field(default_factory=dict)  # by role
     visibility: Mapping[str, str] = field(default_factory=dict)  # of artifacts, by URI
     site: bytes = b""  # an encoded ExecutorParcel
+    environment: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the cluster's word, not the job's
     credentials: Credentials = field(default_factory=Credentials)  # the job's: no master's token
 
     def launch(self, role: str, wanted: port.Launch) -> Launch:
@@ -47,7 +50,8 @@ class Contexts:
             if item.kind is Kind.FOLDER:
                 raise LaunchError(f"{item.name} is a folder, and YARN brings files: {item.uri}")
         words, argv = self._command(wanted.argv)
-        secrets = {parcel.SECRET: wanted.secret, start.ALIAS: start.pack(wanted.env, argv)}
+        told = start.pack({**self.environment, **wanted.env}, argv)
+        secrets = {parcel.SECRET: wanted.secret, start.ALIAS: told}
         if self.site:
             secrets[parcel.SITE] = self.site
         return Launch(

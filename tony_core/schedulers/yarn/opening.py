@@ -6,13 +6,14 @@ import json
 import os
 import socket
 import sys
-from typing import Any, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple, Type
 
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.files.location import join
 from tony_core.files.registry import register
 from tony_core.hadoop import endpoints
 from tony_core.hadoop.credentials import Credentials, am_rm_token
+from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
 from tony_core.hadoop.nm import NodeManager, NodeTokens
 from tony_core.hadoop.rm_master import RmMaster
 from tony_core.hadoop.siteconf import SiteConfiguration
@@ -86,9 +87,16 @@ def open_master(
         images={role.name: role.docker for role in job.roles if role.docker is not None},
         visibility=visibilities(told.artifacts),
         site=finder.encode(),
+        environment=_for_programs(conf, told.user),
         credentials=Credentials(credentials.without(AM_RM).tokens),
     )
     return context, pool_of(conf, application, job, contexts, token)
+
+
+def _for_programs(conf: SiteConfiguration, user: str) -> Dict[str, str]:
+    """What a program needs to reach HDFS by itself."""
+    found = hdfs_environment(conf, user)
+    return {VARIABLE: found} if found else {}
 
 
 def pool_of(
@@ -97,13 +105,14 @@ def pool_of(
     job: Job,
     contexts: Contexts,
     token: Token,
+    kind: Type[YarnPool] = YarnPool,
     **more: Any,
 ) -> YarnPool:
     """A pool that speaks to the ResourceManager of a site; nothing is connected yet."""
     allowed = endpoints.allowed_protections(conf)
     client = ClientSide(conf, application.user)
     tokens = NodeTokens()
-    return YarnPool(
+    return kind(
         RmMaster.open(endpoints.rm_scheduler(conf), token, allowed=allowed),
         application,
         Asking([role.name for role in job.roles], str(application.attempt)),
