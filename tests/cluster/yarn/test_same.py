@@ -38,7 +38,7 @@ if os.environ["SESSION_ID"] == "0" and os.environ["JOB_NAME"] == "worker":
 
 YARNS = re.compile(
     r"(APPLICATION_|HADOOP_|NM_|YARN_|LOCAL_|LOG_DIR|JVM_|MALLOC_|CONTAINER_ID|LOCALIZER|USER$|"
-    r"LOGNAME|HOME|PWD|OLDPWD|SHLVL|_$|PATH|LD_|CLASSPATH|JAVA_HOME|LANG|PRELAUNCH|PYTEST|TMPDIR)"
+    r"LOGNAME|HOME|SHELL$|PWD|OLDPWD|SHLVL|_$|PATH$|LD_|CLASSPATH|JAVA_HOME|LANG|PRELAUNCH|PYTEST|TMPDIR)"
 )
 """What a cluster's containers have, and what the shell of a test run has: nothing of TonY's."""
 
@@ -73,6 +73,7 @@ def run(tony: Tony) -> Tuple[Running, Dict[str, Any], List[Dict[str, Any]]]:
 
 def plain(value: str, tony: Tony, app_id: str) -> str:
     """Without what must differ from run to run."""
+    value = re.sub(r"\S+/program$", "PROGRAM", value)  # where `import tony` finds it
     value = value.replace(app_id, "APP").replace(str(tony.folder), "FOLDER")
     value = re.sub(r"(127\.0\.0\.\d|localhost|[\w.-]+):\d{4,5}", "HOST:PORT", value)
     return re.sub(r"^\d{4,5}$", "PORT", value)
