@@ -77,9 +77,9 @@ def masters(app_id: str) -> List[int]:
                 folder = os.readlink(entry / "cwd")
             except OSError:
                 continue
-            if b"master" in words and b"yarn-start" in words and words[0] != b"/bin/bash":
-                if app_id in folder:
-                    found.append(int(entry.name))
+            is_master = b"master" in words and b"yarn-start" in words and b"-c" not in words
+            if is_master and app_id in folder:
+                found.append(int(entry.name))
     return found
 
 

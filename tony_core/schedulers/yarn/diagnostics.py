@@ -12,7 +12,7 @@ What is not built like that stays as it is: better too many words than lost ones
 from __future__ import annotations
 
 import re
-from typing import List
+from typing import Dict, List
 
 _DIED = re.compile(
     r"Application \S+ failed (?P<times>\d+) times.*?"
@@ -50,7 +50,7 @@ def plain(text: str) -> str:
 
 def _said(text: str) -> List[str]:
     """The master's own last words: standard error, or else what its shell said before it."""
-    parts = {}
+    parts: Dict[str, List[str]] = {}
     found = list(_LAST.finditer(text))
     for number, match in enumerate(found):
         end = found[number + 1].start() if number + 1 < len(found) else len(text)
