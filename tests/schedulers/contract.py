@@ -146,6 +146,29 @@ class Harness(ABC):
     def kill_master(self, app_id: str) -> None:
         """Its master dies by SIGKILL."""
 
+    sweeps = True
+    """Whether the scheduler itself finds what left a container's process group. Where it does
+    not (YARN), the executor does: ``tests/executor/test_sweep.py``."""
+
+    at_once = True
+    """Whether an application's processes are gone when ``kill`` returns, or its state says that
+    it has ended; on YARN they are a moment later."""
+
+    def acknowledged(self) -> None:
+        """Wait until the scheduler knows that the masters have heard what it told them: what it
+        does not know to be heard may be told to a next master again."""
+
+    def heard(self, app_id: str) -> Path:
+        """What the stand-in master of an application writes down."""
+        root = Path(self.scheduler.staging_root(harness_job()))
+        return root / "apps" / app_id / "heard.jsonl"
+
+    def gone(self, marker: str) -> None:
+        """Nothing with this word in its command line runs any more."""
+        if not self.at_once:
+            until(lambda: not running(marker), "the end of all its processes")
+        assert running(marker) == []
+
 
 def until(what: Callable[[], Any], reason: str) -> Any:
     """Its first true value."""
@@ -332,15 +355,15 @@ def test_over_its_memory_limit_a_container_is_killed(harness: Harness) -> None:
         "import os, time\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"  # what the child uses counts, wherever it hides
-        "    waste = bytearray(150 << 20)\n"
+        "    waste = bytearray(180 << 20)\n"
         "    for i in range(0, len(waste), 4096): waste[i] = 1\n"
         "time.sleep(60)\n",
-        resources=Resources(memory_mb=100),
+        resources=Resources(memory_mb=128),  # no scheduler rounds that up
     )
     end = master.end_of(container)
     assert end.cause is Cause.MEMORY
     assert end.exit_code != 0
-    assert "100 MB" in end.diagnostics
+    assert "128 MB" in end.diagnostics
 
 
 STUBBORN = (
@@ -381,6 +404,8 @@ def _is_program(pid: int) -> bool:
 
 @pytest.mark.parametrize("words", [(), ("bare",)], ids=["daemon", "daemon-without-environment"])
 def test_stop_leaves_nothing(harness: Harness, tmp_path: Path, words: tuple[str, ...]) -> None:
+    if not harness.sweeps:
+        pytest.skip("what leaves its process group is the executor's to end here")
     master = harness.master()
     marker = f"marker-{tmp_path.name}-{time.time_ns()}"
     container = _stubborn(master, marker, *words)
@@ -416,6 +441,8 @@ def test_stop_gives_time_to_say_goodbye(harness: Harness, tmp_path: Path) -> Non
 def test_the_end_of_the_process_is_the_end_of_its_descendants(
     harness: Harness, tmp_path: Path
 ) -> None:
+    if not harness.sweeps:
+        pytest.skip("what leaves its process group is the executor's to end here")
     master = harness.master()
     marker = f"marker-{tmp_path.name}-{time.time_ns()}"
     (container,) = master.get()
@@ -457,6 +484,7 @@ def test_a_next_master_is_told_what_runs(harness: Harness, tmp_path: Path) -> No
     master.end_of(ended)
     while Started(kept.id) not in master.heard:
         master.next(Started)
+    harness.acknowledged()
     master.close()
 
     second = harness.next_master(master)
@@ -547,7 +575,7 @@ def test_kill_ends_everything_and_can_be_repeated(harness: Harness) -> None:
     status = harness.scheduler.status(app_id)
     assert status.state is AppState.KILLED
     assert "enough of it" in status.diagnostics
-    assert running(marker) == []
+    harness.gone(marker)
     harness.scheduler.kill(app_id, "again")
     assert harness.scheduler.status(app_id) == status
 
@@ -604,8 +632,7 @@ def log_refs(harness: Harness, app_id: str) -> List[LogRef]:
 
 def harness_heard(harness: Harness, app_id: str) -> List[List[Any]]:
     """What the stand-in master wrote down: [pid, attempt, event]."""
-    root = Path(harness.scheduler.staging_root(harness_job()))
-    path = root / "apps" / app_id / "heard.jsonl"
+    path = harness.heard(app_id)
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -637,4 +664,4 @@ def test_a_dead_master_is_noticed_and_nothing_is_left(harness: Harness) -> None:
     status = ended(harness, app_id)
     assert status.state is AppState.FAILED
     assert "master died" in status.diagnostics
-    assert running(marker) == []
+    harness.gone(marker)

@@ -196,6 +196,8 @@ def _node_manager(plan: Plan, index: int) -> None:
             "yarn.nodemanager.resource.memory-mb": str(NODE_MEMORY_MB),
             "yarn.nodemanager.resource.cpu-vcores": str(NODE_VCORES),
             "yarn.nodemanager.vmem-check-enabled": "false",
+            # Or else nobody looks at memory: it is taken for the control groups' business.
+            "yarn.nodemanager.resource.memory.enforced": "false",
             "yarn.nodemanager.disk-health-checker.enable": "false",
         }
     )

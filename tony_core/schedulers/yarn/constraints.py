@@ -113,9 +113,10 @@ def parse(text: str) -> Constraint:
     words = [word.strip() for word in text.split(",")]
     verb = words[0].lower()
     if verb in ("in", "notin"):
+        scope = _scope(words, text)
         key, tags = _tags(words[2:], text)
         least, most = (1, UNBOUND) if verb == "in" else (0, 0)
-        return Simple(_scope(words, text), _TAG, key, tags, least, most)
+        return Simple(scope, _TAG, key, tags, least, most)
     if verb == "cardinality":
         scope = _scope(words, text)
         if len(words) < 5:

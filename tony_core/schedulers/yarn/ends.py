@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Tuple
+import re
+from typing import List, Mapping, Tuple
 
 from tony_core.schedulers.port import Cause
 
@@ -39,9 +40,45 @@ def cause_of(status: int, asked: bool) -> Tuple[Cause, str]:
 def told(status: int, asked: bool, diagnostics: str) -> Tuple[int, Cause, str]:
     """Exit code, cause and words of a container's end."""
     cause, word = cause_of(status, asked)
-    words = diagnostics.strip()
+    words = plain(diagnostics)
     if word and word not in words:
         words = f"{word}: {words}" if words else word
     if status >= 0 or cause is Cause.UNKNOWN:
         return status, cause, words
     return _NOT_FOUND if cause is Cause.LAUNCH else _KILLED, cause, words
+
+
+_STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:.,]+\]", re.M)
+_LAST = re.compile(r"^Last \d+ bytes of (\S+) :$")
+_FRAME = re.compile(
+    r"Exception from container-launch\.|Container id: |Exit code: |Shell (error )?output: "
+    r"|Container exited with a non-zero exit code |Container killed on request\. "
+    r"|Killed by external"
+)
+_DUMP = "Dump of the process-tree"
+
+
+def plain(text: str) -> str:
+    """What a node says of an end, without the frame around it and without repetitions."""
+    reasons: List[str] = []
+    said: List[str] = []
+    into = reasons
+    for line in text.splitlines():
+        stamped = _STAMP.match(line)
+        line = _STAMP.sub("", line).rstrip()
+        if stamped:
+            into = reasons
+        if _LAST.match(line):
+            # A node says all of it twice.
+            into = [] if said else said
+        elif line.startswith(_DUMP):
+            into = []
+        elif into is said:
+            said.append(line)
+        elif line and not _FRAME.match(line) and line not in into:
+            into.append(line)
+    while said and not said[-1]:
+        said.pop()
+    if said:
+        reasons += ["it last said:", *said]
+    return "\n".join(reasons)

@@ -17,7 +17,7 @@ touch nothing any more, neither containers nor files.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Callable, Optional, Protocol, Sequence, Tuple
 
 from tony_core.hadoop.errors import (
@@ -49,7 +49,7 @@ UNLIMITED = Capability(1 << 40, 1 << 30)
 class Beat:
     """What one heartbeat says."""
 
-    said: Said = Said()
+    said: Said = field(default_factory=Said)
     release: Sequence[ContainerId] = ()
     progress: float = 0.0
     tracking_url: Optional[str] = None

@@ -31,6 +31,7 @@ from tony_core.hadoop.nm import NodeManager, NodeTokens
 from tony_core.hadoop.records import AppReport, Container
 from tony_core.hadoop.rm_master import Allocation, Registered, RmMaster
 from tony_core.hadoop.tokens import Token
+from tony_core.job.spec import Resources
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn import constraints, status, waiting
 from tony_core.schedulers.yarn.amounts import capability_of, resources_of
@@ -101,6 +102,7 @@ class YarnPool(port.ContainerPool):
         self._changed = threading.Condition(threading.RLock())
         self._thread: Optional[threading.Thread] = None
         self._registered: Optional[Registered] = None
+        self._takes_over = application.attempt.number > 1
         self._go = threading.Event()
         self._hurry = False
         self._over = False  # nothing more is said to the ResourceManager but the end
@@ -231,10 +233,6 @@ class YarnPool(port.ContainerPool):
     def _live(self) -> None:
         self._go.wait()
         self._nodes.places(0.0)  # before somebody waits for it
-        registered = self._registered
-        with self._changed:
-            if self._app.attempt.number > 1 and registered is not None:
-                self._inherit(registered.previous, first=True)
         try:
             while True:
                 pause = self._heartbeat.turn()
@@ -266,7 +264,7 @@ class YarnPool(port.ContainerPool):
         self._tokens.update(answer.node_tokens)
         now = time.monotonic()
         with self._changed:
-            self._inherit(answer.previous)
+            self._inherit(answer)
             self._granted(answer.allocated, now)
             for rejected in answer.rejected:
                 words = f"its placement {rejected.reason} ({', '.join(rejected.tags)})"
@@ -350,12 +348,25 @@ class YarnPool(port.ContainerPool):
         if self._asking.unsaid:
             self._hurry = True
 
-    def _inherit(self, previous: Sequence[Container], first: bool = False) -> None:
+    def _inherit(self, answer: Allocation) -> None:
+        """What earlier masters left: running, or ended and nobody was told.
+
+        The ResourceManager lists what runs when the master registers (and, after a restart, when
+        it hears of it), and ends with the first answer.
+        """
+        previous = [*answer.previous]
+        registered, first = self._registered, self._takes_over
+        if first and registered is not None:
+            previous[:0] = registered.previous
+        self._takes_over = False
         found = []
         for container in previous:
             role = self._asking.role_of(container.request_id)
             if self._holding.inherit(container, role) is not None:
                 found.append(self._shown(container, role))
+        for one in answer.completed if first else ():
+            if self._holding.of(one.id) is None:
+                found.append(port.Container(str(one.id), "", "", Resources(0, 0)))
         if found or first:
             self._emit(port.PreviousContainers(tuple(found)))
 

@@ -1,0 +1,96 @@
+"""How containers ended: YARN's numbers and what they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from tony_core.schedulers.port import Cause
+from tony_core.schedulers.yarn.ends import plain, told
+
+NODE_SAYS = """\
+[2026-11-21 14:01:03.400]Exception from container-launch.
+Container id: container_1_0045_01_000001
+Exit code: 3
+
+[2026-11-21 14:01:03.403]Container exited with a non-zero exit code 3. Error file: prelaunch.err.
+Last 4096 bytes of prelaunch.err :
+Last 4096 bytes of executor.stderr :
+Traceback: no
+such thing
+
+
+[2026-11-21 14:01:03.403]Container exited with a non-zero exit code 3. Error file: prelaunch.err.
+Last 4096 bytes of prelaunch.err :
+Last 4096 bytes of executor.stderr :
+Traceback: no
+such thing
+
+"""
+
+TOO_MUCH = """\
+[2026-11-21 14:05:00.100]Container [pid=77,containerID=container_1_0045_01_000001] is running \
+25567232B beyond the 'PHYSICAL' memory limit. Current usage: 152.4 MB of 128 MB physical memory \
+used; 1.2 GB of 268.8 MB virtual memory used. Killing container.
+Dump of the process-tree for container_1_0045_01_000001 :
+\t|- PID PPID PGRPID SESSID CMD_NAME USER_MODE_TIME(MILLIS)
+\t|- 77 75 77 77 (bash) 0 0 4534272 1024 /bin/bash -c python
+
+[2026-11-21 14:05:00.200]Container killed on request. Exit code is 143
+[2026-11-21 14:05:00.300]Container exited with a non-zero exit code 143.
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "code", "cause"),
+    [
+        (0, False, 0, Cause.EXITED),
+        (3, False, 3, Cause.EXITED),
+        (137, False, 137, Cause.EXITED),
+        (143, False, 143, Cause.EXITED),
+        (143, True, 143, Cause.RELEASED),
+        (0, True, 0, Cause.RELEASED),
+        (-100, False, 137, Cause.LOST),
+        (-100, True, 137, Cause.RELEASED),
+        (-101, False, 137, Cause.DISKS),
+        (-101, True, 137, Cause.DISKS),
+        (-102, False, 137, Cause.PREEMPTED),
+        (-103, False, 137, Cause.MEMORY),
+        (-104, False, 137, Cause.MEMORY),
+        (-104, True, 137, Cause.MEMORY),
+        (-105, False, 137, Cause.RELEASED),
+        (-106, False, 137, Cause.KILLED),
+        (-107, False, 137, Cause.KILLED),
+        (-108, False, 137, Cause.PREEMPTED),
+        (-109, False, 137, Cause.KILLED),
+        (-1000, False, 127, Cause.LAUNCH),
+        (-1, False, 127, Cause.LAUNCH),
+        (-4711, False, -4711, Cause.UNKNOWN),
+        (-4711, True, 137, Cause.RELEASED),
+    ],
+)
+def test_codes(status: int, asked: bool, code: int, cause: Cause) -> None:
+    assert told(status, asked, "")[:2] == (code, cause)
+
+
+def test_what_the_node_says_without_its_frame() -> None:
+    assert plain(NODE_SAYS) == "it last said:\nTraceback: no\nsuch thing"
+    assert told(3, False, NODE_SAYS) == (3, Cause.EXITED, plain(NODE_SAYS))
+
+
+def test_too_much_memory_is_said_with_the_numbers() -> None:
+    words = told(-104, False, TOO_MUCH)[2]
+    assert words.startswith("over its memory limit: ")
+    assert "152.4 MB of 128 MB physical memory" in words
+    assert "process-tree" not in words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("Container released by application", "Container released by application"),
+        ("[2026-11-21 14:05:00.100]one\n[2026-11-21 14:05:00.200]one\ntwo", "one\ntwo"),
+    ],
+)
+def test_other_words_stay(text: str, expected: str) -> None:
+    assert plain(text) == expected
