@@ -26,7 +26,16 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-__all__ = ["report", "task", "Task", "checkpoints", "Checkpoints", "dataset", "jax_initialize"]
+__all__ = [
+    "report",
+    "task",
+    "Task",
+    "checkpoints",
+    "Checkpoints",
+    "dataset",
+    "upload",
+    "jax_initialize",
+]
 
 # ------------------------------------------------------------------ reports
 
@@ -252,7 +261,7 @@ class Checkpoints:
                 with open(making, "wb") as file:
                     file.write(content)
             _sync_all(making)
-            self._put(making, target)
+            _put(making, target)
         except BaseException:
             _remove(making)
             raise
@@ -283,19 +292,6 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Until what is saved in the background is there: nothing is, here."""
-
-    def _put(self, making: str, target: str) -> None:
-        if os.path.isdir(target) and not os.path.islink(target):
-            # A folder cannot be replaced in one go: the old one moves aside first.
-            aside = f"{making}.old"
-            _remove(aside)
-            os.rename(target, aside)
-            os.rename(making, target)
-            _remove(aside)
-        else:
-            if os.path.isdir(making) and os.path.lexists(target):
-                os.unlink(target)
-            os.replace(making, target)
 
     def _forget(self, saved: int) -> None:
         older = [step for step in self.steps() if step != saved]
@@ -344,6 +340,25 @@ def dataset(url: str) -> str:
     return _local(url)
 
 
+def upload(path: str, url: str) -> str:
+    """A local file or folder to HDFS, whole or not at all; what stood there is replaced.
+
+    To a local or mounted place it is copied, in the same way.
+    """
+    if url.startswith(_HDFS):
+        return str(_hdfs().upload(path, url))
+    target = os.path.abspath(_local(url))
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    making = f"{target}.making-{os.getpid()}"
+    _remove(making)
+    if os.path.isdir(path):
+        shutil.copytree(path, making, symlinks=True)
+    else:
+        shutil.copyfile(path, making)
+    _put(making, target)
+    return target
+
+
 _HDFS = ("hdfs://", "webhdfs://", "swebhdfs://")
 
 
@@ -358,6 +373,20 @@ def _local(where: str) -> str:
     if "://" in where:
         raise ValueError(f"{where} is neither a local or mounted folder nor on HDFS")
     return where
+
+
+def _put(making: str, target: str) -> None:
+    if os.path.isdir(target) and not os.path.islink(target):
+        # A folder cannot be replaced in one go: the old one moves aside first.
+        aside = f"{making}.old"
+        _remove(aside)
+        os.rename(target, aside)
+        os.rename(making, target)
+        _remove(aside)
+    else:
+        if os.path.isdir(making) and os.path.lexists(target):
+            os.unlink(target)
+        os.replace(making, target)
 
 
 def _sync_all(path: str) -> None:

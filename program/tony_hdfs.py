@@ -20,7 +20,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple, Union
 
 from tony_webhdfs import Hdfs, Status, connect
 
-__all__ = ["HdfsCheckpoints", "connect", "fetch"]
+__all__ = ["HdfsCheckpoints", "connect", "fetch", "upload"]
 
 AT_ONCE = 4
 
@@ -82,6 +82,54 @@ def _all(do: Callable[[Any], None], items: List[Any]) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for done in [pool.submit(do, item) for item in items]:
             done.result()
+
+
+# ------------------------------------------------------------------ what is sent
+
+
+def upload(local: str, url: str) -> str:
+    """A local file or folder to a URL, whole or not at all; what was there is replaced."""
+    if not os.path.exists(local):
+        raise FileNotFoundError(f"{local} does not exist")
+    hdfs, path, url = connect(url)
+    making = f"{os.path.dirname(path).rstrip('/')}/.making-{_own_name()}"
+    try:
+        _send(hdfs, local, making)
+        _put(hdfs, making, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            hdfs.delete(making)
+        raise
+    return url
+
+
+def _own_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
+
+
+def _send(hdfs: Hdfs, local: str, remote: str) -> None:
+    if not os.path.isdir(local):
+        hdfs.upload(local, remote)
+        return
+    files: List[Tuple[str, str]] = []
+    hdfs.mkdirs(remote)
+    for here, folders, names in os.walk(local):
+        there = remote + here[len(local.rstrip("/")) :]
+        for each in folders:
+            hdfs.mkdirs(f"{there}/{each}")
+        files += [(os.path.join(here, each), f"{there}/{each}") for each in names]
+    _all(lambda pair: hdfs.upload(*pair), files)
+
+
+def _put(hdfs: Hdfs, making: str, target: str) -> None:
+    try:
+        hdfs.rename(making, target)
+    except FileExistsError:
+        # Nothing replaces a folder in one go: the old one moves aside first.
+        aside = f"{making}.old"
+        hdfs.rename(target, aside)
+        hdfs.rename(making, target)
+        hdfs.delete(aside)
 
 
 # ------------------------------------------------------------------ checkpoints
@@ -179,14 +227,10 @@ class HdfsCheckpoints:
             raise
 
     def _upload(self, step: int, local: str) -> None:
-        name = f"making-{step}-{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
-        making = f"{self._path.rstrip('/')}/{name}"
+        making = f"{self._path.rstrip('/')}/making-{step}-{_own_name()}"
         try:
-            if os.path.isdir(local):
-                self._upload_folder(local, making)
-            else:
-                self._hdfs.upload(local, making)
-            self._put(making, self._at(step))
+            _send(self._hdfs, local, making)
+            _put(self._hdfs, making, self._at(step))
         except BaseException:
             with contextlib.suppress(OSError):
                 self._hdfs.delete(making)
@@ -194,26 +238,6 @@ class HdfsCheckpoints:
         finally:
             shutil.rmtree(os.path.dirname(local), ignore_errors=True)
         self._forget(step)
-
-    def _upload_folder(self, local: str, making: str) -> None:
-        files: List[Tuple[str, str]] = []
-        self._hdfs.mkdirs(making)
-        for here, folders, names in os.walk(local):
-            remote = making + here[len(local) :]
-            for each in folders:
-                self._hdfs.mkdirs(f"{remote}/{each}")
-            files += [(os.path.join(here, each), f"{remote}/{each}") for each in names]
-        _all(lambda pair: self._hdfs.upload(*pair), files)
-
-    def _put(self, making: str, target: str) -> None:
-        try:
-            self._hdfs.rename(making, target)
-        except FileExistsError:
-            # Saved again. The old one moves aside first: half of one must never be found.
-            aside = f"{making}.old"
-            self._hdfs.rename(target, aside)
-            self._hdfs.rename(making, target)
-            self._hdfs.delete(aside)
 
     def _forget(self, saved: int) -> None:
         found = self._hdfs.list(self._path)

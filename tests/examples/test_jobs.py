@@ -15,10 +15,18 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/tony.xml"))
 
 
 def test_there_is_one_for_each_framework() -> None:
-    assert NAMES == ["jax", "keras", "mpi", "pytorch", "tensorflow", "tensorflow-ps"]
+    assert [*("hdfs", "jax", "keras", "mpi", "pytorch", "tensorflow", "tensorflow-ps")] == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_the_one_on_hdfs_keeps_everything_there() -> None:
+    loaded = load(JobArguments(), env={"HADOOP_USER_NAME": "ann"}, cwd=str(EXAMPLES / "hdfs"))
+    assert loaded.warnings == ()
+    (role,) = loaded.job.roles
+    assert " --data hdfs:///user/" in role.command
+    assert str(loaded.job.program.checkpoint_dir).startswith("hdfs:///user/")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "hdfs"])
 def test_the_job_file_is_accepted_without_a_warning(name: str) -> None:
     folder = EXAMPLES / name
     loaded = load(JobArguments(python_binary_path="/opt/env/bin/python"), env={}, cwd=str(folder))

@@ -322,3 +322,33 @@ class TestWhichFileSystem:
             pytest.skip("this machine has a Hadoop configuration")
         with pytest.raises(ValueError, match="set HADOOP_CONF_DIR"):
             tony.dataset("hdfs:///x")
+
+
+class TestUploads:
+    def test_a_folder_and_again(self, hdfs: FakeHdfs, tmp_path: Path) -> None:
+        (tmp_path / "model" / "sub").mkdir(parents=True)
+        (tmp_path / "model" / "sub" / "w").write_text("1")
+        assert tony.upload(f"{tmp_path}/model/", "hdfs:///m/v1") == "hdfs://ns/m/v1"
+        assert hdfs.files["/m/v1/sub/w"] == b"1"
+        (tmp_path / "model" / "sub" / "w").write_text("2")
+        tony.upload(str(tmp_path / "model"), "hdfs:///m/v1")
+        assert hdfs.files["/m/v1/sub/w"] == b"2"
+        assert hdfs.names("/m/") == ["/m/v1", "/m/v1/sub", "/m/v1/sub/w"]
+
+    def test_a_file_at_the_top(self, hdfs: FakeHdfs, tmp_path: Path) -> None:
+        (tmp_path / "f").write_text("x")
+        tony.upload(str(tmp_path / "f"), "hdfs:///f")
+        assert hdfs.names() == ["/f"]
+
+    def test_what_is_not_there(self, hdfs: FakeHdfs) -> None:
+        with pytest.raises(FileNotFoundError, match="/nowhere does not exist"):
+            tony.upload("/nowhere", "hdfs:///f")
+        assert hdfs.names() == []
+
+    def test_to_a_local_place(self, tmp_path: Path) -> None:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "f").write_text("x")
+        assert tony.upload(str(tmp_path / "a"), f"file://{tmp_path}/b/c") == f"{tmp_path}/b/c"
+        tony.upload(str(tmp_path / "a"), str(tmp_path / "b" / "c"))
+        tony.upload(str(tmp_path / "a" / "f"), str(tmp_path / "b" / "f"))
+        assert sorted(os.listdir(tmp_path / "b")) == ["c", "f"]

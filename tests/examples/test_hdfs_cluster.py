@@ -1,0 +1,95 @@
+"""examples/hdfs on a real HDFS: killed in the middle, resumed from there, the same result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+import pytest
+
+import tony
+from tests.cluster.hadoop.cluster import Hadoop
+from tests.cluster.hadoop.fixture import GetHadoop
+from tests.cluster.yarn.jobs import CHECKOUT, Running, Tony
+from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
+from tony_core.hadoop.siteconf import SiteConfiguration
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+EXAMPLE = CHECKOUT / "examples" / "hdfs"
+
+
+@pytest.fixture
+def cluster(hadoop: GetHadoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hadoop:
+    """One whose HDFS the test itself reaches as a program does, with the data set on it."""
+    made = hadoop()
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(made.conf_dir))
+    monkeypatch.setenv("TONY_CACHE_DIR", str(tmp_path / "cache"))
+    source = CHECKOUT / "examples" / "data" / "points.csv"
+    tony.upload(str(source), f"hdfs:///user/{made.user}/tony-examples/points/points.csv")
+    return made
+
+
+def result(job: Running, cluster: Hadoop) -> Dict[str, Any]:
+    """What it left on HDFS."""
+    folder = f"hdfs:///user/{cluster.user}/tony-examples/hdfs/checkpoints/{job.app_id}"
+    told: Dict[str, Any] = json.loads(Path(tony.dataset(f"{folder}/result.json")).read_text())
+    saved = tony.checkpoints(folder)
+    assert saved.steps() == [180, 200]
+    newest = saved.latest()
+    state = json.loads(Path(newest[1]).read_text())
+    assert len(state["losses"]) == told["steps"] == 200
+    return told
+
+
+@pytest.mark.parametrize("scheduler", ["local", "yarn"])
+def test_it_dies_and_goes_on_from_the_newest_checkpoint(
+    cluster: Hadoop, tony_on: Callable[..., Tony], scheduler: str
+) -> None:
+    one = tony_on(cluster if scheduler == "yarn" else None)
+    words = []
+    if scheduler == "local":
+        conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))
+        words = ["--shell_env", f"{VARIABLE}={hdfs_environment(conf, cluster.user)}"]
+        one.env.pop("HADOOP_CONF_DIR", None)
+    told = {}
+    for name, more in (("whole", ""), ("killed", "--die-at 50")):
+        job = one.submit(
+            *words, "--task_params", more or "--batch 64", cwd=EXAMPLE, conf=user(cluster)
+        )
+        job.ends(0)
+        told[name] = result(job, cluster)
+        if more:
+            causes = [event for event in job.events() if event["kind"] == "root-cause"]
+            assert [(event["task"], event["signal"]) for event in causes] == [("worker:0", 9)]
+            assert "session 1: resumed at step 40" in one("logs", job.app_id).stdout
+    assert (told["whole"]["sessions"], told["killed"]["sessions"]) == (1, 2)
+    assert (told["whole"]["resumed_at"], told["killed"]["resumed_at"]) == (0, 40)
+    assert told["whole"]["last_loss"] == told["killed"]["last_loss"]
+
+
+def user(cluster: Hadoop) -> Dict[str, str]:
+    """The job file names the user by ${user.name}; the fixture's is another's choice."""
+    root = f"hdfs:///user/{cluster.user}/tony-examples"
+    return {
+        "tony.application.checkpoint-dir": f"{root}/hdfs/checkpoints",
+        "tony.client.executes": f"python3 train.py --data {root}/points",
+    }
+
+
+def test_a_failover_in_the_middle(
+    hadoop: GetHadoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = hadoop("nn_ha")
+    conf = SiteConfiguration.load({}, conf_dir=str(made.conf_dir))
+    monkeypatch.setenv(VARIABLE, hdfs_environment(conf, made.user))
+    monkeypatch.setenv("TONY_CACHE_DIR", str(tmp_path / "cache"))
+    saved = tony.checkpoints(f"hdfs:///user/{made.user}/failover", keep=2)
+    saved.save(1, b"one")
+    made.fail_over_hdfs()
+    saved.save(2, b"two")
+    made.fail_over_hdfs()
+    step, path = saved.latest()
+    assert (step, Path(path).read_bytes()) == (2, b"two")
+    assert saved.steps() == [1, 2]
