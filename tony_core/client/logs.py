@@ -189,8 +189,8 @@ class LogReader:
             return
         self._check(view.tasks)
         for task in view.tasks:
-            if not self._wants(task):
-                continue
+            if not self._wants(task) or (task.task == MASTER and MASTER in self._tasks):
+                continue  # of a job that nobody else can tell of, the masters are tasks too
             for ref in task.log_refs():
                 for name in self._names:
                     part: Optional[Part] = Part()
