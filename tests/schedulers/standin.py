@@ -1,13 +1,13 @@
 """A master for the scheduler tests: a real process that does little more than its orders.
 
 ``python RUNTIME master ...`` in a runtime folder that :func:`make_runtime` made. The orders
-stand in the job folder (``orders.json``)::
+stand in the job folder (``orders.json``), or beside this module::
 
     {"asks": [[role, count, memory_mb]], "gang": true, "argv": [...], "then": "finish" | "wait"}
 
 It asks for the containers, launches ``argv`` in each, and finishes when all have ended:
 succeeded if each ended with 0. SIGTERM ends the job as killed, unless the orders say
-``"deaf": true``. What it is told it writes to ``state_dir/heard.jsonl``.
+``"deaf": true``. What it is told it writes to ``state_dir/heard.jsonl``, or where the orders say.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from typing import Any, Dict, List, Sequence
 
 MAIN = """\
 import importlib, os, sys
+if sys.argv[1] == "yarn-start":
+    from tony_core.schedulers.yarn import start
+    start._VERBS = {**start._VERBS, "master": "tests.schedulers.standin"}
 VERBS = {
     "master": "tests.schedulers.standin",
     "shim": "tony_core.schedulers.local.shim",
     "local-successor": "tony_core.schedulers.local.successor",
+    "yarn-start": "tony_core.schedulers.yarn.start",
 }
 sys.exit(importlib.import_module(VERBS[sys.argv[1]]).main(sys.argv[2:]))
 """
@@ -48,19 +52,24 @@ def make_runtime(folder: Path) -> Path:
 
 def main(argv: Sequence[str]) -> int:
     """The master."""
+    from tony_core.files.artifact import Artifact
     from tony_core.job.spec import Resources
-    from tony_core.schedulers import port
-    from tony_core.schedulers.local.pool import open_master
+    from tony_core.schedulers import open_master, port
 
     parser = argparse.ArgumentParser()
     for word in ("scheduler", "app-dir", "attempt", "lock-fd"):
         parser.add_argument(f"--{word}")
     context, pool = open_master(parser.parse_args(argv))
-    orders: Dict[str, Any] = json.loads((Path(context.job_dir) / "orders.json").read_text())
+    folders = (Path(context.job_dir), Path(__file__).parent)
+    found = next(one / "orders.json" for one in folders if (one / "orders.json").exists())
+    orders: Dict[str, Any] = json.loads(found.read_text())
+    artifacts = Path(context.job_dir, "artifacts.json")
+    listed = json.loads(artifacts.read_text()) if artifacts.exists() else []
+    brought = tuple(Artifact.from_json(item) for item in listed)
     if "die" in orders:
         sys.exit(str(orders["die"]))
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    heard = Path(context.state_dir) / "heard.jsonl"
+    heard = Path(orders.get("heard") or Path(context.state_dir) / "heard.jsonl")
     if orders.get("deaf"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
@@ -78,6 +87,8 @@ def main(argv: Sequence[str]) -> int:
         event = inbox.get()
         with heard.open("a") as stream:
             stream.write(json.dumps([os.getpid(), context.attempt, repr(event)]) + "\n")
+        if event == "TERM" and "kill_file" not in context.extra:
+            return 1  # the scheduler has ended it
         if event == "TERM":
             reason = json.loads(Path(context.extra["kill_file"]).read_text())["reason"]
             pool.finish(port.AppState.KILLED, reason)
@@ -88,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         if isinstance(event, port.Allocated):
             for container in event.containers:
                 launch = port.Launch(
-                    tuple(orders["argv"]), {}, (), context.secret, f"{container.role}:0"
+                    tuple(orders["argv"]), {}, brought, context.secret, f"{container.role}:0"
                 )
                 pool.launch(container, launch)
         if isinstance(event, port.Completed):

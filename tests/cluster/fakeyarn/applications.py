@@ -116,6 +116,7 @@ class Attempt:
         default_factory=lambda: (set(), set())
     )
     command: int = 0  # for the next answer
+    serials: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def pending(self) -> Iterator[Tuple[Key, Asked]]:
         for key in sorted(self.asks):
@@ -143,7 +144,6 @@ class Application:
     attempts: List[Attempt] = field(default_factory=list)
     live: Dict[ContainerId, Granted] = field(default_factory=dict)
     ended: Dict[ContainerId, Granted] = field(default_factory=dict)
-    serials: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     killing: str = ""
 
     @property

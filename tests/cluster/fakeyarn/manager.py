@@ -201,7 +201,7 @@ class Manager:
 
     def _grant(self, application: Application, node: Node, key: Key, asked: Asked) -> None:
         attempt = application.attempt
-        serial = self.epoch << _EPOCH_BITS | next(application.serials)
+        serial = self.epoch << _EPOCH_BITS | next(attempt.serials)
         granted = Granted(
             ContainerId(attempt.id, serial),
             node.id,
