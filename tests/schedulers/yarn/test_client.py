@@ -289,6 +289,7 @@ class TestSubmitting:
 
     def test_refused_a_little_later(self, scheduler: YarnScheduler, rm: Rm) -> None:
         rm.states = ["SUBMITTED", "FAILED"]
+        rm.attempt = AttemptId(APP, -1)
         rm.diagnostics = f"Application {APP} submitted by user ada to unknown queue: mll"
         with pytest.raises(SchedulerError) as caught:
             submit(scheduler)

@@ -112,7 +112,7 @@ def _queue(job: Job, facts: ClusterFacts) -> List[str]:
 def _meant(name: str, queues: Sequence[str]) -> str:
     """The queues that may have been meant, by path or by their own name."""
     own = {path.rpartition(".")[2]: path for path in queues}
-    close = get_close_matches(name.rpartition(".")[2], list(own), n=3)
+    close = get_close_matches(name.rpartition(".")[2], list(own), n=2, cutoff=0.7)
     if close:
         return f"; did you mean {' or '.join(close)}?"
     there = sorted(name for name in own if name != "root")

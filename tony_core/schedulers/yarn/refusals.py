@@ -8,10 +8,9 @@ been given, and then ends before it began.
 from __future__ import annotations
 
 import re
-from typing import Callable, List, Match, Pattern, Tuple
+from typing import Callable, List, Match, Optional, Pattern, Tuple
 
 from tony_core.hadoop.errors import (
-    AccessDenied,
     ApplicationNotFound,
     AuthenticationError,
     ConfigurationError,
@@ -23,13 +22,23 @@ from tony_core.schedulers.port import NoSuchApplication, SchedulerError
 
 _Words = Callable[[Match[str]], str]
 
+_CLASS = re.compile(r"^(?:[a-z][\w]*\.)+[A-Z]\w*(?:Exception|Error): ")
+
 _KNOWN: List[Tuple[Pattern[str], _Words]] = [
+    (
+        re.compile(r"User (\S+) cannot perform operation MODIFY_APP on (application_\w+)"),
+        lambda m: f"{m[1]} may not end {m[2]}, which is another's (tony.yarn.acl.modify)",
+    ),
+    (
+        re.compile(r"User (\S+) cannot perform operation VIEW_APP on (application_\w+)"),
+        lambda m: f"{m[1]} may not look at {m[2]}, which is another's (tony.yarn.acl.view)",
+    ),
     (
         re.compile(r"unknown queue:?\s*(\S+)|queue (\S+) does(?:n't| not) exist", re.I),
         lambda m: f"there is no queue {(m[1] or m[2]).strip('.')}; name one by tony.yarn.queue",
     ),
     (
-        re.compile(r"non-leaf queue:?\s*(\S+)", re.I),
+        re.compile(r"non-leaf queue\s*:?\s*(\S+)", re.I),
         lambda m: (
             f"{m[1].strip('.')} is a queue of queues; name one of those below it (tony.yarn.queue)"
         ),
@@ -88,12 +97,22 @@ _KNOWN: List[Tuple[Pattern[str], _Words]] = [
 
 def reason(diagnostics: str) -> str:
     """What the ResourceManager said against an application, as a person would say it."""
+    return known(diagnostics) or _said(diagnostics) or "it gave no reason"
+
+
+def known(diagnostics: str) -> Optional[str]:
+    """In our words, where we have some."""
     text = " ".join(diagnostics.split())
     for pattern, words in _KNOWN:
         found = pattern.search(text)
         if found:
             return words(found)
-    return text or "it gave no reason"
+    return None
+
+
+def _said(diagnostics: str) -> str:
+    """In YARN's words, without the Java class before them."""
+    return _CLASS.sub("", " ".join(diagnostics.split()))
 
 
 def refused(app_id: str, diagnostics: str) -> SchedulerError:
@@ -107,8 +126,9 @@ def told(error: HadoopError, what: str) -> SchedulerError:
         return NoSuchApplication(f"{what}: the ResourceManager does not know it (any more)")
     if isinstance(error, (ConfigurationError, Unreachable, AuthenticationError)):
         return SchedulerError(str(error))
-    if isinstance(error, AccessDenied):
-        return SchedulerError(f"{what} is not allowed: {reason(error.text)}")
     if isinstance(error, RemoteError):
-        return SchedulerError(f"{what} was refused: {reason(error.text)} ({error.short_class})")
+        words = known(error.text)
+        if words is None:
+            words = f"{_said(error.text) or 'no reason given'} ({error.short_class})"
+        return SchedulerError(f"{what} was refused: {words}")
     return SchedulerError(f"{what}: {error}")

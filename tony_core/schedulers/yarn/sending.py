@@ -84,5 +84,6 @@ def wait_accepted(report: Callable[[ApplicationId], AppReport], app_id: Applicat
             )
         time.sleep(pause)
         pause = min(LONGEST_LOOK_S, pause * 1.5)
-    if found.state == "FAILED" and found.attempt is None:
+    # YARN numbers the attempt of an application that never had one -1.
+    if found.state == "FAILED" and (found.attempt is None or found.attempt.number < 1):
         raise refusals.refused(str(app_id), found.diagnostics)

@@ -80,7 +80,7 @@ def status_of(report: AppReport) -> AppStatus:
         started=report.launched or None,
         finished=(report.finished or None) if state.ended else None,
         progress=1.0 if state is AppState.SUCCEEDED else min(1.0, max(0.0, report.progress)),
-        attempt=report.attempt.number if report.attempt else 0,
+        attempt=max(0, report.attempt.number) if report.attempt else 0,
         page_url=report.tracking_url or None if running else None,
         tracking_url=report.tracking_url or None,
         diagnostics=_words(state, report),

@@ -1,0 +1,106 @@
+"""What ResourceManagers of 3.3 and 3.4 have said, and what we make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tony_core.hadoop.errors import (
+    ApplicationNotFound,
+    ConfigurationError,
+    HadoopError,
+    Unreachable,
+    remote_error,
+)
+from tony_core.schedulers.port import NoSuchApplication, SchedulerError
+from tony_core.schedulers.yarn.refusals import reason, refused, told
+
+APP = "application_1700000000000_0042"
+_EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        (
+            f"Application {APP} submitted by user ada to unknown queue: nowhere",
+            "there is no queue nowhere; name one by tony.yarn.queue",
+        ),
+        (
+            f"Application {APP} submitted by user : ada to non-leaf queue : ml",
+            "ml is a queue of queues; name one of those below it (tony.yarn.queue)",
+        ),
+        (
+            f"{_EXCEPTION}Queue root.closed is STOPPED. Cannot accept submission of application:"
+            f" {APP}",
+            "the queue root.closed is stopped and takes no applications",
+        ),
+        (
+            f"{_EXCEPTION}Queue root.tiny already has 2 applications, cannot accept submission of"
+            f" application: {APP}",
+            "the queue root.tiny holds 2 applications already, and takes no more; submit again when"
+            " one has ended",
+        ),
+        (
+            f"Queue root.tiny already has 3 applications from user ada cannot accept submission of"
+            f" application: {APP}",
+            "ada has 3 applications in the queue root.tiny already, and may have no more; submit"
+            " again when one has ended",
+        ),
+        (
+            f"{_EXCEPTION}User ada does not have permission to submit {APP} to queue private",
+            "ada may not submit to the queue private (its ACL does not say so)",
+        ),
+        (
+            "Invalid resource request! Cannot allocate containers as requested resource is greater"
+            " than maximum allowed allocation. Requested resource type=[memory-mb], Requested"
+            " resource=<memory:9000, vCores:1>, maximum allowed allocation=<memory:8192, vCores:32,"
+            " yarn.io/gpu: 4>, please note that maximum allowed allocation is calculated by"
+            " scheduler based on maximum resource of registered NodeManagers",
+            "the master asks for <memory:9000, vCores:1>, and the cluster gives <memory:8192,"
+            " vCores:32, yarn.io/gpu: 4> at most (memory-mb is over)",
+        ),
+        (
+            f"java.security.AccessControlException: User mallory cannot perform operation"
+            f" MODIFY_APP on {APP}",
+            f"mallory may not end {APP}, which is another's (tony.yarn.acl.modify)",
+        ),
+        ("org.apache.hadoop.yarn.SomeException: a new reason", "a new reason"),
+        ("AM container  is\nlaunched", "AM container is launched"),
+        ("", "it gave no reason"),
+    ],
+)
+def test_reasons(said: str, means: str) -> None:
+    assert reason(said) == means
+
+
+def test_the_application_is_named() -> None:
+    assert str(refused(APP, "unknown queue: x")).startswith(f"the cluster refused {APP}: there is")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "means"),
+    [
+        (
+            ApplicationNotFound("ApplicationNotFoundException", "no"),
+            NoSuchApplication,
+            f"{APP}: the ResourceManager does not know it (any more)",
+        ),
+        (Unreachable("rm:8032: connection refused"), SchedulerError, "rm:8032: connection refused"),
+        (ConfigurationError("no HDFS"), SchedulerError, "no HDFS"),
+        (
+            remote_error("org.apache.hadoop.yarn.exceptions.YarnException", "whatever it was"),
+            SchedulerError,
+            f"{APP} was refused: whatever it was (YarnException)",
+        ),
+        (
+            remote_error("YarnException", "unknown queue: x"),
+            SchedulerError,
+            f"{APP} was refused: there is no queue x; name one by tony.yarn.queue",
+        ),
+        (HadoopError("something else"), SchedulerError, f"{APP}: something else"),
+    ],
+)
+def test_errors(error: HadoopError, kind: type, means: str) -> None:
+    found = told(error, APP)
+    assert type(found) is kind
+    assert str(found) == means
