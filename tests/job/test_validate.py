@@ -107,6 +107,13 @@ def test_bad_values(key: str, value: str, wrong: str) -> None:
     assert wrong in "\n".join(problem.message for problem in problems if problem.key == key)
 
 
+def test_a_silence_that_any_process_may_keep_is_no_loss() -> None:
+    short = {"tony.task.heartbeat-interval-ms": "10", "tony.task.max-missed-heartbeats": "4"}
+    (problem,) = refused({**WORKER, **short})
+    assert problem.key == "tony.task.max-missed-heartbeats"
+    assert "40 ms" in problem.message and "at least 50 ms" in problem.message
+
+
 def test_elastic_keys_that_ask_for_nothing_new() -> None:
     job({**WORKER, "tony.worker.min-instances": "2", "tony.worker.restart-scope": "session"})
 

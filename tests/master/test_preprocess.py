@@ -138,6 +138,33 @@ def test_it_can_be_ended_whatever_it_traps(tmp_path: Path) -> None:
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+def test_a_command_that_uses_its_grace_is_left_alone_with_it(tmp_path: Path) -> None:
+    save = f"trap 'sleep 0.2; sleep 0.1 && echo saved > {tmp_path}/saved; exit' TERM"
+    command = f"{save}; touch {tmp_path}/on; while :; do sleep 0.02; done"
+    with Running() as running:
+        told_more = json.loads(told(tmp_path, command, a_job()))
+        told_more["grace_s"] = 20.0
+        words = json.dumps(told_more).encode()
+        made = running.do(lambda: Preprocess(running.reactor, words, lambda *outcome: None))
+        until((tmp_path / "on").exists)
+        running.do(made.end)
+    assert (tmp_path / "saved").exists(), "what its handler starts is not told to end"
+
+
+def test_a_stopped_process_is_ended_within_the_grace(tmp_path: Path) -> None:
+    command = f"sleep 77 & kill -STOP $!; echo $! > {tmp_path}/pid; wait"
+    with Running() as running:
+        told_more = json.loads(told(tmp_path, command, a_job()))
+        told_more["grace_s"] = 20.0
+        words = json.dumps(told_more).encode()
+        made = running.do(lambda: Preprocess(running.reactor, words, lambda *outcome: None))
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        began = time.monotonic()
+        running.do(made.end)
+    assert not alive(int((tmp_path / "pid").read_text()))
+    assert time.monotonic() - began < 9, "it was woken to hear it"
+
+
 MASTER = """
 import sys
 sys.path.insert(0, sys.argv[1])

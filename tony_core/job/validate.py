@@ -30,6 +30,7 @@ FrameworkChecks = Mapping[str, Callable[[Job], Sequence[Complaint]]]
 MOST_TASKS = 100_000
 MOST_OF_ONE_TASK = {"memory_mb": 64 * 1024 * 1024, "vcores": 16_384, "gpus": 1_024}
 LEAST_INTERVAL_S = 0.01
+LEAST_SILENCE_S = 0.05  # what any process may be kept from running on a busy machine
 _WITH_HOST = ("http", "https", "webhdfs", "swebhdfs", "s3", "gs")
 
 
@@ -189,6 +190,14 @@ def _times(job: Job) -> List[Problem]:
     ):
         if seconds < LEAST_INTERVAL_S:
             problems.append(problem_at(job, key, "must be at least 10 ms"))
+    silence = job.timeouts.heartbeat_s * job.timeouts.max_missed_heartbeats
+    if silence < LEAST_SILENCE_S and not problems:
+        message = (
+            f"{job.timeouts.max_missed_heartbeats} heartbeats of"
+            f" {job.timeouts.heartbeat_s * 1000:g} ms are {silence * 1000:g} ms: a task that"
+            f" pauses for so long would be lost; at least {LEAST_SILENCE_S * 1000:g} ms are needed"
+        )
+        problems.append(problem_at(job, "tony.task.max-missed-heartbeats", message))
     return problems
 
 

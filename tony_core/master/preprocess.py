@@ -21,7 +21,7 @@ from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import MasterContext
 
 AM = "am"  # the master's name among the roles of an artifact
-GRACE_S = 5.0
+EXTRA_S = 5.0  # beyond the command's grace, for what is killed to go
 
 #: (exit code, parameters, last lines of stderr)
 Done = Callable[[int, Optional[str], Sequence[str]], None]
@@ -75,6 +75,7 @@ class Preprocess:
         self._reactor = reactor
         self._done = done
         self._answer = bytearray()
+        self._grace_s = float(json.loads(told)["grace_s"])
         package = Path(__file__).resolve().parent.parent.parent
         # Not -m: under -I -S nothing but the standard library is on the path.
         code = (
@@ -100,7 +101,7 @@ class Preprocess:
         self._reactor.unwatch(process.stdout)
         process.stdin.close()  # that is how it knows
         try:
-            process.wait(GRACE_S + 5.0)
+            process.wait(self._grace_s + EXTRA_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
