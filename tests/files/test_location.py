@@ -39,3 +39,13 @@ def test_a_file_url_of_another_host_is_refused() -> None:
 def test_join() -> None:
     assert location.join("/", "a") == "/a"
     assert location.join("hdfs://nn/x/", "a", "b") == "hdfs://nn/x/a/b"
+    assert location.join("hdfs:///", "a") == "hdfs:///a"
+    assert location.join("file:///", "a") == "file:///a"
+
+
+def test_names_are_quoted_where_they_become_part_of_a_url() -> None:
+    name = "50% of a b?#c.tar"
+    assert location.join("/x", name) == f"/x/{name}"
+    for root in ("hdfs://nn/x", "file:///x"):
+        assert location.base_name(location.join(root, name)) == name
+    assert location.local_path(location.join("file:///x", name)) == f"/x/{name}"

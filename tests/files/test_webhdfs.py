@@ -124,6 +124,14 @@ def test_list(hdfs: FakeHdfs) -> None:
         files.list("hdfs:///w/none")
 
 
+def test_the_root_is_a_folder_too(hdfs: FakeHdfs) -> None:
+    hdfs.plays("list", "list", "status-file")
+    files = hdfs.client()
+    assert [one.location for one in files.list("hdfs:///")] == ["hdfs:///d", "hdfs:///f"]
+    assert [one.location for one in files.list("/")] == ["/d", "/f"]
+    assert files.stat("hdfs:///f").size == 10
+
+
 def test_a_large_folder_comes_in_pages(hdfs: FakeHdfs) -> None:
     hdfs.plays(page(["a", "b b"], 3), page(["c", "d"], 1), page(["e"], 0))
     found = hdfs.client().list("hdfs:///w")
@@ -536,7 +544,7 @@ def test_any_name_arrives_as_it_is(hdfs: FakeHdfs, parts: List[str]) -> None:
         ("hdfs://sandbox", "/"),
         ("hdfs://sandbox//a//b/", "/a/b"),
         ("hdfs:///a/./b/../c", "/a/c"),
-        ("/plain/path", "/plain/path"),
+        ("/plain/50%41 of?#x", "/plain/50%41 of?#x"),
         ("hdfs:///a b%20c%2541", "/a b c%41"),
         ("webhdfs://sandbox/x", "/x"),
     ],
@@ -555,6 +563,7 @@ def test_locations(hdfs: FakeHdfs, location: str, path: str) -> None:
         ("relative", "begins with /"),
         ("s3://bucket/x", "no location on HDFS"),
         ("hdfs:///a%00b", "zero byte"),
+        ("hdfs:///a\udcffb", "UTF-8"),
     ],
 )
 def test_locations_that_are_none(hdfs: FakeHdfs, location: str, words: str) -> None:

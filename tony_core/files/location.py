@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 # Two characters at least, so that no single letter before a colon is taken for a scheme.
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_PLAIN = "/~!$&'()*+,;=:@"
 _USER_INFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+://)[^/?#@]*@")
 
 
@@ -38,8 +39,12 @@ def local_path(location: str) -> str:
 
 
 def join(location: str, *names: str) -> str:
-    """A location below another one."""
-    return "/".join([location.rstrip("/"), *names])
+    """A location below another one. Names are plain: in a URL they are quoted."""
+    base = location.rstrip("/")
+    if scheme_of(location):
+        base += "//" if base.endswith(":") else ""  # hdfs:/// is the root of a file system
+        names = tuple(quote(name, _PLAIN, errors="surrogateescape") for name in names)
+    return "/".join([base, *names])
 
 
 def base_name(location: str) -> str:

@@ -10,8 +10,9 @@ HDFS does atomically, so that a reader sees the old file or the new one. A DataN
 of reach is excluded, and the NameNode asked for another one, while nothing was sent.
 
 Locations are URLs, their paths percent-encoded where need be. ``hdfs:///x`` is on the file
-system of ``fs.defaultFS``, as is a plain ``/x``. An authority is a nameservice of the site's
-configuration, or a NameNode: for ``hdfs`` by its RPC port, for the others by its HTTP port.
+system of ``fs.defaultFS``, as is a plain ``/x``, in which nothing is encoded. An authority is a
+nameservice of the site's configuration, or a NameNode: for ``hdfs`` by its RPC port, for the
+others by its HTTP port.
 
 Why our own
 ===========
@@ -32,7 +33,7 @@ import secrets
 import threading
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Optional, Tuple, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from tony_core.files.location import join, masked, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation
@@ -132,7 +133,7 @@ class WebHdfsFileSystem(FileSystem):
                 after = one["pathSuffix"]
                 if not after:
                     raise NotADirectoryError(errno.ENOTDIR, "this is a file", masked(location))
-                found.append(_stat(join(location, quote(after)), one))
+                found.append(_stat(join(location, after), one))
             if not listed or not listing.get("remainingEntries"):
                 return sorted(found, key=lambda one: one.location)
 
@@ -358,22 +359,24 @@ def by_address() -> WebHdfsFileSystem:
 
 def _taken_apart(location: str) -> Tuple[str, str]:
     """Scheme and authority (empty: that of ``fs.defaultFS``), and the path."""
-    if "?" in location or "#" in location:
-        _invalid(location, "a file's URL has neither ? nor #: in a name, write %3F and %23")
     scheme = scheme_of(location)
-    authority, rest = "", location
-    if scheme:
-        authority, slash, rest = location[len(scheme) + 3 :].partition("/")
-        rest = slash + rest
-    if scheme not in ("", "hdfs", "webhdfs", "swebhdfs") or not (rest or authority):
+    if scheme not in ("", "hdfs", "webhdfs", "swebhdfs"):
         _invalid(location, "this is no location on HDFS")
-    if rest and not rest.startswith("/"):
+    authority, path = "", location
+    if scheme:
+        if "?" in location or "#" in location:
+            _invalid(location, "a file's URL has neither ? nor #: in a name, write %3F and %23")
+        authority, _, path = location[len(scheme) + 3 :].partition("/")
+        path = "/" + unquote(path)
+    if not path.startswith("/"):
         _invalid(location, "a path on HDFS begins with /")
-    path = posixpath.normpath("/" + unquote(rest))
+    path = "/" + posixpath.normpath(path).lstrip("/")
     if "\x00" in path:
         _invalid(location, "a name cannot hold a zero byte")
+    if any("\ud800" <= letter <= "\udfff" for letter in path):
+        _invalid(location, "names on HDFS are UTF-8")
     base = f"{scheme}://{authority.rpartition('@')[2]}" if authority else ""
-    return base, "/" + path.lstrip("/")
+    return base, path
 
 
 def _invalid(location: str, why: str) -> NoReturn:

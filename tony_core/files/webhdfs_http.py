@@ -231,5 +231,5 @@ def split(url: str) -> Tuple[bool, Address, str]:
     if not colon or port.endswith("]"):
         host, port = place, "443" if tls else "80"
     if not mark or scheme.lower() not in ("http", "https") or not host or not port.isdigit():
-        raise Broken(f"a redirect to {url!r}")
+        raise Broken(f"a redirect to {url.partition('?')[0]!r}")  # what follows may be secret
     return tls, Address(host.strip("[]"), int(port)), slash + path
