@@ -1,0 +1,124 @@
+"""Each container's end is said once, whatever is asked and repeated."""
+
+from __future__ import annotations
+
+from typing import List
+
+from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.records import Capability, Container, ContainerStatus
+from tony_core.hadoop.tokens import Token
+from tony_core.schedulers.port import Cause, Completed, PoolEvent, Started
+from tony_core.schedulers.yarn.holding import Holding
+
+APP = ApplicationId(1700000000000, 42)
+
+
+def container(number: int, attempt: int = 1, node: str = "n0") -> Container:
+    found = ContainerId(AttemptId(APP, attempt), number)
+    token = Token(b"", b"", "ContainerToken")
+    return Container(found, NodeId(node, 1), f"{node}:8042", Capability(64, 1), 1, 1, (), token)
+
+
+def ended(given: Container, code: int = 0) -> ContainerStatus:
+    return ContainerStatus(given.id, "COMPLETE", code, "")
+
+
+def causes(events: List[PoolEvent]) -> List[Cause]:
+    return [event.cause for event in events if isinstance(event, Completed)]
+
+
+def test_an_end_is_said_once() -> None:
+    holding = Holding(1)
+    held = holding.take(container(1), "worker")
+    held.launched = held.started = True
+    assert causes(holding.end(ended(held.given, 3))) == [Cause.EXITED]
+    assert holding.end(ended(held.given, 3)) == []
+    assert holding.find(str(held.given.id)) is None
+
+
+def test_an_end_that_overtakes_the_start_comes_after_it() -> None:
+    holding = Holding(1)
+    held = holding.take(container(1), "worker")
+    held.launched = True
+    events = holding.end(ended(held.given))
+    assert [type(event) for event in events] == [Started, Completed]
+    other = holding.take(container(2), "worker")
+    other.launched = True
+    assert [type(event) for event in holding.end(ended(other.given, -1000))] == [Completed]
+
+
+def test_what_was_never_launched_goes_back_in_silence() -> None:
+    holding = Holding(1)
+    held = holding.take(container(1), "worker")
+    holding.release(held, silent=True)
+    holding.release(held, silent=True)
+    holding.send_back(container(2))
+    assert [one.serial for one in holding.to_release()] == [1, 2]
+    assert holding.to_release() == []
+    assert not holding.ending
+    assert holding.end(ended(container(1), -100)) == []
+    assert holding.end(ended(container(2), -100)) == []
+
+
+def test_what_is_lost_before_it_was_launched_is_said() -> None:
+    holding = Holding(1)
+    holding.take(container(1), "worker")
+    assert causes(holding.end(ended(container(1), -100))) == [Cause.LOST]
+
+
+def test_what_is_to_be_released_is_said_again_after_a_restart() -> None:
+    holding = Holding(1)
+    held = holding.take(container(1), "worker")
+    holding.release(held)
+    assert holding.ending
+    said = holding.to_release()
+    holding.resync()
+    assert holding.to_release() == said
+    assert causes(holding.end(ended(container(1), -100))) == [Cause.RELEASED]
+    holding.resync()
+    assert holding.to_release() == []
+
+
+def test_a_launch_that_failed_is_said_at_once_and_its_end_not_again() -> None:
+    holding = Holding(1)
+    held = holding.take(container(1), "worker")
+    held.launched = True
+    said = holding.never_started(held, "no such image")
+    assert said is not None
+    assert (said.cause, said.exit_code) == (Cause.LAUNCH, 127)
+    assert holding.never_started(held, "again") is None
+    assert len(holding.to_release()) == 1
+    assert holding.end(ended(container(1), -100)) == []
+
+
+def test_what_was_stopped_before_it_started_counts_as_stopped() -> None:
+    holding = Holding(1)
+    held = holding.take(container(1), "worker")
+    held.launched = held.asked = True
+    said = holding.never_started(held, "no such container")
+    assert said is not None
+    assert said.cause is Cause.RELEASED
+
+
+def test_of_earlier_masters() -> None:
+    holding = Holding(2)
+    assert holding.inherit(container(5), "worker") is not None
+    assert holding.inherit(container(5), "worker") is None
+    assert causes(holding.end(ended(container(5), 4))) == [Cause.EXITED]
+    assert holding.inherit(container(5), "worker") is None
+    # One that ended while there was no master, and one of ours that is long over.
+    assert causes(holding.end(ended(container(6), 4))) == [Cause.EXITED]
+    assert holding.end(ended(container(6), 4)) == []
+    assert holding.end(ended(container(7, attempt=2), 4)) == []
+
+
+def test_who_is_there_and_where() -> None:
+    holding = Holding(1)
+    first = holding.take(container(1), "worker")
+    holding.take(container(2, node="n1"), "worker")
+    holding.take(container(3, node="n1"), "ps")
+    assert holding.by_role() == {"worker": 2, "ps": 1}
+    holding.release(first)
+    assert holding.by_role() == {"worker": 1, "ps": 1}
+    assert holding.on([NodeId("n1", 1), NodeId("n9", 1)]) == {NodeId("n1", 1)}
+    assert holding.find("no id") is None
