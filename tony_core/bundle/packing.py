@@ -36,6 +36,8 @@ _AT_ONCE = 1 << 20
 _AHEAD = 8  # blocks in memory between reader and writer
 _PLAIN_NAME = 100
 _PLAIN_SIZE = 8 << 30
+_TYPE_FLAGS = {Type.FILE: b"0", Type.LINK: b"2", Type.FOLDER: b"5"}
+_REST = bytes(_BLOCK - 264)  # owner, group, devices: nothing
 
 
 def pack(tree: Tree, output: BinaryIO, mtime: Optional[int] = None) -> None:
@@ -50,7 +52,7 @@ def packed_size(tree: Tree) -> int:
     """The exact size of what :func:`pack` writes."""
     size = 2 * _BLOCK
     for entry in tree.entries:
-        size += len(header(entry))
+        size += _BLOCK if _is_plain(entry) else len(header(entry))
         if entry.stamp is not None:
             size += entry.stamp.size + -entry.stamp.size % _BLOCK
     return size + -size % RECORD
@@ -110,6 +112,17 @@ def _changed(path: str) -> Changed:
     return Changed(errno.ESTALE, "was changed while it was being staged", path)
 
 
+def _is_plain(entry: Entry) -> bool:
+    """Whether the plain header surely holds it: cheap to ask of each of many thousands."""
+    # No character of a file's name has more than four bytes.
+    room = _PLAIN_NAME - 1
+    name, target = len(entry.path), len(entry.target)
+    if name > room // 4 or target > room // 4:
+        name, target = len(os.fsencode(entry.path)), len(os.fsencode(entry.target))
+    size = entry.stamp.size if entry.stamp is not None else 0
+    return name <= room and target <= room and size < _PLAIN_SIZE
+
+
 def header(entry: Entry, mtime: Optional[int] = None) -> bytes:
     """One entry's header; several blocks when a name is long."""
     name = os.fsencode(entry.path) + (b"/" if entry.type is Type.FOLDER else b"")
@@ -120,13 +133,18 @@ def header(entry: Entry, mtime: Optional[int] = None) -> bytes:
     mode = 0o755 if entry.executable or entry.type is not Type.FILE else 0o644
     if len(name) > _PLAIN_NAME or len(target) > _PLAIN_NAME or size >= _PLAIN_SIZE:
         return _long_header(entry, mode, size, mtime)
-    type_flag = {Type.FILE: b"0", Type.LINK: b"2", Type.FOLDER: b"5"}[entry.type]
+    type_flag = _TYPE_FLAGS[entry.type]
     numbers = b"%07o\0%07o\0%07o\0%011o\0%011o\0" % (mode, 0, 0, size, mtime)
-    start = name.ljust(_PLAIN_NAME, b"\0") + numbers
-    end = type_flag + target.ljust(_PLAIN_NAME, b"\0") + b"ustar  \0"
-    end += bytes(_BLOCK - len(start) - 8 - len(end))
     # The checksum counts its own eight bytes as spaces.
-    return b"%b%06o\0 %b" % (start, sum(start) + sum(end) + 8 * 32, end)
+    checksum = sum(b"%b%b%b%bustar  " % (name, numbers, type_flag, target)) + 8 * 32
+    return b"%b%b%06o\0 %b%bustar  %b" % (
+        name.ljust(_PLAIN_NAME, b"\0"),
+        numbers,
+        checksum,
+        type_flag,
+        target.ljust(_PLAIN_NAME, b"\0"),
+        _REST,
+    )
 
 
 def _long_header(entry: Entry, mode: int, size: int, mtime: int) -> bytes:
