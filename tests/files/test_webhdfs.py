@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import socket
 import subprocess
 import sys
@@ -586,6 +587,30 @@ def test_a_web_address_needs_no_configuration(
     url = f"webhdfs://{hdfs.nn[0].address}/w"
     assert registry.filesystem(url).stat(url).is_dir
     assert hdfs.seen[0].query["user.name"] == "carol"
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="makes a certificate with openssl")
+def test_tls(hdfs: FakeHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pem = tmp_path / "server.pem"
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(pem), "-out", f"{pem}.crt"]
+    subprocess.run([*words, *names], check=True, capture_output=True)
+    pem.write_bytes(pem.read_bytes() + Path(f"{pem}.crt").read_bytes())
+    for server in (*hdfs.nn, *hdfs.dn):
+        server.secure(str(pem))
+    port = hdfs.nn[0].server_address[1]
+    url = f"swebhdfs://localhost:{port}/w/f"
+    with pytest.raises(OSError, match="certificate is not trusted here; SSL_CERT_FILE"):
+        hdfs.client().stat(url)
+    monkeypatch.setenv("SSL_CERT_FILE", f"{pem}.crt")
+    lead = {**ANSWERS["create-leads"]["headers"]}
+    node = f"https://localhost:{hdfs.dn[0].server_address[1]}"
+    lead["Location"] = lead["Location"].replace("http://{datanode}", node)
+    hdfs.plays(lambda handler: handler.play("create-leads", headers=lead), "rename")
+    hdfs.node_plays("created")
+    (tmp_path / "f").write_bytes(bytes(3 << 20))
+    hdfs.client().upload(str(tmp_path / "f"), url)
+    assert len(written(hdfs)) == 3 << 20
 
 
 def test_without_a_configuration_there_is_advice() -> None:

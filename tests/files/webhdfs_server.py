@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -129,6 +130,12 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass  # the client broke off
+
+    def secure(self, certificate: str) -> None:
+        """From now on over TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        self.socket = context.wrap_socket(self.socket, server_side=True)
 
     def stop(self) -> None:
         self.shutdown()

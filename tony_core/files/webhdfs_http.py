@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from tony_core.hadoop.connection import Address
 
 CONNECT_S = 10.0
-WAIT_S = 60.0  # for each piece; a DataNode may wait that long for another one
+WAIT_S = 120.0  # for each piece; a DataNode may wait half as long for another one
 
 _LONGEST_LINE = 64 << 10
 _MOST_HEADERS = 200
