@@ -62,7 +62,8 @@ def test_it_dies_and_goes_on_from_the_newest_checkpoint(
         told[name] = result(job, cluster)
         if more:
             causes = [event for event in job.events() if event["kind"] == "root-cause"]
-            assert [(event["task"], event["signal"]) for event in causes] == [("worker:0", 9)]
+            assert [event["task"] for event in causes] == ["worker:0"]
+            assert "signal 9" in causes[0]["text"]
             assert "session 1: resumed at step 40" in one("logs", job.app_id).stdout
     assert (told["whole"]["sessions"], told["killed"]["sessions"]) == (1, 2)
     assert (told["whole"]["resumed_at"], told["killed"]["resumed_at"]) == (0, 40)

@@ -39,10 +39,12 @@ def test_a_folder_elsewhere_is_refused_with_its_place(key: str, tmp_path: Path) 
     scheduler = LocalScheduler({"TONY_HOME": str(tmp_path / "home")})
     assert scheduler.check(job_of(tmp_path, **{key: str(tmp_path)})) == []
     assert scheduler.check(job_of(tmp_path, **{key: f"file://{tmp_path}"})) == []
-    (words,) = scheduler.check(job_of(tmp_path, **{key: "hdfs://me:word@nn/x"}))
+    (words,) = scheduler.check(job_of(tmp_path, **{key: "s3://me:word@bucket/x"}))
     assert words.startswith(
-        f"tony.xml:2: {key}: hdfs://********@nn/x: only a folder of this machine"
+        f"tony.xml:2: {key}: s3://********@bucket/x: only a folder of this machine"
     )
+    on_hdfs = scheduler.check(job_of(tmp_path, **{key: "hdfs://nn/x"}))
+    assert bool(on_hdfs) == (key != "tony.application.checkpoint-dir")
     assert not (tmp_path / "home").exists()
 
 
@@ -115,8 +117,7 @@ def test_what_changes_nothing_here_is_named_in_one_warning(tmp_path: Path) -> No
     )
     assert scheduler.warnings(job) == [
         "of no effect on the embedded scheduler: tony.worker.node-label (tony.xml:2),"
-        " tony.application.security.enabled (tony.xml:4),"
-        " tony.application.yarn-conf-path (tony.xml:5)"
+        " tony.application.security.enabled (tony.xml:4)"
     ]
     (found,) = prepare(scheduler, job).warnings
     assert "of no effect on the embedded" in str(found)

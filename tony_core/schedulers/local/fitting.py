@@ -27,8 +27,7 @@ _FOR_A_CLUSTER = re.compile(
     r"[^.]+\.(?:node-label|placement-spec|allocation-tags)"
     r"|keytab\.(?:user|location)"
     r"|other\.namenodes"
-    r"|application\.(?:security\.enabled|hadoop\.(?:location|classpath)"
-    r"|(?:hdfs|yarn|mapred)-conf-path|num-client-rm-connect-retries)"
+    r"|application\.(?:security\.enabled|num-client-rm-connect-retries)"
     r")$"
 )
 
@@ -157,7 +156,7 @@ def _places(job: Job) -> List[str]:
             ("tony.application.checkpoint-dir", job.program.checkpoint_dir),
             ("tony.application.tensorboard-log-dir", job.program.tensorboard_log_dir),
         )
-        if place and is_remote(place)
+        if place and is_remote(place) and not _by_the_program(key, place)
     ]
     kept = job.history.location
     if kept and not is_remote(kept):
@@ -166,6 +165,12 @@ def _places(job: Job) -> List[str]:
             words = f"{kept} cannot be written: {why}; name a folder that you can write"
             found.append(str(problem_at(job, "tony.history.location", words)))
     return found
+
+
+def _by_the_program(key: str, place: str) -> bool:
+    """Checkpoints are the program's own: ``tony.checkpoints`` keeps them on HDFS too."""
+    on_hdfs = place.partition("://")[0].lower() in ("hdfs", "webhdfs", "swebhdfs")
+    return on_hdfs and key == "tony.application.checkpoint-dir"
 
 
 def _docker(job: Job) -> List[str]:
