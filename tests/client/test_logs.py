@@ -14,8 +14,8 @@ from tests.client.scripted import APP, PageServer, Scripted, status, task
 from tony_core.client import logs
 from tony_core.client.errors import UsageError
 from tony_core.client.logs import Line, LogFile, LogReader, read_logs
-from tony_core.client.view import from_page
-from tony_core.schedulers.port import AppState, LogRef
+from tony_core.client.view import from_page, with_containers
+from tony_core.schedulers.port import AppState, LogRef, SchedulerError
 
 REF = LogRef("c1")
 
@@ -28,8 +28,17 @@ def texts(lines: List[Line]) -> List[str]:
     return [f"{line.task} {line.stream} {line.text}" for line in lines]
 
 
-def log_file(data: bytes) -> LogFile:
-    scheduler = Scripted("", status())
+class Measured(Scripted):
+    """One that can say how long a log is."""
+
+    def log_size(self, app_id: str, ref: LogRef, name: str) -> int:
+        if self.unreachable is not None:
+            raise SchedulerError(self.unreachable)
+        return len(self.logs.get((ref.container_id, name), b""))
+
+
+def log_file(data: bytes, told: bool = False) -> LogFile:
+    scheduler = (Measured if told else Scripted)("", status())
     scheduler.logs["c1", "stdout"] = data
     return LogFile(scheduler, APP, REF, "stdout")
 
@@ -52,13 +61,15 @@ class TestOneFile:
         assert list(file.rest()) == ["rest"]
         assert list(file.rest()) == []
 
-    @given(st.integers(0, 30), st.integers(0, 40), st.booleans(), st.integers(1, 7))
-    def test_the_last_lines(self, count: int, wanted: int, ended: bool, chunk: int) -> None:
+    @given(st.integers(0, 30), st.integers(0, 40), st.booleans(), st.integers(1, 7), st.booleans())
+    def test_the_last_lines(
+        self, count: int, wanted: int, ended: bool, chunk: int, told: bool
+    ) -> None:
         lines = [f"line {n}" * (n % 3) for n in range(count)]
         data = "\n".join(lines).encode() + (b"\n" if ended and lines else b"")
         if not ended and lines and not lines[-1]:
             lines = lines[:-1]  # an empty line without an end is none
-        file = log_file(data)
+        file = log_file(data, told)
         before, logs.CHUNK = logs.CHUNK, chunk
         try:
             file.skip_to_last(wanted)
@@ -66,6 +77,12 @@ class TestOneFile:
         finally:
             logs.CHUNK = before
         assert found == (lines[-wanted:] if wanted else [])
+
+    def test_a_size_that_nobody_can_tell_is_a_problem(self) -> None:
+        file = log_file(b"a\n", told=True)
+        file._scheduler.unreachable = "its node is away"  # type: ignore[attr-defined]
+        file.skip_to_last(1)
+        assert file.problem == "its node is away"
 
     def test_bytes_that_are_no_text_and_line_ends_of_windows(self) -> None:
         assert list(log_file(b"a\xff\xfeb\r\nc\n").lines()) == ["a��b", "c"]
@@ -123,6 +140,17 @@ class TestTheReader:
         reader = self.reader(self.scheduler(), **words)
         reader.update(view(*self.TASKS))
         assert texts(list(reader.read(last=True))) == expected
+
+    def test_masters_that_are_tasks_too_are_told_once(self) -> None:
+        """As of a job that nobody but the scheduler can tell of any more."""
+        scheduler = self.scheduler()
+        scheduler.logs["c9", "stderr"] = scheduler.logs["", "master-1.stderr"]
+        known = with_containers(view(*self.TASKS), [("am", LogRef("c9"))])
+        for words in ({"tasks": ["am"]}, {"tasks": ["am", "worker:0"], "stream": "stderr"}):
+            reader = self.reader(scheduler, **words)
+            reader.update(known)
+            found = [line.text for line in reader.read(last=True)]
+            assert found.count("the master") == 1
 
     @staticmethod
     def warm(*offsets: Dict[str, int]) -> Dict[str, Any]:
@@ -243,7 +271,6 @@ class TestFollowing:
 
 
 def test_what_cannot_be_read_is_said() -> None:
-    from tony_core.schedulers.port import SchedulerError
 
     class Refusing(Scripted):
         def read_log(self, *args: Any, **words: Any) -> bytes:

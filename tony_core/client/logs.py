@@ -37,7 +37,8 @@ STREAMS = {
     "stdout": ("stdout",),
     "stderr": ("stderr",),
     "both": ("stdout", "stderr"),
-    "executor": ("executor.log",),
+    # Its own log, and what its process wrote before it had one, where the scheduler keeps that.
+    "executor": ("executor.log", "executor.stdout", "executor.stderr"),
 }
 MASTER = "am"  # the word for the master's own logs
 CHUNK = 1 << 18
