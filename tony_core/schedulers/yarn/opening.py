@@ -27,6 +27,7 @@ from tony_core.schedulers.yarn.context import RUNTIME, Contexts
 from tony_core.schedulers.yarn.localfiles import visibilities
 from tony_core.schedulers.yarn.nodes import ClientSide, ClusterNodes
 from tony_core.schedulers.yarn.pool import Application, YarnPool
+from tony_core.schedulers.yarn.webproxy import page_extra
 
 JOB_FOLDER = "tony-job"
 
@@ -67,7 +68,12 @@ def open_master(
         state_dir=state_dir,
         history_dir=join(told.history_root, app_id),
         secret=credentials.secrets.get(parcel.SECRET, b""),
-        extra={"python": job.runtime.python, "host": host, "bind": "0.0.0.0"},
+        extra={
+            "python": job.runtime.python,
+            "host": host,
+            "bind": "0.0.0.0",
+            **page_extra(conf, attempt.application, job.yarn.view_acl or ""),
+        },
     )
     application = Application(
         attempt=attempt,

@@ -1,0 +1,97 @@
+"""Where the proxy is and whom the page may be shown to, out of a site's configuration."""
+
+from __future__ import annotations
+
+from typing import Dict, Optional
+
+import pytest
+
+from tony_core.hadoop.ids import ApplicationId
+from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.schedulers.yarn import site
+from tony_core.schedulers.yarn.webproxy import page_extra, static_user, viewers
+
+APP = ApplicationId(7, 12)
+ONE = {"yarn.resourcemanager.hostname": "rm"}
+
+
+def extra(values: Dict[str, str], view_acl: str = "") -> Dict[str, str]:
+    """As the master reads it: of what travels to the nodes."""
+    travelled = site.for_master(SiteConfiguration.of({**ONE, **values}))
+    return page_extra(SiteConfiguration.of(travelled), APP, view_acl)
+
+
+def test_a_plain_site() -> None:
+    assert extra({}) == {
+        "proxy_hosts": "rm",
+        "static_user": "dr.who",
+        "view_acl": "*",
+        "public_url": "http://rm:8088/proxy/application_7_0012/",
+    }
+
+
+def test_a_pair_of_resource_managers() -> None:
+    pair = {
+        "yarn.resourcemanager.ha.enabled": "true",
+        "yarn.resourcemanager.ha.rm-ids": "a,b",
+        "yarn.resourcemanager.hostname.a": "rm1",
+        "yarn.resourcemanager.hostname.b": "rm2",
+        "yarn.http.policy": "HTTPS_ONLY",
+    }
+    found = extra(pair)
+    assert found["proxy_hosts"] == "rm1,rm2"
+    assert found["public_url"] == "https://rm1:8090/proxy/application_7_0012/"
+
+
+def test_a_proxy_of_its_own() -> None:
+    found = extra({"yarn.web-proxy.address": "web:9099"})
+    assert found["proxy_hosts"] == "web"
+    assert found["public_url"] == "http://web:9099/proxy/application_7_0012/"
+
+
+FILTER = {
+    "hadoop.http.filter.initializers": (
+        "org.apache.hadoop.security.HttpCrossOriginFilterInitializer,"
+        "org.apache.hadoop.security.AuthenticationFilterInitializer"
+    )
+}
+NAMED = "hadoop.http.authentication.simple.anonymous.allowed"
+
+
+@pytest.mark.parametrize(
+    ("values", "user"),
+    [
+        ({}, "dr.who"),
+        ({"hadoop.http.staticuser.user": "web"}, "web"),
+        (FILTER, "dr.who"),
+        ({**FILTER, NAMED: "false"}, ""),
+        ({**FILTER, "hadoop.http.authentication.type": "kerberos"}, ""),
+        ({"hadoop.http.authentication.type": "kerberos"}, "dr.who"),
+    ],
+)
+def test_who_everybody_is(values: Dict[str, str], user: str) -> None:
+    assert static_user(SiteConfiguration.of(values)) == user
+    assert extra(values)["static_user"] == user
+
+
+@pytest.mark.parametrize(
+    ("admins", "job", "found"),
+    [
+        (None, "", ""),
+        ("*", "bob", "*"),
+        ("yarn-admin", "*", "*"),
+        (" ", "", ""),
+        ("yarn-admin", "", "yarn-admin"),
+        ("yarn-admin ops", "bob,eve staff", "bob,eve,yarn-admin ops,staff"),
+        ("ann ops", "", "ann ops"),
+    ],
+)
+def test_lists_where_the_cluster_keeps_some(admins: Optional[str], job: str, found: str) -> None:
+    values = {"yarn.acl.enable": "true"}
+    if admins is not None:
+        values["yarn.admin.acl"] = admins
+    assert viewers(SiteConfiguration.of(values), job) == found
+
+
+def test_a_jobs_own_list_counts_where_the_cluster_keeps_none() -> None:
+    assert viewers(SiteConfiguration.of({}), "bob staff") == "bob staff"
