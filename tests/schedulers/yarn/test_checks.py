@@ -12,7 +12,7 @@ from tony_core.hadoop.records import Capability
 from tony_core.job.spec import Docker, Job, MasterSpec, Mode, Resources, Setting, Tracking
 from tony_core.schedulers.yarn.amounts import GPU
 from tony_core.schedulers.yarn.checks import problems, warnings
-from tony_core.schedulers.yarn.facts import ClusterFacts
+from tony_core.schedulers.yarn.facts import ClusterFacts, _with_path
 
 GPU_NODE = (node("one"), node("two", gpus=4, labels=("gpu",)))
 LABELS = {"gpu": True, "reserved": True}
@@ -143,6 +143,22 @@ class TestQueues:
             "the job asks for 4608 MB of memory in all (worker 4 x 1024 + the master 512);"
             " the queue root.tiny may grow to 3276 at most"
         ]
+
+    @pytest.mark.parametrize(
+        ("asked", "acls", "path"),
+        [
+            ("train", {"root.ml.train": set(), "root.ml": set()}, "root.ml.train"),
+            ("root.b.train", {"root.a.train": set(), "root.b.train": set()}, "root.b.train"),
+            ("train", {"root.a.train": set(), "root.b.train": set()}, "train"),
+            ("train", {}, "train"),
+        ],
+    )
+    def test_older_clusters_do_not_say_where_a_queue_stands(
+        self, asked: str, acls: dict[str, set[str]], path: str
+    ) -> None:
+        found = _with_path(queue("train"), asked, acls)
+        assert found is not None
+        assert found.path == path
 
 
 class TestLabels:

@@ -6,7 +6,7 @@ Gathered by few calls over one connection, before anything is staged; judged els
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Set, Tuple
 
 from tony_core.hadoop.errors import InvalidRequest, RemoteError
@@ -51,8 +51,8 @@ class ClusterFacts:
 def gather(client: RmClient, conf: SiteConfiguration, job: Job, user: str) -> ClusterFacts:
     """Ask the ResourceManager. What older ones do not answer stays unknown."""
     new = client.new_application()
-    queue = _queue(client, job.queue)
     acls = client.queue_acls()
+    queue = _with_path(_queue(client, job.queue), job.queue, acls)
     labels: Optional[Dict[str, bool]] = None
     if _labels(job) or (queue is not None and queue.default_label):
         labels = {one.name: one.exclusive for one in client.node_labels()}
@@ -81,6 +81,16 @@ def _queue(client: RmClient, name: str) -> Optional[Queue]:
         if "nknown queue" in str(error) or "does not exist" in str(error):
             return None
         raise
+
+
+def _with_path(queue: Optional[Queue], asked: str, acls: Mapping[str, Set[str]]) -> Optional[Queue]:
+    """Before 3.4 a queue does not say where it stands; the list of ACLs does."""
+    if queue is None or "." in queue.path:
+        return queue
+    if asked in acls:
+        return replace(queue, path=asked)
+    paths = [path for path in acls if path.rpartition(".")[2] == queue.name]
+    return replace(queue, path=paths[0]) if len(paths) == 1 else queue
 
 
 def _may(acls: Mapping[str, Set[str]], queue: Optional[Queue]) -> Optional[bool]:
