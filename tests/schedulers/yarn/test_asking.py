@@ -230,6 +230,18 @@ def test_what_has_tags_or_constraints_goes_as_a_scheduling_request() -> None:
     assert [number for number, _ in said.parts()] == [request.allocation_request_id]
 
 
+def test_the_two_kinds_of_asks_never_go_together() -> None:
+    asking = Asking(["ps", "worker"])
+    asking.request(ask(1), None, ("w",))
+    asking.request(ask(1, role="ps"))
+    first = asking.say(places(1), 0.0)
+    assert (len(first.scheduling), named(first)["*"]) == (0, 1)
+    assert asking.unsaid
+    second = asking.say(places(1), 0.0)
+    assert (len(second.scheduling), second.asks) == (1, ())
+    assert not asking.unsaid
+
+
 def test_after_a_restart_everything_outstanding_is_said_again() -> None:
     asking = Asking(["ps", "worker"])
     asking.request(ask(3, avoid_nodes=("bad",)))

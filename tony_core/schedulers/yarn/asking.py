@@ -19,7 +19,8 @@ Hosts are named (see :mod:`places`) while that brings luck. When nothing came fo
 :data:`LUCK_S` (two reports of each node), ``*`` alone stands: any node may answer then. Now and
 then, while something is outstanding, hosts with room are looked for again.
 
-What asks for tags or constraints goes as a SchedulingRequest, which knows no hosts.
+What asks for tags or constraints goes as a SchedulingRequest, which knows no hosts, and never
+together with other asks: of a heartbeat that holds both, the ResourceManager takes only these.
 
 After a restart of the ResourceManager (:meth:`Asking.resync`) everything outstanding is said
 again. Nothing here has a clock: time comes in as seconds.
@@ -200,16 +201,13 @@ class Asking:
         return False
 
     def say(self, places: Sequence[Place], now: float) -> Said:
-        """What has to be said now; it counts as said."""
+        """What has to be said now; it counts as said. Anything :attr:`unsaid` is for the next."""
         room = Room(places, self._salt)
         avoid = self._to_avoid(places)
         asks: List[ResourceRequest] = []
         scheduling: List[SchedulingRequest] = []
         for want in self._wants.values():
             if want.constrained:
-                if not want.said:
-                    scheduling.append(_scheduling(want))
-                    want.said = True
                 continue
             if want.missing and want.said:
                 if want.by_name and want.named and now - want.luck_at >= LUCK_S:
@@ -220,6 +218,10 @@ class Asking:
                     want.said = not self._has_room(want, places, avoid)
             if not want.said:
                 asks += self._requests(want, room, avoid)
+                want.said = True
+        for want in self._wants.values() if not asks else ():
+            if want.constrained and not want.said:
+                scheduling.append(_scheduling(want))
                 want.said = True
         said = Said(
             tuple(asks),

@@ -3,8 +3,8 @@
 On YARN nobody but the ResourceManager starts a master. The next one writes its address into the
 application's folder on the staging file system; this looks there for a while, and copies what it
 finds to where the executor reads it (``TONY_MASTER_FILE``). The exit codes are those that
-executors know of their successor command: there is no next master (:data:`OVER`) when the folder
-is gone, for a master removes it when the job has ended.
+executors know of their successor command: somebody else starts it (:data:`NOT_YET`), or there is
+no next master (:data:`OVER`), when the folder is gone: a master removes it when the job has ended.
 
 Many executors look at once: each pauses for a time of its own between two looks.
 
@@ -50,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
     while code == NOT_YET and time.monotonic() < end:
         time.sleep(PAUSE_S * (1 + random.random()))
         code = look(files, told.state_dir, target)
-    return code
+    # What was found may be the master that was lost; and it was not us who started another.
+    return NOT_YET if code == FOUND else code
 
 
 def open_files(site: Mapping[str, str], user: str) -> FileSystem:

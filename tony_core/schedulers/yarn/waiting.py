@@ -45,6 +45,7 @@ def reason(
     for want in wants:
         have = held.get(want.role, 0)
         where = f" with the label {want.ask.node_label}" if want.ask.node_label else ""
+        where += " where its placement constraint allows it" if want.constraint else ""
         parts.append(
             f"{have} of {have + want.missing} {want.role};"
             f" {want.missing} x ({_short(want.need)}) missing{where}"
