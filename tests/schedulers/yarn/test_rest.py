@@ -1,0 +1,182 @@
+"""The ResourceManager's web server as a client calls it: pairs, refusals, broken answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+
+from tests.schedulers.yarn.clusters import RUNTIME, job
+from tony_core.hadoop.connection import Address, Endpoints
+from tony_core.hadoop.errors import (
+    AccessDenied,
+    ApplicationNotFound,
+    DeadlineExceeded,
+    InvalidRequest,
+    ProtocolError,
+)
+from tony_core.hadoop.ids import ApplicationId
+from tony_core.hadoop.records import Capability
+from tony_core.job.spec import MasterSpec, Resources
+from tony_core.schedulers.yarn import rest
+from tony_core.schedulers.yarn.rest import RestClient
+from tony_core.schedulers.yarn.submission import build
+
+APP = ApplicationId(1700000000000, 42)
+STANDBY = (200, "This is standby RM. The redirect url is: /cluster\n")
+NEW = {
+    "application-id": str(APP),
+    "maximum-resource-capability": {
+        "memory": 8192,
+        "vCores": 32,
+        "resourceInformations": {
+            "resourceInformation": [
+                {"name": "memory-mb", "value": 8192},
+                {"name": "yarn.io/gpu", "value": 4},
+            ]
+        },
+    },
+}
+
+
+class Web:
+    """Answers in order, the last one again and again; keeps what it was asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers: List[Any] = list(answers)
+        self.asked: List[Tuple[str, str, Any]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                size = int(self.headers.get("Content-Length") or 0)
+                body = self.rfile.read(size)
+                outer.asked.append((self.command, self.path, json.loads(body) if body else None))
+                answers = outer.answers
+                found = answers.pop(0) if len(answers) > 1 else answers[0]
+                status, told = found if isinstance(found, tuple) else (200, found)
+                data = (told if isinstance(told, str) else json.dumps(told)).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_PUT = answer
+
+            def log_message(self, *words: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = Address("127.0.0.1", self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def start() -> Iterator[Any]:
+    webs: List[Web] = []
+    clients: List[RestClient] = []
+
+    def make(*answers: Any, pair: Any = None) -> Tuple[RestClient, Web]:
+        web = Web(*answers)
+        webs.append(web)
+        addresses = [web.address]
+        if pair is not None:
+            webs.append(Web(*pair))
+            addresses.append(webs[-1].address)
+        client = RestClient(Endpoints("the web", tuple(addresses)), "ada", "refused")
+        clients.append(client)
+        return client, web
+
+    yield make
+    for client in clients:
+        client.close()
+    for web in webs:
+        web.close()
+
+
+def test_what_a_check_needs(start: Any) -> None:
+    client, web = start(NEW)
+    facts = client.facts()
+    assert facts.by_rest
+    assert facts.maximum == Capability(8192, 32, {"yarn.io/gpu": 4})
+    assert facts.application is not None
+    assert facts.application.id == APP
+    ((method, path, _),) = web.asked
+    assert (method, path) == ("POST", "/ws/v1/cluster/apps/new-application?user.name=ada")
+
+
+def test_the_standby_of_a_pair_is_passed_over(start: Any) -> None:
+    client, web = start(STANDBY, pair=[NEW])
+    assert client.new_application().id == APP
+    assert client.new_application().id == APP
+    assert len(web.asked) == 1  # it is remembered who answered
+
+
+def test_nobody_is_active(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "TOTAL_S", 0.1)
+    monkeypatch.setattr(rest, "PAUSE_S", 0.02)
+    client, _ = start(STANDBY, pair=[(503, "starting")])
+    with pytest.raises(DeadlineExceeded, match=r"it is the standby; .*: starting"):
+        client.new_application()
+
+
+def remote(name: str, text: str) -> Dict[str, Any]:
+    return {"RemoteException": {"exception": "X", "javaClassName": name, "message": text}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (
+            (404, remote("org.x.NotFoundException", "app with id not found")),
+            ApplicationNotFound,
+            "not found",
+        ),
+        ((403, "Forbidden"), AccessDenied, "Forbidden"),
+        (
+            (400, remote("org.x.InvalidResourceRequestException", "too much")),
+            InvalidRequest,
+            "too much",
+        ),
+        ("<html>", ProtocolError, "answered no JSON"),
+        ([1], ProtocolError, "answered no object"),
+    ],
+)
+def test_refusals(start: Any, answer: Any, kind: type, words: str) -> None:
+    client, _ = start(answer)
+    with pytest.raises(kind, match=words):
+        client.report(APP)
+
+
+def test_a_kill_waits_until_it_is_done(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "PAUSE_S", 0.01)
+    client, web = start((202, {"state": "ACCEPTED"}), {"state": "KILLED"})
+    client.kill(APP, "enough")
+    assert [asked[2] for asked in web.asked] == [{"state": "KILLED", "diagnostics": "enough"}] * 2
+
+
+def test_a_list_without_any(start: Any) -> None:
+    client, web = start({"apps": None})
+    assert client.applications(types=["TONY"]) == []
+    assert "applicationTypes=TONY" in web.asked[0][1]
+
+
+def test_what_it_cannot_carry_is_not_sent(start: Any) -> None:
+    client, web = start((202, ""))
+    wanted = job(master=MasterSpec(resources=Resources(512, 1, 1)))
+    with pytest.raises(ProtocolError, match=r"cannot ask for yarn.io/gpu.*: refused"):
+        client.submit(build(APP, wanted, (RUNTIME,), "ada", {}), {})
+    client.submit(build(APP, job(), (RUNTIME,), "ada", {}), {"tony.secret": b"x"})
+    ((method, path, sent),) = web.asked
+    assert (method, path) == ("POST", "/ws/v1/cluster/apps?user.name=ada")
+    assert sent["application-id"] == str(APP)
