@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -151,6 +152,14 @@ class TestTheReader:
             reader.update(known)
             found = [line.text for line in reader.read(last=True)]
             assert found.count("the master") == 1
+
+    def test_the_masters_alone_are_told_when_nobody_else_can_be(self) -> None:
+        scheduler = self.scheduler()
+        for state, told in ((AppState.RUNNING, []), (AppState.FAILED, ["out of c3"])):
+            known = replace(with_containers(view(), [("am", LogRef("c3"))]), state=state)
+            reader = self.reader(scheduler, tasks=["worker"] if not told else [], stream="stdout")
+            reader.update(known)  # a task that is still to come is no unknown one
+            assert [line.text for line in reader.read(last=True)] == told
 
     @staticmethod
     def warm(*offsets: Dict[str, int]) -> Dict[str, Any]:

@@ -186,12 +186,16 @@ class LogReader:
         """Learn of tasks and containers; unknown names are an error once tasks are known."""
         if MASTER in self._tasks:
             self._add_master()
-        if not view.tasks:
+        # Where only the scheduler can tell, the masters are tasks too: of a job that has no
+        # page yet (its tasks are still to come), or of one that ended without any history.
+        hidden = MASTER in self._tasks or not view.state.ended
+        tasks = [task for task in view.tasks if not (hidden and task.task == MASTER)]
+        if not tasks:
             return
-        self._check(view.tasks)
-        for task in view.tasks:
-            if not self._wants(task) or (task.task == MASTER and MASTER in self._tasks):
-                continue  # of a job that nobody else can tell of, the masters are tasks too
+        self._check(tasks)
+        for task in tasks:
+            if not self._wants(task):
+                continue
             for ref in task.log_refs():
                 for name in self._names:
                     part: Optional[Part] = Part()
