@@ -50,7 +50,7 @@ class Shell:
         self._children_pending = False
         everywhere = "::" if ":" in site.host else "0.0.0.0"
         self._listener: Listener = listen(
-            self._reactor, "127.0.0.1" if is_loopback(site.host) else everywhere, 0, self._called
+            self._reactor, site.host if is_loopback(site.host) else everywhere, 0, self._called
         )
         identity = Identity(
             site.container_id,

@@ -50,6 +50,11 @@ def test_links_to_the_page_are_as_they_are_reached_from_here() -> None:
     assert from_page({"links": told}, []).links == told
 
 
+def test_the_scheduler_knows_best_when_it_was_submitted() -> None:
+    assert from_page({"submitted": 2000.0}, [], status(submitted=1000.0)).submitted == 1000.0
+    assert from_page({"submitted": 2000.0}, [], status(submitted=0.0)).submitted == 2000.0
+
+
 def test_a_later_end_is_put_over_a_view() -> None:
     view = from_page({"app_id": APP, "state": "RUNNING"}, [task()], status())
     assert under_status(view, status()) is view

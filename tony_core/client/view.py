@@ -216,7 +216,7 @@ def from_page(
         session=_int(job.get("session"), -1),
         attempt=_int(pick("attempt", 0), 0),
         progress=1.0 if state is AppState.SUCCEEDED else float(pick("progress", 0.0)),
-        submitted=_seconds(pick("submitted", None)),
+        submitted=(base and base.submitted) or _seconds(pick("submitted", None)),
         started=_seconds(pick("started", None)),
         finished=_seconds(pick("finished", None)) if state.ended else None,
         waiting="" if state.ended else str(job.get("waiting") or ""),

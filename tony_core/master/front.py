@@ -37,7 +37,7 @@ class Front:
         snapshot: Callable[[], Any],
         written: Callable[[bytes, bool], None],
     ) -> None:
-        now = time.time()
+        began = earlier.past.began or time.time()
         self.host = context.extra.get("host", "127.0.0.1")
         self.bind = context.extra.get("bind", self.host)
         facts = Facts(
@@ -45,8 +45,8 @@ class Front:
             attempt=context.attempt,
             user=job.user,
             queue=job.queue,
-            submitted=float(context.extra.get("submitted", now)),
-            started=earlier.past.began or now,
+            submitted=float(context.extra.get("submitted", began)),
+            started=began,
         )
         self.publisher = Publisher(reactor, job, facts, snapshot, history, masker.clean)
         self.story = Story(masker.clean, written)
