@@ -21,6 +21,7 @@ from tony_core.hadoop.errors import (
 from tony_core.hadoop.ids import ApplicationId
 from tony_core.hadoop.records import Capability
 from tony_core.job.spec import MasterSpec, Resources
+from tony_core.schedulers.port import LogRef
 from tony_core.schedulers.yarn import rest
 from tony_core.schedulers.yarn.rest import RestClient
 from tony_core.schedulers.yarn.submission import build
@@ -169,6 +170,16 @@ def test_a_list_without_any(start: Any) -> None:
     client, web = start({"apps": None})
     assert client.applications(types=["TONY"]) == []
     assert "applicationTypes=TONY" in web.asked[0][1]
+
+
+def test_the_masters_containers(start: Any) -> None:
+    link = "//one:8042/node/containerlogs/container_1_42_02_000001/ada"
+    told = [
+        {"id": 2, "containerId": "container_1_42_02_000001", "nodeId": "one:1", "logsLink": link},
+        {"id": 1, "containerId": "", "nodeId": "", "logsLink": ""},  # it has ended
+    ]
+    client, _ = start({"appAttempts": {"appAttempt": told}})
+    assert client.masters(APP) == [LogRef("container_1_42_02_000001", "one:1", f"http:{link}")]
 
 
 def test_what_it_cannot_carry_is_not_sent(start: Any) -> None:

@@ -208,30 +208,29 @@ class YarnScheduler(port.Scheduler):
     # ------------------------------------------------------------------ logs and leftovers
 
     def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
-        """The masters', by attempt: which task another container was for, YARN never knew."""
+        """The masters', by attempt: which task another container was for, YARN never knew.
+
+        Where an attempt ran that has ended, the ResourceManager has forgotten.
+        """
         application = _parse(app_id)
         try:
             rm = self._rm()
-            if not isinstance(rm, RmClient):
-                return []
-            return [("am", ref) for ref in self._masters(rm, application)]
+            if isinstance(rm, RmClient):
+                found = self._masters(rm, application)
+            else:
+                found = rm.masters(application)
         except HadoopError as error:
             raise refusals.told(error, app_id) from error
+        return [("am", ref) for ref in found]
 
-    def _masters(self, rm: RmClient, app_id: ApplicationId) -> List[LogRef]:
+    def _masters(self, rm: RmClient, application: ApplicationId) -> List[LogRef]:
         found = []
-        for attempt in rm.attempts(app_id):
+        for attempt in rm.attempts(application):
             if attempt.master_container is None:
                 continue
-            known = {one.id: one for one in rm.containers(attempt.id)}
-            held = known.get(attempt.master_container)
-            found.append(
-                LogRef(
-                    str(attempt.master_container),
-                    str(held.node) if held else "",
-                    held.log_url if held else "",
-                )
-            )
+            held = {one.id: one for one in rm.containers(attempt.id)}.get(attempt.master_container)
+            name = str(attempt.master_container)
+            found.append(LogRef(name, str(held.node), held.log_url) if held else LogRef(name))
         return found
 
     def log_names(self, app_id: str, ref: LogRef) -> List[str]:

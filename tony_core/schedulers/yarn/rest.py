@@ -18,6 +18,7 @@ from tony_core.hadoop.errors import HadoopError, ProtocolError, Unreachable, rem
 from tony_core.hadoop.ids import ApplicationId, AttemptId
 from tony_core.hadoop.launch import LocalFile
 from tony_core.hadoop.records import MEMORY, VCORES, AppReport, Capability, NewApplication
+from tony_core.schedulers.port import LogRef
 from tony_core.schedulers.yarn.facts import ClusterFacts
 from tony_core.schedulers.yarn.submission import EVERY_LOG, VALIDITY_S, AppRequest
 
@@ -74,6 +75,16 @@ class RestClient:
         told = self._call("GET", "apps", params={"applicationTypes": ",".join(types)})
         found = [report_of(one) for one in (told.get("apps") or {}).get("app", [])]
         return sorted(found, key=lambda one: one.id, reverse=True)
+
+    def masters(self, application: ApplicationId) -> List[LogRef]:
+        """The container of each attempt that has one, the first one first."""
+        told = self._call("GET", f"apps/{application}/appattempts")
+        listed = (told.get("appAttempts") or {}).get("appAttempt", [])
+        return [
+            LogRef(str(one["containerId"]), str(one.get("nodeId") or ""), _logs(one))
+            for one in sorted(listed, key=lambda one: int(one["id"]))
+            if one.get("containerId")
+        ]
 
     def kill(
         self, application: ApplicationId, diagnostics: str = "", *, within_s: float = TOTAL_S
@@ -299,6 +310,12 @@ def _capability(told: Mapping[str, Any]) -> Capability:
     pairs: List[Tuple[str, int]] = [(one["name"], int(one["value"])) for one in listed]
     other = {name: value for name, value in pairs if name not in (MEMORY, VCORES)}
     return Capability(int(told["memory"]), int(told["vCores"]), other)
+
+
+def _logs(told: Mapping[str, Any]) -> str:
+    """Written for a page that knows the scheme: ``//HOST:PORT/node/containerlogs/...``."""
+    link = str(told.get("logsLink") or "")
+    return f"http:{link}" if link.startswith("//") else link
 
 
 def _given(text: Any) -> str:
