@@ -40,6 +40,7 @@ class Node:
 
     def __init__(self) -> None:
         self.containers: Dict[str, Dict[str, bytes]] = {}
+        self.attempts: Any = None  # what a ResourceManager would say of an application's
         self.running = True
         self.asked: List[str] = []
         self.sent = 0
@@ -93,6 +94,8 @@ class Node:
             return self.override
         parts = urlsplit(target)
         words = [unquote(word) for word in parts.path.split("/")]
+        if words[-1] == "appattempts":
+            return 200, json.dumps(self.attempts).encode()
         # /ws/v1/node/containers/ID/logs[/NAME], and a log server's, from "containers" on
         words = words[words.index("containers") + 1 :]
         logs = self.containers.get(words[0])

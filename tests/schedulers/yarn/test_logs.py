@@ -16,6 +16,7 @@ from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn import logs as module
 from tony_core.schedulers.yarn.logs import YarnLogs, master_log, master_names
+from tony_core.schedulers.yarn.logs_attempts import places_in
 from tony_core.schedulers.yarn.logs_store import StoredFile, StoredLogs
 
 APP = "application_1700000000000_0042"
@@ -316,6 +317,23 @@ class TestTheLogServer:
 
 
 class TestMasters:
+    def test_one_that_has_ended_is_found_by_the_resource_manager(
+        self, tmp_path: Path, node: Node
+    ) -> None:
+        attempt = {"containerId": CONTAINER, "nodeId": NODE, "nodeHttpAddress": node.address}
+        world = World(tmp_path, node, yarn_resourcemanager_webapp_address=node.address)
+        node.attempts = {"appAttempts": {"appAttempt": [{"containerId": ""}, attempt]}}
+        for _ in range(2):
+            assert world.logs.read(APP, CONTAINER, "", "", "me", "stdout", 0, 4) == b"some"
+        assert sum("appattempts" in target for target in node.asked) == 1
+        world.logs.close()
+
+    @pytest.mark.parametrize(
+        "told", [None, [], {"appAttempts": 1}, {"appAttempts": {"appAttempt": 2}}]
+    )
+    def test_places_that_nobody_knows(self, told: object) -> None:
+        assert places_in(told) == {}
+
     def test_the_logs_of_all_of_them(self, world: World, node: Node) -> None:
         first, second = (f"container_1700000000000_0042_{n:02d}_000001" for n in (1, 2))
         node.containers[second] = {"stdout": b"2"}

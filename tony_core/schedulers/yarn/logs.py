@@ -29,6 +29,7 @@ from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.ids import ContainerId
 from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.schedulers.port import LogRef, SchedulerError
+from tony_core.schedulers.yarn.logs_attempts import MasterPlaces
 from tony_core.schedulers.yarn.logs_node import (
     LogsDenied,
     LogsElsewhere,
@@ -81,6 +82,7 @@ class YarnLogs:
         self._nodes = NodeLogs(self._web, user, tls=tls)
         self._store = StoredLogs(conf, files)
         self._server = LogServer(conf, self._web, user)
+        self._masters = MasterPlaces(conf, self._web, user)
         self._lock = threading.RLock()
 
     def names(
@@ -180,6 +182,9 @@ class YarnLogs:
         found = self._store.known(whose.app_id, whose.container_id)
         if found is not None:
             return in_store(found)
+        if not whose.address:
+            place = self._masters.of(whose.app_id, whose.container_id)
+            whose = whose._replace(node=whose.node or place.node, log_url=place.address)
         missing: Optional[NoSuchLog] = None
         why, denied = "", False
         try:
