@@ -32,7 +32,7 @@ def staging_error(root: str) -> Iterator[None]:
     except UnsupportedLocation as error:
         raise StagingError(error.strerror or str(error)) from error
     except OSError as error:
-        why = error.strerror or str(error)
+        why = " ".join((error.strerror or str(error)).split())  # a server may use many lines
         where = f" [{error.filename}]" if error.filename else ""
         what = _advice(error, root)
         raise StagingError(

@@ -11,7 +11,7 @@ group 0 without names, modes 755 and 644 by the exec bit. Modification times are
 whole seconds), for a virtual environment's bytecode is valid only for its sources' times.
 Names, links and sizes that the plain header cannot hold are written as GNU tar does.
 
-A thread of its own reads ahead, in blocks of a megabyte that hold many small files; the
+A thread of its own reads ahead, in blocks of some megabytes that hold many small files; the
 caller's thread writes. What is packed is what was hashed: a file whose stamp is not the
 hashed one when its last byte was read is :class:`~tony_core.bundle.tree.Changed`, and one so
 young that its stamp cannot tell is hashed again on its way.
@@ -32,8 +32,8 @@ from tony_core.bundle.tree import Changed, Entry, Tree, Type
 
 RECORD = 10240  # what tar pads its archives to
 _BLOCK = 512
-_AT_ONCE = 1 << 20
-_AHEAD = 8  # blocks in memory between reader and writer
+_AT_ONCE = 4 << 20
+_AHEAD = 4  # blocks in memory between reader and writer
 _PLAIN_NAME = 100
 _PLAIN_SIZE = 8 << 30
 _TYPE_FLAGS = {Type.FILE: b"0", Type.LINK: b"2", Type.FOLDER: b"5"}
@@ -59,14 +59,17 @@ def packed_size(tree: Tree) -> int:
 
 
 def blocks(tree: Tree, mtime: Optional[int] = None) -> Iterator[bytes]:
-    """The bytes of the tar, in blocks of about a megabyte."""
+    """The bytes of the tar, in blocks of some megabytes."""
     parts: List[bytes] = []
     held = total = 0
     for entry in tree.entries:
         parts.append(header(entry, mtime))
         held += len(parts[-1])
         if entry.type is Type.FILE:
-            for part in hashed_bytes(os.path.join(tree.root, entry.path), entry):
+            for part in hashed_bytes(tree.root + "/" + entry.path, entry):
+                if len(part) == _AT_ONCE and parts:
+                    yield b"".join(parts)  # so that no large part is copied
+                    parts = []
                 parts.append(part)
                 held += len(part)
                 if held >= _AT_ONCE:

@@ -9,6 +9,7 @@ from typing import Iterator, Optional
 
 from tony_core.cli.options import add_json, add_scheduler, scheduler_of, seconds, site_value
 from tony_core.cli.output import line, note, print_json
+from tony_core.files.location import is_remote
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 
 NAME = "gc"
@@ -56,15 +57,19 @@ def _everything(scheduler: Scheduler, older_s: float, dry_run: bool) -> Iterator
 
     yield from scheduler.collect_garbage(older_s, dry_run)
     root = scheduler.staging_root(Job("gc", ()))
-    yield from gc(root, older_s, dry_run, ended=lambda app_id: _ended(scheduler, app_id))
+    # A cluster that cannot be asked may be running it; this machine's files tell for themselves.
+    unsure = False if is_remote(root) else None
+    yield from gc(root, older_s, dry_run, ended=lambda app_id: _ended(scheduler, app_id, unsure))
     yield from _history(scheduler, dry_run)
 
 
-def _ended(scheduler: Scheduler, app_id: str) -> Optional[bool]:
+def _ended(scheduler: Scheduler, app_id: str, unsure: Optional[bool]) -> Optional[bool]:
     try:
         return scheduler.status(app_id).state.ended
-    except (NoSuchApplication, SchedulerError):
+    except NoSuchApplication:
         return None
+    except SchedulerError:
+        return unsure
 
 
 def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
