@@ -1,0 +1,106 @@
+"""What executors do in YARN's containers: GPUs that nobody isolates, ends that leave nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Callable, List
+
+import pytest
+
+from tests.cluster.hadoop.fixture import GetHadoop
+from tests.cluster.yarn.jobs import Tony, until
+from tests.executor.standin import alive
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+# A tree that ignores TERM, with a session of its own in it; each writes its pid.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pids = sys.argv[1]
+if len(sys.argv) == 2 and os.environ["SESSION_ID"] == "0":
+    subprocess.Popen([sys.executable, __file__, pids, "x"], start_new_session=True)
+    subprocess.Popen([sys.executable, __file__, pids, "x"])
+elif len(sys.argv) == 2:
+    sys.exit(0)
+open(f"{pids}/{os.getpid()}", "w").close()
+time.sleep(300)
+"""
+
+
+@pytest.fixture
+def one(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> Tony:
+    return tony_on(hadoop("gpu"))
+
+
+def gpus(folder: Path, count: int) -> Path:
+    """Stands for nvidia-smi on nodes that have none."""
+    script = folder / "nvidia-smi"
+    lines = [f"echo 'GPU {n}: Model (UUID: GPU-{n}{n})'" for n in range(count)]
+    script.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    script.chmod(0o755)
+    return script
+
+
+def asking(script: Path, folder: Path, **more: object) -> dict:
+    return {
+        "tony.worker.instances": 2,
+        "tony.worker.gpus": 2,
+        "tony.worker.memory": "64m",
+        "tony.gpu-exec-path": script,
+        "tony.containers.env.TONY_GPU_LOCKS": folder / "locks",
+        **more,
+    }
+
+
+def test_two_containers_of_a_node_share_no_gpu(one: Tony, tmp_path: Path) -> None:
+    words = "sh -c 'echo \"got $CUDA_VISIBLE_DEVICES\"; sleep 3'"
+    job = one.submit("--executes", words, conf=asking(gpus(tmp_path, 4), tmp_path))
+    job.ends(0)
+    said = [
+        line.split()[-1] for line in one("logs", job.app_id).stdout.splitlines() if "got" in line
+    ]
+    assert sorted(",".join(said).split(",")) == ["GPU-00", "GPU-11", "GPU-22", "GPU-33"]
+
+
+def test_too_few_gpus_are_the_nodes_fault(one: Tony, tmp_path: Path) -> None:
+    conf = asking(gpus(tmp_path, 1), tmp_path, **{"tony.task.max-infrastructure-failures": 0})
+    job = one.submit("--executes", "touch " + str(tmp_path / "ran"), conf=conf)
+    said = job.ends(1)
+    assert "2 GPUs asked for, and node " in said and "shows 1" in said
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("which", ["executor", "container"])
+def test_a_killed_container_leaves_nothing(one: Tony, tmp_path: Path, which: str) -> None:
+    """Of the process that the node knows, or of the one behind it."""
+    seen = tmp_path / "pids"
+    seen.mkdir()
+    seen.chmod(0o777)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "tree.py").write_text(STUBBORN)
+    job = one.submit(
+        *("--src_dir", str(tmp_path / "src"), "--executes", f"python3 tree.py {seen}"),
+        conf={"tony.worker.instances": 1, "tony.worker.memory": "64m"},
+    )
+
+    def written() -> List[int]:
+        found = [int(name) for name in os.listdir(seen)]
+        return found if len(found) == 3 else []
+
+    pids = job.until(written, "the tree")
+    groups = {os.getpgid(pid) for pid in pids}
+    assert len(groups) == 2
+    container = next(group for group in groups if group not in pids)
+    target = container if which == "container" else behind(container)
+    os.kill(target, signal.SIGKILL)
+    until(lambda: not [pid for pid in pids if alive(pid)], "nothing to be left", 30)
+    job.ends(0)
+
+
+def behind(pid: int) -> int:
+    """The only child of a process."""
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
