@@ -11,14 +11,16 @@ import json
 import os
 import signal
 import sys
-from dataclasses import replace
+import tarfile
+import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from tests.cluster.hadoop.cluster import Hadoop
-from tests.schedulers.contract import Harness, Master, harness_job, until
+from tests.schedulers.contract import SECRET, Harness, Master, harness_job, until
 from tests.schedulers.standin import make_runtime
-from tony_core.files.artifact import Artifact
+from tony_core.files import registry
+from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.hadoop.credentials import Credentials, am_rm_token
 from tony_core.hadoop.ids import ApplicationId
 from tony_core.hadoop.launch import Launch as Context
@@ -30,24 +32,15 @@ from tony_core.hadoop.rm_client import RmClient
 from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.hadoop.tokens import attempt_of
 from tony_core.hadoop.wire import User
-from tony_core.job.spec import Job, Resources
+from tony_core.job.spec import Job, MasterSpec, Resources, Runtime
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn.context import Contexts
+from tony_core.schedulers.yarn import heartbeat
+from tony_core.schedulers.yarn.client import YarnScheduler
+from tony_core.schedulers.yarn.context import RUNTIME, Contexts
 from tony_core.schedulers.yarn.opening import pool_of
-from tony_core.schedulers.yarn.pool import Application, YarnPool
+from tony_core.schedulers.yarn.pool import Application
 
-SUPERVISED = Path(__file__).with_name("supervised.py")
 MOST_MB = 8192  # the largest container that the fixture's ResourceManager gives
-START = '    "yarn-start": "tony_core.schedulers.yarn.start",\n'
-
-
-class Supervised(YarnPool):
-    """A pool whose launches are of programs that leave nothing, as our executor is one."""
-
-    def launch(self, container: port.Container, launch: port.Launch) -> None:
-        env = {**launch.env, "SUPERVISED": json.dumps(launch.argv)}
-        argv = (sys.executable, "-I", "-S", str(SUPERVISED))
-        super().launch(container, replace(launch, argv=argv, env=env))
 
 
 class YarnMasters:
@@ -62,8 +55,6 @@ class YarnMasters:
         scratch.mkdir(parents=True, exist_ok=True)
         scratch.chmod(0o777)
         self.runtime = make_runtime(scratch / "runtime")
-        main = self.runtime / "__main__.py"
-        main.write_text(main.read_text().replace("VERBS = {\n", "VERBS = {\n" + START))
         self.superseded: List[str] = []
         self._masters: Dict[Master, ApplicationId] = {}
 
@@ -129,7 +120,6 @@ class YarnMasters:
             job,
             Contexts(python=sys.executable, runtime=str(self.runtime)),
             token,
-            kind=Supervised,
             superseded=self.superseded.append,
             **more,
         )
@@ -160,10 +150,20 @@ class YarnMasters:
 
 
 class YarnHarness(Harness):
-    """See :class:`YarnMasters`."""
+    """Masters in this process (:class:`YarnMasters`), and applications as users submit them."""
+
+    sweeps = False
+    at_once = False
 
     def __init__(self, cluster: Hadoop, scratch: Path) -> None:
         self.masters = YarnMasters(cluster, scratch)
+        env = {
+            "HADOOP_CONF_DIR": str(cluster.conf_dir),
+            "HADOOP_USER_NAME": cluster.user,
+            "PATH": os.environ["PATH"],
+        }
+        self.scheduler = YarnScheduler(env)
+        self._submitted: List[str] = []
 
     def master(self, name: str = "first") -> Master:
         return self.masters.open(self.masters.application(name))
@@ -173,20 +173,76 @@ class YarnHarness(Harness):
         self.masters.kill_master(application, 1)
         return self.masters.open(application, 2)
 
+    def acknowledged(self) -> None:
+        time.sleep(2 * heartbeat.CALM_S + 0.5)
+
     def most_memory_mb(self) -> int:
         return MOST_MB
 
-    def submit(self, **orders: Any) -> str:
-        raise NotImplementedError
-
     def artifacts(self) -> List[Artifact]:
-        raise NotImplementedError
+        return [self._stage("", "contract")]
+
+    def heard(self, app_id: str) -> Path:
+        return self.masters.scratch / f"heard-{app_id}.jsonl"
+
+    def submit(self, **orders: Any) -> str:
+        attempts = orders.pop("attempts", 2)
+        job = harness_job().replace(
+            scheduler="yarn",
+            master=MasterSpec(Resources(memory_mb=128), max_attempts=attempts),
+            runtime=Runtime(python=sys.executable),
+        )
+        app_id = self.scheduler.new_app_id(job)
+        orders["heard"] = str(self.heard(app_id))
+        brought = [self._stage(json.dumps(orders), f"apps/{app_id}")]
+        self.scheduler.submit(app_id, self.scheduler.dry_run(app_id, job, brought), SECRET)
+        self._submitted.append(app_id)
+        return app_id
+
+    def _stage(self, orders: str, place: str) -> Artifact:
+        """Our code with the stand-in master in the real one's place, and its orders with it."""
+        beside = self.masters.runtime / "tests" / "schedulers" / "orders.json"
+        beside.write_text(orders)
+        packed = self.masters.scratch / "tony-runtime.tar"
+        with tarfile.open(packed, "w", dereference=True) as tar:
+            for one in sorted(self.masters.runtime.iterdir()):
+                tar.add(one, one.name, filter=_no_bytecode)
+        folder = f"{self.scheduler.staging_root(harness_job())}/{place}"
+        location = f"{folder}/{packed.name}"
+        files = registry.filesystem(location)
+        files.mkdir(folder, 0o700)
+        files.upload(str(packed), location)
+        stat = files.stat(location)
+        return Artifact(
+            RUNTIME, Use.RUNTIME, Kind.ARCHIVE, str(packed), location, "", stat.size, stat.mtime_ms
+        )
 
     def kill_master(self, app_id: str) -> None:
-        self.masters.kill_master(ApplicationId.parse(app_id), 1)
+        os.kill(until(lambda: master_pid(app_id), "the master's process"), signal.SIGKILL)
 
     def close(self) -> None:
+        for app_id in self._submitted:
+            self.scheduler.kill(app_id, "the test is over")
+        self.scheduler.close()
         self.masters.close()
+
+
+def _no_bytecode(info: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
+    return None if "__pycache__" in info.name else info
+
+
+def master_pid(app_id: str) -> Optional[int]:
+    """The process that is the master of an application, on this machine."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                folder = os.readlink(entry / "cwd")
+            except OSError:
+                continue
+            if words[3:6] == [b"tony-runtime", b"yarn-start", b"master"] and app_id in folder:
+                return int(entry.name)
+    return None
 
 
 def fill(masters: YarnMasters, memory_mb: int) -> Master:

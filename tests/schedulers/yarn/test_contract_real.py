@@ -12,7 +12,12 @@ from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import Clusters
 from tests.cluster.hadoop.jars import VERSIONS
 from tests.schedulers.contract import *  # noqa: F403
-from tests.schedulers.yarn.fixtures import MOST_MB, YarnHarness, YarnMasters, fill
+from tests.schedulers.yarn.fixtures import (
+    MOST_MB,
+    YarnHarness,
+    YarnMasters,
+    fill,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -22,7 +27,7 @@ def cluster(
     hadoop_clusters: Clusters, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Hadoop]:
     """One for all of these tests, with as much free on its node as one container may have."""
-    _, found = hadoop_clusters.get((), VERSIONS[0], set())
+    _, found = hadoop_clusters.get(("log_aggregation",), VERSIONS[0], set())
     masters = YarnMasters(found, tmp_path_factory.mktemp("filler"))
     fill(masters, NODE_MEMORY_MB - MOST_MB)
     yield found

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.schedulers.standin import make_runtime
-from tests.schedulers.yarn.fixtures import START
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.local import LocalFileSystem
 from tony_core.hadoop.credentials import Credentials
@@ -35,10 +34,7 @@ CONTAINER = "container_e17_1700000000000_0042_01_000003"
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> Path:
-    made = make_runtime(tmp_path / "runtime")
-    main = made / "__main__.py"
-    main.write_text(main.read_text().replace("VERBS = {\n", "VERBS = {\n" + START))
-    return made
+    return make_runtime(tmp_path / "runtime")
 
 
 def node(
@@ -131,8 +127,7 @@ def test_our_own_verbs_run_in_the_same_process(tmp_path: Path) -> None:
     )
     made = make_runtime(tmp_path / "base")
     (runtime / "tony_core").symlink_to((made / "tony_core").resolve())
-    main = (made / "__main__.py").read_text()
-    (runtime / "__main__.py").write_text(main.replace("VERBS = {\n", "VERBS = {\n" + START))
+    (runtime / "__main__.py").write_text((made / "__main__.py").read_text())
     argv = (sys.executable, "-I", "-S", "tony-runtime", "executor", "--master", "h:1")
     launch = contexts(runtime).launch("w", port.Launch(argv, {}, (), SECRET))
     assert "tony-runtime" not in launch.command[0]  # as this site names it

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import sys
-from typing import Any, Dict, List, Mapping, Tuple, Type
+from typing import Any, Dict, List, Mapping, Tuple
 
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.files.location import join
@@ -111,14 +111,13 @@ def pool_of(
     job: Job,
     contexts: Contexts,
     token: Token,
-    kind: Type[YarnPool] = YarnPool,
     **more: Any,
 ) -> YarnPool:
     """A pool that speaks to the ResourceManager of a site; nothing is connected yet."""
     allowed = endpoints.allowed_protections(conf)
     client = ClientSide(conf, application.user)
     tokens = NodeTokens()
-    return kind(
+    return YarnPool(
         RmMaster.open(endpoints.rm_scheduler(conf), token, allowed=allowed),
         application,
         Asking([role.name for role in job.roles], str(application.attempt)),
