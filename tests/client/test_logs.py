@@ -153,6 +153,23 @@ class TestTheReader:
             found = [line.text for line in reader.read(last=True)]
             assert found.count("the master") == 1
 
+    def test_a_master_that_just_starts_is_waited_for(self) -> None:
+        class Starting(Scripted):
+            def log_names(self, app_id: str, ref: LogRef) -> List[str]:
+                if not self.logs:
+                    raise SchedulerError("its container is being prepared")
+                return super().log_names(app_id, ref)
+
+        scheduler = Starting("", status())
+        reader = self.reader(scheduler, tasks=["am"])
+        reader.update(view())
+        assert list(reader.read()) == []
+        assert reader.problems == ["the master's: its container is being prepared"]
+        scheduler.logs["", "master-1.stdout"] = b"here\n"
+        reader.update(view())
+        assert [line.text for line in reader.read()] == ["here"]
+        assert reader.problems == []
+
     def test_the_masters_alone_are_told_when_nobody_else_can_be(self) -> None:
         scheduler = self.scheduler()
         for state, told in ((AppState.RUNNING, []), (AppState.FAILED, ["out of c3"])):

@@ -181,6 +181,7 @@ class LogReader:
         self._files: Dict[Tuple[str, str], LogFile] = {}
         self._task: Dict[str, str] = {}  # container -> whose it is now
         self._first = True
+        self._masters: Optional[str] = None  # why their logs cannot be listed
 
     def update(self, view: JobView) -> None:
         """Learn of tasks and containers; unknown names are an error once tasks are known."""
@@ -254,13 +255,21 @@ class LogReader:
             for (container, _), file in self._files.items()
             if file.problem
         ]
+        if self._masters is not None:
+            found.append(f"the master's: {self._masters}")
         return list(dict.fromkeys(found))
 
     def _add_master(self) -> None:
         """The master's own files: one pair of each attempt, in no container of the job's."""
         ref = LogRef("")
         self._task[ref.container_id] = MASTER
-        for name in self._scheduler.log_names(self._app_id, ref):
+        self._masters = None
+        try:
+            names = self._scheduler.log_names(self._app_id, ref)
+        except SchedulerError as error:
+            self._masters = str(error)  # it may just be starting
+            return
+        for name in names:
             if name.rpartition(".")[2] in self._names or name in self._names:
                 self._add(ref, name, Part())
 
