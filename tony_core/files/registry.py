@@ -41,7 +41,12 @@ _open: Dict[str, FileSystem] = {}
 
 
 def register(scheme: str, factory: Callable[[], FileSystem]) -> None:
-    """Let ``factory`` answer for a scheme, in this process; the newest word wins."""
+    """Let ``factory`` answer for a scheme, in this process; the newest word wins.
+
+    One that is equal to the older is no news: what is open stays open, for others use it.
+    """
+    if _added.get(scheme.lower()) == factory:
+        return
     _added[scheme.lower()] = factory
     older = _open.pop(scheme.lower(), None)
     if older is not None:

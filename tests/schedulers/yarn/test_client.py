@@ -207,6 +207,20 @@ class TestPlaces:
 OURS = replace(RUNTIME, uri="hdfs://lake:8020/user/ada/.tony/store/objects/a/runtime.tar")
 
 
+def test_a_second_client_takes_no_files_from_the_first(conf: Path, tmp_path: Path) -> None:
+    try:
+        first, second = opened_in(conf), opened_in(conf)
+        held = registry.filesystem("hdfs://lake:8020/x")
+        opened_in(conf).close()
+        assert registry.filesystem("hdfs://lake:8020/x") is held
+        other = YarnScheduler({"HADOOP_CONF_DIR": str(conf), "HADOOP_USER_NAME": "bob"})
+        assert registry.filesystem("hdfs://lake:8020/x") is not held
+        for one in (first, second, other):
+            one.close()
+    finally:
+        registry.forget()
+
+
 def submit(scheduler: YarnScheduler, **more: Any) -> str:
     wanted = job(**more)
     app_id = scheduler.new_app_id(wanted)

@@ -129,8 +129,8 @@ NO_ROOM = (
         (
             USER_LIMIT,
             "waits: one user's masters may hold 384 MB of memory, 6 vcores in the queue tiny,"
-            " this user's hold 512 MB of memory, 1 vcore, and this one wants 512 MB of memory,"
-            " 1 vcore",
+            " all masters there hold 512 MB of memory, 1 vcore, and this one wants 512 MB of"
+            " memory, 1 vcore",
         ),
         (
             NO_ROOM,

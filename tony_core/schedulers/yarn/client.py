@@ -11,6 +11,7 @@ cluster's facts, the application, and its report until it is accepted.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -77,8 +78,9 @@ class YarnScheduler(port.Scheduler):
         self._new: Optional[NewApplication] = None  # an id that nobody has used yet
         self._facts: Dict[int, Tuple[Job, ClusterFacts]] = {}
         self._visibility: Dict[str, Visibility] = {}
+        files = _Files(self._user, tuple(sorted(self._conf.to_json().items())), self._conf)
         for scheme in SCHEMES:
-            registry.register(scheme, self._file_system)
+            registry.register(scheme, files)
 
     # ------------------------------------------------------------------ submitting
 
@@ -355,11 +357,6 @@ class YarnScheduler(port.Scheduler):
         self._facts = {id(job): (job, facts)}
         return facts
 
-    def _file_system(self) -> FileSystem:
-        from tony_core.files.webhdfs import WebHdfsFileSystem
-
-        return WebHdfsFileSystem(self._conf, self._user)
-
     def _home(self) -> str:
         return f"{self._default_fs()}/user/{self._user}/.tony"
 
@@ -369,6 +366,20 @@ class YarnScheduler(port.Scheduler):
         except ConfigurationError as error:
             raise SchedulerError(f"jobs for YARN are staged on HDFS: {error}") from None
         return self._conf.text("fs.defaultFS").rstrip("/")
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Opens HDFS for one user of one site. A second client of both shares what is open."""
+
+    user: str
+    says: Tuple[Tuple[str, str], ...]
+    conf: SiteConfiguration = field(compare=False)
+
+    def __call__(self) -> FileSystem:
+        from tony_core.files.webhdfs import WebHdfsFileSystem
+
+        return WebHdfsFileSystem(self.conf, self.user)
 
 
 def _parse(app_id: str) -> ApplicationId:

@@ -124,12 +124,10 @@ def waiting(text: str, queue: str) -> Optional[str]:
             or details.get("User AM Resource Limit of the queue partition")
             or ""
         )
-        held = _read(details.get("User AM Resource Usage", "")) or _read(
-            details.get("Queue AM Resource Usage", "")
-        )
+        held = _read(details.get("Queue AM Resource Usage", ""))
         return (
             f"waits: one user's masters may hold {most or 'no more'} in the queue {queue},"
-            f" this user's hold {held or 'nothing'}, and {wanted}"
+            f" all masters there hold {held or 'nothing'}, and {wanted}"
         )
     if "waiting for resources to be assigned for AM" in said:
         return f"waits for room in the queue {queue}{_room(details)}"
