@@ -318,9 +318,10 @@ class Manager:
         mine = application.context.max_app_attempts or self.limits.attempts
         most = min(mine, max(mine, self.limits.attempts))
         if len(application.attempts) < most:
-            if not application.keeps_containers:
-                for one in list(application.live.values()):
-                    self.end(one, STOPPED_BY_RM, "Container killed: its attempt is over.\n")
+            for one in list(application.live.values()):
+                # One that its node has not reported yet is not kept either.
+                if not application.keeps_containers or one.state != "RUNNING":
+                    self.end(one, LOST, "Container of a completed application")
             application.state = "ACCEPTED"
             self._new_attempt(application)
             return

@@ -27,6 +27,7 @@ from tony_core.hadoop.records import FINAL_STATUSES, Capability, named
 _YARN = "org.apache.hadoop.yarn.exceptions"
 _GUARANTEED = 1
 _COMPLETE = 3
+_RESYNC = 1
 
 
 class MasterProtocol:
@@ -155,8 +156,11 @@ class MasterProtocol:
         for container in request.release:
             self._release(application, ContainerId.of(container))
         attempt.response_id += 1
-        attempt.last = self._response(application, attempt, key)
-        return attempt.last
+        answer = attempt.last = self._response(application, attempt, key)
+        if answer.a_m_command == _RESYNC:  # Hadoop's older way to say that it has restarted
+            attempt.registered, attempt.last, attempt.response_id = False, None, 0
+            attempt.asks.clear()
+        return answer
 
     def _checked(self, ask: ResourceRequest) -> Tuple[ResourceRequest, Capability]:
         amount = Capability.of(ask.capability)
