@@ -96,5 +96,5 @@ def test_a_preempted_worker_comes_back(hadoop: GetHadoop, tony_on: Callable[...,
 
 
 def _running(tony: Tony, app_id: str) -> int:
-    tasks = tony.json("describe", app_id)["tasks"]
+    tasks = tony.json("status", app_id)["tasks"]
     return sum(task["state"] == "running" for task in tasks)

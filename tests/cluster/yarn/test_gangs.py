@@ -33,7 +33,7 @@ def test_gpus_on_the_labelled_node_and_servers_on_the_other(
         },
     )
     job.ends(0)
-    tasks = one.json("describe", job.app_id)["tasks"]
+    tasks = one.json("status", job.app_id)["tasks"]
     nodes = {task["task"]: task["node"] for task in tasks}
     first, last = (name.partition(":")[0] for name in cluster.node_names)
     assert {nodes["worker:0"].partition(":")[0], nodes["worker:1"].partition(":")[0]} == {last}

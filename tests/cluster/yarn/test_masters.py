@@ -95,7 +95,7 @@ def test_a_killed_master_is_followed_and_training_is_not_disturbed(
     os.kill(first, signal.SIGKILL)
     job.until(lambda: masters(job.app_id) not in ([], [first]), "the next master")
     job.until(
-        lambda: one.json("describe", job.app_id)["attempt"] == 2 and _running(one, job.app_id) == 2,
+        lambda: one.json("status", job.app_id)["attempt"] == 2 and _running(one, job.app_id) == 2,
         "it has taken the tasks over",
     )
     job.until(training.grows(), "they count on")
@@ -150,7 +150,7 @@ def test_a_lost_node(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
     training = Training(one, **{"tony.am.retry-count": 0})
     job = training.job
     job.until(training.counts, "both count")
-    nodes = {task["task"]: task["node"] for task in one.json("describe", job.app_id)["tasks"]}
+    nodes = {task["task"]: task["node"] for task in one.json("status", job.app_id)["tasks"]}
     (master,) = masters(job.app_id)
     on_first = "/nm0/" in os.readlink(f"/proc/{master}/cwd")
     lost = 1 if on_first else 0
@@ -167,5 +167,5 @@ def test_a_lost_node(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
 
 
 def _running(tony: Tony, app_id: str) -> int:
-    tasks = tony.json("describe", app_id)["tasks"]
+    tasks = tony.json("status", app_id)["tasks"]
     return sum(task["state"] == "running" for task in tasks)
