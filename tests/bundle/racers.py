@@ -22,7 +22,7 @@ def submits(root: str, source: str, seconds: str, name: str) -> None:
     expected = len(os.listdir(f"{source}/src"))
     deadline = time.monotonic() + float(seconds)
     rounds = 0
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or _too_few(rounds, deadline):
         app_id = f"{name}-{rounds}"
         plan = bundle.plan(what, root)
         artifacts = bundle.stage(plan, root, app_id, what, b"s")
@@ -45,10 +45,15 @@ def collects(root: str, seconds: str) -> None:
     """Collect garbage as greedily as can be."""
     deadline = time.monotonic() + float(seconds)
     taken = 0
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or _too_few(taken, deadline):
         for line in bundle.gc(root, 0, settle_s=0.0):
             taken += line.startswith("object")
     print(taken)
+
+
+def _too_few(rounds: int, deadline: float) -> bool:
+    """On a machine that is busy: so that they do meet, within bounds."""
+    return rounds <= 3 and time.monotonic() < deadline + 30
 
 
 def stalls(root: str, source: str, where: str) -> None:

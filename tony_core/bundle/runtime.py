@@ -80,6 +80,7 @@ CLIENT_ONLY = (
     "job/xmlfile.py",
     "job/xmlreader.py",
     "schedulers/yarn/client.py",
+    "schedulers/yarn/sending.py",
 )
 PROGRAM = ("tony.py", "tony_hdfs.py", "tony_webhdfs.py")  # what programs may import
 _TOP = ("__init__.py", "plugins.py", "version.py")
