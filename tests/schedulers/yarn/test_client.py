@@ -382,7 +382,9 @@ class TestLooking:
 def test_a_look_loads_nothing_of_the_web() -> None:
     code = (
         "import sys, tony_core.schedulers.yarn.client;"
-        "print(*[m for m in ('requests', 'urllib3', 'http.client', 'ssl', 'asyncio')"
+        "names = ('checks', 'rest', 'submission', 'logs');"
+        "OURS = ['tony_core.schedulers.yarn.' + m for m in names];"
+        "print(*[m for m in ('requests', 'urllib3', 'http.client', 'ssl', 'asyncio', *OURS)"
         " if m in sys.modules])"
     )
     done = subprocess.run(

@@ -5,7 +5,8 @@ method works from any process on any machine that has the site's configuration
 (HADOOP_CONF_DIR), for every application of the type TONY.
 
 An id is asked for with the facts that a check needs, so that a submit costs few calls: the
-cluster's facts, the application, and its report until it is accepted.
+cluster's facts, the application, and its report until it is accepted. Who only looks loads
+nothing that a submit alone needs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote
 from tony_core.files.port import FileSystem
 from tony_core.hadoop import endpoints
-from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import ConfigurationError, HadoopError
 from tony_core.hadoop.ids import ApplicationId
 from tony_core.hadoop.records import NewApplication
@@ -36,16 +36,16 @@ from tony_core.schedulers.port import (
     SchedulerError,
     Submission,
 )
-from tony_core.schedulers.yarn import checks, parcel, reach, refusals, status, submission
-from tony_core.schedulers.yarn.facts import ClusterFacts, gather
-from tony_core.schedulers.yarn.localfiles import Visibility
-from tony_core.schedulers.yarn.parcel import MasterParcel
-from tony_core.schedulers.yarn.submission import AppRequest
+from tony_core.schedulers.yarn import reach, refusals, status
 
 if TYPE_CHECKING:
     from tony_core.schedulers.yarn.examine import Stage
+    from tony_core.schedulers.yarn.facts import ClusterFacts
+    from tony_core.schedulers.yarn.localfiles import Visibility
     from tony_core.schedulers.yarn.logs import YarnLogs
+    from tony_core.schedulers.yarn.parcel import MasterParcel
     from tony_core.schedulers.yarn.rest import RestClient
+    from tony_core.schedulers.yarn.submission import AppRequest
 
 TYPE = "TONY"
 KILL_S = 30.0
@@ -109,6 +109,8 @@ class YarnScheduler(port.Scheduler):
         return str(new.id)
 
     def check(self, job: Job) -> List[str]:
+        from tony_core.schedulers.yarn import checks
+
         found = checks.problems(job, self._gather(job))
         try:
             self.staging_root(job)
@@ -117,6 +119,8 @@ class YarnScheduler(port.Scheduler):
         return found
 
     def warnings(self, job: Job) -> List[str]:
+        from tony_core.schedulers.yarn import checks
+
         return checks.warnings(job, self._gather(job))
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
@@ -133,7 +137,8 @@ class YarnScheduler(port.Scheduler):
         )
 
     def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
-        from tony_core.schedulers.yarn import sending
+        from tony_core.hadoop.credentials import Credentials
+        from tony_core.schedulers.yarn import parcel, sending
 
         job, artifacts = submission.job, submission.artifacts
         root = self.staging_root(job)
@@ -160,6 +165,8 @@ class YarnScheduler(port.Scheduler):
             raise
 
     def _request(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> AppRequest:
+        from tony_core.schedulers.yarn import submission
+
         visible = self._visible(self.staging_root(job))(artifacts)
         return submission.build(_parse(app_id), job, artifacts, self._user, visible)
 
@@ -171,6 +178,8 @@ class YarnScheduler(port.Scheduler):
 
     def _visible(self, root: str) -> Visibility:
         if root not in self._visibility:
+            from tony_core.schedulers.yarn.localfiles import Visibility
+
             self._visibility[root] = Visibility(root, registry.filesystem)
         return self._visibility[root]
 
@@ -342,6 +351,8 @@ class YarnScheduler(port.Scheduler):
 
     def _gather(self, job: Job) -> ClusterFacts:
         """What the cluster says, asked once for a job."""
+        from tony_core.schedulers.yarn.facts import gather
+
         held = self._facts.get(id(job))
         if held is not None and held[0] is job:
             return held[1]
