@@ -71,7 +71,7 @@ def look(environment: Mapping[str, str], master: str, runtime: str) -> Site:
         program=os.path.join(os.path.abspath(runtime), "program"),
         master_file=environment.get("TONY_MASTER_FILE"),
         successor=_successor(environment.get("TONY_SUCCESSOR")),
-        environment=dict(environment),
+        environment={**environment, "HOME": _home(environment, os.getcwd())},
     )
 
 
@@ -99,6 +99,13 @@ def resources(environment: Mapping[str, str]) -> Dict[str, Any]:
     if visible:
         found["gpus"] = visible
     return found
+
+
+def _home(environment: Mapping[str, str], work: str) -> str:
+    """A folder that can be written: nodes of a cluster say /home/, which libraries die of."""
+    home = environment.get("HOME", "")
+    usable = home.startswith("/") and os.path.isdir(home) and os.access(home, os.W_OK)
+    return home if usable else work
 
 
 def _node(environment: Mapping[str, str]) -> str:

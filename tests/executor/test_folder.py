@@ -276,6 +276,12 @@ class TestEnvironment:
         }
         assert not {"MALLOC_ARENA_MAX", "RANDOM_OF_THE_SITE", "AWS_SECRET"} & set(env)
 
+    def test_a_home_that_cannot_be_written_is_no_home(
+        self, master: Master, launch: Callable[..., Executor]
+    ) -> None:
+        executor = launch(env={"HOME": "/nowhere/"})
+        assert seen(master, executor)["HOME"] == str(executor.work)
+
     def test_shared_texts_are_put_in(self, master: Master, executor: Executor) -> None:
         env = seen(
             master,
