@@ -14,7 +14,16 @@ from tests.master.shell import ScriptedPool, Shell, a_job, until
 from tony_core.bundle import jobfolder
 from tony_core.job.spec import History, MasterSpec, Resources, Role
 from tony_core.master import ahead, earlier, ending, master, statefolder
-from tony_core.protocol.messages import Heartbeat, Prepare, Ready, Running, Start
+from tony_core.protocol.messages import (
+    Ended,
+    Heartbeat,
+    Prepare,
+    Ready,
+    Running,
+    Start,
+    Stop,
+    Stopped,
+)
 from tony_core.schedulers.port import AppState, Container
 
 __all__ = ["far"]
@@ -75,26 +84,42 @@ def test_a_job_from_its_start_to_its_end(
     assert far.calls[0] == ("mkdir", STATE), "a first master reads nothing"
 
 
-def test_the_programs_wait_for_the_journal_and_the_executors_are_heard(
-    tmp_path: Path, far: FarFileSystem
-) -> None:
+def test_the_first_programs_wait_for_nothing(tmp_path: Path, far: FarFileSystem) -> None:
     far.hang()
     with Shell(tmp_path, a_job(ONE), state_dir=STATE) as shell:
-        (container,) = shell.launched(1)  # asked for before anything is written
-        executor = shell.executor(container)
-        prepare = executor.wait_for(Prepare)
-        executor.say(Ready(prepare.session, "127.0.0.1", dict.fromkeys(prepare.ports, 5000)))
-        until(lambda: shell.json("/api/tasks")["tasks"][0]["state"] == "ready")
+        (executor,) = shell.gang(1)
+        assert journalled(far)["record"] == {}
+        far.back()
+        until(lambda: journalled(far)["record"].get("started") == ["worker"])
+        shell.finish(executor)
+        shell.go(executor)
+        assert shell.join()[0] is AppState.SUCCEEDED
+
+
+def test_a_next_session_waits_for_the_journal_and_the_executors_are_heard(
+    tmp_path: Path, far: FarFileSystem
+) -> None:
+    with Shell(tmp_path, a_job(ONE), state_dir=STATE) as shell:
+        (executor,) = shell.gang(1)
+        until(lambda: journalled(far)["record"].get("started") == ["worker"])
+        far.hang()
+        executor.say(Ended(0, 3))
+        executor.wait_for(Stop)
+        executor.say(Stopped(0, True))
+        until(lambda: shell.json("/api/job")["session"] == 1)
         for _ in range(3):
             executor.say(Heartbeat(0))
             time.sleep(0.02)
-        assert not [m for m in executor.heard if isinstance(m, Start)]
+        assert len([m for m in executor.heard if isinstance(m, Prepare)]) == 1
         assert shell.story("journal") == []
         far.back()
-        executor.wait_for(Start)
-        assert journalled(far)["record"]["started"] == ["worker"]
-        executor.say(Running(0, 7))
-        shell.finish(executor)
+        prepare = executor.wait_for(Prepare, 2)
+        record = journalled(far)["record"]
+        assert (record["session"], record["budgets"]["user_used"]) == (1, 1)
+        executor.say(Ready(1, "127.0.0.1", dict.fromkeys(prepare.ports, 5000)))
+        executor.wait_for(Start, 2)
+        executor.say(Running(1, 7))
+        shell.finish(executor, session=1)
         shell.go(executor)
         assert shell.join()[0] is AppState.SUCCEEDED
 
@@ -106,7 +131,7 @@ def test_a_job_whose_state_cannot_be_kept_goes_on_and_says_so(
     far.error = "name node is in safe mode"
     with Shell(tmp_path, a_job(ONE), state_dir=STATE) as shell:
         (executor,) = shell.gang(1)
-        (words,) = shell.story("journal")
+        (words,) = until(lambda: shell.story("journal"))
         assert STATE in words and "safe mode" in words and "goes on" in words
         assert shell.json("/api/job")["trouble"] == words
         assert b"safe mode" in shell.get("/")[1]

@@ -36,7 +36,7 @@ ADOPTION_S = 20.0
 class Adoption(Clearing):
     """The part of the machine that a later master begins with."""
 
-    anew = False  # nothing is taken over: the job begins when what is left has ended
+    leaving = False  # nothing is taken over: what is left ends, and then the job goes on
 
     def on_inherited(self, event: ContainersInherited) -> None:
         """An earlier master left these."""
@@ -46,7 +46,7 @@ class Adoption(Clearing):
             self.containers[container.id] = self.open[container.id] = record
         self.began = event.at - float(_number(journal.get("elapsed_s")))
         if not journal or int(_number(journal.get("session"))) < 0:
-            self.begin_anew(event.at)
+            self.begin_anew()
             return
         self.restore(journal)
         self.watch_application()
@@ -56,23 +56,32 @@ class Adoption(Clearing):
         if outcome:
             self.begin_end(AppState(str(outcome)), str(journal.get("diagnostics", "")), 0.0)
             return
+        if not self.released:
+            # Whatever runs there began after the last word that was written: it could not be
+            # told from the programs that this session starts now.
+            self.end_what_is_left("its session was only beginning")
+            return
         self.phase = Phase.ADOPTING
         reason = "the executors of the earlier master to call"
         self.waits.set(Wait(("adoption",), self.now + ADOPTION_S, reason))
         self.check_adopted()
 
-    def begin_anew(self, at: float) -> None:
+    def begin_anew(self) -> None:
         """Nothing can be taken over: what is there is ended, and only then the job begins.
 
         The programs of both would write to the same places otherwise.
         """
-        self.anew = True
-        self.phase = Phase.ADOPTING
         if self.open:
             text = f"{len(self.open)} containers of an earlier master belong to no session"
             self.tell("takeover", f"{text}: they are ended first", Weight.DECISION)
+        self.end_what_is_left("it belongs to no session")
+
+    def end_what_is_left(self, reason: str) -> None:
+        """Go on when nothing of the earlier master's is there any more."""
+        self.leaving = True
+        self.phase = Phase.ADOPTING
         for record in list(self.open.values()):
-            self.stop_container(record, 0.0, "it belongs to no session")
+            self.stop_container(record, 0.0, reason)
         self.check_adopted()
 
     def begin(self, at: float) -> None:
@@ -136,10 +145,12 @@ class Adoption(Clearing):
         """Go on once every inherited executor has called, or its time is over."""
         if self.phase is not Phase.ADOPTING:
             return
-        if self.anew:
-            if not self.open:
+        if self.leaving:
+            if self.open:
+                return
+            if self.session < 0:
                 self.begin(self.now)
-            return
+                return
         if not late and any(record.hold is Hold.LAUNCHED for record in self.open.values()):
             return
         self.waits.cancel("adoption")

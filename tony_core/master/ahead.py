@@ -8,8 +8,14 @@ which the master must hear heartbeats and answer its page.
 
 So the master performs its commands in order from a queue, and a :class:`WriteJournal`
 *holds* the queue until the version it handed over is there (events wait too, and the machine
-never sees itself half-way). One write is not ahead of anything: the first of a job's first
-master. It says what a missing journal says, so the first containers are asked for at once.
+never sees itself half-way). Two writes, those that every job would have to wait for, are
+ahead of nothing, because what a next master does without them is as good:
+
+* the first of a job's first master says what a missing journal says, so the first containers
+  are asked for at once;
+* that a session's first gang has passed its barrier. A next master that reads only that the
+  session was to begin ends all that it finds, waits until it is gone and starts the same
+  session again (:mod:`adoption`): nothing runs twice at a time, and nobody pays for it.
 
 **When the place is away for longer than** :data:`AHEAD_S` the job goes on, because a training
 on a thousand devices is worth more than the certainty that a crash *now* would be
@@ -51,28 +57,34 @@ class Ahead:
         self._go_on = go_on
         self._tell = tell
         self._trouble = trouble  # for as long as it lasts; empty when it is over
-        self._timer: Optional[Timer] = None
+        self._patience: Optional[Timer] = None  # with what is on its way
+        self._last: Mapping[str, Any] = {}
+        self.holds = False  # commands have to wait
         self.away = False  # the place does not answer: nothing waits for it
         journal.folder.heard = lambda: reactor.call_soon_threadsafe(self._look)
 
-    @property
-    def holds(self) -> bool:
-        """Whether commands have to wait."""
-        return self._timer is not None
-
     def write(self, record: Mapping[str, Any]) -> None:
         """The machine's record; what follows waits for it."""
+        last, self._last = self._last, record
         self._journal.write(record)
-        if not self._journal.pending or self.away or (self._first and _says_nothing(record)):
+        if not self._journal.pending or self.away:
             return
-        if self._timer is None:
-            self._timer = self._reactor.call_later(AHEAD_S, self._late)
+        if self._patience is None:
+            self._patience = self._reactor.call_later(AHEAD_S, self._late)
+        if not (self._first and _says_nothing(record)) and not _first_barrier(last, record):
+            self.holds = True
 
-    def stop(self) -> None:
-        """The job is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def close(self) -> None:
+        """The job is over: nothing waits, and nothing is told any more."""
+        self._journal.folder.heard = lambda: None
+        self.away = False
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.holds = False
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _look(self) -> None:
         if self._journal.pending:
@@ -82,12 +94,13 @@ class Ahead:
             self._trouble("")
             where = self._journal.folder.folder
             self._tell(Tell("journal", f"the job's state is kept again at {where}", Weight.INFO))
-        if self._timer is not None:
-            self.stop()
+        held = self.holds
+        self._let_go()
+        if held:
             self._go_on()
 
     def _late(self) -> None:
-        self._timer = None
+        self._let_go()
         self.away = True
         folder = self._journal.folder
         text = (
@@ -104,3 +117,11 @@ def _says_nothing(record: Mapping[str, Any]) -> bool:
     """Whether a next master would do the same without it: begin the first session."""
     told = ("released", "started", "done", "outcome", "parameters")
     return record.get("session") == 0 and not any(record.get(name) for name in told)
+
+
+def _first_barrier(last: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    """Whether all that is new is that the first gang of a session may start."""
+    if not last or last.get("released") or last.get("started"):
+        return False
+    beside = ("released", "started", "elapsed_s")
+    return all(record[name] == last.get(name) for name in record if name not in beside)

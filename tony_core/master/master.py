@@ -318,7 +318,7 @@ class Master:
         if flush is not None and flush <= now:
             self._history.flush()
             self._publisher.summarise()
-        if self._journal.dirty:
+        if self._journal.dirty and not self._journal.pending:
             self._journal.save()
         due = self._machine.next_deadline()
         if due is not None and due <= now and not self._ahead.holds:
@@ -403,7 +403,7 @@ class Master:
     def _finish(self, command: c.Finish) -> None:
         self._over = True
         self._queue.clear()
-        self._ahead.stop()
+        self._ahead.close()
         if self._timer is not None:
             self._timer.cancel()
         for timer in self._stops.values():
