@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -239,6 +240,8 @@ class TestWaiting:
         monkeypatch.setattr(gpucheck, "PATIENCE_S", 0.1)
         check = self.check(master, tmp_path, nvidia_smi(0, "exec sleep 300"))
         assert "did not answer within 0.1 s" in self.answers(master, check, 1)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)  # it was killed, and is nobody's any more
 
     def test_others_that_do_not_let_go(
         self,
