@@ -33,7 +33,9 @@ from tony_core.hadoop.records import Capability
 from tony_core.hadoop.siteconf import SiteConfiguration
 
 HEARTBEAT_S = 0.05
-_SLICES = 20  # of a heartbeat: nodes call one after the other, not all at once
+_LEAST_SLICES, _MOST_SLICES = 5, 20
+"""Of a heartbeat: nodes call one after the other, not all at once."""
+
 _WAIT_S = 10.0
 
 
@@ -51,7 +53,7 @@ class FakeYarn:
         limits: Optional[Limits] = None,
         qop: str = "auth",
         racks: int = 1,
-        memory_checks_s: float = 0.2,
+        memory_checks_s: float = 0.4,
         site: Optional[Dict[str, str]] = None,
     ) -> None:
         self.folder = folder
@@ -162,19 +164,20 @@ class FakeYarn:
         return manager.answer(call)
 
     def _beat(self) -> None:
-        self.reactor.later(self._heartbeat_s / _SLICES, self._beat)
         nodes = list(self.rm.nodes.values())
-        part = self._slice = (self._slice + 1) % _SLICES
+        slices = min(_MOST_SLICES, max(_LEAST_SLICES, len(nodes)))
+        self.reactor.later(self._heartbeat_s / slices, self._beat)
+        part = self._slice = (self._slice + 1) % slices
         memory = self.hands.real and time.monotonic() >= self._next_memory
         if memory:
             self._next_memory = time.monotonic() + self._memory_s
-        for node in nodes[part::_SLICES]:
+        for node in nodes[part::slices]:
             self.rm.heartbeat(node)
         for manager in self.rm.managers.values() if self.hands.real else ():
             if manager.running:
                 manager.look(memory)
         if not self.hands.real:
-            for node in nodes[part::_SLICES]:
+            for node in nodes[part::slices]:
                 self.rm.managers[node.id].look()
 
     def _fetch(self, location: str) -> Path:
