@@ -55,8 +55,11 @@ footer{margin-top:40px;font-size:13px;color:var(--soft)}
 """
 
 # The server renders; the script only fetches the page's inside again when the story goes on.
-SCRIPT = """
+SCRIPT = r"""
 (function(){
+// Without its last slash a proxy's address of the page makes every link one of the proxy's.
+if(/\/proxy\/application_\d+_\d+$/.test(location.pathname))
+ return location.replace(location.pathname+'/'+location.search);
 var main=document.querySelector('main'),next=+main.dataset.next,over=main.dataset.over==='1',
 wait=+main.dataset.wait,drawn=0;
 function sleep(ms){return new Promise(function(r){setTimeout(r,ms)})}
