@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import signal
 import sys
 import time
@@ -626,7 +627,8 @@ def log_refs(harness: Harness, app_id: str) -> List[LogRef]:
     found = []
     for words in harness_heard(harness, app_id):
         if "Allocated" in words[2]:
-            found.append(LogRef(words[2].split("Container(id='")[1].split("'")[0]))
+            said = dict(re.findall(r"\b(id|node|log_url)='([^']*)'", words[2]))
+            found.append(LogRef(said["id"], said["node"], said["log_url"]))
     return found
 
 

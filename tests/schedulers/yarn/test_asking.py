@@ -222,10 +222,8 @@ def test_what_has_tags_or_constraints_goes_as_a_scheduling_request() -> None:
     (request,) = said.scheduling
     assert request.resource_sizing.num_allocations == 2
     assert request.allocation_tags == ("worker",)
-    parts = request.placement_constraint.composite_constraint.child_constraints
-    assert [part.simple_constraint.target_expressions[0].target_key for part in parts] == [
-        "self", "yarn_node_partition/",
-    ]  # fmt: skip
+    targets = request.placement_constraint.simple_constraint.target_expressions
+    assert [one.target_key for one in targets] == ["self", "yarn_node_partition/"]
     assert not asking.say(places(2), 60.0)
     assert [number for number, _ in said.parts()] == [request.allocation_request_id]
 

@@ -135,9 +135,17 @@ def test_of_a_whole_application() -> None:
 
 
 def test_in_a_partition() -> None:
-    there = Simple("node", 1, "yarn_node_partition/", ("gpu",), 1, UNBOUND)
+    there = Simple("node", 1, "", (), 1, UNBOUND, partition="gpu")
     assert with_label(None, "gpu") == there
-    assert with_label(APART, "gpu") == Composite(1, (APART, there))
+    both = with_label(APART, "gpu")
+    assert both is not None
+    targets = both.message().simple_constraint.target_expressions
+    assert [(one.target_key, *one.target_values) for one in targets] == [
+        ("self", "worker"),
+        ("yarn_node_partition/", "gpu"),
+    ]
+    attribute = parse("java=1.8")
+    assert with_label(attribute, "gpu") == Composite(1, (attribute, there))
     assert with_label(APART, None) == APART
 
 

@@ -122,3 +122,16 @@ def test_who_is_there_and_where() -> None:
     assert holding.by_role() == {"worker": 1, "ps": 1}
     assert holding.on([NodeId("n1", 1), NodeId("n9", 1)]) == {NodeId("n1", 1)}
     assert holding.find("no id") is None
+
+
+def test_an_end_that_was_asked_for_and_never_told_is_said_all_the_same() -> None:
+    holding = Holding(2)
+    held = holding.inherit(container(5), "worker")
+    assert held is not None
+    held.asked = True
+    held.stopped_at = 100.0
+    assert holding.unheard(99.0) == []
+    assert causes(holding.unheard(101.0)) == [Cause.RELEASED]
+    assert holding.unheard(101.0) == []
+    assert [one.serial for one in holding.to_release()] == [5]
+    assert holding.end(ended(container(5), -105)) == []

@@ -19,7 +19,7 @@ Pure; the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Tuple, Union
 
 from tony_core.hadoop.messages.asks import (
@@ -58,15 +58,19 @@ class Simple:
     least: int
     most: int
     operator: int = _NO_OPERATOR
+    partition: str = ""  # within this part of the cluster
 
     def message(self) -> PlacementConstraint:
         """For a message."""
-        target = PlacementConstraintTarget(
-            target_type=self.kind, target_key=self.key, target_values=self.values
-        )
+        named = [(self.kind, self.key, self.values)] if self.values else []
+        if self.partition:
+            named.append((_ATTRIBUTE, _PARTITION, (self.partition,)))
         simple = SimplePlacementConstraint(
             scope=self.scope,
-            target_expressions=[target],
+            target_expressions=[
+                PlacementConstraintTarget(target_type=kind, target_key=key, target_values=values)
+                for kind, key, values in named
+            ],
             min_cardinality=self.least,
             max_cardinality=self.most,
         )
@@ -203,10 +207,16 @@ def of_application(spec: Optional[str]) -> List[PlacementConstraintMapEntry]:
 
 
 def with_label(constraint: Optional[Constraint], label: Optional[str]) -> Optional[Constraint]:
-    """The same, in one partition of the cluster."""
+    """The same, in one partition of the cluster.
+
+    Schedulers look for a partition beside the tags of a simple constraint; of several constraints
+    it is one more.
+    """
     if not label:
         return constraint
-    there = Simple(NODE, _ATTRIBUTE, _PARTITION, (label,), 1, UNBOUND)
+    if isinstance(constraint, Simple) and constraint.kind == _TAG:
+        return replace(constraint, partition=label)
+    there = Simple(NODE, _ATTRIBUTE, "", (), 1, UNBOUND, partition=label)
     return there if constraint is None else Composite(_AND, (constraint, there))
 
 

@@ -28,6 +28,7 @@ from tony_core.hadoop.errors import (
     InvalidRequest,
     InvalidToken,
     NotRegistered,
+    Remedy,
     RemoteError,
     Unreachable,
 )
@@ -149,10 +150,10 @@ class Heartbeat:
         except (AttemptNotFound, InvalidToken) as error:
             self._dismissed(str(error))
             return CALM_S
-        except InvalidRequest as error:
-            self._refused(beat, error)
-            return 0.0
         except HadoopError as error:
+            if _refuses(error, beat):
+                self._refused(beat, error)
+                return 0.0
             self._no_answer(beat, error)
             return CALM_S
         self._beat = None
@@ -199,24 +200,24 @@ class Heartbeat:
 
     # ------------------------------------------------------------------ trouble
 
-    def _refused(self, beat: Beat, error: InvalidRequest) -> None:
+    def _refused(self, beat: Beat, error: HadoopError) -> None:
         """One of the asks can never be granted: find out which, by saying each alone."""
         parts = beat.said.parts()
         if not parts:
             self._no_answer(beat, error)
             return
         if len(parts) == 1:
-            self._listener.on_refused(parts[0][0], error.text)
+            self._listener.on_refused(parts[0][0], _words(error))
             self._beat = replace(beat, said=replace(beat.said, asks=(), scheduling=()))
             return
         rest: Optional[Beat] = replace(beat, said=replace(beat.said, asks=(), scheduling=()))
         for request_id, said in parts:
             try:
                 answer = self._send(Beat(said, progress=beat.progress))
-            except InvalidRequest as why:
-                self._listener.on_refused(request_id, why.text)
-                continue
             except HadoopError as why:
+                if _refuses(why, Beat(said)):
+                    self._listener.on_refused(request_id, _words(why))
+                    continue
                 # Said once more with the rest: numbers are absolute.
                 rest = beat if rest is not None else None
                 self._no_answer(beat, why)
@@ -251,3 +252,18 @@ class Heartbeat:
                 self._listener.on_dismissed(words, True)
                 return
         self._listener.on_dismissed(why, report is None)
+
+
+def _refuses(error: HadoopError, beat: Beat) -> bool:
+    """Whether it is what was asked for that is wrong.
+
+    Who has no placement constraints says so by an error of no class of its own.
+    """
+    if isinstance(error, InvalidRequest):
+        return True
+    plain = isinstance(error, RemoteError) and error.remedy is Remedy.NONE
+    return plain and bool(beat.said.scheduling)
+
+
+def _words(error: HadoopError) -> str:
+    return error.text if isinstance(error, RemoteError) and error.text else str(error)

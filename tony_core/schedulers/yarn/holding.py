@@ -27,6 +27,7 @@ class Held:
     started: bool = False  # the node has taken it, and that was said
     asked: bool = False  # we had it stopped or released
     silent: bool = False  # nobody needs to hear of its end
+    stopped_at: Optional[float] = None  # when its node said that it ends it
 
 
 class Holding:
@@ -131,6 +132,19 @@ class Holding:
         if held is not None and held.launched and not held.started and status.exit_status >= 0:
             events.append(port.Started(str(status.id)))  # its node's answer is still on the way
         events.append(port.Completed(str(status.id), code, cause, words))
+        return events
+
+    def unheard(self, before: float) -> List[port.PoolEvent]:
+        """The ends of those that their nodes ended before a time, and nobody has told us of.
+
+        A ResourceManager can lose the word of an end while one master follows another.
+        """
+        events: List[port.PoolEvent] = []
+        for held in list(self._held.values()):
+            if held.stopped_at is not None and held.stopped_at < before and not held.silent:
+                words = "stopped by the master; the ResourceManager has not said how it ended"
+                events += self.end(ContainerStatus(held.given.id, "COMPLETE", -105, words))
+                self._releases.append(held.given.id)
         return events
 
     def never_started(self, held: Held, why: str) -> Optional[port.Completed]:

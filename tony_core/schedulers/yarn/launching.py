@@ -37,6 +37,9 @@ class Listener(Protocol):
     def on_not_started(self, container: ContainerId, why: str) -> None:
         """It will not run; it has to be given back."""
 
+    def on_stopped(self, container: ContainerId) -> None:
+        """The node ends it, or it has ended before."""
+
     def on_not_stopped(self, container: ContainerId, why: str) -> None:
         """The node could not be told; the ResourceManager has to."""
 
@@ -213,6 +216,8 @@ class Launching:
 
     def _stop(self, manager: Node, batch: List[_Task]) -> None:
         result = manager.stop([task.container for task in batch], within_s=STOP_S)
+        for container in result.done:
+            self._listener.on_stopped(container)
         for container, error in result.failed.items():
             self._listener.on_not_stopped(container, str(error))
 

@@ -45,6 +45,7 @@ from tony_core.schedulers.yarn.nodes import ClusterNodes
 MASTER_LOST_S, SETTLE_S = 1200.0, 3.0
 FIRST_WORD_S, WORDS_S = 1.0, 5.0  # until why we wait is said, and said again when it changed
 NODES_S = 1.0  # how old the list of nodes may be to name hosts by it
+UNHEARD_S = 10.0  # from a node's word that it ends a container to the ResourceManager's
 GONE = ("LOST", "UNHEALTHY", "DECOMMISSIONED", "REBOOTED", "SHUTDOWN")
 
 
@@ -273,6 +274,8 @@ class YarnPool(port.ContainerPool):
             for one in answer.completed:
                 for event in self._holding.end(one):
                     self._emit(event)
+            for event in self._holding.unheard(now - UNHEARD_S):
+                self._emit(event)
             soon = bool(self._asking.outstanding) or self._holding.ending
             explains = self._explains(now)
         if explains:
@@ -408,6 +411,13 @@ class YarnPool(port.ContainerPool):
             held = self._holding.of(container)
             if held is not None:
                 self._not_started(held, why)
+
+    def on_stopped(self, container: ContainerId) -> None:
+        """The node ends it: the ResourceManager will say so."""
+        with self._changed:
+            held = self._holding.of(container)
+            if held is not None:
+                held.stopped_at = time.monotonic()
 
     def on_not_stopped(self, container: ContainerId, why: str) -> None:
         """The node cannot be told; the ResourceManager will tell it when it can."""
