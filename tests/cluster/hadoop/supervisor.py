@@ -108,17 +108,21 @@ def processes_in(folder: Path) -> Set[int]:
 
 
 def kill_all(find: Callable[[], Iterable[int]], limit: float = KILL_S) -> None:
-    """Kills what is found until nothing is: who is being killed may be starting others."""
+    """Kills what is found until nothing is: who is being killed may be starting others.
+
+    All at one moment, as when the power goes: nobody lives to tell of another's end.
+    """
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         found = list(find())
         if not found:
             return
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                try:
+                    os.kill(pid, number)
+                except (ProcessLookupError, PermissionError):
+                    pass
         time.sleep(0.02)
 
 

@@ -49,7 +49,7 @@ def test_gpus_on_the_labelled_node_and_servers_on_the_other(
         ({"tony.worker.vcores": 1000}, ["vcores", "32"]),
         ({"tony.worker.resource.example.com/fpga": 1}, ["example.com/fpga"]),
         ({"tony.yarn.queue": "nowhere"}, ["nowhere"]),
-        ({"tony.yarn.queue": "closed"}, ["closed", "STOPPED"]),
+        ({"tony.yarn.queue": "closed"}, ["closed", "stopped"]),
         ({"tony.worker.node-label": "tpu"}, ["tpu", "gpu"]),
         ({"tony.worker.node-label": "reserved"}, ["reserved"]),
     ],

@@ -102,7 +102,7 @@ def test_a_killed_master_is_followed_and_training_is_not_disturbed(
     training.over()
     job.ends(0)
     for name, lines in training.lines().items():
-        assert {line[1] for line in lines} == {pids[name]}, "the same process all the time"
+        assert {line[1] for line in lines} == {pids[name]}, job.events()
         assert [int(line[2]) for line in lines] == list(range(len(lines)))
     kinds = [event["kind"] for event in job.events()]
     assert "root-cause" not in kinds
