@@ -22,6 +22,7 @@ from tony_core.schedulers.port import (
     Container,
     NodeLost,
     PreemptionAsked,
+    PreviousContainers,
     Refused,
     ShutdownAsked,
     Started,
@@ -169,20 +170,6 @@ def test_a_node_is_lost(hadoop: GetHadoop, masters_on: MakeMasters) -> None:
     master.quiet(0.5, Completed)
 
 
-def test_a_stop_reaches_a_container_whose_node_manager_is_away(
-    hadoop: GetHadoop, masters_on: MakeMasters
-) -> None:
-    cluster = hadoop("two_nodes", "short_expiry")
-    masters = masters_on(cluster)
-    master = masters.open(masters.application())
-    containers = master.get(2)
-    for one in containers:
-        master.launch(one, SLEEP)
-        master.next(Started)
-    master.pool.stop(containers[0].id)
-    assert master.end_of(containers[0]).cause is Cause.RELEASED
-
-
 def test_the_application_is_killed(hadoop: GetHadoop, masters_on: MakeMasters) -> None:
     masters = masters_on(hadoop())
     master = masters.open(masters.application())
@@ -214,6 +201,7 @@ def test_a_master_that_was_replaced_touches_nothing(
     )
     masters.kill_master(application, 1)
     second = masters.open(application, 2)
+    second.next(PreviousContainers)
     until(lambda: masters.superseded, "the first to notice")
     assert "_000002 is" in masters.superseded[0]
     first.pool.finish(AppState.FAILED, "the old one has nothing to say")

@@ -1,0 +1,147 @@
+"""Containers are started and stopped by node: in order, in batches, and never one for another."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from tony_core.hadoop.errors import InvalidToken, RemoteError, Unreachable
+from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.launch import Launch
+from tony_core.hadoop.nm import NodeTokens, Started
+from tony_core.hadoop.tokens import Token
+from tony_core.schedulers.yarn.launching import Launching
+
+ATTEMPT = AttemptId(ApplicationId(1700000000000, 42), 1)
+GOOD, BAD = Token(b"", b"", "ContainerToken"), Token(b"bad", b"", "ContainerToken")
+WAIT_S = 10.0
+
+
+def container(number: int) -> ContainerId:
+    return ContainerId(ATTEMPT, number)
+
+
+class Cluster:
+    """Nodes and the listener: what they are told, and how they answer."""
+
+    def __init__(self) -> None:
+        self.calls: List[Tuple[str, str, int]] = []
+        self.heard: queue.SimpleQueue[Tuple[str, ContainerId]] = queue.SimpleQueue()
+        self.held: Dict[str, threading.Event] = {}  # nodes that do not answer yet
+        self.dead = {"dead"}
+        self.order: List[ContainerId] = []
+        self.tokens = NodeTokens()
+        for name in ("n0", "n1", "n2", "dead"):
+            self.tokens.update({NodeId(name, 1): Token(name.encode(), b"", "NMToken")})
+        self.launching = Launching(self.tokens, self, self.open, threads=2)
+
+    def open(self, node: NodeId, token: Token) -> FakeNode:
+        return FakeNode(self, node.host)
+
+    def start(self, node: str, number: int, token: Token = GOOD) -> None:
+        # The batch's order is told by what is launched.
+        self.launching.start(NodeId(node, 1), container(number), token, Launch((str(number),)))
+
+    def next(self) -> Tuple[str, int]:
+        kind, found = self.heard.get(timeout=WAIT_S)
+        return kind, found.serial
+
+    def on_started(self, container: ContainerId) -> None:
+        self.heard.put(("started", container))
+
+    def on_not_started(self, container: ContainerId, why: str) -> None:
+        self.heard.put(("not started", container))
+
+    def on_stopped(self, container: ContainerId) -> None:
+        self.heard.put(("stopped", container))
+
+    def on_not_stopped(self, container: ContainerId, why: str) -> None:
+        self.heard.put(("not stopped", container))
+
+
+class FakeNode:
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def use(self, token: Token) -> None:
+        assert token.identifier == self.name.encode()
+
+    def start(
+        self, launches: Sequence[Tuple[Token, Launch]], *, within_s: Optional[float] = None
+    ) -> Started:
+        self._called("start", len(launches))
+        if any(token == BAD for token, _ in launches):
+            raise InvalidToken("X", "it does not verify")
+        done = tuple(container(int(launch.command[0])) for _, launch in launches)
+        refused = {one: RemoteError("X", "no") for one in done if one.serial == 13}
+        return Started(tuple(one for one in done if one not in refused), refused)
+
+    def stop(
+        self, containers: Sequence[ContainerId], *, within_s: Optional[float] = None
+    ) -> Started:
+        self._called("stop", len(containers))
+        return Started(tuple(containers), {})
+
+    def _called(self, what: str, count: int) -> None:
+        self.cluster.calls.append((self.name, what, count))
+        held = self.cluster.held.get(self.name)
+        if held is not None:
+            assert held.wait(WAIT_S)
+        if self.name in self.cluster.dead:
+            raise Unreachable("nobody is there")
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_gathers_goes_in_one_call_and_in_order() -> None:
+    cluster = Cluster()
+    held = cluster.held["n0"] = threading.Event()
+    for number in range(1, 6):
+        cluster.start("n0", number)
+    cluster.launching.stop(NodeId("n0", 1), container(2))
+    # A node that does not answer holds up nobody else.
+    cluster.start("n1", 9)
+    assert cluster.next() == ("started", 9)
+    held.set()
+    told = [cluster.next() for _ in range(6)]
+    assert told[-1] == ("stopped", 2)
+    assert sorted(told[:5]) == [("started", number) for number in range(1, 6)]
+    calls = [call for call in cluster.calls if call[0] == "n0"]
+    assert len(calls) <= 3
+    assert calls[-1] == ("n0", "stop", 1)
+    cluster.launching.close()
+
+
+def test_one_bad_token_fails_its_own_container_alone() -> None:
+    cluster = Cluster()
+    held = cluster.held["n0"] = threading.Event()
+    cluster.start("n0", 1)
+    for number, token in ((2, GOOD), (3, BAD), (13, GOOD)):
+        cluster.start("n0", number, token)
+    held.set()
+    told = {number: kind for kind, number in (cluster.next() for _ in range(4))}
+    assert told == {1: "started", 2: "started", 3: "not started", 13: "not started"}
+    cluster.launching.close()
+
+
+def test_a_dead_node_and_one_without_a_token() -> None:
+    cluster = Cluster()
+    cluster.start("dead", 1)
+    assert cluster.next() == ("not started", 1)
+    cluster.launching.stop(NodeId("dead", 1), container(2))
+    assert cluster.next() == ("not stopped", 2)
+    cluster.start("stranger", 3)
+    assert cluster.next() == ("not started", 3)
+    cluster.launching.close()
+
+
+def test_nothing_is_heard_after_the_end() -> None:
+    cluster = Cluster()
+    cluster.launching.close()
+    cluster.start("n0", 1)
+    cluster.launching.close()
+    assert cluster.heard.empty()
+    assert cluster.calls == []
