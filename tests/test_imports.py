@@ -68,7 +68,12 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
 }
 """Each room, and the rooms it may import from (itself always)."""
 
-EXECUTOR_SIDE = ("tony_executor", "tony_core.protocol")
+EXECUTOR_SIDE = (
+    "tony_executor",
+    "tony_core.protocol",
+    "tony_core.schedulers.yarn.start",
+    "tony_core.schedulers.yarn.find_master",
+)
 """Runs on the nodes on Python 3.8, with all that it imports."""
 
 MASTER_SIDE = (
@@ -76,6 +81,7 @@ MASTER_SIDE = (
     "tony_core.frameworks",
     "tony_core.hadoop",
     "tony_core.schedulers.local",
+    "tony_core.schedulers.yarn.opening",
 )
 """Runs on the nodes on Python 3.9, with all that it imports."""
 
