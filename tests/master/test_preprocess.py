@@ -111,6 +111,31 @@ def test_its_working_folder_is_a_tasks(tmp_path: Path) -> None:
     assert "more" not in (src / "prepare.sh").read_text(), "the shared source is not touched"
 
 
+def test_what_the_scheduler_has_brought_is_used_where_it_is(tmp_path: Path) -> None:
+    container, logs = tmp_path / "container", tmp_path / "logs"
+    (container / "tony-src").mkdir(parents=True)
+    logs.mkdir()
+    (container / "tony-src" / "prepare.sh").write_text("echo Model parameters: $(cat data.txt)\n")
+    (container / "data.txt").write_text("42")
+    artifacts = [
+        Artifact("tony-src", Use.SOURCE, Kind.ARCHIVE, "src", "far://away/content.tar"),
+        Artifact("data.txt", Use.RESOURCE, Kind.FILE, "data.txt", "far://away/content"),
+    ]
+    listed = [item.to_json() for item in artifacts]
+    words = spec("sh prepare.sh", {}, str(logs), "", listed, 1.0, str(container))
+    found: List[Outcome] = []
+    with Running() as running:
+        running.do(
+            lambda: Preprocess(running.reactor, words, lambda *outcome: found.append(outcome))
+        )
+        until(lambda: found, "the preprocess to end")
+    assert found == [(0, "42", [])]
+    assert sorted(path.name for path in logs.iterdir()) == [
+        "preprocess.stderr",
+        "preprocess.stdout",
+    ]
+
+
 def test_a_file_that_cannot_be_brought_is_said(tmp_path: Path) -> None:
     gone = Artifact("x", Use.RESOURCE, Kind.FILE, "/not/there", str(tmp_path / "not-there"))
     code, _, tail = run(tmp_path, "true", None, gone)

@@ -52,6 +52,7 @@ def told(job: Job, context: MasterContext, artifacts: Sequence[Artifact], comman
         context.extra.get("home", ""),
         [item.to_json() for item in wanted(artifacts)],
         job.timeouts.kill_grace_s,
+        context.extra.get("localised", ""),
     )
 
 

@@ -33,8 +33,13 @@ def spec(
     root: str,
     artifacts: Sequence[Mapping[str, Any]],
     grace_s: float,
+    localised: str = "",
 ) -> bytes:
-    """What this process is told."""
+    """What this process is told.
+
+    ``localised`` is where the scheduler has put the artifacts under their names already; the
+    command's own folder is made there too, ``work_dir`` being for its logs alone.
+    """
     return json.dumps(
         {
             "command": command,
@@ -43,6 +48,7 @@ def spec(
             "root": root,
             "artifacts": list(artifacts),
             "grace_s": grace_s,
+            "localised": localised,
         }
     ).encode()
 
@@ -63,11 +69,12 @@ def main() -> int:
 
 def _run(told: Mapping[str, Any]) -> Dict[str, Any]:
     base = told["work_dir"]
-    cwd = os.path.join(base, "preprocess")
+    localised = told["localised"]
+    cwd = os.path.join(localised or base, "preprocess")
     shutil.rmtree(cwd, ignore_errors=True)
     os.makedirs(cwd)
-    lay_out(cwd, told["root"], told["artifacts"])
-    parameters_file = os.path.join(base, "preprocess.parameters")
+    lay_out(cwd, told["root"], told["artifacts"], localised)
+    parameters_file = os.path.join(localised or base, "preprocess.parameters")
     with open(parameters_file, "wb"):
         pass
     env = {**os.environ, **told["env"], "TONY_PARAMETERS_FILE": parameters_file}
@@ -104,7 +111,9 @@ def parameters(from_file: str, stdout: str) -> Optional[str]:
     return found
 
 
-def lay_out(cwd: str, root: str, artifacts: Sequence[Mapping[str, Any]]) -> None:
+def lay_out(
+    cwd: str, root: str, artifacts: Sequence[Mapping[str, Any]], localised: str = ""
+) -> None:
     """The working folder, as a task has it: the source's content, links to the rest."""
     if not artifacts:
         return
@@ -113,7 +122,7 @@ def lay_out(cwd: str, root: str, artifacts: Sequence[Mapping[str, Any]]) -> None
 
     for data in artifacts:
         item = Artifact.from_json(data)
-        path = localise(item, root)
+        path = os.path.join(localised, item.name) if localised else localise(item, root)
         if item.use is Use.SOURCE:
             shutil.copytree(path, cwd, symlinks=True, dirs_exist_ok=True)
             _make_writable(cwd)

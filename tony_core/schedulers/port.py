@@ -407,6 +407,9 @@ class MasterContext:
     ``python``, ``home``, ``submitted``, ``kill_file``
         our own interpreter; the store's root (for local staging); when the job was
         submitted; a local file in which somebody left a reason for the end.
+    ``localised``
+        the folder in which the scheduler has put what the job brings for its master, each
+        under its name (YARN: the container's own); without it the store is asked.
     ``host``, ``bind``
         the name or address under which others reach this master (its node's), and the
         address that it listens at; by default the loopback address, for both.

@@ -70,6 +70,7 @@ def open_master(
         secret=credentials.secrets.get(parcel.SECRET, b""),
         extra={
             "python": job.runtime.python,
+            "localised": os.getcwd(),
             "host": host,
             "bind": "0.0.0.0",
             **page_extra(conf, attempt.application, job.yarn.view_acl or ""),
@@ -87,13 +88,15 @@ def open_master(
         placement_spec=job.placement_spec,
     )
     finder = parcel.ExecutorParcel(site.for_executors(told.site), told.user, state_dir)
+    for_programs = _for_programs(conf, told.user)
+    os.environ.update(for_programs)  # tony.am.command runs beside us
     contexts = Contexts(
         python=job.runtime.python,
         runtime=_runtime(told),
         images={role.name: role.docker for role in job.roles if role.docker is not None},
         visibility=visibilities(told.artifacts),
         site=finder.encode(),
-        environment=_for_programs(conf, told.user),
+        environment=for_programs,
         credentials=Credentials(credentials.without(AM_RM).tokens),
     )
     return context, pool_of(conf, application, job, contexts, token)
