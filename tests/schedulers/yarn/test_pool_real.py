@@ -21,7 +21,6 @@ from tony_core.schedulers.port import (
     Completed,
     Container,
     NodeLost,
-    PreemptionAsked,
     PreviousContainers,
     Refused,
     ShutdownAsked,
@@ -79,7 +78,7 @@ def test_a_gang_of_different_kinds(hadoop: GetHadoop, masters_on: MakeMasters) -
     assert "2 x (128 MB, 2 vcores, 1 GPU) missing with the label gpu" in reason
     # What can never be had.
     for ask, words in [
-        (Ask("a", 2, 1, Resources(64, 1, 5), "gpu"), "gpu"),
+        (Ask("a", 2, 1, Resources(memory_mb=1 << 20)), "1048576 mb"),
         (Ask("b", 2, 1, Resources(64, 1, 0, (("fpga", 1),))), "fpga"),
         (Ask("c", 2, 1, SMALL, "no-such-label"), "no-such-label"),
         (Ask("d", 2, 1, SMALL, "reserved"), "reserved"),
@@ -208,20 +207,3 @@ def test_a_master_that_was_replaced_touches_nothing(
     assert masters.client.report(application).state == "RUNNING"
     second.pool.stop(container.id)
     assert second.end_of(container).cause is Cause.RELEASED
-
-
-@pytest.mark.slow
-def test_a_queue_takes_back_its_share(hadoop: GetHadoop, masters_on: MakeMasters) -> None:
-    masters = masters_on(hadoop("preemption"))
-    greedy = masters.open(masters.application(queue="train"))
-    greedy.pool.request([Ask("worker", 0, 14, Resources(memory_mb=1024))], False)
-    found = granted(greedy, 10)
-    for one in found:
-        greedy.launch(one, SLEEP)
-    other = masters.open(masters.application(queue="default"))
-    other.pool.request([Ask("worker", 0, 4, Resources(memory_mb=1024))], False)
-    taken = greedy.next(PreemptionAsked).container_ids
-    end = greedy.next(Completed)
-    assert end.cause is Cause.PREEMPTED
-    assert end.container_id in taken
-    granted(other, 1)

@@ -9,6 +9,8 @@ from tony_core.schedulers.yarn.amounts import listed, said
 from tony_core.schedulers.yarn.asking import Want
 from tony_core.schedulers.yarn.places import Place, largest, times
 
+_NEVER = "no node is large enough"
+
 
 def never(need: Capability, maximum: Capability, known: Collection[str]) -> str:
     """Why no cluster like this one can ever grant it; empty if it may.
@@ -54,7 +56,9 @@ def reason(
     if headroom is not None:
         facts.append(f"the queue has {_short(headroom)} left for this job")
     if places and wants:
-        facts.append(_on_nodes(wants[0], places))
+        # What no node can ever hold is worth more words than what has no room now.
+        told = [_on_nodes(want, places) for want in wants]
+        facts.append(next((words for words in told if words.startswith(_NEVER)), told[0]))
     return "; ".join(facts)
 
 
@@ -65,7 +69,7 @@ def _on_nodes(want: Want, places: Sequence[Place]) -> str:
         return f"no node has the label {label}" if label else "no node takes containers"
     if not any(times(place.size, want.need, 1) for place in here):
         nearest = min(here, key=lambda place: len(want.need.lacking(place.size)))
-        return f"no node is large enough ({lack(want.need, nearest.size)})"
+        return f"{_NEVER} for {want.role} ({lack(want.need, nearest.size)})"
     room = sum(times(place.room, want.need, want.missing) for place in here)
     freest = largest(here, label)
     if room or freest is None:

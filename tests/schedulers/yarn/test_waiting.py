@@ -1,0 +1,48 @@
+"""Why an ask waits, or can never be granted, in words with the numbers."""
+
+from __future__ import annotations
+
+from tony_core.hadoop.records import Capability
+from tony_core.job.spec import Resources
+from tony_core.schedulers.port import Ask
+from tony_core.schedulers.yarn.amounts import GPU
+from tony_core.schedulers.yarn.asking import Asking
+from tony_core.schedulers.yarn.places import Place
+from tony_core.schedulers.yarn.waiting import never, reason
+
+KNOWN = ("memory-mb", "vcores", GPU)
+
+
+def test_what_can_never_be() -> None:
+    most = Capability(8192, 32, {GPU: 4})
+    assert never(Capability(8192, 1), most, KNOWN) == ""
+    assert "8193 MB of memory wanted, 8192 there" in never(Capability(8193, 1), most, KNOWN)
+    assert "8 GPUs wanted, 4 there" in never(Capability(64, 1, {GPU: 8}), most, KNOWN)
+    strange = never(Capability(64, 1, {"fpga": 1}), most, KNOWN)
+    assert "1 fpga, which this cluster does not count" in strange
+    assert "it knows memory-mb, vcores, yarn.io/gpu" in strange
+
+
+def test_what_is_missing_and_what_there_is() -> None:
+    asking = Asking(["ps", "worker"])
+    asking.request(Ask("worker", 0, 2, Resources(1024, 1, 1), "gpu"))
+    full = Place("n0", "/r", Capability(512, 4), Capability(8192, 8, {GPU: 4}), "gpu")
+    words = reason(asking.outstanding, {"worker": 6}, "root.ml", Capability(512, 4), [full])
+    assert words.startswith(
+        "6 of 8 worker; 2 x (1024 MB, 1 vcore, 1 GPU) missing with the label gpu"
+        " in the queue root.ml; the queue has 512 MB, 4 vcores left for this job"
+    )
+    assert "no node has room for one: at most 512 MB, 4 vcores on one" in words
+    assert "no node has the label gpu" in reason(
+        asking.outstanding, {}, "q", None, [Place("n", "/r", Capability(1), Capability(1))]
+    )
+    assert reason(asking.outstanding, {}, "q", None, []).endswith("in the queue q")
+
+
+def test_what_no_node_can_hold_is_said_first() -> None:
+    asking = Asking(["ps", "worker"])
+    asking.request(Ask("ps", 0, 1, Resources(64)))
+    asking.request(Ask("worker", 0, 1, Resources(64, 1, 5)))
+    node = Place("n0", "/r", Capability(512, 4), Capability(8192, 8, {GPU: 4}))
+    words = reason(asking.outstanding, {}, "q", None, [node])
+    assert "no node is large enough for worker (5 GPUs wanted, 4 there)" in words
