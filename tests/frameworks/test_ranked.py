@@ -106,6 +106,12 @@ def test_mpi_environment() -> None:
     }
 
 
+def test_mpi_tells_a_sidecar_nothing_where_there_is_no_service_yet() -> None:
+    made = gang(job("mpi", {"worker": 1, "tensorboard": 1}))  # the sidecar was ready first
+    sidecar = next(peer for peer in made.peers if peer.role == "tensorboard")
+    assert find("mpi").environment(made, sidecar) == {}
+
+
 def test_mpi_knows_its_world_before_anybody_has_a_place() -> None:
     assert world_of(job("mpi", {"worker": 2, "chief": 1, "tensorboard": 1})) == [
         "chief:0",

@@ -54,10 +54,11 @@ class Mpi(Framework):
         if places is None:
             places = {task: rank for rank, task in enumerate(world_of(gang.job))}
             gang.memo["mpi_places"] = places
-            gang.memo["mpi_ids"] = gang.services["pmi_ids"].split(",")
         rank = places.get(peer.name)
         if rank is None:
-            return {}
+            return {}  # and where only such tasks start there is no service to ask
+        if "mpi_ids" not in gang.memo:
+            gang.memo["mpi_ids"] = gang.services["pmi_ids"].split(",")
         return {
             "PMI_PORT": gang.services["pmi_port"],
             # Not the rank: the number that proves it (the PMI server says which rank it is).

@@ -56,6 +56,8 @@ def _name_nodes(plan: Plan) -> None:
             "dfs.replication": "1",
             "dfs.heartbeat.interval": "1",
             "dfs.namenode.safemode.extension": "0",
+            # A DataNode that closes a small file too soon asks again after so many ms, not 400.
+            "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "20",
             "dfs.namenode.datanode.registration.ip-hostname-check": "false",
             # Nobody minds if a power cut takes a test's file system with it.
             "dfs.namenode.edits.noeditlogchannelflush": "true",
