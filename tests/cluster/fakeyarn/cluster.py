@@ -22,10 +22,10 @@ from tests.cluster.fakeyarn.clients import ClientProtocol
 from tests.cluster.fakeyarn.manager import PREEMPTED, Limits, Manager
 from tests.cluster.fakeyarn.masters import MasterProtocol
 from tests.cluster.fakeyarn.nodes import Hands, Running, base_environment
-from tests.cluster.fakeyarn.server import Reactor, Service
+from tests.cluster.fakeyarn.server import Dead, Reactor, Service
 from tests.cluster.fakeyarn.tokens import Tokens
 from tests.cluster.fakeyarn.web import LOG_SERVER, Web
-from tests.cluster.fakeyarn.wire import Call, Fault, ServerWire
+from tests.cluster.fakeyarn.wire import Call, ServerWire
 from tests.cluster.hadoop.site import write_site
 from tony_core.hadoop.ids import ContainerId, NodeId
 from tony_core.hadoop.protobuf import Message
@@ -159,8 +159,8 @@ class FakeYarn:
 
     def _at_node(self, host: str, call: Call) -> Message:
         manager = self.rm.managers.get(NodeId(host, self._node_port))
-        if manager is None:
-            raise Fault("java.io.IOException", f"there is no node {host}")
+        if manager is None or manager.dead:
+            raise Dead
         return manager.answer(call)
 
     def _beat(self) -> None:

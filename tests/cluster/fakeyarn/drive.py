@@ -23,9 +23,10 @@ from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.wire import User
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers import port
+from tony_core.schedulers.yarn.application import Application
 from tony_core.schedulers.yarn.context import Contexts
 from tony_core.schedulers.yarn.opening import pool_of
-from tony_core.schedulers.yarn.pool import Application, YarnPool
+from tony_core.schedulers.yarn.pool import YarnPool
 
 SMALL = Resources(memory_mb=64)
 WAIT_S = 30.0

@@ -34,11 +34,11 @@ from tony_core.hadoop.rm_client import RmClient
 from tony_core.hadoop.wire import User
 from tony_core.job.spec import Job, Resources, Runtime
 from tony_core.schedulers.port import AppState
-from tony_core.schedulers.yarn import heartbeat, pool
+from tony_core.schedulers.yarn import heartbeat, launching, pool
+from tony_core.schedulers.yarn.application import Application
 from tony_core.schedulers.yarn.client import YarnScheduler
 from tony_core.schedulers.yarn.context import Contexts
 from tony_core.schedulers.yarn.opening import pool_of
-from tony_core.schedulers.yarn.pool import Application
 
 MOST_MB = 3000
 
@@ -49,6 +49,9 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "HURRIED_S", 0.03)
     monkeypatch.setattr(pool, "FIRST_WORD_S", 0.1)
     monkeypatch.setattr(pool, "NODES_S", 0.1)
+    monkeypatch.setattr(pool, "UNHEARD_S", 1.0)
+    monkeypatch.setattr(launching, "STOP_S", 1.0)
+    monkeypatch.setattr(launching, "START_S", 2.0)
 
 
 _MASTERS_MB = 128  # each

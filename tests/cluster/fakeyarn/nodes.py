@@ -77,6 +77,7 @@ class NodeManager:
         self.running: Dict[ContainerId, Running] = {}
         self.ended: Dict[ContainerId, Running] = {}  # until the ResourceManager knows
         self._stopped: Dict[ContainerId, float] = {}
+        self.dead = False
         self.others: Tuple[str, ...] = ()  # resources besides memory and cores
 
     # ---------------------------------------------------------------- calls
@@ -325,6 +326,7 @@ class NodeManager:
 
     def power_cut(self) -> None:
         """All that runs here is gone at once."""
+        self.dead = True
         for one in self.running.values():
             if one.real is not None:
                 one.real.kill_now()

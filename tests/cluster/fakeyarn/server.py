@@ -26,6 +26,10 @@ LOSE, DROP, SILENCE = "lose", "drop", "silence"
 before anything was done; done and never answered."""
 
 
+class Dead(Exception):
+    """Who was called is not there: the connection breaks."""
+
+
 @dataclass
 class Service:
     """What listens at a port."""
@@ -198,6 +202,9 @@ class Reactor:
             return
         try:
             answer = service.handler(connection.host, call)
+        except Dead:
+            self._close(connection)
+            return
         except Fault as fault:
             if not fate:
                 connection.wire.refuse(call, fault.remote_class, fault.text + TRACE)

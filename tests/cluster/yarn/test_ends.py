@@ -85,8 +85,8 @@ def test_a_preempted_worker_comes_back(hadoop: GetHadoop, tony_on: Callable[...,
         *("--executes", "sleep 20"),
         conf={
             "tony.yarn.queue": "default",
-            "tony.worker.instances": 2,
-            "tony.worker.memory": "6g",
+            "tony.worker.instances": 1,
+            "tony.worker.memory": "4g",
         },
     )
     other.ends(0)

@@ -38,7 +38,7 @@ if os.environ["SESSION_ID"] == "0" and os.environ["JOB_NAME"] == "worker":
 
 YARNS = re.compile(
     r"(APPLICATION_|HADOOP_|NM_|YARN_|LOCAL_|LOG_DIR|JVM_|MALLOC_|CONTAINER_ID|LOCALIZER|USER$|"
-    r"LOGNAME|HOME|SHELL$|PWD|OLDPWD|SHLVL|_$|PATH$|LD_|CLASSPATH|JAVA_HOME|LANG|PRELAUNCH|PYTEST|TMPDIR)"
+    r"LOGNAME|HOME|SHELL$|PWD|OLDPWD|SHLVL|_$|PATH$|LD_|CLASSPATH|JAVA_HOME|LANG|PRELAUNCH|SSL_|PYTEST|TMPDIR)"
 )
 """What a cluster's containers have, and what the shell of a test run has: nothing of TonY's."""
 
@@ -162,7 +162,8 @@ def far(checkpoints: Path) -> bool:
 
 def steps(checkpoints: Path) -> List[str]:
     """The lines of every step done so far."""
-    return [line for path in checkpoints.glob("*/steps.jsonl") for line in path.open()]
+    texts = [path.read_text() for path in checkpoints.glob("*/steps.jsonl")]
+    return [line for text in texts for line in text.splitlines()]
 
 
 def program(checkpoints: Path) -> int:
