@@ -266,6 +266,8 @@ class Master:
                     self._commands.extend(self._machine.handle(event))
                     if isinstance(event, e.TaskRunning):
                         self._milestones.reached(event.session, "running")
+                    elif isinstance(event, e.TaskEnded):
+                        self._pool.look_closely()
                 else:
                     break
         finally:
@@ -362,6 +364,7 @@ class Master:
         if timer is not None:
             timer.cancel()
         if self._rendezvous.send(container_id, Shutdown(command.grace_s, command.reason)):
+            self._pool.look_closely()
             self._stops[container_id] = self.reactor.call_later(
                 command.grace_s + STOP_EXTRA_S, self._pool.stop, container_id
             )

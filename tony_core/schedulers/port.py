@@ -384,6 +384,9 @@ class ContainerPool(ABC):
     def stop(self, container_id: str) -> None:
         """End a launched container and all that runs in it; ``Completed`` follows."""
 
+    def look_closely(self) -> None:
+        """Programs have ended: what the scheduler knows of containers is wanted soon. A hint."""
+
     @abstractmethod
     def report(self, progress: float, tracking_url: str) -> None:
         """Tell the scheduler how far the job is."""

@@ -35,10 +35,10 @@ from tony_core.hadoop.wire import User
 from tony_core.job.spec import Job, MasterSpec, Resources, Runtime
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn import heartbeat
+from tony_core.schedulers.yarn.application import Application
 from tony_core.schedulers.yarn.client import YarnScheduler
 from tony_core.schedulers.yarn.context import RUNTIME, Contexts
 from tony_core.schedulers.yarn.opening import pool_of
-from tony_core.schedulers.yarn.pool import Application
 
 MOST_MB = 8192  # the largest container that the fixture's ResourceManager gives
 

@@ -10,6 +10,7 @@ from tony_core.hadoop.errors import InvalidToken, RemoteError, Unreachable
 from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.launch import Launch
 from tony_core.hadoop.nm import NodeTokens, Started
+from tony_core.hadoop.records import ContainerStatus
 from tony_core.hadoop.tokens import Token
 from tony_core.schedulers.yarn.launching import Launching
 
@@ -59,6 +60,9 @@ class Cluster:
     def on_not_stopped(self, container: ContainerId, why: str) -> None:
         self.heard.put(("not stopped", container))
 
+    def on_seen(self, status: ContainerStatus) -> None:
+        self.heard.put((status.state, status.id))
+
 
 class FakeNode:
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -83,6 +87,12 @@ class FakeNode:
     ) -> Started:
         self._called("stop", len(containers))
         return Started(tuple(containers), {})
+
+    def statuses(
+        self, containers: Sequence[ContainerId], *, within_s: Optional[float] = None
+    ) -> Tuple[Dict[ContainerId, ContainerStatus], Dict[ContainerId, RemoteError]]:
+        self._called("look", len(containers))
+        return {one: ContainerStatus(one, "COMPLETE", 0, "") for one in containers}, {}
 
     def _called(self, what: str, count: int) -> None:
         self.cluster.calls.append((self.name, what, count))
@@ -136,6 +146,26 @@ def test_a_dead_node_and_one_without_a_token() -> None:
     cluster.start("stranger", 3)
     assert cluster.next() == ("not started", 3)
     cluster.launching.close()
+
+
+def test_a_node_that_has_nothing_else_to_do_is_looked_at() -> None:
+    cluster = Cluster()
+    try:
+        cluster.launching.look(NodeId("n0", 1), [container(1), container(2)])
+        assert [cluster.next(), cluster.next()] == [("COMPLETE", 1), ("COMPLETE", 2)]
+        assert cluster.calls == [("n0", "look", 2)]
+        # One that is busy is not asked, and one that does not answer is nobody's error.
+        held = cluster.held["n1"] = threading.Event()
+        cluster.start("n1", 3)
+        cluster.launching.look(NodeId("n1", 1), [container(3)])
+        held.set()
+        assert cluster.next() == ("started", 3)
+        cluster.launching.look(NodeId("dead", 1), [container(4)])
+        cluster.start("n2", 5)
+        assert cluster.next() == ("started", 5)
+        assert ("n1", "look", 1) not in cluster.calls
+    finally:
+        cluster.launching.close()
 
 
 def test_nothing_is_heard_after_the_end() -> None:

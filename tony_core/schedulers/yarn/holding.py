@@ -85,6 +85,14 @@ class Holding:
         wanted = set(nodes)
         return {held.given.node for held in self._held.values() if held.given.node in wanted}
 
+    def running(self) -> Dict[NodeId, List[ContainerId]]:
+        """What has been started and has not ended, by node."""
+        found: Dict[NodeId, List[ContainerId]] = {}
+        for held in self._held.values():
+            if held.started and not held.silent:
+                found.setdefault(held.given.node, []).append(held.given.id)
+        return found
+
     @property
     def ending(self) -> bool:
         """Whether the end of something is waited for."""

@@ -13,18 +13,32 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import Callable, Deque, Dict, List, Optional, Protocol, Sequence, Set, Tuple
+from typing import (
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from tony_core.hadoop.errors import HadoopError, InvalidToken
 from tony_core.hadoop.ids import ContainerId, NodeId
 from tony_core.hadoop.launch import Launch
 from tony_core.hadoop.nm import NodeManager, NodeTokens, Started
+from tony_core.hadoop.records import ContainerStatus
 from tony_core.hadoop.tokens import Token
 
 THREADS = 8
 BATCH = 32  # containers in one call: a node answers when it has looked at each
 START_S = 30.0
 STOP_S = 10.0
+LOOK_S = 2.0
 KEPT = 64  # connections that stay open between calls
 
 
@@ -43,6 +57,9 @@ class Listener(Protocol):
     def on_not_stopped(self, container: ContainerId, why: str) -> None:
         """The node could not be told; the ResourceManager has to."""
 
+    def on_seen(self, status: ContainerStatus) -> None:
+        """What the node says of it."""
+
 
 class Node(Protocol):
     """What is used of a :class:`NodeManager`."""
@@ -60,17 +77,28 @@ class Node(Protocol):
     ) -> Started:
         """Stop containers."""
 
+    def statuses(
+        self, containers: Sequence[ContainerId], *, within_s: Optional[float] = None
+    ) -> Tuple[Mapping[ContainerId, ContainerStatus], Mapping[ContainerId, Any]]:
+        """How they do, of those that the node knows."""
+
     def close(self) -> None:
         """Give back the connection."""
 
 
 @dataclass(frozen=True)
 class _Task:
-    """To start one container, or to stop it (nothing to launch)."""
+    """To start one container, or to stop it (nothing to launch), or only to look at it."""
 
     container: ContainerId
     token: Optional[Token] = None
     launch: Optional[Launch] = None
+    look: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What goes into one call."""
+        return "look" if self.look else "stop" if self.launch is None else "start"
 
 
 class Launching:
@@ -87,7 +115,7 @@ class Launching:
         self._listener = listener
         self._open_node = open_node
         self._most = threads
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.RLock())
         self._tasks: Dict[NodeId, List[_Task]] = {}
         self._ready: Deque[NodeId] = deque()
         self._busy: Set[NodeId] = set()
@@ -103,6 +131,13 @@ class Launching:
     def stop(self, node: NodeId, container: ContainerId) -> None:
         """Stop a container, after a start of it that is still waiting."""
         self._put(node, _Task(container))
+
+    def look(self, node: NodeId, containers: Sequence[ContainerId]) -> None:
+        """Ask how containers do, unless the node has something else to do; errors are nobody's."""
+        with self._changed:
+            if node not in self._busy:
+                for container in containers:
+                    self._put(node, _Task(container, look=True))
 
     def close(self) -> None:
         """No call after this; those under way are ended."""
@@ -161,19 +196,21 @@ class Launching:
 
     def _do(self, node: NodeId, tasks: List[_Task]) -> None:
         while tasks:
-            starting = tasks[0].launch is not None
+            kind = tasks[0].kind
             batch: List[_Task] = []
-            while tasks and len(batch) < BATCH and (tasks[0].launch is not None) == starting:
+            while tasks and len(batch) < BATCH and tasks[0].kind == kind:
                 batch.append(tasks.pop(0))
             try:
                 manager = self._manager(node)
-                if starting:
+                if kind == "start":
                     self._start(manager, batch)
-                else:
+                elif kind == "stop":
                     self._stop(manager, batch)
+                else:
+                    self._look(manager, batch)
             except HadoopError as error:
-                for task in batch:
-                    self._failed(task, starting, str(error))
+                for task in batch if kind != "look" else ():
+                    self._failed(task, kind == "start", str(error))
 
     def _manager(self, node: NodeId) -> Node:
         token = self._tokens.get(node)
@@ -220,6 +257,11 @@ class Launching:
             self._listener.on_stopped(container)
         for container, error in result.failed.items():
             self._listener.on_not_stopped(container, str(error))
+
+    def _look(self, manager: Node, batch: List[_Task]) -> None:
+        known, _ = manager.statuses([task.container for task in batch], within_s=LOOK_S)
+        for status in known.values():
+            self._listener.on_seen(status)
 
     def _failed(self, task: _Task, starting: bool, why: str) -> None:
         with self._changed:

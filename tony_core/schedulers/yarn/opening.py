@@ -22,11 +22,12 @@ from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn import parcel, site
+from tony_core.schedulers.yarn.application import Application
 from tony_core.schedulers.yarn.asking import Asking
 from tony_core.schedulers.yarn.context import RUNTIME, Contexts
 from tony_core.schedulers.yarn.localfiles import visibilities
 from tony_core.schedulers.yarn.nodes import ClientSide, ClusterNodes
-from tony_core.schedulers.yarn.pool import Application, YarnPool
+from tony_core.schedulers.yarn.pool import YarnPool
 from tony_core.schedulers.yarn.webproxy import page_extra
 
 JOB_FOLDER = "tony-job"

@@ -16,25 +16,22 @@ neither containers nor files: it ends on the spot (:func:`vanish`).
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any, Callable, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
-from tony_core.hadoop import urls
 from tony_core.hadoop.errors import AttemptNotFound, HadoopError, InvalidToken
-from tony_core.hadoop.ids import AttemptId, ContainerId, NodeId
+from tony_core.hadoop.ids import ContainerId, NodeId
 from tony_core.hadoop.nm import NodeManager, NodeTokens
-from tony_core.hadoop.records import AppReport, Container
+from tony_core.hadoop.records import AppReport, Container, ContainerStatus
 from tony_core.hadoop.rm_master import Allocation, Registered, RmMaster
 from tony_core.hadoop.tokens import Token
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn import constraints, status, waiting
 from tony_core.schedulers.yarn.amounts import capability_of, resources_of
+from tony_core.schedulers.yarn.application import Application, vanish
 from tony_core.schedulers.yarn.asking import Asking
 from tony_core.schedulers.yarn.context import Contexts, LaunchError
 from tony_core.schedulers.yarn.heartbeat import Beat, Heartbeat
@@ -42,31 +39,15 @@ from tony_core.schedulers.yarn.holding import Held, Holding
 from tony_core.schedulers.yarn.launching import Launching, Node
 from tony_core.schedulers.yarn.nodes import ClusterNodes
 
-MASTER_LOST_S, SETTLE_S = 1200.0, 3.0
+MASTER_LOST_S = 1200.0
+# A node's word on its containers: a second to the ResourceManager, and a hurried heartbeat.
+SETTLE_S = 1.5
+CLOSELY_S = 3.0  # for so long after a program's end every word on containers is wanted soon
+CLOSELY_NODES = 16  # if there are no more, they are asked themselves
 FIRST_WORD_S, WORDS_S = 1.0, 5.0  # until why we wait is said, and said again when it changed
 NODES_S = 1.0  # how old the list of nodes may be to name hosts by it
 UNHEARD_S = 10.0  # from a node's word that it ends a container to the ResourceManager's
 GONE = ("LOST", "UNHEALTHY", "DECOMMISSIONED", "REBOOTED", "SHUTDOWN")
-
-
-@dataclass(frozen=True)
-class Application:
-    """Whose master this is."""
-
-    attempt: AttemptId
-    user: str
-    max_attempts: int
-    host: str
-    with_port: bool = False  # whether a node's name holds its port
-    node_scheme: str = "http"
-    placement_spec: Optional[str] = None  # the whole application's
-
-
-def vanish(words: str) -> NoReturn:
-    """Another master has taken over: nothing may be touched any more."""
-    sys.stderr.write(f"this master is no longer the application's: {words}\n")
-    sys.stderr.flush()
-    os._exit(1)
 
 
 class YarnPool(port.ContainerPool):
@@ -109,6 +90,7 @@ class YarnPool(port.ContainerPool):
         self._over = False  # nothing more is said to the ResourceManager but the end
         self._dismissed = False  # not even that
         self._closed = False
+        self._closely_until = 0.0
         self._progress = 0.0
         self._tracking_url = ""
         self._told_url = ""
@@ -188,6 +170,13 @@ class YarnPool(port.ContainerPool):
             else:
                 self._holding.release(held)
                 self._wake()
+
+    def look_closely(self) -> None:
+        with self._changed:
+            now = time.monotonic()
+            if now >= self._closely_until:
+                self._wake()
+            self._closely_until = now + CLOSELY_S
 
     def report(self, progress: float, tracking_url: str) -> None:
         with self._changed:
@@ -276,7 +265,10 @@ class YarnPool(port.ContainerPool):
                     self._emit(event)
             for event in self._holding.unheard(now - UNHEARD_S):
                 self._emit(event)
-            soon = bool(self._asking.outstanding) or self._holding.ending
+            closely = now < self._closely_until
+            soon = closely or bool(self._asking.outstanding) or self._holding.ending
+            if closely:
+                self._look_at_nodes()
             explains = self._explains(now)
         if explains:
             self._explain(answer, now)
@@ -322,7 +314,7 @@ class YarnPool(port.ContainerPool):
     def _hear_of_nodes(self, answer: Allocation) -> None:
         lost = [node.id for node in answer.updated_nodes if node.state in GONE]
         for node in sorted(self._holding.on(lost)):
-            self._emit(port.NodeLost(self._name(node.host, node.port)))
+            self._emit(port.NodeLost(self._app.name(node.host, node.port)))
         taken = {*answer.preempted.certain, *answer.preempted.negotiable} - self._preempted
         known = [one for one in sorted(taken) if self._holding.of(one) is not None]
         if known:
@@ -345,7 +337,7 @@ class YarnPool(port.ContainerPool):
                 self._emit(port.Refused(want.role, words))
                 continue
             self._holding.take(container, want.role)
-            taken.append(self._shown(container, want.role))
+            taken.append(self._app.shown(container, want.role))
         if taken:
             self._emit(port.Allocated(tuple(taken)))
         if self._asking.unsaid:
@@ -366,7 +358,7 @@ class YarnPool(port.ContainerPool):
         for container in previous:
             role = self._asking.role_of(container.request_id)
             if self._holding.inherit(container, role) is not None:
-                found.append(self._shown(container, role))
+                found.append(self._app.shown(container, role))
         for one in answer.completed if first else ():
             if self._holding.of(one.id) is None:
                 found.append(port.Container(str(one.id), "", "", Resources(0, 0)))
@@ -412,6 +404,16 @@ class YarnPool(port.ContainerPool):
             if held is not None:
                 self._not_started(held, why)
 
+    def on_seen(self, status: ContainerStatus) -> None:
+        """A node's own word, which is earlier than the ResourceManager's.
+
+        It counts for what ended by itself; why something was killed, a node does not always know.
+        """
+        with self._changed:
+            if status.state == "COMPLETE" and 0 <= status.exit_status < 128:
+                for event in self._holding.end(status):
+                    self._emit(event)
+
     def on_stopped(self, container: ContainerId) -> None:
         """The node ends it: the ResourceManager will say so."""
         with self._changed:
@@ -426,6 +428,8 @@ class YarnPool(port.ContainerPool):
             if held is not None:
                 self._say(f"{container} is ended through the ResourceManager: {why}")
                 self._holding.release(held)
+                # One that has restarted may not know it: a node that was lost before is no more.
+                held.stopped_at = time.monotonic()
                 self._wake()
 
     # ------------------------------------------------------------------ inside
@@ -448,6 +452,12 @@ class YarnPool(port.ContainerPool):
                 return
         self._asking.request(ask, constraint, tags, now)
 
+    def _look_at_nodes(self) -> None:
+        there = self._holding.running()
+        if len(there) <= CLOSELY_NODES:
+            for node, containers in there.items():
+                self._launching.look(node, containers)
+
     def _stop(self, held: Held) -> None:
         """Under the lock; asked again it changes nothing."""
         if not held.asked:
@@ -460,25 +470,6 @@ class YarnPool(port.ContainerPool):
         if event is not None:
             self._emit(event)
         self._wake()
-
-    def _shown(self, given: Container, role: str) -> port.Container:
-        url = ""
-        if given.node_url:
-            page = given.node_url
-            if "://" not in page:
-                page = f"{self._app.node_scheme}://{page}"
-            url = urls.container_logs(page, given.id, self._app.user)
-        return port.Container(
-            id=str(given.id),
-            node=self._name(given.node.host, given.node.port),
-            role=role,
-            resources=resources_of(given.capability),
-            log_url=url,
-        )
-
-    def _name(self, host: str, number: int) -> str:
-        """A node as asks and people name it."""
-        return f"{host}:{number}" if self._app.with_port else host
 
     def _emit(self, event: port.PoolEvent) -> None:
         if not self._closed:
