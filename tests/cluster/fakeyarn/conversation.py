@@ -391,7 +391,9 @@ class Conversation:
         )
         app = self._new()
         logs = "1><LOG_DIR>/executor.stdout 2><LOG_DIR>/executor.stderr"
-        bad = Launch((f"(echo one 1>&2; echo two 1><LOG_DIR>/stderr; exit 3) {logs}",)).message()
+        bad = Launch(
+            (f"(echo one 1>&2; sleep 0.1; echo two 1><LOG_DIR>/stderr; exit 3) {logs}",)
+        ).message()
         self._submit("submit", self._context(app, am_container_spec=bad))
         self._report("report of a failed one", app, "FAILED")
         self.shapes["diagnostics of one with logs"] = self._diagnostics(app)
