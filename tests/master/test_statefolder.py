@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from pathlib import Path
+from typing import Dict, Optional, Tuple
 
 import pytest
 
 from tests.master.faraway import STATE, FarFileSystem, far
 from tests.master.shell import until
+from tony_core.files import registry
 from tony_core.master import statefolder
 from tony_core.master.journal import Journal, Past
 from tony_core.master.statefolder import LocalFolder, RemoteFolder, patiently, state_folder
@@ -138,3 +141,59 @@ def test_a_journal_elsewhere(far: FarFileSystem) -> None:
     assert journal.close(5) == []
     past = Journal(STATE, 2).read()
     assert (past.record, past.executors) == ({"session": 3}, {"c1": "node:1"})
+
+
+class Noting(FarFileSystem):
+    """One that keeps notes beside folders, unless ``refuses``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.notes: Dict[Tuple[str, str], bytes] = {}
+        self.refuses = False
+
+    def note(self, location: str, name: str, data: bytes) -> None:
+        if self.refuses:
+            raise OSError(95, "no extended attributes here", location)
+        self.notes[location, name] = data
+
+    def noted(self, location: str, name: str) -> Optional[bytes]:
+        return self.notes.get((location, name))
+
+
+@pytest.fixture
+def noting(tmp_path: Path, far: FarFileSystem) -> Noting:
+    found = Noting(tmp_path / "far")
+    registry.register("far", lambda: found)
+    return found
+
+
+def test_what_is_waited_for_is_a_note_until_it_grows(noting: Noting) -> None:
+    folder = RemoteFolder(STATE)
+    folder.put("journal.json", b"one", soon=True)
+    folder.put("master.json", b"here")
+    assert folder.close(10) == []
+    assert not noting.path(f"{STATE}/journal.json").exists()
+    assert noting.path(f"{STATE}/master.json").read_bytes() == b"here"
+    assert RemoteFolder(STATE).get("journal.json") == b"one"
+
+    folder = RemoteFolder(STATE)
+    assert folder.get("journal.json") == b"one"
+    large = os.urandom(20000)
+    folder.put("journal.json", large, soon=True)
+    assert folder.close(10) == []
+    # The note is still there; a file is the newer of the two, and stays the place.
+    folder = RemoteFolder(STATE)
+    assert folder.get("journal.json") == large
+    folder.put("journal.json", b"small again", soon=True)
+    assert folder.close(10) == []
+    assert RemoteFolder(STATE).get("journal.json") == b"small again"
+
+
+def test_a_place_without_notes_gets_files(noting: Noting) -> None:
+    noting.refuses = True
+    folder = RemoteFolder(STATE)
+    folder.put("journal.json", b"one", soon=True)
+    assert folder.close(10) == []
+    assert noting.path(f"{STATE}/journal.json").read_bytes() == b"one"
+    with pytest.raises(FileNotFoundError):
+        RemoteFolder(STATE).get("other.json")

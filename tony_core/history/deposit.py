@@ -3,14 +3,15 @@
 The file-system port may block (a name node that does not answer), and the master has one
 thread for everything. So files are handed over here; of several versions of one file that
 wait, only the newest is put. A put that fails is tried again while there is time, and what
-could not be put in the end is said, not thrown: a job does not fail for its history.
+could not be put in the end is said, not thrown: a job does not fail for its history. At the
+end two files are put at a time, since somebody waits.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Set
 
 Put = Callable[[str, bytes], None]
 RETRY_S = 1.0
@@ -23,10 +24,11 @@ class Deposit:
     def __init__(self, put: Put) -> None:
         self._put = put
         self._waiting: Dict[str, bytes] = {}
-        self._busy = False
+        self._busy: Set[str] = set()  # being put
         self._closing = False
         self._changed = threading.Condition()
         self._thread: Optional[threading.Thread] = None
+        self._second: Optional[threading.Thread] = None
         self.problems: List[str] = []  # of the last round only
 
     def put(self, name: str, data: bytes) -> None:
@@ -44,6 +46,9 @@ class Deposit:
         """Put what waits, within a time; returns what could not be put and why."""
         began = time.monotonic()
         with self._changed:
+            if self._waiting and len(self._waiting) + len(self._busy) > 1:
+                self._second = threading.Thread(target=self._run, name="history-2", daemon=True)
+                self._second.start()
             while self._waiting or self._busy:
                 limit = min(timeout_s, BROKEN_S) if self.problems else timeout_s
                 left = began + limit - time.monotonic()
@@ -52,30 +57,35 @@ class Deposit:
                 self._changed.wait(left)
             self._closing = True
             spent = time.monotonic() - began
-            missing = [f"{name}: not written after {spent:.1f} s" for name in self._waiting]
+            left_over = dict.fromkeys([*self._busy, *self._waiting])
+            missing = [f"{name}: not written after {spent:.1f} s" for name in left_over]
             self._changed.notify_all()
-            problems = self.problems if missing or self._busy else []
-        if self._thread is not None and not self._busy:
-            self._thread.join(1.0)
+            problems = self.problems if missing else []
+        for thread in (self._thread, self._second):
+            if thread is not None and not self._busy:
+                thread.join(1.0)
         return [*problems, *missing]
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._closing:
+                while not self._closing:
+                    free = [name for name in self._waiting if name not in self._busy]
+                    if free:
+                        break
                     self._changed.wait()
                 if self._closing:
                     return
-                name = next(iter(self._waiting))
+                name = free[0]
                 data = self._waiting.pop(name)
-                self._busy = True
+                self._busy.add(name)
             problem = None
             try:
                 self._put(name, data)
             except OSError as error:
                 problem = f"{name}: {error}"
             with self._changed:
-                self._busy = False
+                self._busy.discard(name)
                 self.problems = [problem] if problem else []
                 if problem is not None:
                     self._waiting.setdefault(name, data)

@@ -110,7 +110,7 @@ class Journal:
             "end": self._end,
             "began": self._began,
         }
-        self.folder.put(JOURNAL, json.dumps(data, separators=(",", ":")).encode())
+        self.folder.put(JOURNAL, json.dumps(data, separators=(",", ":")).encode(), soon=True)
         self.dirty = False
 
     @property

@@ -27,6 +27,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple, Type
 
 from tony_core.files.artifact import Artifact
+from tony_core.files.location import is_remote
 from tony_core.frameworks import find as find_framework
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 STOP_EXTRA_S = 3.0  # from an executor's grace to the scheduler's own stop
 CRASH_HISTORY_S = 2.0  # for what waits to be put when this process ends
 INHERIT_S = 30.0  # for the scheduler to say what an earlier master left
+GATHERED_S = 0.5  # that a decision waits for others until history elsewhere is written
 
 
 class Master:
@@ -102,6 +104,7 @@ class Master:
         )  # fmt: skip
         self._feeding = False
         self._timer: Optional[Timer] = None
+        self._soon: Optional[Timer] = None
         self._stops: Dict[str, Timer] = {}
         self._preprocess: Optional[Preprocess] = None
         self._inherit: Optional[Timer] = None
@@ -459,9 +462,17 @@ class Master:
 
     def _written(self, line: bytes, loud: bool) -> None:
         self._history.add(line, self.reactor.now())
-        if loud:
+        if loud and not is_remote(self._context.history_dir):
             self._history.flush()
             self.reactor.call_later(0, self._publisher.summarise)
+        elif loud and not (self._soon is not None and self._soon.active):
+            # Decisions come several at a time, and a file elsewhere may take half a second.
+            self._soon = self.reactor.call_later(GATHERED_S, self._told)
+
+    def _told(self) -> None:
+        if not self._over:
+            self._history.flush()
+            self._publisher.summarise()
 
     def log(self, text: str) -> None:
         """A line for whoever looks for what went wrong: the master's own stderr."""

@@ -11,6 +11,11 @@ for any other place of the file-system port, above all HDFS, and has two rules:
 * **Nothing is given up.** What cannot be put is put again, until it is there or the master
   ends; meanwhile :attr:`RemoteFolder.problem` says why it is not.
 
+A file on HDFS may take half a second to be closed. What somebody waits for (``soon``) is
+therefore kept, compressed, as an attribute of the folder where the file system knows such
+*notes* and it is short; once it was written as a file it stays one. So where there is a file,
+it is the newer of the two.
+
 What must wait for a write, and for how long, is :mod:`tony_core.master.ahead`'s business.
 Reading happens once, before a master begins, by a thread that is waited for, for so long.
 """
@@ -20,14 +25,16 @@ from __future__ import annotations
 import os
 import threading
 import time
+import zlib
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple, TypeVar, Union
+from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar, Union
 
 from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
 
 READ_S = 60.0  # longer than the failover of a name node; well below YARN's patience (600 s)
 AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # pauses after a put that failed, the last ones for ever
+NOTE_BYTES = 8000  # of what may travel in a request's address
 T = TypeVar("T")
 
 
@@ -46,8 +53,10 @@ class LocalFolder:
         """The whole file; ``FileNotFoundError``."""
         return (self._path / name).read_bytes()
 
-    def put(self, name: str, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
-        """Replace a file."""
+    def put(
+        self, name: str, data: bytes, mode: int = 0o600, sync: bool = True, soon: bool = False
+    ) -> None:
+        """Replace a file; ``soon``: somebody waits for it."""
         replace_file(self._path / name, data, mode, sync)
 
     def pending(self, name: str) -> bool:
@@ -68,6 +77,8 @@ class RemoteFolder:
         self.heard: Callable[[], None] = lambda: None  # on the thread: something was put, or not
         self._files = filesystem(folder)
         self._made = False
+        self._soon: Set[str] = set()  # that go as notes, as far as they can
+        self._is_file: Dict[str, bool] = {}
         self._waiting: Dict[str, Tuple[int, bytes, int]] = {}
         self._handed: Dict[str, int] = {}
         self._there: Dict[str, int] = {}
@@ -79,15 +90,29 @@ class RemoteFolder:
     def get(self, name: str) -> bytes:
         """The whole file, tried for :data:`READ_S`; ``FileNotFoundError`` at once."""
         location = join(self.folder, name)
-        return patiently(lambda: self._files.get(location), READ_S)
+        try:
+            found = patiently(lambda: self._files.get(location), READ_S)
+        except FileNotFoundError:
+            noted = getattr(self._files, "noted", None)
+            note = patiently(lambda: noted(self.folder, name), READ_S) if noted else None
+            if note is None:
+                raise
+            self._is_file[name] = False
+            return zlib.decompress(note)
+        self._is_file[name] = True
+        return found
 
-    def put(self, name: str, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
+    def put(
+        self, name: str, data: bytes, mode: int = 0o600, sync: bool = True, soon: bool = False
+    ) -> None:
         """Hand a file over; it replaces a version that still waits."""
         with self._changed:
             if self._closing:
                 return
             number = self._handed[name] = self._handed.get(name, 0) + 1
             self._waiting[name] = (number, data, mode)
+            if soon:
+                self._soon.add(name)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="state", daemon=True)
                 self._thread.start()
@@ -151,7 +176,9 @@ class RemoteFolder:
             if not self._made:
                 self._files.mkdir(self.folder, 0o700)
                 self._made = True
-            self._files.put(join(self.folder, name), data, mode)
+            if not (name in self._soon and self._noted(name, data)):
+                self._files.put(join(self.folder, name), data, mode)
+                self._is_file[name] = True
         except FileNotFoundError as error:
             self._made = False  # somebody removed it
             return str(error) or "the folder is gone"
@@ -160,6 +187,25 @@ class RemoteFolder:
         except Exception as error:  # a client's own fault: the next try may do, a dead thread not
             return f"{type(error).__name__}: {error}"
         return ""
+
+    def _noted(self, name: str, data: bytes) -> bool:
+        """Keep it as the folder's note; whether that could be done."""
+        note = getattr(self._files, "note", None)
+        if note is None:
+            return False
+        if name not in self._is_file:
+            self._is_file[name] = self._files.exists(join(self.folder, name))
+        short = zlib.compress(data)
+        if self._is_file[name] or len(short) > NOTE_BYTES:
+            return False
+        try:
+            note(self.folder, name, short)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            self._is_file[name] = True  # this place takes none
+            return False
+        return True
 
     def _pause(self, seconds: float) -> None:
         began = time.monotonic()
