@@ -172,8 +172,8 @@ def memory(runs: int) -> Iterator[Dict[str, Any]]:
         there = processes(client.app_id)
         for pid, words in there.items():
             kind = kind_of(words)
-            if kind == "executor" and kind_of(there.get(parent(pid), [""])) == kind:
-                kind = "executor's guard"
+            if kind == "executor" and kind_of(there.get(parent(pid), [""])) != kind:
+                kind = "executor's guard"  # the process in front of it
             if kind:
                 found.setdefault(kind, []).append(used(pid))
     for kind, sizes in found.items():
