@@ -17,8 +17,8 @@ from typing import Dict, List
 from tony_core.hadoop import endpoints
 from tony_core.hadoop.credentials import Credentials, am_rm_token
 from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.messages.asks import ResourceRequest
+from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.messages.yarn import Priority
 from tony_core.hadoop.nm import NodeManager, NodeTokens
 from tony_core.hadoop.records import Capability, Container
