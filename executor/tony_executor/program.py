@@ -30,7 +30,7 @@ from tony_executor.pmi_relay import PmiRelay
 from tony_executor.ports import NoPort, Ports
 from tony_executor.reports import Reports
 from tony_executor.sampling import Sampling
-from tony_executor.site import Site, is_loopback
+from tony_executor.site import Site
 from tony_executor.sweep import Sweep
 
 REPORTS_EVERY_S = 0.5
@@ -311,8 +311,9 @@ class Program:
                 self._venv,
                 env["PATH"],
             ),
-            # Only the master has to reach it, and it asks at the address that peers use.
-            host="127.0.0.1" if is_loopback(self._site.host) else self._site.host,
+            # Only the master has to reach it, and it asks at the address it was told: a node may
+            # be another loopback than the usual (Debian names a machine 127.0.1.1).
+            host="127.0.0.1" if self._site.host == "localhost" else self._site.host,
             port=port,
             cwd=self._site.work,
             env=mine,

@@ -238,8 +238,8 @@ class TestTensorBoard:
         master.start("sleep 300", session, tensorboard=said)
         return ready
 
-    def page(self, port: int, path: str = "/") -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    def page(self, port: int, path: str = "/", host: str = "127.0.0.1") -> str:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
             text: str = answer.read().decode()
         return text
 
@@ -255,6 +255,15 @@ class TestTensorBoard:
         assert master.shut_down(executor) == 0
         with pytest.raises(OSError):
             self.page(serving.port)
+
+    @pytest.mark.parametrize("node", ["127.0.1.1", "localhost"])
+    def test_it_answers_where_the_master_was_told_that_the_node_is(
+        self, master: Master, launch: Callable[..., Executor], python: Path, node: str
+    ) -> None:
+        launch(env={"TONY_NODE": node})
+        ready = self.begin(master, **self.wanted(python))
+        assert ready.host == node
+        assert self.page(master.expect(Serving).port, host=node) == "/logs/of/the/job"
 
     def test_what_we_end_is_no_failure_and_may_end_by_itself(
         self, master: Master, executor: Executor, python: Path
