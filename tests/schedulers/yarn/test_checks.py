@@ -287,3 +287,32 @@ def test_what_fits_container_by_container_is_never_refused(
     fits_nowhere = not any(m >= memory and g >= gpus for m, g in sizes)
     if fits_nowhere or instances * gpus > sum(g for _, g in sizes):
         assert told
+
+
+class TestPlacement:
+    def test_what_the_master_could_not_ask_for_names_its_key(self) -> None:
+        wanted = job(
+            role("ps", placement_spec="NOTIN,NODE,ps"), role(placement_spec="NOTIN,SHELF,worker")
+        )
+        assert one(wanted, facts()) == (
+            "tony.worker.placement-spec: 'NOTIN,SHELF,worker' is no placement constraint:"
+            " the scope is NODE or RACK, not SHELF"
+        )
+
+    def test_one_of_the_whole_application(self) -> None:
+        assert "tony.application.placement-spec: 'garbage' is no placement" in one(
+            job(placement_spec="garbage"), facts()
+        )
+
+    def test_one_for_every_role_is_told_once_with_its_own_key(self) -> None:
+        spec = "garbage"
+        wanted = job(
+            role("ps", placement_spec=spec),
+            role(placement_spec=spec),
+            settings=(Setting("tony.containers.placement-spec", spec, "--conf"),),
+        )
+        assert "tony.containers.placement-spec: 'garbage'" in one(wanted, facts())
+
+    def test_a_spec_for_tags_that_the_role_does_not_have(self) -> None:
+        wanted = job(role(placement_spec="db=1,NOTIN,NODE,db", allocation_tags=("web",)))
+        assert "tony.worker.placement-spec" in one(wanted, facts())

@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from tony_core.hadoop.records import MEMORY, VCORES, Queue
 from tony_core.job.limits import problem_at
 from tony_core.job.spec import Job, Mode, Resources, Role, Tracking
-from tony_core.schedulers.yarn import amounts, docker
+from tony_core.schedulers.yarn import amounts, constraints, docker
 from tony_core.schedulers.yarn.facts import ClusterFacts, NodeFacts
 
 _MOST_TAGS = 10
@@ -43,8 +43,8 @@ class _Want:
 
 def problems(job: Job, facts: ClusterFacts) -> List[str]:
     """All that speaks against it; empty if it can run."""
-    found = [*_tags(job), *_docker(job), *_queue(job, facts), *_labels(job, facts)]
-    found += _types(job, facts)
+    found = [*_tags(job), *_docker(job), *_placement(job)]
+    found += [*_queue(job, facts), *_labels(job, facts), *_types(job, facts)]
     wants = _wants(job, facts)
     sizes = _sizes(wants, facts)
     found += sizes
@@ -87,6 +87,26 @@ def _docker(job: Job) -> List[str]:
     for role in job.roles:
         found += docker.problems(role.name, role.docker)
     return found
+
+
+def _placement(job: Job) -> List[str]:
+    """Constraints that the master could not put to the ResourceManager."""
+    key = "tony.application.placement-spec"
+    try:
+        constraints.of_application(job.placement_spec)
+    except constraints.ConstraintError as error:
+        return [_at(job, key, str(error))]
+    found = []
+    for role in job.roles:
+        key = f"tony.{role.name}.placement-spec"
+        try:
+            constraints.of_role(role.placement_spec, role.allocation_tags)
+        except constraints.ConstraintError as error:
+            if not any(item.key == key for item in job.settings):
+                everyone = "tony.containers.placement-spec"
+                key = everyone if any(item.key == everyone for item in job.settings) else key
+            found.append(_at(job, key, str(error)))
+    return list(dict.fromkeys(found))
 
 
 def _queue(job: Job, facts: ClusterFacts) -> List[str]:
