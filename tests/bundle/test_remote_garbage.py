@@ -70,10 +70,7 @@ def test_an_ended_application(store: RemoteStore, cluster: FakeCluster) -> None:
     before = cluster.names()
     would = collect(dry_run=True)
     assert cluster.names() == before
-    assert would == [
-        "lease of application_1_1 (its application is gone)",
-        "job folder of application_1_1 (its application is gone)",
-    ]
+    assert would == ["job folder and lease of application_1_1 (it has ended)"]
     assert collect() == [*would, f"object {A[:12]} (0.0 MB)"]
     assert cluster.names("apps") == cluster.names("store/objects") == []
 

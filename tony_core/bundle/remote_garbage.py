@@ -65,21 +65,28 @@ class _Collection:
 
     def applications(self) -> Iterator[str]:
         """Leases and folders of applications that need nothing any more."""
-        for folder, what in ((self._store.leases, "lease"), (self._store.apps, "job folder")):
+        left: Dict[str, List[Stat]] = {}
+        for folder in (self._store.leases, self._store.apps):
             for found in self._store.listed(folder):
-                app_id = base_name(found.location)
-                if not self._over(app_id, found):
-                    continue
-                yield f"{what} of {app_id} (its application is gone)"
-                if not self._dry_run:
-                    self._store.files.delete(join(folder, app_id))
+                left.setdefault(base_name(found.location), []).append(found)
+        for app_id, places in left.items():
+            why = self._why_over(app_id, places)
+            if why is None:
+                continue
+            yield f"job folder and lease of {app_id} ({why})"
+            if not self._dry_run:
+                for found in places:
+                    self._store.files.delete(found.location)
 
-    def _over(self, app_id: str, found: Stat) -> bool:
+    def _why_over(self, app_id: str, places: List[Stat]) -> Optional[str]:
+        """Why it needs nothing any more; None if it may need it."""
         word = self._ended(app_id)
         if word is not None:
-            return word
-        inner = self._store.listed(found.location)
-        return min(self._age_s(item) for item in (found, *inner)) > ABANDONED_S
+            return "it has ended" if word else None
+        inside = [item for found in places for item in self._store.listed(found.location)]
+        if min(self._age_s(item) for item in (*places, *inside)) > ABANDONED_S:
+            return "nobody knows it any more"
+        return None
 
     # ------------------------------------------------------------------ objects
 

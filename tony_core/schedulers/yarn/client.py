@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from tony_core.schedulers.yarn.submission import AppRequest
 
 TYPE = "TONY"
-KILL_S = 30.0
 UNDO_S = 5.0
 FAILOVER_TRIES = 10  # some 15 s
 SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
@@ -186,7 +185,7 @@ class YarnScheduler(port.Scheduler):
     def _undo(self, app_id: str) -> None:
         """Whatever was begun: the error that led here is the one to tell."""
         try:
-            self._kill(app_id, "its submission failed", UNDO_S)
+            self._rm().kill(_parse(app_id), "its submission failed", within_s=UNDO_S)
         except (SchedulerError, HadoopError):
             pass
 
@@ -207,14 +206,26 @@ class YarnScheduler(port.Scheduler):
         return [status.status_of(one) for one in found]
 
     def kill(self, app_id: str, reason: str) -> None:
+        from tony_core.schedulers.yarn import killing
+
+        application = _parse(app_id)
         try:
-            if not self.status(app_id).state.ended:
-                self._kill(app_id, reason, KILL_S)
+            rm = self._rm()
+            report = rm.report(application)
+            state = status.state_of(report)
+            if not state.ended:
+                folder = self._left(report.user, app_id)
+                runs = state is port.AppState.RUNNING
+                killing.end(rm, application, reason, self._user, runs, folder)
         except HadoopError as error:
             raise refusals.told(error, f"killing {app_id}") from error
 
-    def _kill(self, app_id: str, reason: str, within_s: float) -> None:
-        self._rm().kill(_parse(app_id), reason, within_s=within_s)
+    def _left(self, owner: str, app_id: str) -> Optional[str]:
+        """Where a master of ours keeps its state; None for somebody else's application."""
+        try:
+            return f"{self._home()}/apps/{app_id}" if owner == self._user else None
+        except SchedulerError:
+            return None  # no HDFS: its reason stands nowhere
 
     # ------------------------------------------------------------------ logs and leftovers
 
@@ -296,17 +307,8 @@ class YarnScheduler(port.Scheduler):
         return self._logs
 
     def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
-        from tony_core.schedulers.yarn.garbage import collect
-
-        return collect(self._home(), self._ended, older_than_s, dry_run)
-
-    def _ended(self, app_id: str) -> Optional[float]:
-        """When an application ended (0: nobody knows it any more); None while it runs."""
-        try:
-            found = self.status(app_id)
-        except NoSuchApplication:
-            return 0.0
-        return (found.finished or found.submitted) if found.state.ended else None
+        """Nothing: what applications leave on HDFS is the staging's, which collects it."""
+        return iter(())
 
     def examine(self, job: Job, stage: Optional[Stage] = None) -> Iterator[port.Finding]:
         from tony_core.schedulers.yarn.examine import Cluster, examine
