@@ -403,7 +403,7 @@ class Program:
                 running.session,
                 exit_code,
                 number,
-                lines,
+                tail.seen_from(self._folder, lines),
                 self._ports.taken() if exit_code else [],
                 min(_free_mb(self._folder), _free_mb(self._site.log_dir)),
                 running.sampling.total(now, rss_mb, self._spared()),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import List
+import os
+import re
+from typing import List, Sequence
 
 MAX_BYTES = 64 * 1024
 MAX_LINE = 500
@@ -43,6 +45,23 @@ def last_lines(path: str, since: int, count: int) -> List[str]:
             if len(lines) == count:
                 break
     return lines[::-1]
+
+
+def seen_from(folder: str, lines: Sequence[str]) -> List[str]:
+    """The same lines with paths as the program in ``folder`` would give them: ``./train.py``.
+
+    A container's path is long, says nothing to a person, and is another one every time: the
+    same failure in the next session, or in another container, would not look the same.
+    """
+    names = []
+    for each in dict.fromkeys((folder, os.path.realpath(folder))):
+        names += [(each, "."), (os.path.dirname(each), "..")]
+    out = list(lines)
+    for name, short in names:
+        if name.strip("/"):
+            whole = re.compile(r"(?<![\w.-])" + re.escape(name) + r"(?![\w-]|\.\w)")
+            out = [whole.sub(short, line) for line in out]
+    return out
 
 
 def _cut(line: str) -> str:

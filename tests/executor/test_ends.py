@@ -42,7 +42,8 @@ def test_its_own_exit_code(master: Master, executor: Executor, code: int) -> Non
 def test_the_command_is_the_child_itself(master: Master, executor: Executor) -> None:
     master.prepare()
     running = master.start("sleep 60")
-    assert Path(f"/proc/{running.pid}/comm").read_text().strip() == "sleep"
+    name = Path(f"/proc/{running.pid}/comm")  # bash's, until it has exec'd the command
+    master.until(lambda: name.read_text().strip() == "sleep")
 
 
 @pytest.mark.parametrize(("number", "word"), [(9, "SIGKILL"), (11, "SIGSEGV"), (6, "SIGABRT")])
@@ -77,6 +78,14 @@ def test_a_full_disk(master: Master, executor: Executor) -> None:
     ended = master.run_program("echo x > /dev/full || exit 1")
     assert ended.cause == "disk-full"
     assert "free some space" in ended.message
+
+
+def test_the_same_failure_says_the_same_in_every_session(
+    master: Master, executor: Executor
+) -> None:
+    command = "echo cannot open $PWD/nope.py >&2; exit 2"
+    assert master.run_program(command).stderr_tail == ["cannot open ./nope.py"]
+    assert master.run_program(command, session=1).stderr_tail == ["cannot open ./nope.py"]
 
 
 def test_only_the_last_lines_of_stderr(master: Master, executor: Executor) -> None:

@@ -153,6 +153,27 @@ class TestTail:
         path.write_bytes(b"x" * tail.MAX_BYTES + b"\nlast\n")
         assert tail.last_lines(str(path), 0, 5) == ["last"]
 
+    def test_paths_are_shown_from_the_programs_folder(self, tmp_path: Path) -> None:
+        folder = tmp_path / "disk" / "container_3" / "session-1"
+        folder.mkdir(parents=True)
+        (tmp_path / "link").symlink_to(tmp_path / "disk")
+        linked = tmp_path / "link" / "container_3" / "session-1"
+        assert tail.seen_from(
+            str(linked),
+            [
+                f"python3: can't open file '{folder}/nope.py'",
+                f'File "{linked}/train.py", line 3, in {linked.parent}/venv/lib',
+                f"no file {folder}0/a, /private{folder}/a, {folder.parent}.tar; {folder}.",
+                f"file://{folder}",
+            ],
+        ) == [
+            "python3: can't open file './nope.py'",
+            'File "./train.py", line 3, in ../venv/lib',
+            f"no file ../session-10/a, /private{folder}/a, {folder.parent}.tar; ..",
+            "file://.",
+        ]
+        assert tail.seen_from("/", ["/tmp/a"]) == ["/tmp/a"]
+
 
 def test_a_big_file_is_copied_whole(tmp_path: Path) -> None:
     data = os.urandom(5_000_000)
