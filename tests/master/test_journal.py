@@ -87,10 +87,11 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_master_json_says_where_the_master_listens(tmp_path: Path) -> None:
-    write_master_file(LocalFolder(str(tmp_path)), 2, "host", 4711, "http://host:80/")
+    write_master_file(LocalFolder(str(tmp_path)), 2, "host", 4711, "http://host:80/", 10.0)
     assert json.loads((tmp_path / "master.json").read_text()) == {
         "attempt": 2,
         "host": "host",
         "port": 4711,
         "page_url": "http://host:80/",
+        "kill_grace_s": 10.0,
     }

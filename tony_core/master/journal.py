@@ -124,10 +124,19 @@ class Journal:
 
 
 def write_master_file(
-    folder: StateFolder, attempt: int, host: str, port: int, page_url: str
+    folder: StateFolder, attempt: int, host: str, port: int, page_url: str, kill_grace_s: float
 ) -> None:
-    """Tell executors and clients where this master listens: soon, nobody waits for it."""
-    data = {"attempt": attempt, "host": host, "port": port, "page_url": page_url}
+    """Tell executors and clients where this master listens: soon, nobody waits for it.
+
+    And how long its programs have when the job is killed: so long who kills it should wait.
+    """
+    data = {
+        "attempt": attempt,
+        "host": host,
+        "port": port,
+        "page_url": page_url,
+        "kill_grace_s": kill_grace_s,
+    }
     # Elsewhere than on the user's own machine it is nobody's business.
     mode = 0o600 if is_remote(folder.folder) else 0o644
     folder.put(MASTER_FILE, json.dumps(data).encode(), mode=mode, sync=False)

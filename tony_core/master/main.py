@@ -13,6 +13,7 @@ import gc
 import json
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -29,6 +30,8 @@ from tony_core.schedulers.port import AppState, ContainerPool, MasterContext
 
 CRASHED = 1
 USAGE = 2
+REASON_S = 2.0  # that the reason of a kill may take to be read elsewhere
+MOST_BYTES = 1 << 16
 
 
 class CannotStart(Exception):
@@ -161,13 +164,17 @@ def _finish(
 
 
 class Signals:
-    """TERM and INT ask for the job's end; HUP is a terminal's business, not ours."""
+    """TERM and INT ask for the job's end; HUP is a terminal's business, not ours.
+
+    Why is told by a file that whoever asks leaves. One that stands elsewhere (HDFS) is read by
+    a thread, and what it says is waited for, for so long; whoever asks again waits for nothing.
+    """
 
     def __init__(self, master: Master, context: MasterContext) -> None:
         self._master = master
-        self._kill_file = context.extra.get("kill_file", "")
-        if not self._kill_file and not is_remote(context.state_dir):
-            self._kill_file = join(context.state_dir, "kill.json")
+        self._kill_file = context.extra.get("kill_file") or join(context.state_dir, "kill.json")
+        self._asked = 0
+        self._told = False
         self._old: List[Tuple[int, Any]] = []
 
     def __enter__(self) -> Signals:
@@ -184,19 +191,42 @@ class Signals:
         self._master.reactor.call_soon_threadsafe(self._kill, number)
 
     def _kill(self, number: int) -> None:
-        self._master.kill(kill_reason(self._kill_file, number))
+        self._asked += 1
+        if self._asked == 1 and is_remote(self._kill_file):
+            reactor = self._master.reactor
+            reactor.call_later(REASON_S, self._say, said_by(None, number))
+
+            def read() -> None:
+                reactor.call_soon_threadsafe(self._say, kill_reason(self._kill_file, number))
+
+            threading.Thread(target=read, name="kill-reason", daemon=True).start()
+        elif is_remote(self._kill_file):
+            self._say(said_by(None, number))
+            self._master.kill(said_by(None, number))  # once more: no grace
+        else:
+            self._say(kill_reason(self._kill_file, number), again=True)
+
+    def _say(self, reason: str, again: bool = False) -> None:
+        if self._told and not again:
+            return
+        self._told = True
+        self._master.kill(reason)
+        self._master.keep()  # should nobody of us live to tell the end, history has the reason
 
 
 def kill_reason(kill_file: str, number: int) -> str:
     """What who asked for the end left as a reason; the signal's name otherwise."""
     try:
-        if not kill_file:
-            raise FileNotFoundError("this scheduler leaves none")
-        with open(local_path(kill_file), encoding="utf-8") as stream:
-            data = json.load(stream)
-        reason, by = str(data.get("reason") or ""), str(data.get("by") or "")
-    except (OSError, ValueError, AttributeError):
-        reason = by = ""
+        return said_by(json.loads(filesystem(kill_file).get(kill_file, MOST_BYTES)), number)
+    except (OSError, ValueError):
+        return said_by(None, number)
+
+
+def said_by(told: Any, number: int) -> str:
+    """The words of a reason that was left, or of none."""
+    reason = by = ""
+    if isinstance(told, dict):
+        reason, by = str(told.get("reason") or ""), str(told.get("by") or "")
     if not reason:
         reason = f"the master was told to end by {signal.Signals(number).name}"
     return f"{reason} (by {by})" if by and by not in reason else reason

@@ -110,7 +110,7 @@ class Master:
         self._inherit: Optional[Timer] = None
         self._over = False
         self.executors_call = ""  # HOST:PORT, once it is listened at
-        self._milestones = Milestones(self.reactor, self._keep)
+        self._milestones = Milestones(self.reactor, self.keep)
         front = self._front = Front(
             self.reactor, context, job, self._earlier, self._history, self._masker,
             self._snapshot, self._written,
@@ -188,10 +188,10 @@ class Master:
             self.reactor, self._context.secret, welcome, self.liveness, listeners
         )
         self._closers.append(self._rendezvous.close)
-        front, folder = self._front, self._journal.folder
+        front, folder, grace = self._front, self._journal.folder, times.kill_grace_s
         port = self._rendezvous.listen(front.bind)
         self.executors_call = front.address(port)
-        write_master_file(folder, self._context.attempt, front.host, port, front.url)
+        write_master_file(folder, self._context.attempt, front.host, port, front.url, grace)
         framework = find_framework(job.framework)
         self._orders = Orders(job, framework, self._artifacts, self._context.app_id)
         self._services = Services(
@@ -278,7 +278,8 @@ class Master:
         self._publisher.changed()
         self._arm()
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Write the story down as far as it is told, at once."""
         if not self._over:
             self._history.flush()
             self._publisher.summarise(at_once=True)

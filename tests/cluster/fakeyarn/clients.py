@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Callable, Dict, List
 
 from tests.cluster.fakeyarn import reporting
@@ -189,7 +190,7 @@ class ClientProtocol:
             )
         if request.command in (2, 3):
             manager = self._rm.managers[granted.node]
-            manager.kill(container, 143 if request.command == 2 else 137, "Signalled.\n")
+            manager.signal(container, signal.SIGTERM if request.command == 2 else signal.SIGKILL)
         return SignalContainerResponse()
 
     # ---------------------------------------------------------------- the cluster

@@ -258,6 +258,14 @@ class NodeManager:
             one.real.signal(signal.SIGTERM)
             one.kill_at = time.monotonic() + GRACE_S
 
+    def signal(self, container: ContainerId, number: signal.Signals) -> None:
+        """Just that: what becomes of the container is its own affair, and so is its exit code."""
+        one = self.running.get(container)
+        if one is not None and one.real is not None:
+            one.real.signal(number)
+        elif one is not None:
+            self._over(one, 128 + number, self._failure_words(one, 128 + number))
+
     def end(self, container: ContainerId, code: int) -> None:
         """A simulated container exits."""
         one = self.running[container]

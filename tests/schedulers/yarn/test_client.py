@@ -345,7 +345,7 @@ class TestLooking:
         assert rm.calls[0] == "applications {'types': ['TONY']}"
 
     def test_a_kill_is_told_once(self, scheduler: YarnScheduler, rm: Rm) -> None:
-        rm.states = ["RUNNING", "KILLED"]
+        rm.states = ["ACCEPTED", "KILLED"]
         scheduler.kill(str(APP), "enough")
         scheduler.kill(str(APP), "enough")
         assert rm.killed == [f"{APP}: enough"]

@@ -310,6 +310,9 @@ class YarnScheduler(port.Scheduler):
         """Nothing: what applications leave on HDFS is the staging's, which collects it."""
         return iter(())
 
+    def log_pages_last(self) -> bool:
+        return bool(self._conf.text("yarn.log.server.url"))  # where a NodeManager sends one on
+
     def examine(self, job: Job, stage: Optional[Stage] = None) -> Iterator[port.Finding]:
         from tony_core.schedulers.yarn.examine import Cluster, examine
 

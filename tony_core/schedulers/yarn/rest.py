@@ -15,7 +15,7 @@ import requests
 
 from tony_core.hadoop.connection import Deadline, Endpoints
 from tony_core.hadoop.errors import HadoopError, ProtocolError, Unreachable, remote_error
-from tony_core.hadoop.ids import ApplicationId, AttemptId
+from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId
 from tony_core.hadoop.launch import LocalFile
 from tony_core.hadoop.records import MEMORY, VCORES, AppReport, Capability, NewApplication
 from tony_core.schedulers.port import LogRef
@@ -99,6 +99,10 @@ class RestClient:
             if not deadline.left():
                 raise deadline.passed("the ResourceManager has not finished it")
             time.sleep(PAUSE_S)
+
+    def signal(self, container: ContainerId, signal: str) -> None:
+        """A signal by its name in YARN to a container; an older web server does not know how."""
+        self._call("POST", f"containers/{container}/signal/{signal}")
 
     def close(self) -> None:
         """Give back connections."""
@@ -285,8 +289,6 @@ def report_of(told: Mapping[str, Any]) -> AppReport:
 
 def _attempt(application: ApplicationId, logs: str) -> Optional[AttemptId]:
     """The web server names the current attempt only within the address of its logs."""
-    from tony_core.hadoop.ids import ContainerId
-
     for part in logs.split("/"):
         if part.startswith("container_"):
             try:

@@ -1,0 +1,170 @@
+"""A master is asked to end its job; who cannot be asked is killed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import List, Optional, Tuple
+
+import pytest
+
+from tony_core.hadoop.errors import AccessDenied, HadoopError
+from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId
+from tony_core.hadoop.messages.reports import ApplicationReport
+from tony_core.hadoop.records import AppReport, AttemptReport
+from tony_core.hadoop.rm_client import RmClient
+from tony_core.schedulers.yarn import killing
+
+APP = ApplicationId(1700000000000, 42)
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        own = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep, time=time.time)
+        monkeypatch.setattr(killing, "time", own)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Rm(RmClient):
+    """An application that is over, or not running any more, some time after its signal."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.said: List[str] = []
+        self.reacts: Optional[Tuple[float, str]] = None  # so long after, to this state
+        self.refuses: Optional[HadoopError] = None
+        self.masters = [1, 2]
+        self.asked_at: Optional[float] = None
+
+    def report(self, application: ApplicationId) -> AppReport:
+        empty = AppReport.of(ApplicationReport(application_id=application.message()))
+        state = "RUNNING"
+        if self.asked_at is not None and self.reacts is not None:
+            after, then = self.reacts
+            state = then if self.clock.now - self.asked_at >= after else state
+        return replace(empty, state=state, final_status="KILLED")
+
+    def attempts(self, application: ApplicationId) -> List[AttemptReport]:
+        ids = [AttemptId(application, number) for number in self.masters]
+        return [AttemptReport(one, "RUNNING", ContainerId(one, 1), "", "") for one in ids]
+
+    def signal(self, container: ContainerId, signal: str) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self.said.append(f"{signal} to {container}")
+        self.asked_at = self.clock.now
+
+    def kill(
+        self, application: ApplicationId, diagnostics: str = "", *, within_s: float = 30.0
+    ) -> None:
+        self.said.append(f"killed: {diagnostics}")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def rm(clock: Clock) -> Rm:
+    return Rm(clock)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "master.json").write_text(json.dumps({"attempt": 2, "kill_grace_s": 60.0}))
+    return tmp_path
+
+
+ASKED = "GRACEFUL_SHUTDOWN to container_1700000000000_0042_02_000001"
+FORCED = "killed: enough (its master did not end by itself)"
+
+
+def end(rm: Rm, folder: Optional[Path], running: bool = True) -> List[str]:
+    killing.end(rm, APP, "enough", "ada", running, None if folder is None else str(folder))
+    return rm.said
+
+
+def test_the_newest_master_is_asked_and_finds_the_reason(rm: Rm, folder: Path) -> None:
+    rm.reacts = (59.0, "FINISHED")
+    assert end(rm, folder) == [ASKED]
+    told = json.loads((folder / "kill.json").read_text())
+    assert (told["reason"], told["by"]) == ("enough", "ada")
+    assert (folder / "kill.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_by_force_when_the_jobs_grace_and_more_is_over(rm: Rm, clock: Clock, folder: Path) -> None:
+    assert end(rm, folder) == [ASKED, FORCED]
+    assert 65.0 <= clock.now - 1000.0 < 66.0
+
+
+@pytest.mark.parametrize("said", ["", "[]", '{"kill_grace_s": "x"}', None])
+def test_without_a_known_grace(rm: Rm, clock: Clock, folder: Path, said: Optional[str]) -> None:
+    (folder / "master.json").unlink()
+    if said is not None:
+        (folder / "master.json").write_text(said)
+    assert end(rm, folder) == [ASKED, FORCED]
+    assert 15.0 <= clock.now - 1000.0 < 16.0
+
+
+def test_who_asks_second_takes_the_grace_away(rm: Rm, clock: Clock, folder: Path) -> None:
+    (folder / "kill.json").write_text('{"reason": "the first"}')
+    assert end(rm, folder) == ["killed: enough"]
+    assert "the first" in (folder / "kill.json").read_text()
+    assert clock.now == 1000.0
+
+
+def test_what_does_not_run_has_nobody_to_ask(rm: Rm, folder: Path) -> None:
+    assert end(rm, folder, running=False) == ["killed: enough"]
+    assert not (folder / "kill.json").exists()
+
+
+def test_nobody_answers_to_a_master_that_died_of_the_word(rm: Rm, clock: Clock) -> None:
+    rm.reacts = (1.0, "ACCEPTED")
+    assert end(rm, None) == [ASKED, FORCED]
+    assert clock.now - 1000.0 < 2.0
+
+
+def test_a_signal_that_is_refused(rm: Rm, clock: Clock, folder: Path) -> None:
+    rm.refuses = AccessDenied("no")
+    assert end(rm, folder) == ["killed: enough"]
+    assert clock.now == 1000.0
+
+
+def test_no_master_to_ask(rm: Rm) -> None:
+    rm.masters = []
+    assert end(rm, None) == ["killed: enough"]
+
+
+def test_a_job_that_keeps_its_state_elsewhere_leaves_nothing_here(rm: Rm, tmp_path: Path) -> None:
+    rm.reacts = (0.5, "FINISHED")
+    assert end(rm, tmp_path / "none") == [ASKED]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_does_not_answer_holds_nobody_up(
+    rm: Rm, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = threading.Event()
+
+    class Slow:
+        def list(self, location: str) -> object:
+            answer.wait(10)
+            raise TimeoutError("it never did")
+
+    monkeypatch.setattr(killing, "filesystem", lambda location: Slow())
+    monkeypatch.setattr(killing, "NOTE_S", 0.02)
+    rm.reacts = (0.5, "FINISHED")
+    try:
+        assert end(rm, folder) == [ASKED]
+    finally:
+        answer.set()
