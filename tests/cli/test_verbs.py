@@ -181,6 +181,32 @@ class TestDescribe:
         tasks(from_page({"app_id": APP, "state": "SUCCEEDED"}, [ended]))
         assert "loss 0.25, acc 0.5, peak_rss_mb 13.3" in capsys.readouterr().out
 
+    def test_a_nodes_page_that_ends_with_the_job_is_no_place_of_logs(
+        self,
+        tony: Tony,
+        running: Scripted,
+        page: PageServer,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(Scripted, "log_pages_last", lambda self: False)
+        url = "http://node7:8042/node/containerlogs/c1/ada"
+        run = {"session": 0, "container": "c0", "log_url": url}
+        page.tasks = [task(container="c1", log_url=url, session=1, runs=[run])]
+        assert tony("describe").out.count(url) == 2  # while it runs
+
+        ended = from_page({"app_id": APP, "state": "SUCCEEDED"}, page.tasks)
+        tasks(ended, pages_last=False)
+        shown = capsys.readouterr().out
+        assert "http" not in shown
+        assert "c0" in shown
+        said = "\n".join(outcome.lines(ended, 0, pages_last=False))
+        assert "http" not in said
+        assert f"tony logs {APP} -t worker:0" in said
+        assert said.endswith(f"  all of it: tony logs {APP}")
+        assert ended.to_json()["tasks"][0]["log_url"] == url
+        assert url in "\n".join(outcome.lines(ended, 0))  # a site with a log server
+
     @pytest.mark.parametrize("fixture", ["running", "failed"])
     def test_json(self, tony: Tony, fixture: str, request: pytest.FixtureRequest) -> None:
         request.getfixturevalue(fixture)

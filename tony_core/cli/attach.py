@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         scheduler = scheduler_of(args, args.app)
         try:
             app_id = app_of(args, scheduler)
-            presenter = presenter_for(args.json)
+            presenter = presenter_for(args.json, scheduler)
             presenter.started(app_id)
             follow = Follow(scheduler, app_id, presenter, interrupts, history=history_of(args))
             return follow.run()

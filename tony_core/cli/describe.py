@@ -35,15 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print it."""
-    view, story = _known(args)
+    view, story, pages_last = _known(args)
     if args.json:
         print_json({"job": view.to_json(), "events": [dict(event) for event in story]})
         return 0
-    show(view, story)
+    show(view, story, pages_last)
     return 0
 
 
-def show(view: JobView, story: Story) -> None:
+def show(view: JobView, story: Story, pages_last: bool = True) -> None:
     """The whole of it, for a person."""
     head(view)
     for name, text in (
@@ -64,7 +64,7 @@ def show(view: JobView, story: Story) -> None:
             line(f"  {safe(text)}")
     if view.tasks:
         line()
-        tasks(view)
+        tasks(view, pages_last)
     if story:
         line()
         line("story:")
@@ -75,9 +75,10 @@ def show(view: JobView, story: Story) -> None:
                 line(f"{'':23}{safe(text)}")
 
 
-def tasks(view: JobView) -> None:
+def tasks(view: JobView, pages_last: bool = True) -> None:
     """Every task and every container it ran in."""
     rows: List[Tuple[str, ...]] = []
+    shown = pages_last or not view.state.ended
     for task in view.tasks:
         rows.append(
             (
@@ -89,7 +90,7 @@ def tasks(view: JobView) -> None:
                 "-" if task.progress is None else percent(task.progress),
                 duration(task.duration_s),
                 pairs({**task.reported, **task.usage}, 4) or "-",
-                safe(outcome.task_log(task)),
+                safe(outcome.task_log(view, task, pages_last)),
             )
         )
         rows.extend(
@@ -102,7 +103,7 @@ def tasks(view: JobView) -> None:
                 "",
                 "",
                 "",
-                safe(run.log_url or run.container),
+                safe(run.log_url if shown and run.log_url else run.container),
             )
             for run in task.runs
             if run.session != task.session
@@ -110,7 +111,7 @@ def tasks(view: JobView) -> None:
     table(("TASK", "STATE", "SESSION", "NODE", "EXIT", "DONE", "TIME", "METRICS", "LOGS"), rows)
 
 
-def _known(args: argparse.Namespace) -> Tuple[JobView, Story]:
+def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool]:
     from tony_core.client.attach import look_up
     from tony_core.client.past import read_past, whole_story
     from tony_core.schedulers.port import NoSuchApplication
@@ -121,9 +122,10 @@ def _known(args: argparse.Namespace) -> Tuple[JobView, Story]:
         app_id = app_of(args, scheduler)
         view = look_up(scheduler, app_id, history)
         try:
-            return view, whole_story(scheduler, scheduler.status(app_id), history)
+            story = whole_story(scheduler, scheduler.status(app_id), history)
         except NoSuchApplication:
             past = read_past(history or scheduler.history_root(None), app_id)
-            return view, past.events if past is not None else ()
+            story = past.events if past is not None else ()
+        return view, story, scheduler.log_pages_last()
     finally:
         scheduler.close()

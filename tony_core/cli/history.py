@@ -114,7 +114,8 @@ def _show(args: argparse.Namespace) -> int:
         data = {"job": view.to_json(), "events": [dict(event) for event in past.events]}
         print_json({**data, "metrics": dict(past.metrics), "problems": list(past.problems)})
         return 0
-    show(view, past.events)
+    # Whether a node's page would still answer nobody is asked for here; the command finds it.
+    show(view, past.events, pages_last=False)
     if args.metrics:
         line()
         line("metrics (the newest values):")

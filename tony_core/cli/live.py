@@ -35,7 +35,8 @@ _ATTENTION = {"failed": 0, "lost": 0, "killed": 1, "running": 2}
 class LivePresenter(Presenter):
     """See the module."""
 
-    def __init__(self, console: Optional[Console] = None) -> None:
+    def __init__(self, console: Optional[Console] = None, pages_last: bool = True) -> None:
+        self._pages_last = pages_last
         self._console = console or Console(file=sys.stdout, highlight=False)
         self._live: Optional[Live] = None
         self._view: Optional[JobView] = None
@@ -71,7 +72,7 @@ class LivePresenter(Presenter):
 
     def finished(self, view: JobView, exit_code: int) -> None:
         self.close()
-        for text in outcome.lines(view, exit_code):
+        for text in outcome.lines(view, exit_code, pages_last=self._pages_last):
             line(text)
         sys.stdout.flush()
 

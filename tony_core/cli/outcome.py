@@ -18,12 +18,14 @@ MOST_TASKS = 40  # whose logs are named one by one
 MOST_LINES = 20
 
 
-def lines(view: JobView, exit_code: int, stream: Optional[TextIO] = None) -> List[str]:
-    """The whole of it."""
-    return list(_lines(view, exit_code, stream or sys.stdout))
+def lines(
+    view: JobView, exit_code: int, stream: Optional[TextIO] = None, pages_last: bool = True
+) -> List[str]:
+    """The whole of it; ``pages_last`` as :meth:`Scheduler.log_pages_last`."""
+    return list(_lines(view, exit_code, stream or sys.stdout, pages_last))
 
 
-def _lines(view: JobView, exit_code: int, out: TextIO) -> Iterator[str]:
+def _lines(view: JobView, exit_code: int, out: TextIO, pages_last: bool) -> Iterator[str]:
     took = duration(view.duration_s(time.time()))
     name = f" {safe(view.name)}" if view.name else ""
     yield (
@@ -33,9 +35,8 @@ def _lines(view: JobView, exit_code: int, out: TextIO) -> Iterator[str]:
     if view.state is not AppState.SUCCEEDED:
         yield from _fault(view, out)
     yield from links(view)
-    yield from _logs(view, out)
-    if view.state is not AppState.SUCCEEDED:
-        yield from _next(view)
+    yield from _logs(view, out, pages_last)
+    yield from _next(view)
 
 
 def links(view: JobView) -> Iterator[str]:
@@ -92,7 +93,7 @@ def _beyond_the_root(diagnostics: str, root: Mapping[str, Any]) -> List[str]:
     return out
 
 
-def _logs(view: JobView, out: TextIO) -> Iterator[str]:
+def _logs(view: JobView, out: TextIO, pages_last: bool) -> Iterator[str]:
     if not view.tasks:
         return
     yield "  logs:"
@@ -101,22 +102,34 @@ def _logs(view: JobView, out: TextIO) -> Iterator[str]:
     width = max(len(task.task) for task in shown)
     for task in shown:
         state = paint_state(task.state, out) + " " * max(0, 9 - len(task.state))
-        yield f"    {task.task:<{width}}  {state}  {safe(task_log(task))}"
+        yield f"    {task.task:<{width}}  {state}  {safe(task_log(view, task, pages_last))}"
     if len(view.tasks) > len(shown):
         yield f"    ... and {len(view.tasks) - len(shown)} more (tony describe {view.app_id})"
 
 
-def task_log(task: TaskView) -> str:
-    """Where a task's log is, or why there is none."""
+def task_log(view: JobView, task: TaskView, pages_last: bool = True) -> str:
+    """Where a task's log is, or why there is none.
+
+    A node forgets an application that has ended, and its web page with it; the command still
+    finds the log.
+    """
+    if view.state.ended and not pages_last and _is_page(task.log_url):
+        return f"tony logs {view.app_id} -t {task.task}"
     return task.log_url or ("no container" if not task.container else f"in {task.container}")
 
 
+def _is_page(url: str) -> bool:
+    return url.startswith(("http://", "https://", "//"))
+
+
 def _next(view: JobView) -> Iterator[str]:
-    task = view.root_cause.get("task")
+    failed = view.state is not AppState.SUCCEEDED
+    task = view.root_cause.get("task") if failed else None
     known = {one.task for one in view.tasks}
     words = f" --task {task}" if task in known else ""
     yield f"  all of it: tony logs {view.app_id}{words}"
-    yield f"  the story: tony describe {view.app_id}"
+    if failed:
+        yield f"  the story: tony describe {view.app_id}"
 
 
 def progress_line(view: JobView, state: str = "") -> str:

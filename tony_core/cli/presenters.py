@@ -16,6 +16,7 @@ from tony_core.cli import outcome
 from tony_core.cli.output import line, note, print_json, safe, silence
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
+from tony_core.schedulers.port import Scheduler
 
 QUIET_S = 60.0  # a line says that it still runs after so long without another
 #: In a job of more tasks than this, a task's every step is too much for a log.
@@ -91,7 +92,8 @@ class Sturdy(Presenter):
 class PlainPresenter(Presenter):
     """One line after another, each with its time: for a CI's log, a file, a pipe."""
 
-    def __init__(self) -> None:
+    def __init__(self, pages_last: bool = True) -> None:
+        self._pages_last = pages_last
         self._view: Optional[JobView] = None
         self._links: Mapping[str, str] = {}
         self._last = time.monotonic()
@@ -114,7 +116,7 @@ class PlainPresenter(Presenter):
         self._line(text)
 
     def finished(self, view: JobView, exit_code: int) -> None:
-        for text in outcome.lines(view, exit_code):
+        for text in outcome.lines(view, exit_code, pages_last=self._pages_last):
             line(text)
         sys.stdout.flush()
 
@@ -206,7 +208,7 @@ def event_lines(event: Event) -> List[str]:
     return found[:1] if event.get("kind") == "ending" else found
 
 
-def presenter_for(as_json: bool) -> Presenter:
+def presenter_for(as_json: bool, scheduler: Scheduler) -> Presenter:
     """The one that suits where our output goes."""
     from tony_core.cli.output import on_terminal
 
@@ -215,5 +217,5 @@ def presenter_for(as_json: bool) -> Presenter:
     if on_terminal(sys.stdout):
         from tony_core.cli.live import LivePresenter
 
-        return Sturdy(LivePresenter())
-    return Sturdy(PlainPresenter())
+        return Sturdy(LivePresenter(pages_last=scheduler.log_pages_last()))
+    return Sturdy(PlainPresenter(scheduler.log_pages_last()))

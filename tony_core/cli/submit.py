@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         from tony_core.cli.presenters import presenter_for
 
         try:
-            presenter = presenter_for(args.json)
+            presenter = presenter_for(args.json, scheduler)
             presenter.started(app_id)
             follow = Follow(
                 scheduler,

@@ -198,6 +198,10 @@ class Scheduler(ABC):
         """How long a log file is now; ``None`` where only reading it would tell."""
         return None
 
+    def log_pages_last(self) -> bool:
+        """Whether a container's log URL answers when its application has ended."""
+        return True
+
     @abstractmethod
     def history_root(self, job: Optional[Job] = None) -> Optional[str]:
         """Where ended jobs' history stands when the job names no place of its own."""
