@@ -192,7 +192,7 @@ class TestLasting:
         assert "went on" in cluster.application_logs(app)
 
     def test_containers_outlive_the_node_manager(self, hadoop: GetHadoop) -> None:
-        cluster = hadoop(*LASTING)
+        cluster = hadoop("nm_recovery")  # not with the rest: its master never says a word
         mark = cluster.folder / "data" / "mark"
         mark.unlink(missing_ok=True)
         app = submit(cluster, f"echo $$ >>{mark}; sleep 300")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from typing import List
 
 import pytest
 
@@ -95,3 +96,16 @@ def test_master_json_says_where_the_master_listens(tmp_path: Path) -> None:
         "page_url": "http://host:80/",
         "kill_grace_s": 10.0,
     }
+
+
+def test_what_preprocessing_told_travels_in_no_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(str(tmp_path), 1)
+    put: List[bool] = []
+    monkeypatch.setattr(
+        journal.folder, "put", lambda name, data, soon=False: put.append(soon), raising=False
+    )
+    journal.write({"session": 0})
+    journal.write({"session": 0, "parameters": "token=1"})
+    assert put == [True, False]

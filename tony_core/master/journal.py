@@ -110,7 +110,10 @@ class Journal:
             "end": self._end,
             "began": self._began,
         }
-        self.folder.put(JOURNAL, json.dumps(data, separators=(",", ":")).encode(), soon=True)
+        # What the preprocessing told every task may be anything: not for a request's address.
+        private = self._record.get("parameters") is not None
+        text = json.dumps(data, separators=(",", ":"))
+        self.folder.put(JOURNAL, text.encode(), soon=not private)
         self.dirty = False
 
     @property
