@@ -67,3 +67,15 @@ def test_a_scheduler_that_cannot_be_opened(
     monkeypatch.setenv("TONY_HOME", "relative")
     assert tony() == 3
     assert "TONY_HOME" in capsys.readouterr().out
+
+
+def test_a_cluster_that_was_not_asked_for_is_noted(
+    tony: Tony, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
+    assert tony() == 0
+    assert (
+        "note    the scheduler: local\n          HADOOP_CONF_DIR is set" in capsys.readouterr().out
+    )
+    assert tony("--scheduler", "local") == 0
+    assert "HADOOP_CONF_DIR" not in capsys.readouterr().out

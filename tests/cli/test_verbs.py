@@ -120,6 +120,37 @@ class TestList:
         assert data(tony("list", "--json"), "list") == {"applications": []}
 
 
+class TestTheClusterThatIsConfigured:
+    @pytest.mark.parametrize(
+        ("words", "code"),
+        [
+            (("list",), 0),
+            (("status",), 2),
+            (("status", "local_1"), 2),
+            (("logs",), 2),
+            (("kill",), 2),
+            (("kill", "local_1"), 2),
+            (("kill", "--all"), 0),
+        ],
+    )
+    def test_is_named_where_nothing_was_found_here(
+        self,
+        tony: Tony,
+        scripted: Scripted,
+        monkeypatch: pytest.MonkeyPatch,
+        words: Tuple[str, ...],
+        code: int,
+    ) -> None:
+        monkeypatch.setattr(Scripted, "name", "local")
+        assert "scheduler yarn" not in tony(*words).err
+        monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
+        done = tony(*words)
+        assert done.code == code
+        assert "HADOOP_CONF_DIR is set" in done.err
+        assert "--scheduler yarn" in done.err
+        assert "scheduler yarn" not in tony(*words, "--scheduler", "local").err
+
+
 class TestStatus:
     def test_running(self, tony: Tony, running: Scripted) -> None:
         out = tony("status", APP).out

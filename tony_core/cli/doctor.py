@@ -11,7 +11,7 @@ import os
 import sys
 from typing import List
 
-from tony_core.cli.options import add_json, add_scheduler, scheduler_of
+from tony_core.cli.options import add_json, add_scheduler, hint, scheduler_of
 from tony_core.cli.output import line, note, paint, print_json, safe
 from tony_core.schedulers.port import Finding, SchedulerError, Verdict
 
@@ -52,6 +52,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         try:
             job = job.replace(scheduler=scheduler.name)
+            said = hint(args, scheduler)
+            if said:
+                found.append(Finding("the scheduler", Verdict.NOTE, scheduler.name, said))
+                _show(found[-1], args.json)
             for finding in examine(scheduler, job, not args.no_probe):
                 found.append(finding)
                 _show(finding, args.json)

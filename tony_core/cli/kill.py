@@ -7,7 +7,7 @@ import sys
 from typing import List
 
 from tony_core.cli.choosing import add_choice, chooses, chosen
-from tony_core.cli.options import add_json, add_scheduler, scheduler_of
+from tony_core.cli.options import add_json, add_scheduler, elsewhere, hinting, scheduler_of
 from tony_core.cli.output import line, note, print_json
 from tony_core.client.errors import UsageError
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
@@ -78,12 +78,15 @@ def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
             _confirm(found)
         if not found:
             note("no such job is running" if chooses(args) else "no job is running")
+            elsewhere(args, scheduler)
         return [status.app_id for status in found]
     if not args.apps:
-        meant = only(scheduler, _runs, "running job", "kill")
+        with hinting(args, scheduler):
+            meant = only(scheduler, _runs, "running job", "kill")
         note(meant.how)
         return [meant.app_id]
-    return list(dict.fromkeys(resolve(scheduler, text).app_id for text in args.apps))
+    with hinting(args, scheduler):
+        return list(dict.fromkeys(resolve(scheduler, text).app_id for text in args.apps))
 
 
 def _runs(status: AppStatus) -> bool:

@@ -6,7 +6,7 @@ import argparse
 import time
 
 from tony_core.cli.choosing import add_choice, chosen
-from tony_core.cli.options import add_json, add_scheduler, count, scheduler_of
+from tony_core.cli.options import add_json, add_scheduler, count, elsewhere, scheduler_of
 from tony_core.cli.output import duration, line, moment, note, percent, print_json, table
 from tony_core.schedulers.port import AppState, AppStatus
 
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not shown:
         note(f"no jobs on the scheduler {scheduler.name}")
+        elsewhere(args, scheduler)
         return 0
     now = time.time()
     table(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from typing import Optional
+from contextlib import contextmanager
+from typing import Iterator, Optional
 
 from tony_core.cli.output import note
 from tony_core.schedulers.port import Scheduler
@@ -61,6 +62,38 @@ def scheduler_of(args: argparse.Namespace, app: Optional[str] = None) -> Schedul
     return open_scheduler(name or site_value("tony.scheduler") or DEFAULT_SCHEDULER)
 
 
+def hint(args: argparse.Namespace, scheduler: Scheduler) -> str:
+    """What to say where nothing was found here by who may have meant the cluster; or nothing."""
+    named = next((n for n in ("YARN_CONF_DIR", "HADOOP_CONF_DIR") if os.environ.get(n)), None)
+    if not named or args.scheduler or scheduler.name != DEFAULT_SCHEDULER:
+        return ""
+    if site_value("tony.scheduler"):
+        return ""
+    return (
+        f"{named} is set: jobs on that cluster are found by --scheduler yarn, or always with"
+        " tony.scheduler in tony-site.xml"
+    )
+
+
+def elsewhere(args: argparse.Namespace, scheduler: Scheduler) -> None:
+    """The :func:`hint` as a line of its own."""
+    text = hint(args, scheduler)
+    if text:
+        note(text)
+
+
+@contextmanager
+def hinting(args: argparse.Namespace, scheduler: Scheduler) -> Iterator[None]:
+    """What is not found within ends with the :func:`hint`."""
+    from tony_core.client.errors import NotFound
+
+    try:
+        yield
+    except NotFound as error:
+        more = "" if error.candidates else hint(args, scheduler)
+        raise NotFound(f"{error}\n{more}" if more else str(error), error.candidates) from None
+
+
 def history_of(args: argparse.Namespace) -> Optional[str]:
     """The place of history that was named, if any."""
     named: Optional[str] = getattr(args, "history", None)
@@ -89,7 +122,8 @@ def app_of(args: argparse.Namespace, scheduler: Scheduler, quiet: bool = False) 
     """The application's whole id; says which one when that was not plain."""
     from tony_core.client.resolve import resolve
 
-    meant = resolve(scheduler, args.app, history=history_of(args))
+    with hinting(args, scheduler):
+        meant = resolve(scheduler, args.app, history=history_of(args))
     if meant.how and not quiet:
         note(meant.how)
     return meant.app_id
