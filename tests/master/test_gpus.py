@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, List
 
 import pytest
 
@@ -10,9 +10,11 @@ from tests.master.world import World, job, role
 from tony_core.frameworks.standalone import Standalone
 from tony_core.job.spec import Metrics, Program, Resources, Role
 from tony_core.master import commands as c
+from tony_core.master.board import AVOIDED_S
 from tony_core.master.budgets import Fault
 from tony_core.master.orders import Orders
 from tony_core.master.verdict import NODE_CAUSES, PROGRAM_CAUSES
+from tony_core.schedulers.port import Ask
 
 
 def test_every_cause_of_a_node_is_the_systems_fault() -> None:
@@ -53,3 +55,35 @@ def test_what_the_executor_is_told_to_look_for(changes: Any, asked: Any) -> None
     made = job(Role("worker", 2, Resources(gpus=4), "true")).replace(**changes)
     prepare = Orders(made, Standalone(), (), "app").prepare(c.PrepareTask("c", "worker:0", 0))
     assert (prepare.gpus, prepare.skip_hadoop) == asked
+
+
+def test_a_node_is_not_avoided_for_ever() -> None:
+    """Even while the job waits, and nothing is healthy: what is wanted is asked for again."""
+    world = World(job(role("worker", 2)), settle_s=0.2).begin().settle()
+    bad = world.executor("worker:0").container.node
+    world.grant = lambda *_: None  # type: ignore[method-assign,assignment]
+    world.end("worker:0", 1, cause="gpus").after(1).settle()
+    asked: List[Ask] = []
+
+    def note(command: c.RequestContainers) -> None:
+        asked.extend(command.asks)
+
+    world.do_RequestContainers = note  # type: ignore[method-assign]
+    world.after(AVOIDED_S - 60)
+    assert bad in world.machine.bad_nodes
+    asked.clear()
+    world.after(61)
+    assert not world.machine.bad_nodes
+    assert [(ask.count, ask.avoid_nodes) for ask in asked][:1] == [(1, ())]
+    assert f"node {bad} is no longer avoided" in [told.text for told in world.story]
+
+
+def test_each_failure_there_is_remembered_as_long() -> None:
+    world = World(job(role("worker", 1))).begin().settle()
+    world.machine.avoid("n9")
+    world.after(AVOIDED_S - 1)
+    world.machine.avoid("n9")
+    world.after(AVOIDED_S - 1)
+    assert "n9" in world.machine.bad_nodes
+    world.after(2)
+    assert "n9" not in world.machine.bad_nodes

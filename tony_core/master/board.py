@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from tony_core.job.spec import Job, Mode, Tracking
-from tony_core.master.budgets import Budgets
+from tony_core.master.budgets import HEALTHY_S, Budgets
 from tony_core.master.commands import (
     Command,
     Member,
@@ -35,6 +35,9 @@ from tony_core.master.lifecycle import (
 )
 from tony_core.master.waits import Wait, Waits
 from tony_core.schedulers.port import AppState, Ask
+
+#: A node on which something of ours failed gets another chance after so long.
+AVOIDED_S = HEALTHY_S
 
 #: A container that does not end this long after its grace is given up (and said so).
 STOP_ALLOWANCE_S = 20.0
@@ -91,7 +94,7 @@ class Board:
         self.chief_done = False
         self.parameters: Optional[str] = None
         self.waiting = ""
-        self.bad_nodes: Set[str] = set()
+        self.bad_nodes: Set[str] = set()  # see avoid()
         self.outcome: Optional[AppState] = None
         self.diagnostics = ""
         self.root: Dict[str, Any] = {}
@@ -254,6 +257,21 @@ class Board:
             self.emit(RequestContainers(tuple(gang), True))
         if single:
             self.emit(RequestContainers(tuple(single), False))
+
+    def avoid(self, node: str) -> None:
+        """Take nothing from a node for a while, since something failed there."""
+        self.bad_nodes.add(node)
+        if self.phase in (Phase.ENDING, Phase.ENDED):
+            return
+        reason = f"node {node} to be no longer avoided"
+        self.waits.set(Wait(("avoided", node), self.now + AVOIDED_S, reason))
+
+    def avoid_no_more(self, node: str) -> None:
+        """Nothing was heard of it for long: what is wanted may come from there again."""
+        self.bad_nodes.discard(node)
+        self.tell("node-forgiven", f"node {node} is no longer avoided")
+        if self.phase is Phase.ACTIVE and self._asked:
+            self.ask()
 
     def withdraw(self) -> None:
         """Want nothing more from the scheduler."""

@@ -175,7 +175,7 @@ class Clearing(Judging):
                 f" {record.container.node}: the container is replaced",
                 Weight.WARNING,
             )
-            self.bad_nodes.add(record.container.node)
+            self.avoid(record.container.node)
             self.stop_container(record, 0.0, "its program could not be ended")
         if self.phase is Phase.CLEARING:
             self.check_cleared()
@@ -266,6 +266,7 @@ _CANCELLED_AT_END: Tuple[str, ...] = (
     "allocation-retry",
     "application",
     "adoption",
+    "avoided",
     "backoff",
     "chief-grace",
     "clear",

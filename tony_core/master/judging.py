@@ -82,7 +82,7 @@ class Judging(Gathering):
         else:
             self.move(task, S.FAILED, how_it_ended(self.failure_of(task)))
         if event.cause in NODE_CAUSES and record is not None:
-            self.bad_nodes.add(record.container.node)
+            self.avoid(record.container.node)
         if self.phase not in _JUDGED:
             return
         if task.state is S.SUCCEEDED:
@@ -317,7 +317,7 @@ class Judging(Gathering):
         self.waits.cancel("clear", record.id)
         task = self.tasks[record.task] if record.task else None
         if event.cause in (Cause.LOST, Cause.DISKS):
-            self.bad_nodes.add(record.container.node)
+            self.avoid(record.container.node)
         if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
             if before is Hold.STOPPING:
                 self.move(task, S.KILLED, "ended by the master")

@@ -184,7 +184,7 @@ class SessionMachine(Adoption):
 
     def on_node_lost(self, event: NodeWentAway) -> None:
         """Its containers' ends follow."""
-        self.bad_nodes.add(event.node)
+        self.avoid(event.node)
         self.tell("node-lost", f"node {event.node} went away", Weight.WARNING)
 
     def on_preemption(self, event: PreemptionWarned) -> None:
@@ -247,6 +247,8 @@ class SessionMachine(Adoption):
             self.restart_sidecar(name)
         elif kind == "adoption":
             self.check_adopted(late=True)
+        elif kind == "avoided":
+            self.avoid_no_more(name)
         elif kind == "healthy" and self.budgets.healthy():
             self.tell("budget-healed", "ten healthy minutes: the system's budget is whole again")
             self.journal()

@@ -213,6 +213,70 @@ def test_if_there_are_no_other_nodes_none_is_avoided() -> None:
     assert not asking.unsaid
 
 
+def gpu_nodes(count: int, held: int = 0) -> List[Place]:
+    """Nodes g0, g1... with a GPU each; this job holds what the first of them have."""
+    size = Capability(4096, 64, {"yarn.io/gpu": 1})
+    ours = [LARGE_NEED if at < held else Capability() for at in range(count)]
+    return [Place(f"g{at}", "/r", size, size, "", ours[at]) for at in range(count)]
+
+
+LARGE_NEED = Capability(1024, 1, {"yarn.io/gpu": 1})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "avoid", "avoided"),
+    [
+        ([*places(5), *gpu_nodes(1)], 1, ("g0",), ()),  # the only one with a GPU
+        ([*places(5), *gpu_nodes(1)], 1, ("g0", "n0"), ("n0",)),
+        ([*places(5), *gpu_nodes(2)], 1, ("g0",), ("g0",)),
+        ([*places(5), *gpu_nodes(2)], 2, ("g0",), ()),  # both are needed
+        ([*places(5), *gpu_nodes(2, held=1)], 1, ("g1",), ()),  # the other is full of our own
+        ([*places(5), *gpu_nodes(3, held=1)], 1, ("g1",), ("g1",)),
+    ],
+)
+def test_a_node_is_not_avoided_if_the_others_can_never_do(
+    nodes: List[Place], count: int, avoid: Tuple[str, ...], avoided: Tuple[str, ...]
+) -> None:
+    asking = Asking(["worker"])
+    asking.request(ask(count, resources=LARGE, avoid_nodes=avoid))
+    assert asking.say(nodes, 0.0).avoid == avoided
+    assert asking.avoided == set(avoided)
+    assert not asking.unsaid
+
+
+def test_nor_if_no_other_has_the_label() -> None:
+    asking = Asking(["ps", "worker"])
+    asking.request(ask(1, "ps", avoid_nodes=("gpun0", "n1")))
+    asking.request(ask(1, node_label="gpu", avoid_nodes=("gpun0", "n1")))
+    said = asking.say([*places(3), *places(1, label="gpu")], 0.0)
+    assert said.avoid == ("n1",)
+    asking = Asking(["worker"])
+    asking.request(ask(1, node_label="gpu", avoid_nodes=("gpun0",)))
+    assert asking.say([*places(3), *places(2, label="gpu")], 0.0).avoid == ("gpun0",)
+
+
+def test_nor_where_each_may_have_to_stand_on_a_node_of_its_own() -> None:
+    asking = Asking(["worker"])
+    constraint = parse("NOTIN,NODE,worker")
+    asking.request(ask(2, avoid_nodes=("n1",)), constraint, ("worker",))
+    assert asking.say(places(3), 0.0).avoid == ("n1",)
+    asking.request(ask(3, avoid_nodes=("n1",)), constraint, ("worker",))
+    assert asking.say(places(3), 1.0).avoid_no_more == ("n1",)
+
+
+def test_it_is_looked_at_again_while_something_is_outstanding() -> None:
+    """The other node with GPUs goes away, and another comes."""
+    asking = Asking(["worker"])
+    asking.request(ask(1, resources=LARGE, avoid_nodes=("g0",)))
+    assert asking.looks_for_hosts(0.0)
+    assert asking.say(gpu_nodes(2), 0.0).avoid == ("g0",)
+    assert not asking.looks_for_hosts(1.0)
+    assert asking.looks_for_hosts(AGAIN_S)
+    assert asking.say(gpu_nodes(1), AGAIN_S).avoid_no_more == ("g0",)
+    assert not asking.say([], AGAIN_S + 1.0).avoid  # unknown nodes change nothing
+    assert asking.say(gpu_nodes(2), 2 * AGAIN_S).avoid == ("g0",)
+
+
 def test_what_has_tags_or_constraints_goes_as_a_scheduling_request() -> None:
     asking = Asking(["worker"])
     constraint = parse("NOTIN,NODE,worker")

@@ -22,7 +22,9 @@ from tests.cluster.fakeyarn.server import DROP, LOSE
 from tests.cluster.fakeyarn.wire import Call, Fault
 from tony_core.hadoop.ids import ContainerId, NodeId
 from tony_core.hadoop.records import Capability
+from tony_core.job.spec import Resources
 from tony_core.schedulers.port import (
+    Ask,
     Cause,
     Completed,
     NodeLost,
@@ -253,6 +255,20 @@ class TestNodes:
             driver.ask(len(failed), session=1, avoid_nodes=(bad.host,))
             driver.settled(60)
             assert bad.host not in {one.node for one in driver.held.values()}
+            driver.end()
+
+    def test_the_only_one_that_can_do_is_asked_again_after_a_failure(
+        self, make_yarn: MakeYarn
+    ) -> None:
+        yarn = make_yarn(3)
+        with yarn.reactor.lock:
+            large = yarn.add_node(9, Capability(4096, 16), "/default-rack").id.host
+        with Driver(yarn) as driver:
+            assert driver.pool is not None
+            ask = Ask("role0", 1, 1, Resources(2048, 1), avoid_nodes=(large,))
+            driver.pool.request([ask], True)
+            driver.settled(1)
+            assert {one.node for one in driver.held.values()} == {large}
             driver.end()
 
     def test_one_is_lost(self, make_yarn: MakeYarn) -> None:

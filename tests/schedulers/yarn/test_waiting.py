@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import AbstractSet, Sequence
+
 from tony_core.hadoop.records import Capability
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import Ask
 from tony_core.schedulers.yarn.amounts import GPU
 from tony_core.schedulers.yarn.asking import Asking
-from tony_core.schedulers.yarn.places import Place
+from tony_core.schedulers.yarn.places import Given, Place, with_ours
 from tony_core.schedulers.yarn.waiting import never, reason
 
 KNOWN = ("memory-mb", "vcores", GPU)
@@ -46,3 +48,34 @@ def test_what_no_node_can_hold_is_said_first() -> None:
     node = Place("n0", "/r", Capability(512, 4), Capability(8192, 8, {GPU: 4}))
     words = reason(asking.outstanding, {}, "q", None, [node])
     assert "no node is large enough for worker (5 GPUs wanted, 4 there)" in words
+
+
+GPUS = Capability(8192, 8, {GPU: 2})
+
+
+def waiting_for_one(places: Sequence[Place], avoided: AbstractSet[str] = frozenset()) -> str:
+    asking = Asking(["worker"])
+    asking.request(Ask("worker", 0, 1, Resources(1024, 1, 2)))
+    return reason(asking.outstanding, {"worker": 1}, "q", None, places, avoided)
+
+
+def test_what_this_job_was_given_since_the_nodes_told_has_no_room() -> None:
+    reported = [Place("n0", "/r", GPUS, GPUS), Place("n1", "/r", Capability(8192, 8), GPUS)]
+    assert "room for 1 of them" in waiting_for_one(reported)
+    ours = Capability(1024, 1, {GPU: 2})
+    late = waiting_for_one(with_ours(reported, [Given("n0", ours, late=True)]))
+    assert "no node has room for one: at most 8192 MB, 8 vcores on one" in late
+    counted = with_ours(reported, [Given("n0", ours, late=False)])
+    assert "room for 1 of them" in waiting_for_one(counted)
+    assert counted[0].for_more == Capability(7168, 7, {GPU: 0})
+
+
+def test_avoided_nodes_have_no_room_and_are_named() -> None:
+    reported = [Place("n0", "/r", GPUS, GPUS), Place("n1", "/r", Capability(512, 8), GPUS)]
+    words = waiting_for_one(reported, {"n0"})
+    assert "no node has room for one: at most 512 MB, 8 vcores on one" in words
+    assert words.endswith("; avoided after a failure there: n0")
+    words = waiting_for_one(reported, {"n0", "n1"})
+    assert "every node that could do is avoided" in words
+    many = {f"n{at}" for at in range(8)}
+    assert words.endswith("n0, n1") and waiting_for_one([], many).endswith("n4 and 3 more")

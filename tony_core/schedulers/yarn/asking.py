@@ -19,6 +19,11 @@ Hosts are named (see :mod:`places`) while that brings luck. When nothing came fo
 :data:`LUCK_S` (two reports of each node), ``*`` alone stands: any node may answer then. Now and
 then, while something is outstanding, hosts with room are looked for again.
 
+Nodes to avoid are a list of the whole application, and an ask that only they could answer would
+wait for ever: the only node with GPUs, or with the label. So nodes are avoided only while the
+others, with all that they have and this job does not hold itself, are enough for what is
+outstanding; the rest of the cluster's load passes. That is looked at now and then as well.
+
 What asks for tags or constraints goes as a SchedulingRequest, which knows no hosts, and never
 together with other asks: of a heartbeat that holds both, the ResourceManager takes only these.
 
@@ -29,7 +34,7 @@ again. Nothing here has a clock: time comes in as seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
 
 from tony_core.hadoop.messages.asks import (
     ExecutionTypeRequest,
@@ -42,7 +47,7 @@ from tony_core.hadoop.records import Capability
 from tony_core.schedulers.port import Ask
 from tony_core.schedulers.yarn.amounts import capability_of
 from tony_core.schedulers.yarn.constraints import Constraint, with_label
-from tony_core.schedulers.yarn.places import Place, Room
+from tony_core.schedulers.yarn.places import Place, Room, minus, times
 
 ANY = "*"
 LUCK_S = 2.5  # two reports of every node, by default one a second
@@ -110,7 +115,9 @@ class Asking:
         self._salt = salt
         self._wants: Dict[int, Want] = {}  # by request id
         self._avoid: FrozenSet[str] = frozenset()  # what the master says
+        self._spared: FrozenSet[str] = frozenset()  # those of them that nothing can replace
         self._avoided: FrozenSet[str] = frozenset()  # what the ResourceManager was told
+        self._looked_at: Optional[float] = None  # when those were found
 
     # ------------------------------------------------------------------ the master's words
 
@@ -123,6 +130,7 @@ class Asking:
     ) -> None:
         """Want this, absolutely, under its role and session."""
         self._avoid = frozenset(ask.avoid_nodes) if ask.count else self._avoid
+        self._looked_at = None
         need = capability_of(ask.resources)
         found: Optional[Want] = None
         for want in self._of(ask.role, ask.session):
@@ -167,7 +175,12 @@ class Asking:
     @property
     def unsaid(self) -> bool:
         """Whether the ResourceManager has to hear something now."""
-        return self._avoid != self._avoided or any(not w.said for w in self._wants.values())
+        return self._to_avoid != self._avoided or any(not w.said for w in self._wants.values())
+
+    @property
+    def avoided(self) -> FrozenSet[str]:
+        """The nodes from which nothing is taken."""
+        return self._avoided
 
     def find(self, request_id: int) -> Optional[Want]:
         """What an id of ours stands for."""
@@ -193,6 +206,9 @@ class Asking:
 
     def looks_for_hosts(self, now: float) -> bool:
         """Whether :meth:`say` could use a fresh list of nodes."""
+        looked = self._looked_at
+        if self._avoid and self.outstanding and (looked is None or now - looked >= AGAIN_S):
+            return True
         for want in self.outstanding:
             if not want.constrained and (
                 (want.by_name and not want.said) or self._time_to_name(want, now)
@@ -203,7 +219,10 @@ class Asking:
     def say(self, places: Sequence[Place], now: float) -> Said:
         """What has to be said now; it counts as said. Anything :attr:`unsaid` is for the next."""
         room = Room(places, self._salt)
-        avoid = self._to_avoid(places)
+        if places:
+            self._spared = self._irreplaceable(places) if self._avoid else frozenset()
+            self._looked_at = now
+        avoid = self._to_avoid
         asks: List[ResourceRequest] = []
         scheduling: List[SchedulingRequest] = []
         for want in self._wants.values():
@@ -230,8 +249,6 @@ class Asking:
             tuple(sorted(self._avoided - avoid)),
         )
         self._avoided = avoid
-        if avoid != self._avoid:
-            self._avoid = avoid  # all of them cannot be avoided
         return said
 
     def resync(self) -> None:
@@ -282,10 +299,37 @@ class Asking:
     def _time_to_name(self, want: Want, now: float) -> bool:
         return want.said and not want.by_name and now - want.luck_at >= AGAIN_S
 
-    def _to_avoid(self, places: Sequence[Place]) -> FrozenSet[str]:
-        """The nodes to avoid, unless there are no others."""
-        names = {place.name for place in places}
-        return frozenset() if names and names <= self._avoid else self._avoid
+    @property
+    def _to_avoid(self) -> FrozenSet[str]:
+        return self._avoid - self._spared
+
+    def _irreplaceable(self, places: Sequence[Place]) -> FrozenSet[str]:
+        """Those of the nodes to avoid without which something outstanding can never be had."""
+        free = [place.for_more for place in places]
+        spared: Set[str] = set()
+        for want in self.outstanding:
+            left = want.missing
+            label = want.ask.node_label or ""
+            bad: List[int] = []
+            for at, place in enumerate(places):
+                if place.label != label:
+                    continue
+                if place.name in self._avoid and place.name not in spared:
+                    bad.append(at)
+                elif want.constraint and place.ours.memory_mb:
+                    continue  # it may want each on a node of its own
+                else:
+                    here = times(free[at], want.need, min(left, 1) if want.constraint else left)
+                    free[at] = minus(free[at], want.need, here)
+                    left -= here
+            for at in bad if left else ():
+                here = times(free[at], want.need, max(left, 1))
+                if here:
+                    spared.add(places[at].name)
+                    here = min(here, left)
+                    free[at] = minus(free[at], want.need, here)
+                    left -= here
+        return frozenset(spared)
 
     def _has_room(self, want: Want, places: Sequence[Place], avoid: FrozenSet[str]) -> bool:
         return Room(places).name(want.need, 1, want.ask.node_label or "", avoid) is not None

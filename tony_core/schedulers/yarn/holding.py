@@ -9,12 +9,13 @@ forgets that too. Pure; no locks: its owner has one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Optional, Set
+from typing import Callable, Dict, Iterable, List, Optional, Set
 
 from tony_core.hadoop.ids import ContainerId, NodeId
 from tony_core.hadoop.records import Container, ContainerStatus
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn.ends import told
+from tony_core.schedulers.yarn.places import Given
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Held:
 
     given: Container
     role: str
+    since: float = 0.0  # when it came; zero for what an earlier master left
     launched: bool = False  # handed to its node (or by an earlier master)
     started: bool = False  # the node has taken it, and that was said
     asked: bool = False  # we had it stopped or released
@@ -42,9 +44,9 @@ class Holding:
 
     # ------------------------------------------------------------------ what came
 
-    def take(self, given: Container, role: str) -> Held:
+    def take(self, given: Container, role: str, now: float = 0.0) -> Held:
         """One that answers an ask."""
-        held = self._held[given.id] = Held(given, role)
+        held = self._held[given.id] = Held(given, role, now)
         return held
 
     def inherit(self, given: Container, role: str) -> Optional[Held]:
@@ -79,6 +81,18 @@ class Holding:
             if not held.asked:
                 counts[held.role] = counts.get(held.role, 0) + 1
         return counts
+
+    def given(self, name: Callable[[str, int], str], reported: float) -> List[Given]:
+        """Where they are and how large, beside a report of the nodes of that time."""
+        return [
+            Given(
+                name(held.given.node.host, held.given.node.port),
+                held.given.capability,
+                held.since > reported,
+            )
+            for held in self._held.values()
+            if not held.asked
+        ]
 
     def on(self, nodes: Iterable[NodeId]) -> Set[NodeId]:
         """Those of the nodes on which something of ours is."""

@@ -40,6 +40,11 @@ class ClusterNodes:
         self._read_at: Optional[float] = None
         self._not_before = 0.0
 
+    @property
+    def read_at(self) -> float:
+        """When the nodes were told that :meth:`places` gave last."""
+        return self._read_at if self._read_at is not None else 0.0
+
     def places(self, max_age_s: float) -> Sequence[Place]:
         """The nodes that take containers; none when they are not known."""
         now = self._clock()

@@ -15,13 +15,15 @@ Pure: no clock, no input or output.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.hadoop.records import Capability, NodeReport
 
 HOSTS_EACH = 3
 """A container is named on so many hosts at most."""
+
+_NOTHING = Capability()
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,21 @@ class Place:
     room: Capability  # what is free there
     size: Capability  # what it has in all
     label: str = ""
+    ours: Capability = _NOTHING  # what of it this job holds itself
+
+    @property
+    def for_more(self) -> Capability:
+        """What may come to be free for this job: all but what it holds."""
+        return minus(self.size, self.ours)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A container that this job holds; ``late`` if the nodes' report does not count it yet."""
+
+    name: str
+    size: Capability
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,12 +68,32 @@ def places_of(reports: Iterable[NodeReport], with_port: bool) -> List[Place]:
             continue
         name = str(report.id) if with_port else report.id.host
         label = report.labels[0] if report.labels else ""
-        room = _minus(report.capability, report.used)
+        room = minus(report.capability, report.used)
         before = found.get((name, label))
         if before is not None:
             room = max(room, before.room, key=lambda one: one.memory_mb)
         found[name, label] = Place(name, report.rack, room, report.capability, label)
     return list(found.values())
+
+
+def with_ours(places: Sequence[Place], given: Iterable[Given]) -> List[Place]:
+    """The nodes with what this job holds on them."""
+    ours: Dict[str, Capability] = {}
+    late: Dict[str, Capability] = {}
+    for one in given:
+        ours[one.name] = _plus(ours.get(one.name, _NOTHING), one.size)
+        if one.late:
+            late[one.name] = _plus(late.get(one.name, _NOTHING), one.size)
+    return [
+        replace(
+            place,
+            ours=ours[place.name],
+            room=minus(place.room, late.get(place.name, _NOTHING)),
+        )
+        if place.name in ours
+        else place
+        for place in places
+    ]
 
 
 class Room:
@@ -90,7 +127,7 @@ class Room:
             racks[place.rack] = min(count, racks.get(place.rack, 0) + here)
             taken = min(here, left)
             left -= taken
-            self._free[place.name] = _minus(self._free[place.name], need, taken)
+            self._free[place.name] = minus(self._free[place.name], need, taken)
         return Named(hosts, {rack: number for rack, number in racks.items() if rack})
 
     def _mark(self, name: str) -> int:
@@ -124,11 +161,21 @@ def _level(rooms: Sequence[int], count: int) -> int:
     return low
 
 
-def _minus(room: Capability, used: Capability, often: int = 1) -> Capability:
+def minus(room: Capability, used: Capability, often: int = 1) -> Capability:
+    """What is left, never less than nothing."""
     amounts = used.amounts()
     other = {k: max(0, v - often * amounts.get(k, 0)) for k, v in room.other.items()}
     return Capability(
         max(0, room.memory_mb - often * used.memory_mb),
         max(0, room.vcores - often * used.vcores),
         other,
+    )
+
+
+def _plus(one: Capability, other: Capability) -> Capability:
+    names = {**one.other, **other.other}
+    return Capability(
+        one.memory_mb + other.memory_mb,
+        one.vcores + other.vcores,
+        {name: one.other.get(name, 0) + other.other.get(name, 0) for name in names},
     )

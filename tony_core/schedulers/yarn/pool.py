@@ -38,6 +38,7 @@ from tony_core.schedulers.yarn.heartbeat import Beat, Heartbeat
 from tony_core.schedulers.yarn.holding import Held, Holding
 from tony_core.schedulers.yarn.launching import Launching, Node
 from tony_core.schedulers.yarn.nodes import ClusterNodes
+from tony_core.schedulers.yarn.places import Place, with_ours
 
 MASTER_LOST_S = 1200.0
 # A node's word on its containers: a second to the ResourceManager, and a hurried heartbeat.
@@ -246,7 +247,7 @@ class YarnPool(port.ContainerPool):
         with self._changed:
             url = self._tracking_url if self._tracking_url != self._told_url else None
             self._told_url = self._tracking_url
-            said = self._asking.say(places, now)
+            said = self._asking.say(self._with_ours(places), now)
             return Beat(said, self._holding.to_release(), self._progress, url)
 
     def on_answer(self, answer: Allocation) -> bool:
@@ -336,7 +337,7 @@ class YarnPool(port.ContainerPool):
                 words = f"{container.node} gives less than was asked for: {lacking}"
                 self._emit(port.Refused(want.role, words))
                 continue
-            self._holding.take(container, want.role)
+            self._holding.take(container, want.role, now)
             taken.append(self._app.shown(container, want.role))
         if taken:
             self._emit(port.Allocated(tuple(taken)))
@@ -377,11 +378,12 @@ class YarnPool(port.ContainerPool):
         return not self._words or now - self._said_at >= WORDS_S
 
     def _explain(self, answer: Allocation, now: float) -> None:
-        places = self._nodes.places(WORDS_S)
+        places = self._nodes.places(NODES_S)
         queue = self._registered.queue if self._registered is not None else ""
         with self._changed:
             wants, held = self._asking.outstanding, self._holding.by_role()
-            words = waiting.reason(wants, held, queue, answer.headroom, places)
+            seen, avoided = self._with_ours(places), self._asking.avoided
+            words = waiting.reason(wants, held, queue, answer.headroom, seen, avoided)
             self._said_at = now
             if wants and words != self._words:
                 self._words = words
@@ -451,6 +453,9 @@ class YarnPool(port.ContainerPool):
                 self._emit(port.Refused(ask.role, why))
                 return
         self._asking.request(ask, constraint, tags, now)
+
+    def _with_ours(self, places: Sequence[Place]) -> Sequence[Place]:
+        return with_ours(places, self._holding.given(self._app.name, self._nodes.read_at))
 
     def _look_at_nodes(self) -> None:
         there = self._holding.running()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Collection, Mapping, Optional, Sequence
+from typing import AbstractSet, Collection, Mapping, Optional, Sequence
 
 from tony_core.hadoop.records import VCORES, Capability
 from tony_core.schedulers.yarn.amounts import listed, said
@@ -10,6 +10,7 @@ from tony_core.schedulers.yarn.asking import Want
 from tony_core.schedulers.yarn.places import Place, largest, times
 
 _NEVER = "no node is large enough"
+_MOST_NAMED = 5
 
 
 def never(need: Capability, maximum: Capability, known: Collection[str]) -> str:
@@ -41,8 +42,9 @@ def reason(
     queue: str,
     headroom: Optional[Capability],
     places: Sequence[Place],
+    avoided: AbstractSet[str] = frozenset(),
 ) -> str:
-    """What is missing, and what there is."""
+    """What is missing, and what there is; ``avoided`` are nodes from which nothing is taken."""
     parts = []
     for want in wants:
         have = held.get(want.role, 0)
@@ -57,12 +59,16 @@ def reason(
         facts.append(f"the queue has {_short(headroom)} left for this job")
     if places and wants:
         # What no node can ever hold is worth more words than what has no room now.
-        told = [_on_nodes(want, places) for want in wants]
+        told = [_on_nodes(want, places, avoided) for want in wants]
         facts.append(next((words for words in told if words.startswith(_NEVER)), told[0]))
+    if avoided:
+        names = sorted(avoided)
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        facts.append(f"avoided after a failure there: {', '.join(names[:_MOST_NAMED])}{more}")
     return "; ".join(facts)
 
 
-def _on_nodes(want: Want, places: Sequence[Place]) -> str:
+def _on_nodes(want: Want, places: Sequence[Place], avoided: AbstractSet[str]) -> str:
     label = want.ask.node_label or ""
     here = [place for place in places if place.label == label]
     if not here:
@@ -70,6 +76,9 @@ def _on_nodes(want: Want, places: Sequence[Place]) -> str:
     if not any(times(place.size, want.need, 1) for place in here):
         nearest = min(here, key=lambda place: len(want.need.lacking(place.size)))
         return f"{_NEVER} for {want.role} ({lack(want.need, nearest.size)})"
+    here = [place for place in here if place.name not in avoided]
+    if not here:
+        return "every node that could do is avoided"
     room = sum(times(place.room, want.need, want.missing) for place in here)
     freest = largest(here, label)
     if room or freest is None:
