@@ -71,7 +71,7 @@ class TestTheResourceManager:
             endpoints.rm_client(conf)
         words = str(caught.value)
         assert "No ResourceManager is configured" in words
-        assert "HADOOP_CONF_DIR (/nowhere)" in words
+        assert "HADOOP_CONF_DIR (/nowhere, which does not exist)" in words
         assert "Set HADOOP_CONF_DIR" in words
 
     def test_a_configuration_that_leaves_it_at_this_machine(self) -> None:
@@ -79,6 +79,27 @@ class TestTheResourceManager:
         assert shown(found) == ["0.0.0.0:8032"]
         assert "yarn.resourcemanager.hostname is 0.0.0.0" in found.note
         assert "looked for in /conf; read /conf/yarn-site.xml" in found.note
+
+    def test_where_its_address_is_from_for_who_finds_nobody_there(self) -> None:
+        note = endpoints.rm_client(of({f"{RM}.address": "a:1", f"{RM}.hostname": "c"})).note
+        assert note.startswith("yarn.resourcemanager.address says so in /conf/yarn-site.xml. ")
+        assert endpoints.rm_client(of({f"{RM}.hostname": "c"})).note.startswith(
+            "yarn.resourcemanager.hostname says so in /conf/yarn-site.xml, and"
+            " yarn.resourcemanager.address is not set (port 8032). "
+        )
+        pair = of(
+            {
+                f"{RM}.ha.enabled": "true",
+                f"{RM}.ha.rm-ids": "rm1,rm2",
+                f"{RM}.hostname.rm1": "one",
+                f"{RM}.address.rm2": "two:9",
+            }
+        )
+        assert endpoints.rm_client(pair).note.startswith(
+            "yarn.resourcemanager.hostname.rm1 says so in /conf/yarn-site.xml, and"
+            " yarn.resourcemanager.address.rm1 is not set (port 8032);"
+            " yarn.resourcemanager.address.rm2 says so in /conf/yarn-site.xml. "
+        )
 
     @pytest.mark.parametrize("text", ["a:b", "a:99999", "a b:1", ":1"])
     def test_what_is_no_address(self, text: str) -> None:

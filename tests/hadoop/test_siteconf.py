@@ -71,7 +71,7 @@ class TestFiles:
         conf = SiteConfiguration.load({"HADOOP_CONF_DIR": "/nowhere"})
         words = conf.where()
         assert "YARN_CONF_DIR (not set)" in words
-        assert "HADOOP_CONF_DIR (/nowhere)" in words
+        assert "HADOOP_CONF_DIR (/nowhere, which does not exist)" in words
         assert "no file was found" in words
 
     def test_the_job_has_the_last_word(self, tmp_path: Path) -> None:

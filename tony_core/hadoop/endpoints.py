@@ -144,12 +144,14 @@ def _rm(conf: SiteConfiguration, what: str, port: int, *, tls: bool = False) -> 
                 f"{conf.where()}"
             )
     addresses: List[Address] = []
+    said: List[str] = []
     for member in members:
         tail = f".{member}" if member else ""
         host = conf.text(f"{_RM}.hostname{tail}") or conf.text(f"{_RM}.hostname")
         key = f"{_RM}.{what}{tail}"
         address = _address(conf.text(key) or f"{host}:{port}", key, port)
         addresses.append(_reachable(address, host))
+        said.append(_from(conf, key, f"{_RM}.hostname{tail}", address.port))
     note = ""
     if any(address.host == _ANYWHERE for address in addresses):
         note = (
@@ -158,7 +160,22 @@ def _rm(conf: SiteConfiguration, what: str, port: int, *, tls: bool = False) -> 
         )
         if not conf.files:
             raise ConfigurationError(f"{note}. Set HADOOP_CONF_DIR to the cluster's configuration")
-    return Endpoints("the ResourceManager", tuple(addresses), note or f"{conf.where()}", tls)
+    return Endpoints(
+        "the ResourceManager", tuple(addresses), note or f"{'; '.join(said)}. {conf.where()}", tls
+    )
+
+
+def _from(conf: SiteConfiguration, key: str, host_key: str, port: int) -> str:
+    """Which property an address is from, and in which file."""
+    if conf.text(key):
+        return f"{key} says so{_in_file(conf, key)}"
+    host_key = host_key if conf.text(host_key) else f"{_RM}.hostname"
+    return f"{host_key} says so{_in_file(conf, host_key)}, and {key} is not set (port {port})"
+
+
+def _in_file(conf: SiteConfiguration, key: str) -> str:
+    source = conf.source(key)
+    return f" in {source}" if source and conf.files else ""
 
 
 def _reachable(address: Address, host: str) -> Address:

@@ -116,7 +116,7 @@ class SiteConfiguration:
                     break
         for key, value in (overrides or {}).items():
             properties[current_name(key)] = Property(value, "the job")
-        looked = [f"{what} ({folder})" if folder else f"{what} (not set)" for what, folder in named]
+        looked = [f"{what} ({_there(folder)})" for what, folder in named]
         return cls(properties, looked_in=looked, read=read, env=env)
 
     @classmethod
@@ -234,6 +234,14 @@ def _folders(env: Mapping[str, str]) -> Iterator[Tuple[str, Optional[str]]]:
         if env.get(name):
             yield f"{name}/etc/hadoop", os.path.join(env[name], "etc", "hadoop")
     yield "the usual place", "/etc/hadoop/conf"
+
+
+def _there(folder: Optional[str]) -> str:
+    if not folder:
+        return "not set"
+    if os.path.isdir(folder):
+        return folder
+    return f"{folder}, {'no folder' if os.path.exists(folder) else 'which does not exist'}"
 
 
 # ------------------------------------------------------------------------------- files

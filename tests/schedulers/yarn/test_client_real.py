@@ -311,7 +311,7 @@ def test_the_resource_manager_is_down(hadoop: GetHadoop, open_on: Open) -> None:
     with pytest.raises(SchedulerError) as caught:
         opened.check(job())
     assert "the ResourceManager cannot be reached (4 attempts): localhost:" in str(caught.value)
-    assert "connection refused. Configuration was looked for in" in str(caught.value)
+    assert "connection refused. yarn.resourcemanager.address says so in" in str(caught.value)
     assert time.monotonic() - begin < 20
 
 
