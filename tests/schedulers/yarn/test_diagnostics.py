@@ -41,7 +41,10 @@ def test_what_the_master_said() -> None:
 
 def test_what_its_shell_said_when_there_was_no_master() -> None:
     text = plain(frame(shell="bash: /opt/none: No such file", code=127, times=1))
-    assert text.splitlines()[0] == "the job's master died (exit code 127)"
+    assert text.splitlines()[0] == (
+        "the job's master died (exit code 127): tony.runtime.python names an interpreter that"
+        " the nodes do not have"
+    )
     assert text.splitlines()[-1] == "bash: /opt/none: No such file"
 
 

@@ -29,6 +29,12 @@ _NOTHING = (
     "Shell error output:",
 )
 
+_NO_PYTHON = {
+    "126": "tony.runtime.python names a file that the nodes cannot execute",
+    "127": "tony.runtime.python names an interpreter that the nodes do not have",
+}
+"""What a shell says of a command that is not there; a master's container runs that one only."""
+
 MOST_LINES = 15
 
 
@@ -41,6 +47,8 @@ def plain(text: str) -> str:
     often = "" if times == 1 else f", {times} times"
     words = [f"the job's master died (exit code {code}{often})"]
     said = _said(text)
+    if said and code in _NO_PYTHON:
+        words[0] += f": {_NO_PYTHON[code]}"
     if said:
         words += ["it last said:", *said[-MOST_LINES:]]
     else:
