@@ -13,9 +13,9 @@ import pytest
 
 from tests.cli.conftest import Tony, lines
 from tests.cli.schema import wrong_with
-from tests.client.scripted import PageServer, Scripted, task
+from tests.client.scripted import PageServer, Scripted, status, task
 from tony_core.cli.presenters import QUIET_S, PlainPresenter
-from tony_core.client.view import from_page
+from tony_core.client.view import from_page, from_status
 from tony_core.schedulers.port import AppState, SchedulerError
 
 
@@ -131,6 +131,40 @@ def test_nothing_runs_after_the_outcome_was_told(capsys: pytest.CaptureFixture[s
         "the job has ended",
     ]
     assert said[4].startswith("mnist (app_1_0001)")
+
+
+def test_the_older_story_comes_before_the_newest_progress(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    presenter = PlainPresenter()
+    calls = presenter.callbacks()
+    assert calls.on_view is not None
+    assert calls.on_event is not None
+    calls.on_view(from_status(status(progress=0.4)))
+    calls.on_event({"text": "session 0 begins", "time": 1.0})
+    job = {"state": "RUNNING", "name": "mnist", "progress": 0.5, "app_id": "app_1_0001"}
+    calls.on_view(from_page(job, [task()]))
+    said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
+    assert said == ["session 0 begins", "RUNNING; 50 %; 1 running"]
+
+
+def test_what_the_story_says_of_tensorboard_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    presenter = PlainPresenter()
+    calls = presenter.callbacks()
+    assert calls.on_links is not None
+    assert calls.on_event is not None
+    page = "http://rm/proxy/app_1_0001/"
+    calls.on_links({"page": page})
+    calls.on_event({"text": f"TensorBoard answers at {page}tensorboard/", "kind": "serving"})
+    calls.on_links({"page": page, "tensorboard": f"{page}tensorboard/"})
+    calls.on_links({"page": page, "tensorboard": "http://elsewhere/", "portal": "http://p/"})
+    said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
+    assert said == [
+        f"page: {page}",
+        f"TensorBoard answers at {page}tensorboard/",
+        "tensorboard: http://elsewhere/",
+        "portal: http://p/",
+    ]
 
 
 def test_the_live_view_draws(page: PageServer) -> None:

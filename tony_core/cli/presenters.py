@@ -14,13 +14,14 @@ from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_core.cli import outcome
 from tony_core.cli.output import line, note, print_json, safe, silence
-from tony_core.client.view import JobView, TaskView
+from tony_core.client.view import PAGE, JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
 from tony_core.schedulers.port import Scheduler
 
 QUIET_S = 60.0  # a line says that it still runs after so long without another
 #: In a job of more tasks than this, a task's every step is too much for a log.
 FEW_TASKS = 16
+TENSORBOARD = "tensorboard"
 LOUD = ("warning", "decision", "error")
 
 
@@ -99,6 +100,7 @@ class PlainPresenter(Presenter):
         self._last = time.monotonic()
         self._told = -1.0
         self._outcome_told = False  # from then on nothing runs that is worth a line
+        self._heard = False  # whether the job itself was heard, not its scheduler alone
 
     def callbacks(self) -> Callbacks:
         return Callbacks(
@@ -121,6 +123,7 @@ class PlainPresenter(Presenter):
         sys.stdout.flush()
 
     def _event(self, event: Event) -> None:
+        self._heard = True
         if event.get("kind") in ENDING_KINDS:
             self._outcome_told = True
         if worth_showing(event, self._view):
@@ -131,12 +134,16 @@ class PlainPresenter(Presenter):
 
     def _on_links(self, links: Mapping[str, str]) -> None:
         for name, url in links.items():
-            if self._links.get(name) != url:
+            told = name == TENSORBOARD and url.startswith(links.get("page") or "//")  # by the story
+            if self._links.get(name) != url and not told:
                 self._line(f"{name}: {safe(url)}")
         self._links = dict(links)
 
     def _on_view(self, view: JobView) -> None:
         self._view = view
+        self._heard = self._heard or view.source == PAGE
+        if not self._heard:
+            return  # what the job has to tell is older: first its story
         tenth = int(view.progress * 10)
         if tenth > self._told and not view.state.ended and not self._outcome_told:
             if self._told >= 0 or tenth:
