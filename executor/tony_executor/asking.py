@@ -13,10 +13,12 @@ _MOST = 1 << 20
 
 
 class Answer(NamedTuple):
-    """Its standard output; ``error`` says why there is none that can be used."""
+    """Its standard output; ``error`` says why there is none that can be used, ``ran`` whether
+    there was a program at all."""
 
     text: str
     error: str = ""
+    ran: bool = True
 
 
 class Question:
@@ -46,7 +48,7 @@ class Question:
             child.check_executed(spawned)
         except (OSError, ValueError, child.NotExecuted) as error:
             os.close(reading)
-            answer = Answer("", f"{argv[0]} cannot be run: {error}")
+            answer = Answer("", f"{argv[0]} cannot be run: {error}", ran=False)
             self._timer = reactor.call_later(0, self._finish, answer)
             return
         finally:

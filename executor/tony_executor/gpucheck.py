@@ -6,8 +6,11 @@ Theory of operation
 The scheduler's word that a container has GPUs is only a number. Before the program starts,
 nvidia-smi is asked what this container sees:
 
-- *fewer than asked for*, or no answer: the node's fault; the task fails here, before hours of
-  training go by on a processor, and the job avoids the node.
+- *fewer than asked for*, or a tool that fails or does not answer: the node's fault; the task
+  fails here, before hours of training go by on a processor, and the job avoids the node.
+- *nothing*, since there is no such tool, or it is no program: a site may do without it, and
+  the next node will have none either. So the program starts, and the story says once that
+  nobody has counted.
 - *as many*: somebody isolates (control groups, an image's runtime), or the node has no more.
 - *more*: nobody isolates. Then free ones are taken by lock, and CUDA_VISIBLE_DEVICES says
   which, so that no two containers of a node train on the same.
@@ -31,13 +34,21 @@ PATIENCE_S = 30.0  # nvidia-smi wakes sleeping drivers up, one after the other
 BUSY_S = 20.0
 _LOOK_S = 0.25
 SWITCH = "tony.task.gpu-check=false does without"
+UNCOUNTED = "gpus-not-counted"  # of this one line in a job's story is enough
 
 
 class GpuCheck:
-    """One executor's; ``done`` gets a complaint, empty when all is well."""
+    """One executor's; ``done`` gets a complaint, empty when all is well (or not to be known)."""
 
-    def __init__(self, reactor: Reactor, environment: Mapping[str, str], host: str) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        environment: Mapping[str, str],
+        host: str,
+        warn: Callable[[str, str], None],
+    ) -> None:
         self._reactor = reactor
+        self._warn = warn  # gets a text, and the matter of which it is enough
         self._environment = dict(environment)
         self._host = host
         self._locks = GpuLocks(folder_of(environment))
@@ -64,14 +75,16 @@ class GpuCheck:
             return
         program = gpus.find(self._environment, self._given)
         if program is None:
-            why = (
-                f"there is no nvidia-smi to count them: name it by tony.gpu-exec-path, or {SWITCH}"
-            )
-            self._soon(done, self._lacking(None, asked, f", and {why}"))
+            self._uncounted(asked, "there is no nvidia-smi on its PATH")
+            self._soon(done, "")
             return
 
         def answered(answer: Answer) -> None:
             self._question = None
+            if not answer.ran:
+                self._uncounted(asked, answer.error)
+                done("")
+                return
             if answer.error:
                 done(self._lacking(None, asked, f", and {answer.error} ({SWITCH})"))
                 return
@@ -133,8 +146,19 @@ class GpuCheck:
     def _soon(self, done: Callable[[str], None], complaint: str) -> None:
         self._timer = self._reactor.call_later(0, done, complaint)
 
+    def _uncounted(self, asked: int, why: str) -> None:
+        self._warn(
+            f"{_wanted(asked)} asked for on node {self._host}, and not counted before the program"
+            f" starts: {why}. Say by tony.gpu-exec-path where nvidia-smi is on the nodes, or by"
+            f" tony.task.gpu-check=false that there is none",
+            UNCOUNTED,
+        )
+
     def _lacking(self, found: Optional[int], asked: int, why: str) -> str:
-        wanted = "a GPU" if asked == 1 else f"{asked} GPUs"
         if found is None:
-            return f"{wanted} asked for on node {self._host}{why}"
-        return f"{wanted} asked for, and node {self._host} shows {found}{why}"
+            return f"{_wanted(asked)} asked for on node {self._host}{why}"
+        return f"{_wanted(asked)} asked for, and node {self._host} shows {found}{why}"
+
+
+def _wanted(asked: int) -> str:
+    return "a GPU" if asked == 1 else f"{asked} GPUs"

@@ -82,7 +82,7 @@ class Program:
         self._interval_s = 5.0
         self._error_lines = 20
         self._gpus = GpuWatch(reactor, site.environment)
-        self._gpu_check = GpuCheck(reactor, site.environment, site.host)
+        self._gpu_check = GpuCheck(reactor, site.environment, site.host, self._warn)
         self._unready: Set[str] = set()  # what Ready still waits for
         self._hadoop = HadoopPath(reactor, site, self._warn, log)
         self._beside = tensorboard.Beside(
@@ -358,11 +358,11 @@ class Program:
     def _serving(self, port: int, message: str) -> None:
         self._feed(Observed(self._reactor.now(), Serving("tensorboard", port, message)))
 
-    def _warn(self, text: str) -> None:
-        self._note("warning", text)
+    def _warn(self, text: str, once: str = "") -> None:
+        self._note("warning", text, once)
 
-    def _note(self, level: str, text: str) -> None:
-        self._feed(Observed(self._reactor.now(), Noted(level, text)))
+    def _note(self, level: str, text: str, once: str = "") -> None:
+        self._feed(Observed(self._reactor.now(), Noted(level, text, once)))
 
     # ------------------------------------------------------------------ while it runs
 

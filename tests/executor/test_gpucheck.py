@@ -6,12 +6,12 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Callable, List
+from typing import Callable, List, Optional
 
 import pytest
 
 from tests.executor.standin import Executor, Master
-from tony_core.protocol.messages import Ended, Prepare, Ready, Register, Start
+from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Start
 from tony_executor import gpucheck, gpus
 from tony_executor.gpulocks import CannotLock, GpuLocks
 
@@ -119,7 +119,30 @@ class TestExecutor:
         if gpus.find({"PATH": "/usr/bin:/bin"}):
             pytest.skip("this machine has one")
         prepare(master, 1)
-        assert "no nvidia-smi" in master.expect(Ended).message
+        master.expect(Ready)
+        assert not master.said(Ended)
+        (noted,) = master.said(Noted)
+        assert (noted.level, noted.once) == ("warning", gpucheck.UNCOUNTED)
+        assert "a GPU asked for on node 127.0.0.1, and not counted" in noted.text
+        assert "no nvidia-smi" in noted.text
+        assert "tony.gpu-exec-path" in noted.text and "tony.task.gpu-check" in noted.text
+        master.send(Start(0, SHOW, {}))
+        assert master.expect(Ended).exit_code == 0
+
+    @pytest.mark.parametrize("text", [None, "no program"])
+    def test_a_tool_that_is_no_program(
+        self, master: Master, launch: Callable[..., Executor], tmp_path: Path, text: Optional[str]
+    ) -> None:
+        tool = tmp_path / "nvidia-smi"
+        if text is not None:
+            tool.write_text(text)
+        master.welcome["gpu_exec_path"] = str(tool)
+        launch()
+        prepare(master, 2)
+        master.expect(Ready)
+        (noted,) = master.said(Noted)
+        assert "2 GPUs asked for on node 127.0.0.1, and not counted" in noted.text
+        assert f"{tool} cannot be run" in noted.text
 
     def test_as_many_as_asked_for_are_left_alone(
         self,
@@ -226,7 +249,7 @@ class TestWaiting:
 
     def check(self, master: Master, tmp_path: Path, script: Path) -> gpucheck.GpuCheck:
         env = {"PATH": "/usr/bin:/bin", "TONY_GPU_LOCKS": str(tmp_path / "locks")}
-        check = gpucheck.GpuCheck(master.reactor, env, "node1")
+        check = gpucheck.GpuCheck(master.reactor, env, "node1", lambda text, once: None)
         check.use(str(script))
         return check
 

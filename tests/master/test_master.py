@@ -373,6 +373,15 @@ def test_progress_metrics_and_notes_reach_page_history_and_scheduler(tmp_path: P
     assert kept["latest"]["worker:0"]["rss_mb"] == 12.5
 
 
+def test_of_a_matter_that_many_speak_of_one_line_is_enough(tmp_path: Path) -> None:
+    with Shell(tmp_path, a_job(Role("worker", 2, Resources(), "true"))) as shell:
+        for executor in shell.gang(2):
+            executor.say(Noted("warning", "no tool here", "tools"), Noted("info", "hello"))
+        until(lambda: len(shell.story("note")) == 3)
+        told = [line.partition(": ")[2] for line in shell.story("note")]
+        assert sorted(told) == ["hello", "hello", "no tool here"]
+
+
 def test_heartbeats_do_not_reach_the_machine(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         (executor,) = shell.gang(1)

@@ -6,7 +6,7 @@ through here on its way to the machine, and leaves what the page shows of it.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Mapping, Tuple
+from typing import Callable, Dict, Mapping, Set, Tuple
 
 from tony_core.master.commands import Tell, Weight
 from tony_core.master.events import Event, ExecutorRegistered, TaskEnded, TaskReported
@@ -36,6 +36,7 @@ class Hearing:
         self._tell = tell
         self._tasks: Dict[str, Tuple[str, int]] = {}  # container -> task, session
         self._tensorboard = ""  # the container that serves it
+        self._told: Set[str] = set()  # matters of which one line is enough
 
     def prepared(self, container_id: str, task: str, session: int) -> None:
         """The container is this task of this session now."""
@@ -90,6 +91,10 @@ class Hearing:
 
     def noted(self, container_id: str, message: Noted) -> None:
         """A line for the story."""
+        if message.once:
+            if message.once in self._told:
+                return
+            self._told.add(message.once)
         weight = Weight.WARNING if message.level == "warning" else Weight.INFO
         task, _ = self._task(container_id)
         self._say(container_id, f"{task}: {message.text}", weight, kind="note")

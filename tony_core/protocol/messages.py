@@ -150,6 +150,7 @@ class Noted(NamedTuple):
 
     level: str  # info, warning
     text: str
+    once: str = ""  # a matter of which one line is enough, whoever speaks of it
 
 
 # ------------------------------------------------------------------ master -> executor

@@ -73,6 +73,14 @@ def test_too_few_gpus_are_the_nodes_fault(one: Tony, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_where_nothing_can_count_them_the_job_goes_on(one: Tony, tmp_path: Path) -> None:
+    job = one.submit("--executes", "true", conf=asking(tmp_path / "nvidia-smi", tmp_path))
+    job.ends(0)
+    told = [event["text"] for event in job.events() if "not counted" in event["text"]]
+    assert len(told) == 1
+    assert "tony.gpu-exec-path" in told[0] and "tony.task.gpu-check" in told[0]
+
+
 @pytest.mark.parametrize("which", ["executor", "container"])
 def test_a_killed_container_leaves_nothing(one: Tony, tmp_path: Path, which: str) -> None:
     """Of the process that the node knows, or of the one behind it."""
