@@ -71,7 +71,7 @@ class Clearing(Judging):
                 self.waits.cancel_kind(kind)
         self.settle_sooner()
         if len(self.failures) == 1 and self.settle_s >= 1.0 and not self.settled():
-            text = f"session {self.session} fails; its cause will be clear within {self.settle_s:g} s"
+            text = f"session {self.session} fails; its cause is known within {self.settle_s:g} s"
             self.tell("session-failed", text, Weight.WARNING)
 
     def settled(self) -> bool:
