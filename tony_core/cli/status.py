@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
 def show(view: JobView) -> None:
     """The few lines."""
     head(view)
-    if view.tasks:
-        counts = ", ".join(f"{count} {state}" for state, count in view.counts.items())
+    counts = ", ".join(f"{count} {state}" for state, count in view.counts.items())
+    if counts:
         line(f"  tasks: {counts}")
     for text in outcome.links(view):
         line(text)

@@ -3,7 +3,7 @@
 History stands where the job said (``tony.history.location``), else where the scheduler
 keeps it. A job's history is complete when its summary says that the job has ended; the
 master writes it before it tells the scheduler of the end, so waiting for it is the
-exception, and short.
+exception, and short. An end that no master wrote down is written here (:mod:`burying`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import time
 from typing import Any, List, Mapping, Optional, Tuple
 
+from tony_core.client.burying import buried
 from tony_core.client.errors import PageError
 from tony_core.client.page import Page
 from tony_core.client.view import (
     HISTORY,
+    MASTER,
     JobView,
     closed,
     from_page,
@@ -60,14 +62,26 @@ def _read(
     events: bool = True,
 ) -> Optional[JobHistory]:
     """A job's history, also where its master kept it when the named place could not be written."""
+    return _find(scheduler, app_id, job, named, events)[0]
+
+
+def _find(
+    scheduler: Scheduler,
+    app_id: str,
+    job: Optional[Job],
+    named: Optional[str],
+    events: bool = True,
+) -> Tuple[Optional[JobHistory], str]:
+    """The same, and below which root it is."""
     roots = dict.fromkeys((history_root(scheduler, job, named), scheduler.history_root(job)))
-    found = None
+    found, where = None, ""
     for root in roots:
         past = read_past(root, app_id, events)
         if past is not None and (past.job or past.events):
-            return past
-        found = found or past
-    return found
+            return past, root or ""
+        if found is None and past is not None:
+            found, where = past, root or ""
+    return found, where
 
 
 def past_view(past: JobHistory, status: Optional[AppStatus] = None) -> JobView:
@@ -91,9 +105,12 @@ def current_view(
             pass  # a dead or busy master: what was written down is the next best
         finally:
             page.close()
-    past = _read(scheduler, status.app_id, job, history, events=False)
+    past, root = _find(scheduler, status.app_id, job, history, events=False)
     if past is not None and past.job.get("finished"):
         return past_view(past, status)
+    over_s = time.time() - (status.finished or 0.0)
+    if status.state.ended and over_s >= SETTLE_S and scheduler.clear_after(status, job):
+        past = buried(past, root, status) if past is not None else None
     known = past_view(past, status) if past is not None and past.job else from_status(status)
     return _untold(scheduler, known)
 
@@ -110,14 +127,17 @@ def final_view(
     deadline = time.monotonic() + SETTLE_S
     pause = 0.02
     while True:
-        past = _read(scheduler, status.app_id, job, history, events=False)
+        past, root = _find(scheduler, status.app_id, job, history, events=False)
         if past is not None and past.job.get("finished"):
             return past_view(past, status)
-        # A master that died has left what it had; nobody completes that.
+        # A master that died has left what it had.
         if past is None or time.monotonic() >= deadline:
             break
         time.sleep(pause)
         pause = min(0.2, pause * 2)
+    if scheduler.clear_after(status, job) and past is not None:
+        past = buried(past, root, status, last)
+        return _untold(scheduler, past_view(past, status))
     if last is not None and last.tasks:
         return _untold(scheduler, under_status(last, status))
     known = past_view(past, status) if past is not None and past.job else from_status(status)
@@ -127,7 +147,10 @@ def final_view(
 def _untold(scheduler: Scheduler, view: JobView) -> JobView:
     """With what its master died over: containers it had, and tasks that have ended with it."""
     try:
-        view = with_containers(view, scheduler.containers(view.app_id))
+        found = scheduler.containers(view.app_id)
+        if view.tasks:  # the masters' are for a job of which nothing else is known
+            found = [(name, ref) for name, ref in found if name != MASTER]
+        view = with_containers(view, found)
     except SchedulerError:
         pass  # what is known otherwise is shown
     return closed(view)

@@ -14,6 +14,8 @@ from tony_core.schedulers.port import AppState, AppStatus, LogRef
 
 PAGE, HISTORY, SCHEDULER = "page", "history", "scheduler"
 TASK_ENDS = ("succeeded", "failed", "killed", "lost")
+MASTER = "am"  # the word for a master among the containers that only the scheduler knows
+OF_MASTERS = ("page", "tensorboard")  # links that go with the master that answered them
 
 
 @dataclass(frozen=True)
@@ -138,9 +140,11 @@ class JobView:
 
     @property
     def counts(self) -> Dict[str, int]:
-        """How many tasks stand in which state."""
+        """How many tasks stand in which state; a master is none."""
         found: Dict[str, int] = {}
         for task in self.tasks:
+            if task.task == MASTER:
+                continue
             found[task.state] = found.get(task.state, 0) + 1
         return found
 
@@ -196,7 +200,7 @@ def from_page(
     links = dict(base.links) if base is not None else {}
     links.update(_found_from_here(_mapping(job.get("links")), links.get("page")))
     if state.ended:
-        links.pop("page", None)  # it went with its master
+        links = lasting(links)
 
     def pick(name: str, fallback: Any) -> Any:
         value = job.get(name)
@@ -241,23 +245,34 @@ def _found_from_here(told: Mapping[str, Any], page: Optional[str]) -> Dict[str, 
     return found
 
 
-def closed(view: JobView) -> JobView:
-    """A job that has ended as one whose master could not tell has no task that goes on.
+def lasting(links: Any) -> Dict[str, str]:
+    """What still leads somewhere when the master is gone."""
+    found = _mapping(links)
+    return {str(name): str(url) for name, url in found.items() if url and name not in OF_MASTERS}
 
-    What became of them nobody heard: lost with the master, or killed with the job.
+
+def end_of(state: str, job: AppState) -> str:
+    """What became of a task (or a run) in a job that ended so, when nobody heard it.
+
+    It was lost with the master, or killed with the job; and what was not begun never was.
     """
-    if not view.state.ended or view.state is AppState.SUCCEEDED:
+    if state in TASK_ENDS or state == "pending" or job is AppState.SUCCEEDED:
+        return state
+    return "killed" if job in (AppState.KILLED, AppState.TIMED_OUT) else "lost"
+
+
+def closed(view: JobView) -> JobView:
+    """A job that has ended as one whose master could not tell has no task that goes on."""
+    if not view.state.ended:
         return view
-    end = "killed" if view.state is AppState.KILLED else "lost"
     tasks = tuple(
         task
-        if task.has_ended or task.state == "pending"
+        if end_of(task.state, view.state) == task.state
         else dataclasses.replace(
             task,
-            state=end,
+            state=end_of(task.state, view.state),
             runs=tuple(
-                run if run.state in TASK_ENDS else dataclasses.replace(run, state=end)
-                for run in task.runs
+                dataclasses.replace(run, state=end_of(run.state, view.state)) for run in task.runs
             ),
         )
         for task in view.tasks
@@ -294,6 +309,7 @@ def under_status(view: JobView, status: AppStatus) -> JobView:
         waiting="",
         finished=status.finished or view.finished,
         diagnostics=status.diagnostics or view.diagnostics,
+        links=lasting(view.links),
     )
 
 

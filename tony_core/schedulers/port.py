@@ -177,6 +177,13 @@ class Scheduler(ABC):
     def kill(self, app_id: str, reason: str) -> None:
         """End it, with everything that belongs to it; silence when it has ended already."""
 
+    def clear_after(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+        """Remove what the master of an ended application would have, had it lived to the end.
+
+        Whether the application is the caller's own: what is another's, nobody touches.
+        """
+        return False
+
     def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
         """(task, container) of what was launched, as the scheduler itself remembers it.
 

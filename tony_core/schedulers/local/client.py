@@ -283,6 +283,9 @@ class LocalScheduler(port.Scheduler):
         os.close(handle)
         return True
 
+    def clear_after(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+        return status.state.ended  # it was buried then, and $TONY_HOME is one user's
+
     # ------------------------------------------------------------------ logs and leftovers
 
     def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:

@@ -227,6 +227,18 @@ class YarnScheduler(port.Scheduler):
         except SchedulerError:
             return None  # no HDFS: its reason stands nowhere
 
+    def clear_after(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+        from tony_core.bundle import jobfolder
+
+        if status.user != self._user or not status.state.ended:
+            return False
+        try:
+            root = self._home() if job is None else self.staging_root(job)
+            jobfolder.remove(root, status.app_id)
+        except (SchedulerError, OSError, ValueError):
+            pass  # tony gc takes it, some day
+        return True
+
     # ------------------------------------------------------------------ logs and leftovers
 
     def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:

@@ -79,12 +79,19 @@ def status_of(report: AppReport) -> AppStatus:
         submitted=report.submitted,
         started=report.launched or None,
         finished=(report.finished or None) if state.ended else None,
-        progress=1.0 if state is AppState.SUCCEEDED else min(1.0, max(0.0, report.progress)),
+        progress=_progress(state, report.progress),
         attempt=max(0, report.attempt.number) if report.attempt else 0,
         page_url=report.tracking_url or None if running else None,
         tracking_url=report.tracking_url or None,
         diagnostics=_words(state, report),
     )
+
+
+def _progress(state: AppState, told: float) -> float:
+    """YARN says 100 % of everything that is over, however it ended."""
+    if state is AppState.SUCCEEDED:
+        return 1.0
+    return 0.0 if state.ended and told >= 1.0 else min(1.0, max(0.0, told))
 
 
 def _words(state: AppState, report: AppReport) -> str:

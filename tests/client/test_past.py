@@ -1,0 +1,194 @@
+"""The end of a job whose master could not tell: seen, written down, and cleared away once."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+
+from tests.client.scripted import APP, Scripted, status, task
+from tony_core.client import past
+from tony_core.client.past import current_view, final_view
+from tony_core.client.view import JobView, from_page
+from tony_core.history.reader import read_job
+from tony_core.job.spec import Job
+from tony_core.schedulers.port import AppState, AppStatus, LogRef
+
+LINKS = {
+    "page": "http://page/",
+    "tensorboard": "http://page/tensorboard/",
+    "portal": "http://portal/jobs/1",
+}
+
+
+class Cluster(Scripted):
+    """Whose applications are ``ours``, and whose masters ran in containers that it knows."""
+
+    def __init__(self, root: Path, *apps: AppStatus) -> None:
+        super().__init__(str(root), *apps)
+        self.ours = True
+        self.cleared: List[str] = []
+
+    def clear_after(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+        if self.ours:
+            self.cleared.append(status.app_id)
+        return self.ours
+
+    def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
+        return [("am", LogRef("container_1_01", "one"))]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past, "SETTLE_S", 0.02)
+
+
+def history(root: Path, **job: Any) -> Path:
+    """A job that runs, as its master wrote it down some time ago."""
+    folder = root / "history" / APP
+    folder.mkdir(parents=True)
+    run = {"session": 0, "container": "c2", "state": "running"}
+    told: Dict[str, Any] = {
+        "job": {
+            "app_id": APP,
+            "name": "mnist",
+            "state": "RUNNING",
+            "phase": "running",
+            "progress": 0.2,
+            "finished": None,
+            "waiting": "for nothing",
+            "diagnostics": "",
+            "links": LINKS,
+            "budgets": {"user_left": 2},
+            **job,
+        },
+        "tasks": [
+            task("worker:0", "succeeded", started=1001.0, ended=1002.0),
+            task("worker:1", "running", started=1001.0, container="c2", runs=[run]),
+            task("worker:2", "pending"),
+        ],
+        "metrics": {"worker:0": {"loss": [[1, 2]]}},
+    }
+    (folder / "summary.json").write_text(json.dumps(told))
+    return folder / "summary.json"
+
+
+def ended(state: AppState = AppState.KILLED, **words: Any) -> AppStatus:
+    words.setdefault("finished", 1009.0)
+    return status(state=state, diagnostics="killed by ann", **words)
+
+
+def seen(scheduler: Cluster, app: AppStatus, how: str) -> JobView:
+    return current_view(scheduler, app) if how == "look" else final_view(scheduler, app)
+
+
+@pytest.mark.parametrize("how", ["look", "watch"])
+@pytest.mark.parametrize(
+    ("state", "task_state"),
+    [
+        (AppState.KILLED, "killed"),
+        (AppState.TIMED_OUT, "killed"),
+        (AppState.FAILED, "lost"),
+    ],
+)
+def test_it_is_written_down(tmp_path: Path, how: str, state: AppState, task_state: str) -> None:
+    history(tmp_path)
+    scheduler = Cluster(tmp_path)
+    view = seen(scheduler, ended(state), how)
+    assert scheduler.cleared == [APP]
+    kept = read_job(f"{tmp_path}/history", APP)
+    assert kept.job["state"] == state.value
+    assert (kept.job["finished"], kept.job["diagnostics"]) == (1009.0, "killed by ann")
+    assert (kept.job["waiting"], kept.job["phase"], kept.job["progress"]) == ("", "ended", 0.2)
+    assert kept.job["links"] == {"portal": LINKS["portal"]}
+    assert kept.job["budgets"] == {"user_left": 2}, "the rest is kept"
+    assert kept.job["counts"] == {"succeeded": 1, task_state: 1, "pending": 1}
+    assert [one["state"] for one in kept.tasks] == ["succeeded", task_state, "pending"]
+    assert (kept.tasks[0]["ended"], kept.tasks[1]["ended"]) == (1002.0, 1009.0)
+    assert kept.tasks[1]["duration_s"] == 8.0
+    assert kept.tasks[1]["runs"][0]["state"] == task_state
+    assert kept.metrics == {"worker:0": {"loss": [[1, 2]]}}
+    assert view.links == kept.job["links"]
+    assert view.counts == kept.job["counts"]
+    # From now on it is as any other: nobody clears again.
+    assert seen(scheduler, ended(state), how).counts == view.counts
+    assert scheduler.cleared == [APP]
+
+
+@pytest.mark.parametrize("how", ["look", "watch"])
+def test_anothers_job_is_only_seen(tmp_path: Path, how: str) -> None:
+    summary = history(tmp_path)
+    before = summary.read_bytes()
+    scheduler = Cluster(tmp_path)
+    scheduler.ours = False
+    view = seen(scheduler, ended(), how)
+    assert summary.read_bytes() == before
+    assert view.state is AppState.KILLED
+    assert view.counts == {"succeeded": 1, "killed": 1, "pending": 1}
+    assert view.links == {"portal": LINKS["portal"]}
+
+
+@pytest.mark.parametrize("how", ["look", "watch"])
+def test_what_may_not_be_written_is_silence(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history(tmp_path)
+
+    def refused(self: Any, location: str, data: bytes, mode: int = 0) -> None:
+        raise PermissionError(13, "no", location)
+
+    monkeypatch.setattr("tony_core.files.local.LocalFileSystem.put", refused)
+    assert seen(Cluster(tmp_path), ended(), how).counts["killed"] == 1
+
+
+def test_a_master_that_is_just_finishing_is_given_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past, "SETTLE_S", 60.0)
+    summary = history(tmp_path)
+    scheduler = Cluster(tmp_path)
+    view = current_view(scheduler, ended(finished=time.time()))
+    assert (view.state, scheduler.cleared) == (AppState.KILLED, [])
+    # A watcher waits, and takes what came.
+    told = json.loads(summary.read_text())
+    told["job"].update(state="KILLED", finished=1010.0, diagnostics="killed by the master")
+
+    def comes(seconds: float) -> None:
+        summary.write_text(json.dumps(told))
+
+    monkeypatch.setattr("tony_core.client.past.time.sleep", comes)
+    view = final_view(scheduler, ended(finished=time.time()))
+    assert view.diagnostics == "killed by the master"
+    assert scheduler.cleared == []
+
+
+def test_progress_does_not_go_back(tmp_path: Path) -> None:
+    """What the page told last is newer than what the master wrote down."""
+    history(tmp_path)
+    tasks = [task("worker:0", "succeeded"), task("worker:1", progress=0.7), task("worker:2")]
+    last = from_page({"progress": 0.6, "state": "RUNNING", "links": LINKS}, tasks, status())
+    view = final_view(Cluster(tmp_path), ended(), last=last)
+    assert (view.progress, view.tasks[1].progress) == (0.6, 0.7)
+    assert view.counts == {"succeeded": 1, "killed": 2}
+    later = current_view(Cluster(tmp_path), ended())
+    assert (later.progress, later.counts, later.links) == (0.6, view.counts, view.links)
+
+
+def test_one_that_never_had_a_master_leaves_nothing_either(tmp_path: Path) -> None:
+    scheduler = Cluster(tmp_path)
+    view = current_view(scheduler, ended())
+    assert scheduler.cleared == [APP]
+    assert not (tmp_path / "history").exists()
+    assert view.counts == {}, "a master is no task"
+    assert [one.task for one in view.tasks] == ["am"], "but has logs"
+
+
+def test_a_history_without_a_summary_gets_one(tmp_path: Path) -> None:
+    (tmp_path / "history" / APP).mkdir(parents=True)
+    view = current_view(Cluster(tmp_path), ended())
+    kept = read_job(f"{tmp_path}/history", APP).job
+    assert (kept["name"], kept["user"], kept["state"]) == ("mnist", "ann", "KILLED")
+    assert view.state is AppState.KILLED

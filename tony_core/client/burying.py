@@ -1,0 +1,102 @@
+"""The end of a job whose master could not write it down.
+
+A job that its scheduler ended, or whose masters all died, would stay RUNNING in history for
+ever. So whoever of its owner's clients sees the scheduler's word that it is over, and a history
+without an end, writes the end in the master's place, and has what the master would have removed
+taken away. It is written as it would be seen anyway (:func:`tony_core.client.view.closed`): two
+clients that do it at once write the same. A master that was still writing wins by coming later.
+
+Nobody does that for another's job, and what may not be written stays as it is, in silence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Any, Dict, Mapping, Optional
+
+from tony_core.client.view import PAGE, JobView, end_of, lasting
+from tony_core.files.location import join
+from tony_core.files.registry import filesystem
+from tony_core.history.layout import SUMMARY
+from tony_core.history.reader import JobHistory
+from tony_core.schedulers.port import AppState, AppStatus
+
+
+def buried(
+    past: JobHistory, root: str, status: AppStatus, last: Optional[JobView] = None
+) -> JobHistory:
+    """The history with the end that the scheduler tells; written down if that can be done."""
+    ended = _with_end(past, status, last if last is not None and last.source == PAGE else None)
+    summary = {"job": ended.job, "tasks": ended.tasks, "metrics": ended.metrics}
+    data = json.dumps(summary, separators=(",", ":"), default=str).encode()
+    location = join(root, past.app_id, SUMMARY)
+    try:
+        filesystem(location).put(location, data)
+    except OSError:
+        pass  # it is seen like this all the same
+    return ended
+
+
+def _with_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> JobHistory:
+    finished = round(status.finished or time.time(), 3)
+    known = {str(task.get("task")): task for task in past.tasks}
+    if last is not None:  # the page told more than was written down
+        for task in last.tasks:
+            newest = {**known.get(task.task, {}), **dataclasses.asdict(task)}
+            known[task.task] = newest
+    tasks = tuple(_task(task, status.state, finished) for task in known.values())
+    progress = max(_number(past.job.get("progress")), last.progress if last else 0.0)
+    job: Dict[str, Any] = {
+        "app_id": status.app_id,
+        "name": status.name,
+        "user": status.user,
+        "queue": status.queue,
+        "submitted": status.submitted,
+        "started": status.started,
+        "tags": list(status.tags),
+        **past.job,
+        "state": status.state.value,
+        "phase": "ended",
+        "attempt": status.attempt or past.job.get("attempt", 0),
+        "progress": 1.0 if status.state is AppState.SUCCEEDED else progress,
+        "finished": finished,
+        "waiting": "",
+        "trouble": "",
+        "diagnostics": status.diagnostics or past.job.get("diagnostics", ""),
+        "counts": _counts(tasks),
+        "links": lasting(past.job.get("links")),
+    }
+    return dataclasses.replace(past, job=job, tasks=tasks)
+
+
+def _task(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[str, Any]:
+    """A task that was going on has ended with the job."""
+    before = str(task.get("state") or "pending")
+    now = end_of(before, state)
+    if now == before:
+        return task
+    runs = [
+        {**run, "state": end_of(str(run.get("state") or ""), state)}
+        for run in task.get("runs") or ()
+        if isinstance(run, dict)
+    ]
+    out = {**task, "state": now, "runs": runs}
+    started = task.get("started")
+    if isinstance(started, (int, float)) and task.get("ended") is None:
+        out["ended"] = max(finished, started)
+        out["duration_s"] = round(out["ended"] - started, 3)
+    return out
+
+
+def _counts(tasks: Any) -> Dict[str, int]:
+    found: Dict[str, int] = {}
+    for task in tasks:
+        found[task["state"]] = found.get(task["state"], 0) + 1
+    return found
+
+
+def _number(value: Any) -> float:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if known else 0.0
