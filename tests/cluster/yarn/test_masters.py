@@ -4,83 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Callable
 
 import pytest
 
 from tests.cluster.hadoop.fixture import GetHadoop
-from tests.cluster.yarn.jobs import Running, Tony, until
+from tests.cluster.yarn.jobs import Tony, until
+from tests.cluster.yarn.training import Training, masters, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
-TRAINS = """
-import os, sys, time
-step, session = 0, os.environ["SESSION_ID"]
-while not os.path.exists(sys.argv[1] + "/over"):
-    with open(f"{sys.argv[1]}/{os.environ['JOB_NAME']}-{os.environ['TASK_INDEX']}", "a") as file:
-        file.write(f"{session} {os.getpid()} {step}\\n")
-    step += 1
-    time.sleep(0.05)
-"""
-
-
-class Training:
-    """Two workers that count until told to stop."""
-
-    def __init__(self, tony: Tony, **conf: Any) -> None:
-        self.folder = tony.folder / "counts"
-        self.folder.mkdir()
-        self.folder.chmod(0o777)
-        src = tony.folder / "src"
-        src.mkdir()
-        (src / "train.py").write_text(TRAINS)
-        settings = {
-            "tony.application.framework": "mpi",
-            "tony.worker.instances": 2,
-            "tony.worker.memory": "64m",
-            **conf,
-        }
-        self.job: Running = tony.submit(
-            *("--src_dir", str(src), "--executes", f"python3 train.py {self.folder}"),
-            conf=settings,
-        )
-
-    def lines(self) -> Dict[str, List[List[str]]]:
-        """What each worker has counted: session, pid, step."""
-        return {
-            path.name: [line.split() for line in path.read_text().splitlines()]
-            for path in self.folder.glob("worker-*")
-        }
-
-    def counts(self, session: str = "0") -> bool:
-        """Both have begun in that session."""
-        lines = self.lines()
-        return len(lines) == 2 and all(each[-1][0] == session for each in lines.values())
-
-    def grows(self) -> Callable[[], bool]:
-        """Whether each has counted on since now."""
-        before = {name: len(lines) for name, lines in self.lines().items()}
-        return lambda: all(len(lines) > before[name] + 5 for name, lines in self.lines().items())
-
-    def over(self) -> None:
-        (self.folder / "over").touch()
-
-
-def masters(app_id: str) -> List[int]:
-    """The pids of an application's masters."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                folder = os.readlink(entry / "cwd")
-            except OSError:
-                continue
-            is_master = b"master" in words and b"yarn-start" in words and b"-c" not in words
-            if is_master and app_id in folder:
-                found.append(int(entry.name))
-    return found
 
 
 def test_a_killed_master_is_followed_and_training_is_not_disturbed(
@@ -95,7 +27,7 @@ def test_a_killed_master_is_followed_and_training_is_not_disturbed(
     os.kill(first, signal.SIGKILL)
     job.until(lambda: masters(job.app_id) not in ([], [first]), "the next master")
     job.until(
-        lambda: one.json("status", job.app_id)["attempt"] == 2 and _running(one, job.app_id) == 2,
+        lambda: one.json("status", job.app_id)["attempt"] == 2 and running(one, job.app_id) == 2,
         "it has taken the tasks over",
     )
     job.until(training.grows(), "they count on")
@@ -164,8 +96,3 @@ def test_a_lost_node(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
     causes = [event["text"] for event in job.events() if event["kind"] == "root-cause"]
     assert len(causes) == 1
     assert "lost" in causes[0] or "connection" in causes[0] or "heard" in causes[0]
-
-
-def _running(tony: Tony, app_id: str) -> int:
-    tasks = tony.json("status", app_id)["tasks"]
-    return sum(task["state"] == "running" for task in tasks)

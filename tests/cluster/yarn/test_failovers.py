@@ -1,0 +1,84 @@
+"""A whole job while the cluster's servers fail over or restart, and on sites of other shapes."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import pytest
+
+from tests.cluster.hadoop.fixture import GetHadoop
+from tests.cluster.yarn.jobs import Tony, until
+from tests.cluster.yarn.training import Training, masters, running
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+def ends_well(one: Tony, training: Training) -> None:
+    """It was not disturbed, and says so."""
+    training.over()
+    training.job.ends(0)
+    assert training.undisturbed(), training.lines()
+    events = training.job.events()
+    assert "root-cause" not in [event["kind"] for event in events]
+    assert one.json("status", training.job.app_id)["state"] == "SUCCEEDED"
+    until(one.nothing_runs, "no process is left", 20)
+
+
+def test_another_resource_manager_takes_over(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    cluster = hadoop("rm_ha")
+    one = tony_on(cluster)
+    training = Training(one)
+    job = training.job
+    job.until(training.counts, "both count")
+    (master,) = masters(job.app_id)
+    killed = cluster.kill_active_rm()
+    job.until(training.grows(), "they count on")
+    job.until(lambda: running(one, job.app_id) == 2, "the client finds the other")
+    assert cluster.active_rm() != killed
+    assert masters(job.app_id) == [master]
+    job.until(training.grows(), "they count on")
+    ends_well(one, training)
+
+
+def test_a_gang_where_names_hold_ports_and_nodes_stand_in_racks(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    cluster = hadoop("racks", "ports_in_names")
+    one = tony_on(cluster)
+    training = Training(one, workers=6)
+    job = training.job
+    job.until(training.counts, "all six count")
+    nodes = {task["node"] for task in one.json("status", job.app_id)["tasks"]}
+    assert nodes <= set(cluster.node_names)
+    ends_well(one, training)
+
+
+def test_the_node_managers_restart_and_the_containers_live_on(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    cluster = hadoop("two_nodes", "nm_recovery")
+    one = tony_on(cluster)
+    training = Training(one)
+    job = training.job
+    job.until(training.counts, "both count")
+    (master,) = masters(job.app_id)
+    for index in range(2):
+        cluster.restart_nm(index)
+        job.until(training.grows(), "they count on")
+    assert masters(job.app_id) == [master]
+    ends_well(one, training)
+
+
+def test_another_name_node_takes_over(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
+    """The journal, the master's address and history are written to whichever is active."""
+    cluster = hadoop("nn_ha")
+    one = tony_on(cluster)
+    training = Training(one)
+    job = training.job
+    job.until(training.counts, "both count")
+    for _ in range(2):  # there and back
+        cluster.fail_over_hdfs()
+        job.until(training.grows(), "they count on")
+    ends_well(one, training)
