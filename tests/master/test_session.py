@@ -363,6 +363,22 @@ def test_the_same_quick_failure_twice_running_is_not_tried_a_third_time() -> Non
     assert "twice running" in world.finished.diagnostics
 
 
+def test_a_long_message_stands_once_in_the_story_and_whole_in_the_end() -> None:
+    world = world_of(role("worker", 2), master=retries(user=9)).settle()
+    long = "the command was not found: " + "is it in the source folder? " * 5
+    for _ in range(2):
+        for name in ("worker:0", "worker:1"):
+            world.end(name, 127, cause="not-found", message=long)
+        world.after(1).settle()
+    assert world.finished is not None
+    assert long in world.finished.diagnostics
+    assert world.finished.root_cause["message"] == long
+    story = [item.text for item in world.story]
+    assert sum(text.count(long) for text in story) == 2  # of each task
+    assert any(text.startswith("FAILED: worker:0 on ") for text in story)
+    assert sum("as told before" in text for text in story) == 5
+
+
 def test_the_systems_quick_failures_are_tried_as_long_as_its_budget_lasts() -> None:
     world = world_of(role("worker"), master=retries(user=0, system=3)).settle()
     for _ in range(3):

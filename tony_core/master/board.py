@@ -122,6 +122,7 @@ class Board:
     ) -> None:
         """Add a line to the story."""
         name = task.name if task else ""
+        text = task.briefly(text) if task else text
         session = task.session if task else self.session
         self.emit(Tell(kind, text, weight, name, session, fields))
 

@@ -217,6 +217,8 @@ class Clearing(Judging):
         self.journal()
         weight = Weight.DECISION if state is AppState.SUCCEEDED else Weight.ERROR
         first = diagnostics.split("\n", 1)[0]  # the story has told the rest
+        task = self.tasks.get(str(self.root.get("task")))
+        first = task.briefly(first) if task is not None else first
         self.tell("ending", f"{state.value}: {first}", weight, state=state.value)
         self.withdraw()
         for kind in _CANCELLED_AT_END:

@@ -92,6 +92,9 @@ class Run:
     offsets: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
+LONG_MESSAGE = 80
+
+
 @dataclass
 class TaskRecord:
     """What the machine knows of one task."""
@@ -119,11 +122,22 @@ class TaskRecord:
     restarts: int = 0  # a sidecar's own
     runs: List[Run] = field(default_factory=list)
     story: List[str] = field(default_factory=list)
+    told: str = ""  # the last long message of it that the job's story holds
 
     @property
     def name(self) -> str:
         """``worker:0``."""
         return f"{self.role.name}:{self.index}"
+
+    def briefly(self, text: str) -> str:
+        """A line about its end; a long message that the story holds already is left out."""
+        message = f": {self.message}"
+        if len(message) <= LONG_MESSAGE or message not in text:
+            return text
+        if self.told == self.message:
+            return text.replace(message, ", as told before")
+        self.told = self.message
+        return text
 
     @property
     def is_sidecar(self) -> bool:
