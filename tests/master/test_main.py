@@ -13,13 +13,17 @@ from typing import Any, List, Optional
 
 import pytest
 
+from tests.master.faraway import STATE, FarFileSystem, far
 from tests.master.shell import SECRET, ScriptedPool, a_job, until
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Limits, Resources, Role
 from tony_core.master import main as entry
 from tony_core.master.main import CRASHED, USAGE, arguments, kill_reason, main, serve
 from tony_core.master.master import Master
+from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import AppState, MasterContext
+
+__all__ = ["far"]
 
 CHECKOUT = Path(entry.__file__).resolve().parents[2]
 
@@ -154,3 +158,58 @@ def test_what_the_master_loads_stays_small() -> None:
         "tony_core.master.page_html", "tony_core.bundle.store", "tony_core.job.limits",
     }  # fmt: skip
     assert not loaded & heavy
+
+
+class Asked:
+    """A master that remembers what it was told."""
+
+    def __init__(self, calls: int) -> None:
+        self.reactor = Reactor()
+        self.killed: List[str] = []
+        self.kept = 0
+        self._calls = calls
+
+    def kill(self, reason: str) -> None:
+        self.killed.append(reason)
+        if len(self.killed) == self._calls:
+            self.reactor.call_later(0, self.reactor.stop)
+
+    def keep(self) -> None:
+        self.kept += 1
+
+    def run(self, *signals: signal.Signals) -> None:
+        far_away = MasterContext("app_1", 1, "/job", "/work", STATE, "/history/app_1", SECRET)
+        with entry.Signals(self, far_away):  # type: ignore[arg-type]
+            for number in signals:
+                os.kill(os.getpid(), number)
+            self.reactor.call_later(20.0, self.reactor.stop)
+            self.reactor.run()
+        self.reactor.close()
+
+
+def test_a_reason_that_stands_elsewhere(far: FarFileSystem) -> None:
+    path = far.path(f"{STATE}/kill.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"reason": "enough", "by": "ann"}))
+    asked = Asked(1)
+    asked.run(signal.SIGTERM)
+    assert (asked.killed, asked.kept) == (["enough (by ann)"], 1)
+
+
+def test_a_reason_elsewhere_is_not_waited_for_long(
+    far: FarFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry, "REASON_S", 0.05)
+    far.hang()
+    asked = Asked(1)
+    asked.run(signal.SIGTERM)
+    far.back()
+    assert (asked.killed, asked.kept) == (["the master was told to end by SIGTERM"], 1)
+
+
+def test_who_asks_again_waits_for_nothing(far: FarFileSystem) -> None:
+    far.hang()
+    asked = Asked(2)
+    asked.run(signal.SIGTERM, signal.SIGINT)
+    far.back()
+    assert asked.killed == ["the master was told to end by SIGINT"] * 2

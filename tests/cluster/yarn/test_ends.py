@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import time
 from typing import Callable, Dict
@@ -10,6 +12,8 @@ import pytest
 
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import Running, Tony, until
+from tony_core.files.webhdfs import WebHdfsFileSystem
+from tony_core.hadoop.siteconf import SiteConfiguration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -64,6 +68,87 @@ def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> Non
         assert "enough of it" in status["diagnostics"] + job.said
     # Ten times what is aimed at: on a loaded machine only a wait that was forgotten shows.
     assert gone < 10 * LEFT_S and took < 10 * CLIENT_S
+
+
+SAVES = "trap 'sleep 2; echo saved; exit 0' TERM; echo up; while true; do sleep 0.1; done"
+
+
+def saving(tony: Tony) -> Running:
+    """A program that saves for two seconds when it is told to end."""
+    conf = {
+        "tony.worker.instances": 1,
+        "tony.worker.memory": "64m",
+        "tony.task.kill-grace": "60",
+    }
+    job = tony.submit("--executes", f'bash -c "{SAVES}"', conf=conf)
+    job.until(lambda: "up" in output(tony, job), "the program runs")
+    return job
+
+
+def output(tony: Tony, job: Running) -> str:
+    return str(tony("logs", "-t", "worker:0", job.app_id, check=False).stdout)
+
+
+@pytest.mark.parametrize("by", ["tony kill", "ctrl-c"])
+def test_a_program_that_saves_is_given_the_time(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str
+) -> None:
+    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
+    job = saving(one)
+    if by == "tony kill":
+        one("kill", job.app_id, "--reason", "enough of it")
+    else:
+        job.process.send_signal(signal.SIGINT)
+    job.ends(137 if by == "tony kill" else 130)
+    assert "saved" in output(one, job)
+    status = one.json("status", job.app_id)
+    assert status["state"] == "KILLED"
+    kinds = [event["kind"] for event in job.events()]
+    assert kinds[-1] == "job-ended"
+    if by == "tony kill":
+        assert "enough of it" in status["diagnostics"]
+    until(one.nothing_runs, "no process is left on any node", 20)
+
+
+def test_a_second_kill_takes_the_time_away(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
+    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
+    stubborn = started(one, **{"tony.task.kill-grace": "100"})
+    words = [*one.command, "kill", *one.choice, stubborn.app_id]
+    first = subprocess.Popen([*words, "--reason", "the first"], env=one.env)
+    began = time.monotonic()
+    stubborn.until(
+        lambda: "the first" in stubborn.said or first.poll() is not None, "the master was asked"
+    )
+    one("kill", stubborn.app_id, "--reason", "the second")
+    stubborn.ends(137)
+    assert first.wait(30) == 0
+    assert time.monotonic() - began < 60.0, "by far not the grace"
+    until(one.nothing_runs, "no process is left on any node", 20)
+    assert sleeping() == 0
+
+
+def test_what_the_resource_manager_ended_is_over_in_history_too(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    cluster = hadoop("two_nodes", "gpu", "log_aggregation")
+    one = tony_on(cluster)
+    job = started(one)
+    cluster.kill_application(job.app_id)
+    job.ends(137)
+    told = json.loads(one("history show", job.app_id, "--json").stdout)["job"]
+    assert told["state"] == "KILLED"
+    assert told["finished"]
+    assert [task["state"] for task in told["tasks"]] == ["killed", "killed"]
+    assert told["links"] == {}
+    files = WebHdfsFileSystem(
+        SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir)), cluster.user
+    )
+    root = f"hdfs:///user/{cluster.user}/.tony"
+    try:
+        assert not files.exists(f"{root}/apps/{job.app_id}")
+        assert not files.exists(f"{root}/store/leases/{job.app_id}")
+    finally:
+        files.close()
 
 
 def test_a_preempted_worker_comes_back(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
