@@ -106,8 +106,8 @@ def test_the_whole_way_of_a_job(heard: Heard, page: PageServer) -> None:
     assert view.state is AppState.SUCCEEDED
     assert heard.events == ["session 0 begins", "worker:0 running"]
     assert heard.tasks == [["launched"], ["running"]]
-    assert heard.links[-2]["tensorboard"] == "http://tb/"
-    assert heard.links[-1] == {}, "they went with the job"
+    assert heard.links[-2] == {"page": page.url, "tensorboard": "http://tb/"}
+    assert heard.links[-1] == {"tensorboard": "http://tb/"}, "the page went with its master"
     assert [item.state for item in heard.finished] == [AppState.SUCCEEDED]
     assert heard.threads == {threading.get_ident()}
     assert heard.ticks > 2

@@ -15,7 +15,6 @@ from tony_core.schedulers.port import AppState, AppStatus, LogRef
 PAGE, HISTORY, SCHEDULER = "page", "history", "scheduler"
 TASK_ENDS = ("succeeded", "failed", "killed", "lost")
 MASTER = "am"  # the word for a master among the containers that only the scheduler knows
-OF_MASTERS = ("page", "tensorboard")  # links that go with the master that answered them
 
 
 @dataclass(frozen=True)
@@ -246,9 +245,10 @@ def _found_from_here(told: Mapping[str, Any], page: Optional[str]) -> Dict[str, 
 
 
 def lasting(links: Any) -> Dict[str, str]:
-    """What still leads somewhere when the master is gone."""
-    found = _mapping(links)
-    return {str(name): str(url) for name, url in found.items() if url and name not in OF_MASTERS}
+    """What still leads somewhere when the master is gone: neither its page nor what is below."""
+    found = {str(name): str(url) for name, url in _mapping(links).items() if url}
+    page = found.pop("page", None)
+    return {name: url for name, url in found.items() if page is None or not url.startswith(page)}
 
 
 def end_of(state: str, job: AppState) -> str:

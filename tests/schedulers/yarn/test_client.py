@@ -12,6 +12,7 @@ import pytest
 
 from tests.schedulers.yarn import clusters
 from tests.schedulers.yarn.clusters import RUNTIME, artifact, job
+from tony_core.bundle import jobfolder
 from tony_core.files import registry
 from tony_core.files.port import Stat
 from tony_core.hadoop.credentials import Credentials
@@ -33,7 +34,7 @@ from tony_core.hadoop.rm_client import RmClient
 from tony_core.job.spec import History, Yarn
 from tony_core.schedulers.port import AppState, LogRef, NoSuchApplication, SchedulerError
 from tony_core.schedulers.yarn import client as module
-from tony_core.schedulers.yarn import parcel, sending
+from tony_core.schedulers.yarn import killing, parcel, sending
 from tony_core.schedulers.yarn.client import YarnScheduler
 
 
@@ -350,6 +351,41 @@ class TestLooking:
         scheduler.kill(str(APP), "enough")
         assert rm.killed == [f"{APP}: enough"]
         assert scheduler.status(str(APP)).state is AppState.KILLED
+
+    def test_one_that_runs_is_asked_to_end(
+        self, scheduler: YarnScheduler, rm: Rm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: List[Any] = []
+        monkeypatch.setattr(killing, "end", lambda rm, *told: asked.append(told))
+        rm.states = ["RUNNING"]
+        scheduler.kill(str(APP), "enough")
+        folder = f"hdfs://lake:8020/user/ada/.tony/apps/{APP}"
+        assert asked.pop() == (APP, "enough", "ada", True, folder)
+        scheduler._user = "bob"
+        scheduler.kill(str(APP), "enough")
+        assert asked.pop() == (APP, "enough", "bob", True, None), "nothing is left at another's"
+
+    def test_who_clears_after_whom(
+        self, scheduler: YarnScheduler, rm: Rm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        removed: List[str] = []
+
+        def remove(root: str, app_id: str) -> None:
+            removed.append(f"{root}: {app_id}")
+            raise PermissionError(13, "no", root)
+
+        monkeypatch.setattr(jobfolder, "remove", remove)
+        rm.states = ["KILLED"]
+        over = scheduler.status(str(APP))
+        assert scheduler.clear_after(over)
+        assert scheduler.clear_after(over, job(yarn=Yarn(staging_dir="/data/ada")))
+        assert removed == [
+            f"hdfs://lake:8020/user/ada/.tony: {APP}",
+            f"hdfs://lake:8020/data/ada: {APP}",
+        ]
+        assert not scheduler.clear_after(replace(over, user="bob"))
+        assert not scheduler.clear_after(replace(over, state=AppState.RUNNING))
+        assert len(removed) == 2
 
     def test_what_yarn_knows_of_containers(self, scheduler: YarnScheduler, rm: Rm) -> None:
         assert scheduler.containers(str(APP)) == [

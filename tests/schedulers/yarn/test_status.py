@@ -100,6 +100,21 @@ def test_an_ended_one_has_an_end() -> None:
     assert (status.finished, status.progress) == (99.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("state", "final", "told", "progress"),
+    [
+        ("KILLED", "KILLED", 1.0, 0.0),
+        ("FINISHED", "FAILED", 1.0, 0.0),
+        ("FAILED", "FAILED", 0.4, 0.4),
+        ("RUNNING", "UNDEFINED", 1.0, 1.0),
+    ],
+)
+def test_what_is_over_has_not_come_to_its_end(
+    state: str, final: str, told: float, progress: float
+) -> None:
+    assert status_of(report(state, final, progress=told)).progress == progress
+
+
 AM_LIMIT = (
     "[Sat Nov 21 13:45:59 +0000 2026] Application is added to the scheduler and is not yet"
     " activated. Queue's AM resource limit exceeded.  Details : AM Partition ="
