@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.scripted import APP, Scripted, status, task
 from tony_core.client import past
-from tony_core.client.past import current_view, final_view
+from tony_core.client.past import complete, current_view, final_view
 from tony_core.client.view import JobView, from_page
 from tony_core.history.reader import read_job
 from tony_core.job.spec import Job
@@ -184,6 +184,22 @@ def test_one_that_never_had_a_master_leaves_nothing_either(tmp_path: Path) -> No
     assert not (tmp_path / "history").exists()
     assert view.counts == {}, "a master is no task"
     assert [one.task for one in view.tasks] == ["am"], "but has logs"
+
+
+def test_all_of_a_history_is_completed(tmp_path: Path) -> None:
+    history(tmp_path)
+    forgotten = tmp_path / "history" / "app_1_0000"
+    forgotten.mkdir()
+    (forgotten / "summary.json").write_text(json.dumps({"job": {"app_id": forgotten.name}}))
+    scheduler = Cluster(tmp_path, ended())
+    complete(scheduler, f"{tmp_path}/history")
+    complete(scheduler, f"{tmp_path}/history")
+    assert scheduler.cleared == [APP]
+    assert read_job(f"{tmp_path}/history", APP).job["state"] == "KILLED"
+    scheduler.set(state=AppState.RUNNING)
+    history(tmp_path / "other")
+    complete(scheduler, f"{tmp_path}/other/history")
+    assert scheduler.cleared == [APP]
 
 
 def test_a_history_without_a_summary_gets_one(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def _ended(scheduler: Scheduler, app_id: str, unsure: Optional[bool]) -> Optiona
 
 
 def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
+    from tony_core.client.past import complete
     from tony_core.history import reader
     from tony_core.job.spec import History
 
@@ -81,6 +82,8 @@ def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
         return
     kept = site_value("tony.history.retention-sec")
     retention_s = seconds(kept) if kept else History().retention_s
+    if not dry_run:
+        complete(scheduler, root)
     for app_id in reader.expired(root, retention_s, time.time()):
         if not dry_run:
             reader.remove(root, app_id)

@@ -24,9 +24,9 @@ from tony_core.client.view import (
     under_status,
     with_containers,
 )
-from tony_core.history.reader import JobHistory, NoHistory, read_job
+from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
+from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
 
 #: How long a job that has just ended is given to complete its history.
 SETTLE_S = 2.0
@@ -142,6 +142,21 @@ def final_view(
         return _untold(scheduler, under_status(last, status))
     known = past_view(past, status) if past is not None and past.job else from_status(status)
     return _untold(scheduler, known)
+
+
+def complete(scheduler: Scheduler, root: str) -> None:
+    """Have an end written down for every job in a history that has ended without one."""
+    for job in list_jobs(root):
+        if job.get("finished"):
+            continue
+        try:
+            status = scheduler.status(str(job["app_id"]))
+        except NoSuchApplication:
+            continue  # nobody can say any more what became of it
+        except SchedulerError:
+            return  # another time
+        if status.state.ended:
+            current_view(scheduler, status, history=root)
 
 
 def _untold(scheduler: Scheduler, view: JobView) -> JobView:

@@ -157,7 +157,7 @@ class TestConfiguration:
         with pytest.raises(SchedulerError) as caught:
             opened_in(tmp_path / "nowhere")
         told = str(caught.value)
-        assert f"HADOOP_CONF_DIR ({tmp_path}/nowhere)" in told
+        assert f"HADOOP_CONF_DIR ({tmp_path}/nowhere, which does not exist)" in told
         assert "no file was found" in told
         assert told.endswith("Set HADOOP_CONF_DIR to the cluster's configuration")
 
