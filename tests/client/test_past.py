@@ -186,6 +186,20 @@ def test_one_that_never_had_a_master_leaves_nothing_either(tmp_path: Path) -> No
     assert [one.task for one in view.tasks] == ["am"], "but has logs"
 
 
+def test_what_only_the_scheduler_knows_is_shown_every_time(tmp_path: Path) -> None:
+    history(tmp_path)
+    scheduler = Cluster(tmp_path)
+    scheduler.containers = lambda app_id: [  # type: ignore[method-assign]
+        ("am", LogRef("container_1_01")),
+        ("worker:2", LogRef("c3", "two")),
+    ]
+    for how in ("watch", "look", "watch"):
+        tasks = seen(scheduler, ended(), how).tasks
+        assert [one.task for one in tasks] == ["worker:0", "worker:1", "worker:2"]
+        assert tasks[2].container == "c3"
+    assert scheduler.cleared == [APP]
+
+
 def test_all_of_a_history_is_completed(tmp_path: Path) -> None:
     history(tmp_path)
     forgotten = tmp_path / "history" / "app_1_0000"

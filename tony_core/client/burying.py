@@ -62,6 +62,7 @@ def _with_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> J
         "attempt": status.attempt or past.job.get("attempt", 0),
         "progress": 1.0 if status.state is AppState.SUCCEEDED else progress,
         "finished": finished,
+        "buried": True,  # who reads it may know more of it than its master told
         "waiting": "",
         "trouble": "",
         "diagnostics": status.diagnostics or past.job.get("diagnostics", ""),

@@ -48,7 +48,12 @@ def kill(
     pause = 0.05
     while True:
         status = scheduler.status(app_id)
-        if status.state.ended or time.monotonic() >= deadline:
+        if status.state.ended:
+            from tony_core.client.past import settle  # much code, and the kill did not wait for it
+
+            settle(scheduler, status)  # one that never ran has a lease, and nobody else to end it
+            return Killed(status, False)
+        if time.monotonic() >= deadline:
             return Killed(status, False)
         time.sleep(pause)
         pause = min(0.5, pause * 1.5)

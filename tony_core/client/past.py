@@ -105,14 +105,32 @@ def current_view(
             pass  # a dead or busy master: what was written down is the next best
         finally:
             page.close()
-    past, root = _find(scheduler, status.app_id, job, history, events=False)
-    if past is not None and past.job.get("finished"):
+    past = settle(scheduler, status, job, history)
+    if past is not None and _told(past):
         return past_view(past, status)
-    over_s = time.time() - (status.finished or 0.0)
-    if status.state.ended and over_s >= SETTLE_S and scheduler.clear_after(status, job):
-        past = buried(past, root, status) if past is not None else None
     known = past_view(past, status) if past is not None and past.job else from_status(status)
     return _untold(scheduler, known)
+
+
+def settle(
+    scheduler: Scheduler,
+    status: AppStatus,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> Optional[JobHistory]:
+    """A job's history; with its end when it has ended and no master will tell any more."""
+    past, root = _find(scheduler, status.app_id, job, history, events=False)
+    if not status.state.ended or (past is not None and past.job.get("finished")):
+        return past
+    may_come = past is not None and time.time() - (status.finished or 0.0) < SETTLE_S
+    if not may_come and scheduler.clear_after(status, job) and past is not None:
+        return buried(past, root, status)
+    return past
+
+
+def _told(past: JobHistory) -> bool:
+    """Whether its own master wrote down how it ended."""
+    return bool(past.job.get("finished")) and not past.job.get("buried")
 
 
 def final_view(
@@ -128,14 +146,15 @@ def final_view(
     pause = 0.02
     while True:
         past, root = _find(scheduler, status.app_id, job, history, events=False)
-        if past is not None and past.job.get("finished"):
+        if past is not None and _told(past):
             return past_view(past, status)
         # A master that died has left what it had.
-        if past is None or time.monotonic() >= deadline:
+        if past is None or past.job.get("buried") or time.monotonic() >= deadline:
             break
         time.sleep(pause)
         pause = min(0.2, pause * 2)
-    if scheduler.clear_after(status, job) and past is not None:
+    buries = past is None or not past.job.get("buried")
+    if buries and scheduler.clear_after(status, job) and past is not None:
         past = buried(past, root, status, last)
         return _untold(scheduler, past_view(past, status))
     if last is not None and last.tasks:
@@ -155,8 +174,7 @@ def complete(scheduler: Scheduler, root: str) -> None:
             continue  # nobody can say any more what became of it
         except SchedulerError:
             return  # another time
-        if status.state.ended:
-            current_view(scheduler, status, history=root)
+        settle(scheduler, status, history=root)
 
 
 def _untold(scheduler: Scheduler, view: JobView) -> JobView:
