@@ -9,6 +9,7 @@ from tony_core.hadoop.records import Capability, Container, ContainerStatus
 from tony_core.hadoop.tokens import Token
 from tony_core.schedulers.port import Cause, Completed, PoolEvent, Started
 from tony_core.schedulers.yarn.holding import Holding
+from tony_core.schedulers.yarn.places import Given
 
 APP = ApplicationId(1700000000000, 42)
 
@@ -45,6 +46,20 @@ def test_an_end_that_overtakes_the_start_comes_after_it() -> None:
     other = holding.take(container(2), "worker")
     other.launched = True
     assert [type(event) for event in holding.end(ended(other.given, -1000))] == [Completed]
+
+
+def test_what_is_held_on_each_node_and_whether_a_report_counts_it() -> None:
+    holding = Holding(2)
+    holding.inherit(container(1, node="n1"), "worker")
+    holding.take(container(2, 2), "worker", 10.0)
+    holding.take(container(3, 2), "worker", 20.0)
+    holding.release(holding.take(container(4, 2), "worker", 20.0))
+    size = Capability(64, 1)
+    assert holding.given("{}:{}".format, 15.0) == [
+        Given("n1:1", size),
+        Given("n0:1", size),
+        Given("n0:1", size, late=True),
+    ]
 
 
 def test_what_was_never_launched_goes_back_in_silence() -> None:

@@ -28,13 +28,13 @@ def test_what_can_never_be() -> None:
 def test_what_is_missing_and_what_there_is() -> None:
     asking = Asking(["ps", "worker"])
     asking.request(Ask("worker", 0, 2, Resources(1024, 1, 1), "gpu"))
-    full = Place("n0", "/r", Capability(512, 4), Capability(8192, 8, {GPU: 4}), "gpu")
+    full = Place("n0", "/r", Capability(512, 4, {GPU: 0}), Capability(8192, 8, {GPU: 4}), "gpu")
     words = reason(asking.outstanding, {"worker": 6}, "root.ml", Capability(512, 4), [full])
     assert words.startswith(
         "6 of 8 worker; 2 x (1024 MB, 1 vcore, 1 GPU) missing with the label gpu"
         " in the queue root.ml; the queue has 512 MB, 4 vcores left for this job"
     )
-    assert "no node has room for one: at most 512 MB, 4 vcores on one" in words
+    assert "no node has room for one: at most 512 MB, 4 vcores, 0 GPUs on one" in words
     assert "no node has the label gpu" in reason(
         asking.outstanding, {}, "q", None, [Place("n", "/r", Capability(1), Capability(1))]
     )
@@ -60,11 +60,12 @@ def waiting_for_one(places: Sequence[Place], avoided: AbstractSet[str] = frozens
 
 
 def test_what_this_job_was_given_since_the_nodes_told_has_no_room() -> None:
-    reported = [Place("n0", "/r", GPUS, GPUS), Place("n1", "/r", Capability(8192, 8), GPUS)]
+    none_left = Capability(8192, 8, {GPU: 0})
+    reported = [Place("n0", "/r", GPUS, GPUS), Place("n1", "/r", none_left, GPUS)]
     assert "room for 1 of them" in waiting_for_one(reported)
     ours = Capability(1024, 1, {GPU: 2})
     late = waiting_for_one(with_ours(reported, [Given("n0", ours, late=True)]))
-    assert "no node has room for one: at most 8192 MB, 8 vcores on one" in late
+    assert "no node has room for one: at most 8192 MB, 8 vcores, 0 GPUs on one" in late
     counted = with_ours(reported, [Given("n0", ours, late=False)])
     assert "room for 1 of them" in waiting_for_one(counted)
     assert counted[0].for_more == Capability(7168, 7, {GPU: 0})
@@ -79,3 +80,11 @@ def test_avoided_nodes_have_no_room_and_are_named() -> None:
     assert "every node that could do is avoided" in words
     many = {f"n{at}" for at in range(8)}
     assert words.endswith("n0, n1") and waiting_for_one([], many).endswith("n4 and 3 more")
+
+
+def test_what_is_free_is_said_of_a_node_that_could_do() -> None:
+    """Not of the one with the most memory, which has no GPUs at all."""
+    large = Capability(65536, 64, {GPU: 0})
+    taken = Place("n1", "/r", Capability(4096, 4, {GPU: 1}), GPUS)
+    words = waiting_for_one([Place("n0", "/r", large, large), taken])
+    assert "no node has room for one: at most 4096 MB, 4 vcores, 1 GPU on one" in words

@@ -134,12 +134,6 @@ class Room:
         return zlib.crc32(f"{self._salt} {name}".encode())
 
 
-def largest(places: Sequence[Place], label: str) -> Optional[Place]:
-    """The one of a label with the most memory free, for the words of who waits."""
-    fitting = [place for place in places if place.label == label]
-    return max(fitting, key=lambda place: place.room.memory_mb, default=None)
-
-
 def times(room: Capability, need: Capability, most: int) -> int:
     """How often something fits into a room, up to ``most``."""
     there = room.amounts()

@@ -7,7 +7,7 @@ from typing import AbstractSet, Collection, Mapping, Optional, Sequence
 from tony_core.hadoop.records import VCORES, Capability
 from tony_core.schedulers.yarn.amounts import listed, said
 from tony_core.schedulers.yarn.asking import Want
-from tony_core.schedulers.yarn.places import Place, largest, times
+from tony_core.schedulers.yarn.places import Place, times
 
 _NEVER = "no node is large enough"
 _MOST_NAMED = 5
@@ -56,7 +56,8 @@ def reason(
         )
     facts = [f"{', '.join(parts)} in the queue {queue}"]
     if headroom is not None:
-        facts.append(f"the queue has {_short(headroom)} left for this job")
+        wanted = {name for want in wants for name in want.need.other}
+        facts.append(f"the queue has {_short(headroom, wanted)} left for this job")
     if places and wants:
         # What no node can ever hold is worth more words than what has no room now.
         told = [_on_nodes(want, places, avoided) for want in wants]
@@ -76,18 +77,18 @@ def _on_nodes(want: Want, places: Sequence[Place], avoided: AbstractSet[str]) ->
     if not any(times(place.size, want.need, 1) for place in here):
         nearest = min(here, key=lambda place: len(want.need.lacking(place.size)))
         return f"{_NEVER} for {want.role} ({lack(want.need, nearest.size)})"
-    here = [place for place in here if place.name not in avoided]
+    here = [p for p in here if p.name not in avoided and times(p.size, want.need, 1)]
     if not here:
         return "every node that could do is avoided"
     room = sum(times(place.room, want.need, want.missing) for place in here)
-    freest = largest(here, label)
-    if room or freest is None:
+    if room:
         return f"the nodes have room for {min(room, want.missing)} of them"
-    return f"no node has room for one: at most {_short(freest.room)} on one"
+    freest = min(here, key=lambda p: (len(want.need.lacking(p.room)), -p.room.memory_mb))
+    return f"no node has room for one: at most {_short(freest.room, want.need.other)} on one"
 
 
-def _short(capability: Capability) -> str:
-    """Memory and cores first: ``2048 MB, 1 vcore, 2 GPUs``."""
+def _short(capability: Capability, wanted: Collection[str] = ()) -> str:
+    """Memory and cores first: ``2048 MB, 1 vcore, 2 GPUs``; none of what is wanted is said too."""
     parts = [f"{capability.memory_mb} MB", said(VCORES, capability.vcores)]
-    parts += [said(name, n) for name, n in sorted(capability.other.items()) if n]
+    parts += [said(name, n) for name, n in sorted(capability.other.items()) if n or name in wanted]
     return ", ".join(parts)
