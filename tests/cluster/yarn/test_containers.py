@@ -73,6 +73,24 @@ def test_too_few_gpus_are_the_nodes_fault(one: Tony, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_the_only_node_with_gpus_is_asked_again(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], tmp_path: Path
+) -> None:
+    """Of two; it shows none the first time."""
+    one = tony_on(hadoop("two_nodes", "gpu"))
+    script = gpus(tmp_path, 2)
+    seen = tmp_path / "seen"
+    text = script.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\nmkdir {seen} && exit 0\n")
+    script.write_text(text)
+    job = one.submit(
+        "--executes", "true", conf=asking(script, tmp_path, **{"tony.worker.instances": 1})
+    )
+    job.ends(0)
+    events = job.events()
+    assert [event["kind"] for event in events].count("root-cause") == 1
+    assert "shows 0" in str(events)
+
+
 def test_where_nothing_can_count_them_the_job_goes_on(one: Tony, tmp_path: Path) -> None:
     job = one.submit("--executes", "true", conf=asking(tmp_path / "nvidia-smi", tmp_path))
     job.ends(0)

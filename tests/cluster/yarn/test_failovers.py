@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Callable
 
 import pytest
@@ -71,14 +73,44 @@ def test_the_node_managers_restart_and_the_containers_live_on(
     ends_well(one, training)
 
 
+@pytest.mark.parametrize("disturbed", ["rm_ha", "nm_recovery"])
+def test_what_is_lost_after_it_is_replaced(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], disturbed: str
+) -> None:
+    """Containers are asked of the ResourceManager that took over, and of restarted nodes."""
+    cluster = hadoop(*(("rm_ha",) if disturbed == "rm_ha" else ("two_nodes", "nm_recovery")))
+    one = tony_on(cluster)
+    training = Training(one, **{"tony.am.retry-count": 0})
+    job = training.job
+    job.until(training.counts, "both count")
+    if disturbed == "rm_ha":
+        cluster.kill_active_rm()
+    else:
+        cluster.restart_nm(0)
+        cluster.restart_nm(1)
+    training.lose_container("worker-1")
+    job.until(lambda: training.counts("1"), "a second session")
+    training.over()
+    job.ends(0)
+    until(one.nothing_runs, "no process is left", 20)
+
+
 def test_another_name_node_takes_over(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
-    """The journal, the master's address and history are written to whichever is active."""
+    """The journal, the master's address and history are with whichever is active."""
     cluster = hadoop("nn_ha")
     one = tony_on(cluster)
     training = Training(one)
     job = training.job
     job.until(training.counts, "both count")
-    for _ in range(2):  # there and back
-        cluster.fail_over_hdfs()
-        job.until(training.grows(), "they count on")
+    active = cluster.fail_over_hdfs()
+    job.until(training.grows(), "they count on")
+    cluster.kill(next(name for name in cluster.names("nn") if name != active))
+    (first,) = masters(job.app_id)
+    os.kill(first, signal.SIGKILL)
+    job.until(lambda: masters(job.app_id) not in ([], [first]), "the next master")
+    job.until(
+        lambda: one.json("status", job.app_id)["attempt"] == 2 and running(one, job.app_id) == 2,
+        "it has taken the tasks over",
+    )
+    job.until(training.grows(), "they count on")
     ends_well(one, training)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -65,6 +66,13 @@ class Training:
             and [int(line[2]) for line in lines] == list(range(len(lines)))
             for lines in self.lines().values()
         )
+
+    def lose_container(self, name: str) -> None:
+        """Kill what YARN started for a worker; the other's goes on."""
+        pid = int(self.lines()[name][-1][1])
+        container = os.getpgid(pid)
+        assert container not in (pid, os.getpgid(0))
+        os.kill(container, signal.SIGKILL)
 
     def over(self) -> None:
         """They may end."""
