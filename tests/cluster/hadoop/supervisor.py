@@ -170,8 +170,10 @@ class Supervisor:
             signal.signal(signum, self._end)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         control = socket.socket(socket.AF_UNIX)
-        control.bind("control")  # relative: the name of a socket must be short
+        # Relative: the name of a socket must be short. It gets its name when it can be called.
+        control.bind("control.new")
         control.listen()
+        os.rename("control.new", "control")
         self._selector.register(awake, selectors.EVENT_READ, lambda: os.read(awake, 512))
         self._selector.register(control, selectors.EVENT_READ, lambda: self._answer(control))
         if self._lifeline >= 0:
