@@ -90,10 +90,13 @@ class World:
     def after(self, seconds: float) -> World:
         """Time passes, every deadline on the way in its turn."""
         end = self.now + seconds
+        limit = 10_000
         while True:
             due = self.machine.next_deadline()
             if due is None or due > end:
                 break
+            limit -= 1
+            assert limit, f"for ever: {self.machine.waits.next()} at {self.now}"
             self.now = max(self.now, due)
             self.feed(e.Tick(self.now))
         self.now = end
