@@ -49,7 +49,10 @@ def listening(pids: Set[int]) -> List[str]:
     inodes = set()
     for pid in pids:
         for name in os.listdir(f"/proc/{pid}/fd"):
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            try:
+                target = os.readlink(f"/proc/{pid}/fd/{name}")
+            except FileNotFoundError:
+                continue  # closed meanwhile
             if target.startswith("socket:["):
                 inodes.add(target[8:-1])
     found = []

@@ -125,6 +125,8 @@ def _resource_managers(plan: Plan) -> None:
     yarn.update(
         {
             "yarn.resourcemanager.cluster-id": CLUSTER_ID,
+            # By default below /tmp, the same for all clusters of a user.
+            "yarn.node-attribute.fs-store.root-dir": f"file://{plan.data('rm0') / 'attributes'}",
             "yarn.resourcemanager.connect.retry-interval.ms": "1000",
             "yarn.scheduler.minimum-allocation-mb": "64",
             "yarn.scheduler.maximum-allocation-mb": "8192",

@@ -149,37 +149,3 @@ def test_what_the_resource_manager_ended_is_over_in_history_too(
         assert not files.exists(f"{root}/store/leases/{job.app_id}")
     finally:
         files.close()
-
-
-def test_a_preempted_worker_comes_back(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
-    """The queue takes a container for another: no fault of the user's, and the job goes on."""
-    cluster = hadoop("preemption")
-    one = tony_on(cluster)
-    job = one.submit(
-        *("--executes", "bash -c 'test $SESSION_ID != 0 || sleep 300'"),
-        conf={
-            "tony.yarn.queue": "train",
-            "tony.worker.instances": 3,
-            "tony.worker.memory": "4g",
-            "tony.am.retry-count": 0,
-        },
-    )
-    job.until(lambda: one.json("status", job.app_id)["progress"] is not None, "it runs")
-    job.until(lambda: _running(one, job.app_id) == 3, "three workers run")
-    other = one.submit(
-        *("--executes", "sleep 20"),
-        conf={
-            "tony.yarn.queue": "default",
-            "tony.worker.instances": 1,
-            "tony.worker.memory": "4g",
-        },
-    )
-    other.ends(0)
-    job.ends(0)
-    causes = [event for event in job.events() if event["kind"] == "root-cause"]
-    assert causes and "preempted" in causes[0]["text"], job.events()
-
-
-def _running(tony: Tony, app_id: str) -> int:
-    tasks = tony.json("status", app_id)["tasks"]
-    return sum(task["state"] == "running" for task in tasks)

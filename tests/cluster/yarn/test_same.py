@@ -20,19 +20,23 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 MPI = CHECKOUT / "examples" / "mpi"
 
 LOOKS = """
-import json, os, sys
-name = "-".join((os.environ["JOB_NAME"], os.environ["TASK_INDEX"], os.environ["SESSION_ID"]))
+import json, os, sys, time
+role, index, session = (os.environ[name] for name in ("JOB_NAME", "TASK_INDEX", "SESSION_ID"))
 here = {"env": dict(os.environ), "files": sorted(os.listdir()), "argv": sys.argv[1:]}
-with open(os.path.join(sys.argv[1], name), "w") as file:
+path = os.path.join(sys.argv[1], "-".join((role, index, session)))
+with open(path + ".part", "w") as file:
     json.dump(here, file)
-print("looked around in", name)
-if os.environ["JOB_NAME"] == "ps":
-    import time
-    time.sleep(300)
-if os.environ["SESSION_ID"] == "0" and os.environ["JOB_NAME"] == "worker":
-    if os.environ["TASK_INDEX"] == "1":
+os.rename(path + ".part", path)
+print("looked around in", path)
+for _ in range(1000):  # all four have looked, before anybody ends anything
+    if sum(name.endswith("-" + session) for name in os.listdir(sys.argv[1])) == 4:
+        break
+    time.sleep(0.1)
+if session == "0":
+    if (role, index) == ("worker", "1"):
         sys.exit("not in the first session")
-    import time
+    time.sleep(300)
+if role == "ps":
     time.sleep(300)
 """
 

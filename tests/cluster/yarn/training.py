@@ -45,14 +45,18 @@ class Training:
     def lines(self) -> Dict[str, List[List[str]]]:
         """What each worker has counted: session, pid, step."""
         return {
-            path.name: [line.split() for line in path.read_text().splitlines()]
+            path.name: [
+                line.split() for line in path.read_text().splitlines(True) if line[-1] == "\n"
+            ]
             for path in self.folder.glob("worker-*")
         }
 
     def counts(self, session: str = "0") -> bool:
         """All have begun in that session."""
         lines = self.lines()
-        return len(lines) == self.workers and all(each[-1][0] == session for each in lines.values())
+        return len(lines) == self.workers and all(
+            each and each[-1][0] == session for each in lines.values()
+        )
 
     def grows(self) -> Callable[[], bool]:
         """Whether each has counted on since now."""
