@@ -110,7 +110,10 @@ class Master:
         self.pool.launch(container, Launch(argv, env, (), SECRET))
 
     def end_of(self, container: Container) -> Completed:
-        """How it ended."""
+        """How it ended, also when that was heard while something else was waited for."""
+        for event in self.heard:
+            if isinstance(event, Completed) and event.container_id == container.id:
+                return event
         return self.next(Completed, lambda event: event.container_id == container.id)
 
     def close(self) -> None:
