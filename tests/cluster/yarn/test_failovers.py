@@ -101,7 +101,7 @@ def test_another_name_node_takes_over(hadoop: GetHadoop, tony_on: Callable[..., 
     one = tony_on(cluster)
     training = Training(one)
     job = training.job
-    job.until(training.counts, "both count")
+    job.until(training.known_as_running, "both count, and YARN knows")
     active = cluster.fail_over_hdfs()
     job.until(training.grows(), "they count on")
     cluster.kill(next(name for name in cluster.names("nn") if name != active))

@@ -21,7 +21,7 @@ def test_a_killed_master_is_followed_and_training_is_not_disturbed(
     one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
     training = Training(one)
     job = training.job
-    job.until(training.counts, "both count")
+    job.until(training.known_as_running, "both count, and YARN knows")
     pids = {name: lines[-1][1] for name, lines in training.lines().items()}
     (first,) = masters(job.app_id)
     os.kill(first, signal.SIGKILL)
@@ -48,7 +48,7 @@ def test_without_its_journal_the_next_master_starts_a_new_session(
     one = tony_on(cluster)
     training = Training(one, **{"tony.am.retry-count": 0})
     job = training.job
-    job.until(training.counts, "both count")
+    job.until(training.known_as_running, "both count, and YARN knows")
     cluster.hdfs.delete(f"/user/{cluster.user}/.tony/apps/{job.app_id}")
     (first,) = masters(job.app_id)
     os.kill(first, signal.SIGKILL)

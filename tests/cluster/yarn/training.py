@@ -63,6 +63,14 @@ class Training:
         before = {name: len(lines) for name, lines in self.lines().items()}
         return lambda: all(len(lines) > before[name] + 5 for name, lines in self.lines().items())
 
+    def known_as_running(self) -> bool:
+        """Whether each has counted for so long (3 s) that its node has told the ResourceManager.
+
+        When a master dies, YARN keeps the containers that it knows to run, and ends those that it
+        granted and has not heard of since.
+        """
+        return self.counts() and all(len(lines) > 60 for lines in self.lines().values())
+
     def undisturbed(self) -> bool:
         """Whether each counted without a gap, in one process."""
         return all(
