@@ -39,14 +39,21 @@ def load(
     env: Optional[Mapping[str, str]] = None,
     cwd: Optional[str] = None,
     conf_dir: Optional[str] = None,
+    finds_job_file: bool = True,
 ) -> Loaded:
-    """The job, or JobError with every problem, missing local files included."""
+    """The job, or JobError with every problem, missing local files included.
+
+    ``finds_job_file``: whether a ``tony.xml`` in the working folder is the job file of a job that
+    names none.
+    """
+    alone = None if finds_job_file or arguments.conf_file else ()
     loaded = load_job(
         arguments,
         env=env,
         cwd=cwd,
         conf_dir=conf_dir,
         frameworks=Frameworks(),
+        program=alone,
         read_bytes=lambda location: filesystem(location).get(location),
     )
     wrong = missing_sources(loaded.job)

@@ -11,12 +11,17 @@ a value is resolved when it is asked for: properties of the process (``user.name
 configuration, ``${env.NAME}`` and its defaults. At a name that nobody knows resolving ends, and
 what refers to itself stays as it is written, both as in Hadoop.
 
+A program that knows a cluster by other means than files (a connection of Airflow's) says so in the
+variable ``TONY_HADOOP``, a JSON object: its ``properties`` replace those of the files, final ones
+too; ``source`` is who says them, for messages; and with ``"alone": true`` no file is read.
+
 ``xi:include`` brings in another file of the same folder. Anything else, a URL above all, is
 refused: a client reads no configuration from a network. Entities are refused too.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -28,6 +33,7 @@ from xml.parsers import expat
 from tony_core.hadoop.errors import ConfigurationError
 
 FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
+GIVEN = "TONY_HADOOP"
 
 _INCLUDE = "{http://www.w3.org/2001/XInclude}include"
 _FALLBACK = "{http://www.w3.org/2001/XInclude}fallback"
@@ -104,7 +110,10 @@ class SiteConfiguration:
     ) -> SiteConfiguration:
         """The site's configuration as this environment names it, or of one folder."""
         env = os.environ if env is None else env
+        given = _given(env)
         named = [("the folder given", conf_dir)] if conf_dir else list(_folders(env))
+        if given.alone:
+            named = []
         properties: Dict[str, Property] = {}
         read = []
         for name in FILES:
@@ -114,9 +123,14 @@ class SiteConfiguration:
                     _read(path, properties, [])
                     read.append(path)
                     break
+        if given.properties:
+            properties.update(given.properties)
+            read.append(given.source)
         for key, value in (overrides or {}).items():
             properties[current_name(key)] = Property(value, "the job")
         looked = [f"{what} ({_there(folder)})" for what, folder in named]
+        if given.properties:
+            looked.insert(0, given.source)
         return cls(properties, looked_in=looked, read=read, env=env)
 
     @classmethod
@@ -225,6 +239,33 @@ def user_name(env: Optional[Mapping[str, str]] = None) -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return str(os.geteuid())
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What somebody who knows the cluster says instead of, or over, its files."""
+
+    properties: Mapping[str, Property]
+    source: str = GIVEN
+    alone: bool = False
+
+
+def _given(env: Mapping[str, str]) -> _Given:
+    text = env.get(GIVEN)
+    if not text:
+        return _Given({})
+    try:
+        told = json.loads(text)
+        source = str(told.get("source") or GIVEN)
+        properties = {
+            current_name(str(name)): Property(str(value), source)
+            for name, value in told["properties"].items()
+        }
+    except (ValueError, AttributeError, KeyError, TypeError):
+        raise ConfigurationError(
+            f'{GIVEN} is not of the form {{"properties": {{"NAME": "VALUE"}}}}'
+        ) from None
+    return _Given(properties, source, told.get("alone") is True)
 
 
 def _folders(env: Mapping[str, str]) -> Iterator[Tuple[str, Optional[str]]]:

@@ -41,6 +41,8 @@ class JobArguments:
     sidecar_tensorboard_log_dir: Optional[str] = None
     scheduler: Optional[str] = None
     extra: Mapping[str, str] = field(default_factory=dict)  # keys of an operator or job type
+    defaults: Mapping[str, str] = field(default_factory=dict)  # keys below the job file: a site's
+    defaults_from: str = "defaults"  # who says these, for messages
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ def load_job(
     site = _site_file(conf_dir, env)
     layers = [
         _read(site, problems, None) if site else [],
+        [
+            Entry(str(key), str(text), arguments.defaults_from)
+            for key, text in arguments.defaults.items()
+        ],
         _job_layer(arguments, cwd, problems, read_bytes) if program is None else list(program),
         parse_conf(_words(arguments.conf), problems),
         _argument_entries(arguments, problems),

@@ -128,6 +128,10 @@ class SchedulerError(Exception):
     """The scheduler could not be reached, or refused (exit code 3)."""
 
 
+class LastingRefusal(SchedulerError):
+    """It was refused by what somebody has set up, here or there: asking again cannot help."""
+
+
 class NoSuchScheduler(SchedulerError):
     """No scheduler of that name (exit code 2)."""
 

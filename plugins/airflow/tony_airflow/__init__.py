@@ -1,1 +1,1 @@
-"""TonY for Apache Airflow. The package is reserved; it holds no operator yet."""
+"""TonY for Apache Airflow: distributed training as one task among others."""

@@ -1,0 +1,253 @@
+"""A connection of Airflow, read once: where jobs go, and what their site says for all of them.
+
+A :class:`Site` is plain data. The operator makes it from the connection, the trigger gets it as
+one of its arguments: neither looks up a connection again, which a kill in a signal handler could
+not do, and a trigger would have to do for each of its tasks.
+
+It holds no secret. What the connection's TonY keys hold that people may not see is only needed to
+submit, and left out of :meth:`Site.to_dict`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from tony_core.hadoop.endpoints import RM_CLIENT_PORT, RM_SCHEDULER_PORT, RM_WEB_PORT
+from tony_core.hadoop.siteconf import GIVEN
+from tony_core.job.mask import mask_value
+from tony_core.job.problems import did_you_mean
+
+CONN_TYPE = "tony"
+LOCAL, YARN = "local", "yarn"
+
+_TEXTS = ("scheduler", "hadoop_conf_dir", "name_node", "webhdfs_conn_id", "queue")
+_PLACES = ("history_location", "portal_url", "home")
+_MAPPINGS = ("hadoop", "conf")
+_KNOWN = (*_TEXTS, *_PLACES, *_MAPPINGS)
+"""What a connection's extra may hold."""
+
+_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "HADOOP_PREFIX")
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]/:]+)(?::(\d+))?")
+
+
+class SiteError(Exception):
+    """The connection cannot be used as it is; trying again cannot help."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where jobs go."""
+
+    scheduler: str = LOCAL
+    name: str = ""  # the connection's id; empty without one
+    hadoop_conf_dir: Optional[str] = None
+    resource_managers: Tuple[str, ...] = ()  # host:port of each of them, for clients
+    name_node: Optional[str] = None  # fs.defaultFS
+    hadoop: Mapping[str, str] = field(default_factory=dict)  # any other property of the cluster
+    webhdfs_conn_id: Optional[str] = None
+    queue: Optional[str] = None
+    history_location: Optional[str] = None
+    portal_url: Optional[str] = None
+    user: Optional[str] = None  # whom the cluster takes us for
+    home: Optional[str] = None  # of the embedded scheduler (TONY_HOME)
+    conf: Mapping[str, str] = field(default_factory=dict)  # any other TonY key
+
+    @property
+    def words(self) -> str:
+        """As a message names it."""
+        return f"the connection {self.name}" if self.name else f"the scheduler {self.scheduler}"
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Plain JSON without what is empty or secret: what a trigger carries."""
+        found = {name: value for name, value in asdict(self).items() if value}
+        if self.resource_managers:
+            found["resource_managers"] = list(self.resource_managers)
+        for name in _MAPPINGS:
+            held: Mapping[str, str] = getattr(self, name)
+            shown = {key: text for key, text in held.items() if mask_value(key, text) == text}
+            found.pop(name, None)
+            if shown:
+                found[name] = shown
+        return found
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Site:
+        """What :meth:`to_dict` gave; what is unknown here is from a newer version, and left out."""
+        known = {one.name for one in fields(cls)}
+        told = {name: value for name, value in data.items() if name in known}
+        told["resource_managers"] = tuple(told.get("resource_managers", ()))
+        return cls(**told)
+
+    def conf_below(self) -> Dict[str, str]:
+        """The TonY keys that hold for every job here unless its own job file says otherwise."""
+        named = {
+            "tony.yarn.queue": self.queue,
+            "tony.history.location": self.history_location,
+            "tony.portal.url": self.portal_url,
+        }
+        return {**self.conf, **{key: text for key, text in named.items() if text}}
+
+    def env(self, base: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
+        """The environment for TonY's client: this process's, with the connection's word over it."""
+        env = dict(os.environ if base is None else base)
+        if self.home:
+            env["TONY_HOME"] = self.home
+        if self.user:
+            env["HADOOP_USER_NAME"] = self.user
+        if self.hadoop_conf_dir:
+            for name in _FOLDERS:
+                env.pop(name, None)
+            env["HADOOP_CONF_DIR"] = env["YARN_CONF_DIR"] = self.hadoop_conf_dir
+        given = self._properties()
+        if given:
+            # With addresses and no folder, the files that this machine has are of some other site.
+            alone = bool(self.resource_managers) and not self.hadoop_conf_dir
+            told = {"source": self.words, "properties": given, "alone": alone}
+            env[GIVEN] = json.dumps(told)
+        return env
+
+    def _properties(self) -> Dict[str, str]:
+        found: Dict[str, str] = {}
+        if self.name_node:
+            found["fs.defaultFS"] = self.name_node
+        found.update(_resource_managers(self.resource_managers))
+        return {**found, **self.hadoop}
+
+
+def site_of(connection: Any) -> Site:
+    """A connection of the type ``tony``; :class:`SiteError` names all that is wrong with it."""
+    wrong: List[str] = []
+    if connection.conn_type and connection.conn_type != CONN_TYPE:
+        raise SiteError(
+            f"the connection {connection.conn_id} is of the type {connection.conn_type}, and jobs"
+            f" need one of the type {CONN_TYPE}"
+        )
+    extra = _extra(connection, wrong)
+    for key in extra:
+        if key not in _KNOWN:
+            wrong.append(f"its extra holds {key}{did_you_mean(key, _KNOWN)}, which nothing reads")
+    texts = {name: _text(extra, name, wrong) for name in (*_TEXTS, *_PLACES)}
+    managers = _addresses(connection.host, connection.port, wrong)
+    scheduler = texts.pop("scheduler") or (
+        YARN if managers or texts["hadoop_conf_dir"] or extra.get("hadoop") else LOCAL
+    )
+    if scheduler == LOCAL and managers:
+        wrong.append("it names a host, and the scheduler local has none: choose yarn, or clear it")
+    folder = texts["hadoop_conf_dir"]
+    if folder and not os.path.isabs(folder):
+        wrong.append(f"its Hadoop configuration folder {folder} is no absolute path")
+    name_node = texts.pop("name_node")
+    if name_node and "://" not in name_node:
+        name_node = f"hdfs://{name_node}"
+    site = Site(
+        scheduler=scheduler,
+        name=connection.conn_id or "",
+        resource_managers=managers,
+        name_node=name_node.rstrip("/") if name_node else None,
+        hadoop=_pairs(extra, "hadoop", wrong),
+        conf=_pairs(extra, "conf", wrong),
+        user=connection.login or None,
+        **{name: text for name, text in texts.items() if text},
+    )
+    if managers and not folder and not site.name_node and "fs.defaultFS" not in site.hadoop:
+        wrong.append(
+            "it names a ResourceManager and no file system: jobs are staged on HDFS, so name its"
+            " NameNode too (name_node), or a Hadoop configuration folder that does"
+        )
+    if wrong:
+        raise SiteError(f"the connection {connection.conn_id} cannot be used: {'; '.join(wrong)}")
+    return site
+
+
+def _extra(connection: Any, wrong: List[str]) -> Mapping[str, Any]:
+    if not connection.extra:
+        return {}
+    try:
+        found = json.loads(connection.extra)
+    except ValueError:
+        wrong.append("its extra is no JSON")
+        return {}
+    if not isinstance(found, dict):
+        wrong.append("its extra is no JSON object")
+        return {}
+    connection.extra_dejson  # noqa: B018 - Airflow masks what looks like a secret as it is read
+    return {key: value for key, value in found.items() if value not in (None, "")}
+
+
+def _text(extra: Mapping[str, Any], name: str, wrong: List[str]) -> Optional[str]:
+    value = extra.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        wrong.append(f"its {name} is {value!r}, which is no text")
+        return None
+    return value.strip() or None
+
+
+def _pairs(extra: Mapping[str, Any], name: str, wrong: List[str]) -> Dict[str, str]:
+    """Properties: a JSON object, or the text of one, as a form's field holds it."""
+    value = extra.get(name)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = name  # no object
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        wrong.append(f'its {name} is no JSON object like {{"key": "value"}}')
+        return {}
+    found: Dict[str, str] = {}
+    for key, text in value.items():
+        if isinstance(text, bool):
+            found[key] = "true" if text else "false"
+        elif isinstance(text, (str, int, float)):
+            found[key] = str(text)
+        else:
+            wrong.append(f"its {name} gives {key} a value that is neither text nor a number")
+    return found
+
+
+def _addresses(host: Optional[str], port: Optional[int], wrong: List[str]) -> Tuple[str, ...]:
+    """``rm1,rm2:8033`` and a port for those that name none."""
+    found: List[str] = []
+    for word in (host or "").split(","):
+        word = word.strip()
+        if not word:
+            continue
+        match = _ADDRESS.fullmatch(word)
+        if match is None or int(match[1] or 0) > 0xFFFF:
+            wrong.append(f"its host {word!r} is no address of the form HOST or HOST:PORT")
+        else:
+            found.append(word if match[1] else f"{word}:{port or RM_CLIENT_PORT}")
+    return tuple(found)
+
+
+def _resource_managers(addresses: Tuple[str, ...]) -> Dict[str, str]:
+    """What a yarn-site.xml would say of them, with the usual ports for what is not named."""
+    prefix = "yarn.resourcemanager"
+    if not addresses:
+        return {}
+    if len(addresses) == 1:
+        return {f"{prefix}.ha.enabled": "false", **_one_manager(addresses[0], "")}
+    found = {f"{prefix}.ha.enabled": "true"}
+    ids = [f"rm{number}" for number in range(1, len(addresses) + 1)]
+    found[f"{prefix}.ha.rm-ids"] = ",".join(ids)
+    for name, address in zip(ids, addresses, strict=True):
+        found.update(_one_manager(address, f".{name}"))
+    return found
+
+
+def _one_manager(address: str, tail: str) -> Dict[str, str]:
+    prefix = "yarn.resourcemanager"
+    host = address.rpartition(":")[0]
+    return {
+        f"{prefix}.hostname{tail}": host.strip("[]"),
+        f"{prefix}.address{tail}": address,
+        f"{prefix}.scheduler.address{tail}": f"{host}:{RM_SCHEDULER_PORT}",
+        f"{prefix}.webapp.address{tail}": f"{host}:{RM_WEB_PORT}",
+    }

@@ -1,0 +1,1 @@
+"""The hook: TonY's client behind a connection of Airflow."""
