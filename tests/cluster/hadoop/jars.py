@@ -105,7 +105,7 @@ def distribution(version: str = VERSIONS[0], cache: Optional[Path] = None) -> Di
     made = Distribution(version, parent / key, java_home)
     if not made.folder.is_dir():
         parent.mkdir(parents=True, exist_ok=True)
-        with _locked(parent / f"{key}.lock"):
+        with locked(parent / f"{key}.lock"):
             if not made.folder.is_dir():
                 _make(made, parent)
     return made
@@ -145,7 +145,8 @@ def _java_version(home: Path) -> Optional[int]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Who makes a folder of the cache has it for himself."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -166,26 +167,31 @@ def _make(made: Distribution, parent: Path) -> None:
 
 
 def _fetch(made: Distribution, target: Path) -> None:
+    fetch_jars(_POM, target / "lib", made.java_home, f"-Dhadoop.version={made.version}")
+    if not (target / "lib" / f"hadoop-hdfs-{made.version}.jar").is_file():
+        raise SandboxError(f"mvn ended well and left no jar of HDFS {made.version}")
+
+
+def fetch_jars(pom: Path, target: Path, java_home: Path, *settings: str) -> None:
+    """What a pom names, and what that needs, into a folder."""
     maven = shutil.which("mvn")
     if maven is None:
         raise SandboxError(
-            "the jars of Hadoop are fetched by Maven, and there is no mvn. "
+            "the jars are fetched by Maven, and there is no mvn. "
             "On Debian and Ubuntu: apt-get install maven"
         )
     command = [
         maven,
         "--batch-mode",
         "--quiet",
-        f"--file={_POM}",
-        f"-Dhadoop.version={made.version}",
-        f"-DoutputDirectory={target / 'lib'}",
+        f"--file={pom}",
+        *settings,
+        f"-DoutputDirectory={target}",
         "-DincludeScope=runtime",
         "dependency:copy-dependencies",
     ]
-    environment = {**os.environ, "JAVA_HOME": str(made.java_home)}
-    _run(command, FETCH_S, "fetch the jars", target, environment)
-    if not (target / "lib" / f"hadoop-hdfs-{made.version}.jar").is_file():
-        raise SandboxError(f"mvn ended well and left no jar of HDFS {made.version}")
+    environment = {**os.environ, "JAVA_HOME": str(java_home)}
+    _run(command, FETCH_S, "fetch the jars", target.parent, environment)
 
 
 def _format(made: Distribution) -> None:
