@@ -35,6 +35,7 @@ from tony_core.job.spec import (
 )
 from tony_core.job.units import ENV_NAME, parse_limit
 
+OWN_LINKS = ("page", "portal", "tensorboard")
 _FOREVER_S = 100 * 365 * 86400.0
 
 
@@ -93,6 +94,7 @@ def build_job(settings: Settings, user: str) -> Job:
             modify_acl=settings.text("tony.yarn.acl.modify"),
         ),
         fail_on_worker_failure=settings.read("tony.application.fail-on-worker-failure-enabled"),
+        links=_links(settings),
         groups=groups,
         group_dependencies=_group_dependencies(settings, roles, dict(groups), named.known),
         settings=all_settings(settings),
@@ -197,6 +199,19 @@ def _history(settings: Settings) -> History:
         retention_s=_FOREVER_S if retention is None else retention,
         portal_url=settings.text("tony.portal.url"),
     )
+
+
+def _links(settings: Settings) -> Tuple[Tuple[str, str], ...]:
+    entry = settings.entry("tony.application.links")
+    links = settings.read("tony.application.links")
+    for name, url in links:
+        if not url.startswith(("http://", "https://")):
+            settings.problem(
+                f"{name} is no address for a browser (http://... or https://...)", entry
+            )
+        if name in OWN_LINKS:
+            settings.problem(f"{name} is a link that every job has: choose another name", entry)
+    return tuple((name, mask_text(url)) for name, url in links)
 
 
 def _hadoop(settings: Settings) -> Hadoop:

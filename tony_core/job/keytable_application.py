@@ -21,6 +21,13 @@ _IDENTITY = [
     ),
     Key("tony.application.tags", Kind.LIST, "Tags that YARN shows.", reads="Job.tags"),
     Key(
+        "tony.application.links",
+        Kind.ENVS,
+        "Links that stand on the job's page and in its history beside its own, as NAME=URL: a"
+        " workflow's execution, an experiment.",
+        reads="Job.links",
+    ),
+    Key(
         "tony.application.framework",
         Kind.TEXT,
         "The framework whose cluster description the tasks get: tensorflow, pytorch, jax, mpi,"

@@ -268,6 +268,7 @@ class Job:
     local: Local = Local()
     yarn: Yarn = Yarn()
     fail_on_worker_failure: bool = True
+    links: Tuple[Tuple[str, str], ...] = ()  # name -> URL: who submitted it, for its page
     groups: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # group name -> roles
     group_dependencies: Tuple[GroupDependency, ...] = ()
     settings: Tuple[Setting, ...] = field(default=(), compare=False)

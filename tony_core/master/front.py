@@ -62,6 +62,8 @@ class Front:
         portal = job.history.portal_url
         if portal:
             facts.links["portal"] = f"{portal.rstrip('/')}/jobs/{facts.app_id}"
+        for name, url in job.links:
+            facts.links.setdefault(name, url)
 
     def _make_page(self, reactor: Reactor, job: Job, gate: Optional[Gate]) -> None:
         self.page = Page(

@@ -92,8 +92,13 @@ def _links(job: Mapping[str, Any]) -> str:
             url = TENSORBOARD
         elif not str(url).startswith(("http://", "https://")):
             continue
-        out.append(f'<a href="{escape(str(url))}">{escape(name.capitalize())}</a>')
+        out.append(f'<a href="{escape(str(url))}">{escape(_words(name))}</a>')
     return f'<p class="links">{"".join(out)}</p>' if out else ""
+
+
+def _words(name: str) -> str:
+    """``azkaban_log`` as a person writes it."""
+    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
 
 
 def _troubles(job: Mapping[str, Any]) -> str:
