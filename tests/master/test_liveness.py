@@ -68,10 +68,10 @@ def test_an_expected_call_has_a_deadline_too() -> None:
 
 def test_thousands_are_cheap() -> None:
     live = Liveness(1.0, 25)
-    began = time.perf_counter()
+    began = time.process_time()
     for round_ in range(10):
         for number in range(10_000):
             live.heard(str(number), float(round_))
         assert live.expired(float(round_)) == []
-    assert time.perf_counter() - began < 2.0  # 0.1 s on an idle machine
+    assert time.process_time() - began < 5.0  # of the processor; 0.1 s where it is idle
     assert len(live.expired(9.0 + 25.0)) == 10_000

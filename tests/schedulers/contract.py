@@ -419,7 +419,7 @@ def test_stop_leaves_nothing(harness: Harness, tmp_path: Path, words: tuple[str,
     end = master.end_of(container)
     assert end.cause is Cause.RELEASED
     assert running(marker) == []
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     master.pool.stop(container.id)
     master.pool.release(container.id)
     master.quiet(0.3, Completed)
