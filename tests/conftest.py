@@ -17,7 +17,7 @@ pytest_plugins = ["tests.cluster.hadoop.fixture", "tests.cluster.yarn.fixture"]
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-LONGER = {"frameworks": 300, "cluster": 300, "slow": 300}
+LONGER = {"frameworks": 300, "cluster": 300, "slow": 300, "airflow": 300}
 """Seconds that a test so marked gets, unless it says otherwise itself."""
 
 # Time limits are pytest's; a loaded machine is no reason to fail an example of hypothesis.

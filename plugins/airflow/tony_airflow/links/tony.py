@@ -75,7 +75,7 @@ class TaskLogLink(_Pushed):
     task: str = "worker:0"
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """The button's words."""
         return f"Log of {self.task}"
 
@@ -94,6 +94,15 @@ LINKS: Tuple[BaseOperatorLink, ...] = (
 """Every job's."""
 
 
+async def _a_set(**words: Any) -> None:
+    if hasattr(XCom, "aset"):
+        await XCom.aset(**words)
+        return
+    from asgiref.sync import sync_to_async  # Airflow 2
+
+    await sync_to_async(XCom.set)(**words)
+
+
 def push(ti: Any, links: Mapping[str, str]) -> None:
     """From a running task."""
     for name, url in links.items():
@@ -105,8 +114,6 @@ async def a_push(ti: Any, links: Mapping[str, str]) -> None:
     """From a trigger; ``ti`` is None where a DAG is tested, and there is no place to push to."""
     if ti is None:
         return
-    from asgiref.sync import sync_to_async
-
     where = {
         "dag_id": ti.dag_id,
         "task_id": ti.task_id,
@@ -115,4 +122,4 @@ async def a_push(ti: Any, links: Mapping[str, str]) -> None:
     }
     for name, url in links.items():
         if url:
-            await sync_to_async(XCom.set)(key=key_of(name), value=url, **where)
+            await _a_set(key=key_of(name), value=url, **where)
