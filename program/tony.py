@@ -1,4 +1,4 @@
-"""What a program may use of TonY: report(), task(), checkpoints, data sets, jax_initialize().
+"""What a program may use of TonY: report(), result(), task(), checkpoints, data sets, JAX.
 
 Without dependencies (what concerns HDFS stands in tony_hdfs.py beside it); the same in a job
 and outside of one, where report() does nothing and task() describes a single task. Nothing
@@ -7,6 +7,7 @@ here ends a training because of TonY: a full disk or a lost file loses a report,
     import tony
 
     tony.report(progress=0.4, step=400, metrics={"loss": 0.12})
+    tony.result({"model": "hdfs:///models/7", "accuracy": 0.93})
     saved = tony.checkpoints("ckpt")
     saved.save(400, data)
     newest = saved.latest()          # (step, path) or None
@@ -28,6 +29,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 __all__ = [
     "report",
+    "result",
     "task",
     "Task",
     "checkpoints",
@@ -41,6 +43,7 @@ __all__ = [
 
 _INTERVAL_S = 0.1
 _MAX_NAME = 200
+_MAX_RESULT = 64 * 1024
 
 
 class _Reporter:
@@ -75,6 +78,12 @@ class _Reporter:
                 except RuntimeError:  # no more threads, or the interpreter is ending
                     self._timer = None
                     self._write()
+
+    def give(self, result: Any) -> None:
+        """The program's result, at once."""
+        with self._lock:
+            self._pending["result"] = result
+            self._write()
 
     def flush(self) -> None:
         with self._lock:
@@ -147,6 +156,25 @@ def report(
         values[name] = _number(value, f"metric {name!r}")
     if os.environ.get("TONY_REPORT_FILE"):
         _reporter.add(done, at, values)
+
+
+def result(value: Any) -> None:
+    """Say what came of the program: where the model is, how good it is; any JSON up to 64 kB.
+
+    The chief's is kept with the job, as its result; what other tasks give is passed over. The
+    last one counts. Raises for what JSON cannot hold and what is too large, in a job and outside.
+    """
+    try:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"a result is what JSON can hold: {error}") from None
+    if len(text) > _MAX_RESULT:
+        raise ValueError(
+            f"a result of {len(text)} characters as JSON; {_MAX_RESULT} is the most: save what is"
+            " large, and give where it is"
+        )
+    if os.environ.get("TONY_REPORT_FILE"):
+        _reporter.give(value)
 
 
 def _number(value: Any, what: str) -> float:

@@ -353,7 +353,8 @@ class Life(Masters):
             if before is not None:
                 progress = before.progress if progress is None else progress
                 step = before.step if step is None else step
-            self._reported = Reported(message.session, progress, merged, step)
+            result = message.result or (before.result if before else "")
+            self._reported = Reported(message.session, progress, merged, step, result)
         elif isinstance(message, Serving):
             if message.port:
                 self._serving[message.name] = message

@@ -1,4 +1,4 @@
-"""What the program said by ``tony.report()``: lines of JSON in a file of its own.
+"""What the program said by ``tony.report()`` and ``result()``: lines of JSON in a file of its own.
 
 The program appends under a lock; we read under the same lock and shorten the file when all
 of it was read and it has grown, so a long training does not fill the disk. The file is the
@@ -19,6 +19,7 @@ _AT_ONCE = 256 * 1024
 _SHORTEN_AT = 256 * 1024
 _MOST_NAMES = 500
 _LONGEST_NAME = 200
+LONGEST_RESULT = 64 * 1024  # as program/tony.py refuses it, and says so
 
 
 class Reports:
@@ -62,6 +63,7 @@ class Reports:
         progress: Optional[float] = None
         step: Optional[int] = None
         metrics: Dict[str, float] = {}
+        result = ""
         for line in data.splitlines():
             try:
                 said = json.loads(line)
@@ -77,9 +79,11 @@ class Reports:
             for name, value in values.items() if isinstance(values, dict) else ():
                 if _is_number(value) and self._admits(name):
                     metrics[name] = float(value)
-        if progress is None and step is None and not metrics:
+            if "result" in said:
+                result = _as_text(said["result"]) or result
+        if progress is None and step is None and not metrics and not result:
             return None
-        return Reported(self._session, progress, metrics, step)
+        return Reported(self._session, progress, metrics, step, result)
 
     def _admits(self, name: str) -> bool:
         """A program that makes up names must not fill the master's memory."""
@@ -88,6 +92,15 @@ class Reports:
                 return False
             self._known[name] = None
         return True
+
+
+def _as_text(value: Any) -> str:
+    """A result as it travels; empty for one that no program of ours has written."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError):
+        return ""
+    return text if len(text) <= LONGEST_RESULT else ""
 
 
 def _is_number(value: Any) -> bool:

@@ -151,6 +151,15 @@ class TestReports:
         self.write(path, "6}\n")
         assert reports.news() == Reported(3, 0.6, {}, None)
 
+    def test_the_last_result_counts_and_one_too_large_is_passed_over(self, tmp_path: Path) -> None:
+        path = tmp_path / "r"
+        reports = Reports(str(path), 0)
+        self.write(path, '{"result": {"a": 1}}\n{"result": [1, null]}\n{"result": NaN}\n')
+        self.write(path, f'{{"result": "{"x" * 70_000}"}}\n')
+        assert reports.news() == Reported(0, None, {}, None, "[1,null]")
+        self.write(path, '{"result": null}\n')
+        assert reports.news() == Reported(0, None, {}, None, "null")
+
     def test_too_many_names_are_not_passed_on(self, tmp_path: Path) -> None:
         path = tmp_path / "r"
         reports = Reports(str(path), 0)

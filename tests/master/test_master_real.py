@@ -270,6 +270,7 @@ def test_reports_and_measures_come_through(tony_home: Path, tmp_path: Path) -> N
         "import tony, time, os\n"
         "tony.report(progress=0.5, metrics={'loss': 0.125}, step=7)\n"
         f"while not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+        "tony.result({'model': '/models/7', 'classes': [1, 2.5, None]})\n"
     )
     script = tmp_path / "script.py"
     script.write_text(code)
@@ -287,6 +288,7 @@ def test_reports_and_measures_come_through(tony_home: Path, tmp_path: Path) -> N
     until(lambda: submitted.status().progress == 0.5, "the scheduler to hear of it")
     go.touch()
     assert submitted.end().state is AppState.SUCCEEDED
+    assert submitted.history().job["result"] == {"model": "/models/7", "classes": [1, 2.5, None]}
 
 
 def figures(pid: int) -> Tuple[float, int]:

@@ -323,6 +323,21 @@ def report(world: World, progress: float) -> None:
     world.feed(e.TaskReported(world.now, executor.container.id, executor.session, progress))
 
 
+def test_the_result_is_the_chiefs_and_of_this_session() -> None:
+    world = world_of(role("worker", 2), master=retries(user=1)).settle()
+
+    def give(task: str, text: str) -> None:
+        executor = world.executor(task)
+        world.feed(e.TaskReported(world.now, executor.container.id, executor.session, result=text))
+
+    give("worker:0", "7")
+    give("worker:1", "8")
+    assert world.machine.result == "7"
+    assert world.machine.journal_record()["result"] == "7"
+    fail_once(world)
+    assert world.machine.result == ""
+
+
 def test_progress_beyond_the_furthest_heals_the_users_budget() -> None:
     world = world_of(role("worker"), master=retries(user=1)).settle()
     for tenth in range(1, 8):

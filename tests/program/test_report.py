@@ -48,6 +48,34 @@ def test_more_than_ten_a_second_are_one(file: Path) -> None:
     assert set(written[-1]["metrics"]) == {"loss", "only-0", "only-1", "only-2"}
 
 
+def test_a_result_is_written_at_once_whatever_was_reported(file: Path) -> None:
+    tony.report(step=1)
+    tony.report(step=2)
+    tony.result({"model": "hdfs:///models/7", "auc": 0.9, "none": None})
+    assert lines(file)[-1]["result"] == {"model": "hdfs:///models/7", "auc": 0.9, "none": None}
+
+
+@pytest.mark.parametrize("value", [object(), {1j: 2}, float("nan"), b"bytes", {"set": {1}}])
+def test_a_result_that_json_cannot_hold_is_refused(file: Path, value: Any) -> None:
+    with pytest.raises(TypeError, match="a result is what JSON can hold"):
+        tony.result(value)
+    assert lines(file) == []
+
+
+def test_a_result_that_is_too_large_is_refused_with_what_to_do(file: Path) -> None:
+    with pytest.raises(ValueError, match="65536 is the most: save what is large"):
+        tony.result("x" * 70_000)
+
+
+def test_a_result_outside_of_a_job_is_checked_and_goes_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TONY_REPORT_FILE", raising=False)
+    tony.result([1, 2])
+    with pytest.raises(TypeError):
+        tony.result(object())
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 10**400])
 def test_what_is_not_finite_is_refused(file: Path, value: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="loss"):

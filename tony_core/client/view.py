@@ -136,6 +136,7 @@ class JobView:
     links: Mapping[str, str] = field(default_factory=dict)
     tags: Tuple[str, ...] = ()
     tasks: Tuple[TaskView, ...] = ()
+    result: Any = None  # what the chief gave by tony.result()
 
     @property
     def counts(self) -> Dict[str, int]:
@@ -229,6 +230,7 @@ def from_page(
         budgets=_mapping(job.get("budgets")),
         links=links,
         tags=tuple(str(tag) for tag in pick("tags", ()) or ()),
+        result=job.get("result"),
         tasks=tuple(task_view(task) for task in tasks),
     )
 

@@ -98,6 +98,7 @@ class Adoption(Clearing):
         self.budgets.restore(journal.get("budgets", {}))
         self.parameters = journal.get("parameters")
         self.chief_done = bool(journal.get("chief_done"))
+        self.result = str(journal.get("result") or "")
         self.root = dict(journal.get("root", {}))
         roles = {role.name for role in self.job.roles}
         self.released = {

@@ -100,6 +100,7 @@ class Board:
         self.root: Dict[str, Any] = {}
         self.allocation_tries = 0
         self.progress_seen = False
+        self.result = ""  # what the chief gave by tony.result(), as JSON text
         self.out: List[Command] = []
         self._wanted: Dict[str, List[int]] = {role.name: [] for role in job.roles}
         self._asked: Set[str] = set()
@@ -144,6 +145,7 @@ class Board:
             "outcome": self.outcome.value if self.outcome else None,
             "diagnostics": self.diagnostics,
             "root": self.root,
+            "result": self.result,
         }
 
     # ------------------------------------------------------------------ tasks

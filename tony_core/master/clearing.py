@@ -36,6 +36,9 @@ class Clearing(Judging):
         self.failures.clear()
         self.started.clear()
         self.allocation_tries = 0
+        chief = self.job.chief
+        if chief is None or f"{chief[0]}:{chief[1]}" not in self.done:
+            self.result = ""  # an earlier session's word is not this one's
         for kind in ("group", "chief-grace", "start"):
             self.waits.cancel_kind(kind)
         for task in self.tasks.values():

@@ -186,13 +186,14 @@ class TaskStopped(Event):
 
 @dataclass(frozen=True)
 class TaskReported(Event):
-    """The program reported progress or metrics."""
+    """The program reported progress or metrics, or its result (JSON text)."""
 
     container_id: str
     session: int
     progress: Optional[float] = None
     step: Optional[int] = None
     metrics: Dict[str, float] = field(default_factory=dict)
+    result: str = ""
 
 
 @dataclass(frozen=True)

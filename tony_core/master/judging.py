@@ -120,6 +120,8 @@ class Judging(Gathering):
             self.progress_seen = True
         if event.step is not None:
             task.step = event.step
+        if event.result and self.job.chief == (task.role.name, task.index):
+            self.result = event.result
         # One measure only: progress where the program reports it, else the step.
         value = event.progress if self.progress_seen else event.step
         if value is not None and self.budgets.progressed(float(value)):

@@ -6,6 +6,7 @@ since the epoch. What the machine does not know (links, measures, who the user i
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -57,6 +58,7 @@ def job_json(job: Job, view: JobView, facts: Facts, clean: Clean) -> Dict[str, A
         "root_cause": clean(dict(view.root_cause)),
         "budgets": dict(view.budgets),
         "counts": dict(view.counts),
+        "result": clean(json.loads(view.result)) if view.result else None,
         "links": dict(facts.links),
         "tags": list(job.tags),
         "description": describe(job),

@@ -309,7 +309,13 @@ class Rendezvous:
     def _reported(self, container_id: str, m: Reported) -> None:
         self._to.event(
             TaskReported(
-                self._reactor.now(), container_id, m.session, m.progress, m.step, dict(m.metrics)
+                self._reactor.now(),
+                container_id,
+                m.session,
+                m.progress,
+                m.step,
+                dict(m.metrics),
+                m.result,
             )
         )
 

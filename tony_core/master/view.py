@@ -57,6 +57,7 @@ class JobView:
     budgets: Mapping[str, Any]
     counts: Mapping[str, int]
     tasks: Tuple[TaskView, ...]
+    result: str  # JSON text, or empty
 
 
 def view_of(board: Board) -> JobView:
@@ -112,6 +113,7 @@ def view_of(board: Board) -> JobView:
         },
         counts=totals,
         tasks=tuple(tasks),
+        result=board.result,
     )
 
 

@@ -129,12 +129,13 @@ class Measured(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What the program said by report()."""
+    """What the program said by report() and result()."""
 
     session: int
     progress: Optional[float]
     metrics: Dict[str, float]
     step: Optional[int] = None
+    result: str = ""  # JSON text; empty when the program has said none
 
 
 class Serving(NamedTuple):
