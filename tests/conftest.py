@@ -13,7 +13,12 @@ from hypothesis import settings
 from tests.leaks import Watch
 from tony_core.files import registry
 
-pytest_plugins = ["tests.cluster.hadoop.fixture", "tests.cluster.yarn.fixture"]
+pytest_plugins = [
+    "tests.browser",
+    "tests.cluster.azkaban.fixture",
+    "tests.cluster.hadoop.fixture",
+    "tests.cluster.yarn.fixture",
+]
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

@@ -169,9 +169,11 @@ class Azkaban(Daemons):
             found: Dict[str, Any] = json.loads(answer.read())
         return found
 
-    def reload_job_types(self) -> Dict[str, Any]:
-        """As an administrator does after an installation, without a restart."""
-        return self.executor("reloadJobTypePlugins")
+    def restart(self) -> None:
+        """As an administrator does after an installation; its jobs run on meanwhile."""
+        self.stop(NAME)
+        self.start(NAME)
+        self.wait_ready()
 
     def running_pid(self) -> int:
         """Of the server's process."""
@@ -186,7 +188,7 @@ def _write(folder: Path, jars: ServerJars, ports: Ports, environment: Mapping[st
     web, executor = ports.take(), ports.take()
     schema.write(home / "sql")
     (home / "conf").mkdir()
-    for name in ("executions", "projects", "temp", "plugins/jobtypes", "plugins/viewer"):
+    for name in ("executions", "projects", "temp", "plugins/jobtypes"):
         (home / name).mkdir(parents=True)
     _write_pages(home / "web", jars)
     settings = {
@@ -203,7 +205,6 @@ def _write(folder: Path, jars: ServerJars, ports: Ports, environment: Mapping[st
         "azkaban.execution.dir": "executions",
         "azkaban.temp.dir": "temp",
         "azkaban.jobtype.plugin.dir": "plugins/jobtypes",
-        "viewer.plugin.dir": "plugins/viewer",
         "database.type": "h2",
         "h2.path": "database/azkaban",
         "h2.create.tables": "true",

@@ -1,0 +1,48 @@
+"""The command line beside a server: the job type into its folder, and questions about jobs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, Optional
+
+from tests.cluster.hadoop.jars import SandboxError
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+_PATHS = [CHECKOUT / part for part in (".", "executor", "plugins/azkaban", "program")]
+
+TOLD_S = 120
+"""What it gets on a machine with much else to do."""
+
+
+def tony_words(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line, by this interpreter and of this checkout."""
+    paths = os.pathsep.join(map(str, _PATHS))
+    return subprocess.run(
+        [sys.executable, "-m", "tony_core.cli.main", *words],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TOLD_S,
+    )
+
+
+def tony_azkaban(*words: str) -> str:
+    """``tony azkaban WORDS``, which must go well; what it says."""
+    done = tony_words("azkaban", *words)
+    if done.returncode:
+        raise SandboxError(f"tony azkaban {' '.join(words)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def installer(hadoop_conf: Optional[Path] = None, *words: str) -> Callable[[Path], None]:
+    """What installs the job type for a cluster, or else for the embedded scheduler."""
+
+    def install(plugins: Path) -> None:
+        choice = ["--hadoop-conf-dir", str(hadoop_conf)] if hadoop_conf else []
+        tony_azkaban("install", "--plugin-dir", str(plugins), *choice, *words)
+
+    return install
