@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 from pathlib import Path
 from typing import Iterator
 
@@ -51,9 +53,31 @@ class TestFeatures:
         text = (CHECKOUT / "docs" / "hadoop-sandbox.md").read_text()
         assert [name for name in NAMES if f"`{name}`" not in text] == []
 
-    def test_all_at_once_make_a_plan(self, tmp_path: Path, ports: Ports) -> None:
+    def test_all_at_once_make_a_plan(
+        self, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "spark" / "bin").mkdir(parents=True)
+        (tmp_path / "spark" / "bin" / "spark-submit").touch()
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
         plan = plan_of(tmp_path, ports, *NAMES)
         assert list(plan.daemons) == "zk nn0 nn1 rm0 rm1 dn0 nm0 nm1 nm2".split()
+
+    def test_spark_has_to_be_somewhere(
+        self, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+        with pytest.raises(SandboxError, match=r"needs SPARK_HOME; .* has no bin/spark-submit"):
+            plan_of(tmp_path, ports, "spark")
+
+    def test_a_client_of_mapreduce_has_a_home_of_hadoop(self, tmp_path: Path, ports: Ports) -> None:
+        plan = plan_of(tmp_path, ports, "mapreduce")
+        plan.write()
+        home = Path(plan.description()["client"]["HADOOP_HOME"])
+        assert os.access(home / "bin" / "hadoop", os.X_OK)
+        assert list((home / "share" / "hadoop" / "tools" / "lib").glob("hadoop-streaming-*.jar"))
+        said = subprocess.run([home / "bin" / "yarn", "rmadmin"], capture_output=True, text=True)
+        assert (said.returncode, said.stdout) == (2, "")
+        assert said.stderr == "yarn: only these are here: application, logs\n"
 
     @pytest.mark.parametrize("features", [(), ("queues",), ("labels",), ("queues", "labels")])
     def test_the_shares_of_queues_are_whole(

@@ -37,6 +37,7 @@ class Hadoop(Daemons):
         self.version: str = self._cluster["version"]
         self.features: Tuple[str, ...] = tuple(self._cluster["features"])
         self.user: str = self._cluster["environment"]["USER"]
+        self.client_environment: Dict[str, str] = dict(self._cluster["client"])
         self._distribution = Distribution(
             self.version, Path(self._cluster["jars"]), Path(self._cluster["java_home"])
         )

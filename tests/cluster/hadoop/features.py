@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, List, Sequence, Tuple
 
-from tests.cluster.hadoop import base
+from tests.cluster.hadoop import base, home
 from tests.cluster.hadoop.jars import SandboxError
 from tests.cluster.hadoop.plan import Plan
 
@@ -334,15 +334,20 @@ def java(plan: Plan) -> None:
     plan.site("yarn-site")["yarn.application.classpath"] = paths
 
 
+def _small_java(plan: Plan) -> str:
+    hosts = f"-Djdk.net.hosts.file={plan.folder / 'hosts'}"
+    return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true {hosts}"
+
+
 @_feature("java")
 def mapreduce(plan: Plan) -> None:
-    """MapReduce jobs run; its shuffle listens on all of the machine's addresses."""
+    """MapReduce jobs run, and HADOOP_HOME has `hadoop jar` and Hadoop streaming; the shuffle
+    listens on all of the machine's addresses."""
+    plan.programs.update(home.programs(plan.distribution, plan.folder))
+    plan.links.update(home.links(plan.distribution))
+    plan.client["HADOOP_HOME"] = str(plan.folder / "home")
     jars = f"{plan.distribution.lib}/*"
-    hosts = f"-Djdk.net.hosts.file={plan.folder / 'hosts'}"
-    options = (
-        f"-Xmx200m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true {hosts}"
-        " --add-opens=java.base/java.lang=ALL-UNNAMED"
-    )
+    options = f"-Xmx200m {_small_java(plan)} --add-opens=java.base/java.lang=ALL-UNNAMED"
     plan.site("mapred-site").update(
         {
             "mapreduce.framework.name": "yarn",
@@ -360,6 +365,22 @@ def mapreduce(plan: Plan) -> None:
     for daemon in plan.role("nm"):
         port = plan.ports.take("0.0.0.0")
         plan.own(daemon.name, "mapred-site")["mapreduce.shuffle.port"] = str(port)
+
+
+@_feature("java")
+def spark(plan: Plan) -> None:
+    """Spark jobs run, small ones, with the Spark that SPARK_HOME names; its jars are not sent,
+    and spark-defaults.conf lies in HADOOP_CONF_DIR."""
+    found = home.find_spark()
+    settings = home.spark_defaults(found, _small_java(plan))
+    plan.extra_files["spark-defaults.conf"] = home.as_spark_reads(settings)
+    plan.client.update(
+        {
+            "JAVA_HOME": str(plan.distribution.java_home),
+            "SPARK_HOME": str(found),
+            "SPARK_CONF_DIR": str(plan.folder / "conf"),
+        }
+    )
 
 
 # ---------------------------------------------------------------------- security

@@ -6,6 +6,7 @@ Then it is written into the cluster's folder:
 
     conf/           what a client reads (HADOOP_CONF_DIR)
     conf.d/DAEMON/  what one daemon reads first: its own files instead of those of conf/
+    home/           HADOOP_HOME, with features that need one
     data/DAEMON/    what it keeps
     logs/DAEMON.log what it says
     cluster.json    the daemons' command lines, for the supervisor and for who comes later
@@ -104,6 +105,12 @@ class Plan:
     """By the daemon's name."""
     extra_files: Dict[str, str] = field(default_factory=dict)
     """Other files of conf/, by name."""
+    programs: Dict[str, str] = field(default_factory=dict)
+    """Scripts below home/, which is HADOOP_HOME where there is one."""
+    links: Dict[str, Path] = field(default_factory=dict)
+    """Links below home/."""
+    client: Dict[str, str] = field(default_factory=dict)
+    """What else a client's environment has, by name."""
 
     @property
     def user(self) -> str:
@@ -140,6 +147,7 @@ class Plan:
         for name, text in self.extra_files.items():
             (conf / name).write_text(text)
         (conf / "log4j.properties").write_text(_LOG4J)
+        self._write_home()
         for app in ("hdfs", "datanode", "secondary"):
             # The jars of HDFS lack these, and their web servers want them.
             place = self.folder / "classes" / "webapps" / app / "WEB-INF"
@@ -171,6 +179,7 @@ class Plan:
             "labels": self.labels,
             "node_labels": self.node_labels,
             "environment": self._environment(),
+            "client": {"HADOOP_CONF_DIR": str(self.folder / "conf"), **self.client},
             "daemons": {
                 daemon.name: {
                     "argv": self.command(daemon),
@@ -212,6 +221,16 @@ class Plan:
             "PATH": ":".join(p for p in path if p and not (venv and p.startswith(venv)))
             or "/usr/local/bin:/usr/bin:/bin",
         }
+
+    def _write_home(self) -> None:
+        home = self.folder / "home"
+        for name, text in self.programs.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text(text)
+            (home / name).chmod(0o755)
+        for name, target in self.links.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).symlink_to(target)
 
     def _write_hosts(self) -> None:
         lines = [f"{LOOPBACK} localhost", f"{LOOPBACK} {socket.gethostname()}"]

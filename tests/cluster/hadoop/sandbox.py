@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(options: argparse.Namespace) -> None:
-    """Starts a new cluster, and prints the setting of HADOOP_CONF_DIR."""
+    """Starts a new cluster, and prints the settings of its clients, as `env` does."""
     folder: Path = options.folder.absolute()
     started = time.monotonic()
     with _alone(folder):
@@ -108,9 +108,10 @@ def _status(options: argparse.Namespace) -> None:
 
 
 def _env(options: argparse.Namespace) -> None:
-    """Prints the setting of HADOOP_CONF_DIR, for a shell to evaluate."""
+    """Prints the settings of a client (HADOOP_CONF_DIR, ...), for a shell to evaluate."""
     cluster = Hadoop(options.folder.absolute())
-    print(f"export HADOOP_CONF_DIR={shlex.quote(str(cluster.conf_dir))}")
+    for name, value in cluster.client_environment.items():
+        print(f"export {name}={shlex.quote(value)}")
 
 
 def _features(options: argparse.Namespace) -> None:

@@ -1,0 +1,78 @@
+"""Makes raw data to try the pipeline on: what a shop's web servers wrote about its visitors.
+
+    python3 make_data.py day1.jsonl
+    python3 make_data.py day2.jsonl --seed 2 --wrong 0.5
+
+A line is an event of a visit. As in life some lines are broken, some come twice, and some
+visitors are robots; cleaning sees to that. With --wrong that share of the payments has been
+written to somebody else's visit: data that looks well and teaches nothing.
+"""
+
+import argparse
+import json
+import math
+import random
+
+KINDS = ("view", "search", "cart")
+
+
+def visit(draw, number):
+    """The events of one visitor, and whether he paid."""
+    hour = draw.randrange(24)
+    keen = draw.gauss(0, 1)
+    counts = {
+        "view": 1 + int(draw.expovariate(0.3)),
+        "search": int(draw.expovariate(0.7 if keen > 0 else 0.4)),
+        "cart": max(0, round(keen + draw.random())),
+    }
+    at = 1_800_000_000 + number * 40 + hour * 3600
+    events = []
+    for kind in KINDS:
+        for _ in range(counts[kind]):
+            at += draw.randrange(5, 90)
+            seconds = draw.expovariate(0.05 - 0.02 * math.tanh(keen))
+            events.append({"at": at, "kind": kind, "seconds": round(seconds, 1)})
+    return events, 2.5 * keen + draw.gauss(0, 0.7) > 0.3, at
+
+
+def lines_of(draw, visits, wrong):
+    """All lines, in the order of time as far as servers keep to it."""
+    paid, found = [], []
+    for number in range(visits):
+        name = f"v{number:06d}"
+        events, pays, at = visit(draw, number)
+        found += [{"visit": name, **event} for event in events]
+        if pays:
+            paid.append((name, at + 30))
+    for name, at in paid:
+        if draw.random() < wrong:
+            name = f"v{draw.randrange(visits):06d}"
+        found.append({"visit": name, "at": at, "kind": "pay", "seconds": 0.0})
+    for robot in range(max(1, visits // 200)):
+        for number in range(400):
+            at = 1_800_000_000 + number
+            found.append({"visit": f"r{robot:06d}", "at": at, "kind": "view", "seconds": 0.1})
+    for number, event in enumerate(sorted(found, key=lambda event: event["at"])):
+        line = json.dumps({"id": f"e{draw.getrandbits(32):08x}-{number}", **event})
+        yield line
+        if draw.random() < 0.03:
+            yield line  # sent twice
+        if draw.random() < 0.01:
+            yield line[: draw.randrange(len(line))]  # written by a server that died
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file")
+    parser.add_argument("--visits", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--wrong", type=float, default=0.0, metavar="SHARE")
+    args = parser.parse_args()
+    draw = random.Random(args.seed)
+    with open(args.file, "w") as file:
+        for line in lines_of(draw, args.visits, args.wrong):
+            file.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()
