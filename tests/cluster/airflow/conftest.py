@@ -1,0 +1,80 @@
+"""One Airflow and one Hadoop for all tests of a module; its DAG files stand in ``DAGS``.
+
+DAGS = {"trainings.py": "..."}
+
+def test_it(training: Callable[..., Training]) -> None:
+    one = training("deferred")
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Callable, Generator, Iterator, List
+
+import pytest
+
+from tests.cluster.airflow.standing import Airflow
+from tests.cluster.airflow.training import Training
+from tests.cluster.hadoop.cluster import Hadoop
+from tests.cluster.hadoop.fixture import Clusters, GetHadoop
+from tests.cluster.hadoop.jars import VERSIONS
+
+FEATURES = ("two_nodes", "log_aggregation")
+CONNECTION = "tony_default"
+
+_AIRFLOW = pytest.StashKey[Airflow]()
+
+
+@pytest.fixture(scope="module")
+def airflow(
+    hadoop_clusters: Clusters,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Airflow]:
+    """It has the connection to the module's cluster."""
+    _, cluster = hadoop_clusters.get(FEATURES, VERSIONS[0], set())
+    folder = tmp_path_factory.mktemp("airflow") / "standing"
+    made = Airflow.up(folder, request.module.DAGS)
+    try:
+        extra = {"scheduler": "yarn", "hadoop_conf_dir": str(cluster.conf_dir)}
+        made.rest.connect(CONNECTION, "tony", extra=json.dumps(extra))
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture
+def training(
+    airflow: Airflow, hadoop: GetHadoop, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Training]]:
+    """``training(dag_id, **conf)``: a run of a DAG whose task trains until it is told to stop."""
+    request.node.stash[_AIRFLOW] = airflow
+    cluster = hadoop(*FEATURES)
+    made: List[Training] = []
+
+    def make(dag_id: str, **conf: object) -> Training:
+        made.append(Training(airflow, cluster, dag_id, tmp_path / f"run-{len(made)}", conf))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def cluster(hadoop: GetHadoop) -> Hadoop:
+    """The one that the connection leads to."""
+    return hadoop(*FEATURES)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With what Airflow's components said, when a test failed."""
+    report = yield
+    standing = item.stash.get(_AIRFLOW, None)
+    if report.failed and standing is not None:
+        report.sections.append(("Airflow", str(standing)))
+    return report

@@ -1,0 +1,86 @@
+"""The DAG files of the tests, as source: Airflow's own processes read them."""
+
+from __future__ import annotations
+
+TRAININGS = '''
+"""One task each, in all the ways of waiting; what a run trains stands in its conf."""
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+from tony_airflow.operators.tony import TonyOperator
+
+CONF = {"tony.am.memory": "256", "tony.task.kill-grace": "1"}
+
+
+def training(dag_id, **more):
+    with DAG(dag_id, schedule=None, max_active_runs=100):
+        TonyOperator(
+            task_id="train",
+            job_name="{{ run_id }}",
+            src_dir="{{ dag_run.conf['src'] }}",
+            executes="python3 train.py {{ dag_run.conf['folder'] }}",
+            roles={"worker": {"instances": 1, "memory": "64m"}},
+            conf={**CONF, **more.pop("conf", {})},
+            poll_interval=1,
+            **more,
+        )
+
+
+RETRIED = {"retries": 2, "retry_delay": timedelta(seconds=1)}
+TIMED = {"execution_timeout": timedelta(seconds=20)}
+LEASED = {"conf": {"tony.client.lease": "15s"}}
+
+for how, deferrable in (("sync", False), ("deferred", True)):
+    training(how, deferrable=deferrable)
+    training(f"{how}_retried", deferrable=deferrable, **RETRIED)
+    training(f"{how}_timed", deferrable=deferrable, **TIMED)
+    training(f"{how}_leased", deferrable=deferrable, **LEASED)
+'''
+"""``sync``, ``deferred``, and each of them ``_retried``, ``_timed`` or ``_leased``."""
+
+HOPELESS = '''
+"""What retrying cannot mend; retries are there all the same."""
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+from tony_airflow.operators.tony import TonyOperator
+
+SAID = {
+    "task_id": "train",
+    "job_name": "{{ run_id }}",
+    "executes": "python3 train.py",
+    "retries": 2,
+    "retry_delay": timedelta(seconds=1),
+}
+WRONG = {
+    "no_connection": {"tony_conn_id": "nobody_made_it"},
+    "no_venv": {"python_venv": "/nowhere/venv"},
+    "no_source": {"src_dir": "/nowhere/src"},
+    "bad_key": {"conf": {"tony.worker.memory": "plenty"}},
+}
+for name, more in WRONG.items():
+    with DAG(name, schedule=None):
+        TonyOperator(**SAID, **more)
+'''
+
+SECRETS = '''
+"""A job that is told a secret, and says it aloud where it fails."""
+
+from airflow.sdk import DAG
+from tony_airflow.operators.tony import TonyOperator
+
+for how, deferrable in (("tells", False), ("tells_deferred", True)):
+    with DAG(how, schedule=None):
+        TonyOperator(
+            task_id="train",
+            job_name="{{ run_id }}",
+            executes="sh -c 'echo the token is $API_TOKEN >&2; exit 3'",
+            env={"API_TOKEN": "{{ dag_run.conf['secret'] }}"},
+            roles={"worker": {"instances": 1, "memory": "64m"}},
+            conf={"tony.am.memory": "256", "tony.application.retry-count": 0},
+            poll_interval=1,
+            deferrable=deferrable,
+        )
+'''

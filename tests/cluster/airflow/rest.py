@@ -1,0 +1,150 @@
+"""Airflow's REST interface, as far as the tests ask it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+import requests
+
+ANSWER_S = 60.0
+"""Of a server on a busy machine."""
+
+WITHIN = 180.0
+"""What a state may take to come."""
+
+ENDED = ("success", "failed", "upstream_failed", "skipped", "removed")
+
+Place = Tuple[str, str, str]
+"""DAG, run, task."""
+
+
+class Rest:
+    """One server; each method is one question or one order."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    def close(self) -> None:
+        self._session.close()
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        """The JSON of an answer; what is refused is said in full."""
+        if "Authorization" not in self._session.headers:
+            answer = self._session.get(f"{self._url}/auth/token", timeout=ANSWER_S)
+            assert answer.ok, answer.text
+            self._session.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        answer = self._session.request(
+            method, f"{self._url}/api/v2/{path}", timeout=ANSWER_S, **more
+        )
+        assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:4000]}"
+        return answer.json() if answer.content else None
+
+    def get(self, path: str, **params: Any) -> Any:
+        return self.ask("GET", path, params=params)
+
+    def connect(self, conn_id: str, conn_type: str, **more: Any) -> None:
+        """A connection, made."""
+        body = {"connection_id": conn_id, "conn_type": conn_type, **more}
+        self.ask("POST", "connections", json=body)
+
+    # ------------------------------------------------------------------ runs and tasks
+
+    def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any] | None = None) -> None:
+        """A run of a DAG, now."""
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
+        self.ask("POST", f"dags/{dag_id}/dagRuns", json=body)
+
+    def run(self, dag_id: str, run_id: str) -> Dict[str, Any]:
+        return dict(self.get(f"dags/{dag_id}/dagRuns/{run_id}"))
+
+    def task(self, place: Place) -> Dict[str, Any]:
+        return dict(self.get(_path(place)))
+
+    def mark(self, place: Place, state: str) -> None:
+        """As a person does in the UI: ``success``, ``failed``, ``skipped``."""
+        self.ask("PATCH", _path(place), json={"new_state": state})
+
+    def clear(self, place: Place) -> None:
+        """As a person does in the UI, whatever its state."""
+        dag_id, run_id, task_id = place
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": [task_id],
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
+        self.ask("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
+
+    def wait(self, place: Place, *states: str, tries: int = 0, within: float = WITHIN) -> Any:
+        """The task once it is in one of the states (in its try number ``tries``, if given)."""
+        return wait_for(
+            lambda: self.task(place),
+            lambda one: one["state"] in states and (not tries or one["try_number"] == tries),
+            lambda one: (
+                f"{'/'.join(place)} is {one['state']} (try {one['try_number']}), "
+                f"not {' or '.join(states)}\n{self.log(place, one['try_number'])}"
+            ),
+            lambda one: one["state"] in ENDED and one["state"] not in states,
+            within,
+        )
+
+    def log(self, place: Place, number: int = 1) -> str:
+        """What a try of it said, as the UI shows it."""
+        try:
+            told = self.ask(
+                "GET",
+                f"{_path(place)}/logs/{max(1, number)}",
+                params={"full_content": "true"},
+                headers={"Accept": "application/json"},
+            )
+        except AssertionError as error:
+            return str(error)
+        lines: List[str] = []
+        for one in told["content"]:
+            if isinstance(one, str):
+                lines.append(one)
+            else:
+                more = {k: v for k, v in one.items() if k not in ("event", "timestamp")}
+                lines.append(f"{one.get('timestamp')} {one['event']} {more}")
+        return "\n".join(lines)
+
+    def xcom(self, place: Place, key: str = "return_value") -> Any:
+        """Its value, None when there is none."""
+        try:
+            found = self.get(f"{_path(place)}/xcomEntries/{key}", deserialize="true")
+        except AssertionError as error:
+            if " 404 " in str(error):
+                return None
+            raise
+        return found["value"]
+
+    def links(self, place: Place) -> Dict[str, Optional[str]]:
+        """The buttons of the task's page, by name."""
+        return dict(self.get(f"{_path(place)}/links")["extra_links"])
+
+
+def wait_for(
+    look: Callable[[], Any],
+    good: Callable[[Any], bool],
+    words: Callable[[Any], str],
+    hopeless: Callable[[Any], bool] = lambda _: False,
+    within: float = WITHIN,
+) -> Any:
+    """What is seen once it is good."""
+    deadline = time.monotonic() + within
+    while True:
+        seen = look()
+        if good(seen):
+            return seen
+        if hopeless(seen) or time.monotonic() >= deadline:
+            raise AssertionError(words(seen))
+        time.sleep(0.2)
+
+
+def _path(place: Place) -> str:
+    dag_id, run_id, task_id = place
+    return f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"

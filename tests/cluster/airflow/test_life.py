@@ -1,0 +1,188 @@
+"""However a task's life goes, its job is ended exactly when it should be, and never runs twice.
+
+Each test has a task that waits on its worker and one that is deferred, at the same time.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, List
+
+import pytest
+
+from tests.cluster.airflow import dags
+from tests.cluster.airflow.standing import Airflow
+from tests.cluster.airflow.training import Training
+from tests.cluster.hadoop.cluster import Hadoop
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+DAGS = {"trainings.py": dags.TRAININGS, "hopeless.py": dags.HOPELESS, "secrets.py": dags.SECRETS}
+
+Train = Callable[..., Training]
+
+
+def train(training: Train, *dag_ids: str) -> List[Training]:
+    """Runs of the DAGs, at the same time; their programs run."""
+    found = [training(dag_id) for dag_id in dag_ids]
+    for one in found:
+        one.trains()
+        one.wait("deferred" if one.place[0].startswith("deferred") else "running")
+    return found
+
+
+def test_success(training: Train) -> None:
+    for one in train(training, "sync", "deferred"):
+        app_id = one.trains()
+        one.over()
+        one.wait("success")
+        assert one.gone(app_id) == {app_id: "SUCCEEDED"}
+        result = one.result()
+        assert result["application_id"] == app_id == one.rest.xcom(one.place, "application_id")
+        assert result["metrics"] == one.rest.xcom(one.place, "metrics") == {"accuracy": 0.9}
+        assert result["duration_s"] > 0
+        assert app_id in one.log() and "worker:0" in one.log()
+
+
+@pytest.mark.parametrize("state", ["failed", "success"])
+def test_marked(training: Train, state: str) -> None:
+    for one in train(training, "sync", "deferred"):
+        app_id = one.trains()
+        one.rest.mark(one.place, state)
+        assert one.gone(app_id) == {app_id: "KILLED"}
+        assert one.task()["state"] == state
+
+
+def test_cleared(training: Train) -> None:
+    for one in train(training, "sync", "deferred"):
+        first = one.trains()
+        one.rest.clear(one.place)
+        second = one.trains(2)
+        assert one.goes_on(second)
+        one.over()
+        one.wait("success", tries=2)
+        assert one.gone(first, second) == {first: "KILLED", second: "SUCCEEDED"}
+
+
+def test_cleared_after_its_success(training: Train) -> None:
+    (one,) = train(training, "sync")
+    first = one.trains()
+    one.over()
+    one.wait("success")
+    one.rest.clear(one.place)
+    second = one.trains(2)
+    one.wait("success", tries=2)
+    assert one.gone(first, second) == {first: "SUCCEEDED", second: "SUCCEEDED"}
+
+
+def test_the_task_s_process_dies(airflow: Airflow, training: Train) -> None:
+    again, last = train(training, "sync_retried", "sync_leased")
+    app_id, lost = again.trains(), last.trains()
+    for one in (again, last):
+        airflow.kill_worker(one.task()["id"], task_only=True)
+    again.wait("running", tries=2)
+    last.wait("failed")
+    # Nobody is there to end the job: it ends by itself when nobody has asked for a while.
+    assert last.gone(lost)[lost] != "SUCCEEDED"
+    assert again.goes_on(app_id)
+    again.over()
+    again.wait("success", tries=2)
+    assert again.gone(app_id) == {app_id: "SUCCEEDED"}
+
+
+def test_the_worker_dies(airflow: Airflow, training: Train) -> None:
+    (one,) = train(training, "sync_retried")
+    app_id = one.trains()
+    airflow.kill_worker(one.task()["id"])
+    one.wait("running", tries=2)
+    assert one.goes_on(app_id)
+    one.over()
+    one.wait("success", tries=2)
+    assert one.gone(app_id) == {app_id: "SUCCEEDED"}
+
+
+def test_the_triggerer_restarts(airflow: Airflow, training: Train) -> None:
+    (one,) = train(training, "deferred")
+    app_id = one.trains()
+    for end in (airflow.stop, airflow.power_cut):
+        end("triggerer")
+        airflow.start("triggerer")
+        airflow.wait_healthy()
+        assert one.goes_on(app_id) and one.task()["state"] == "deferred"
+    one.over()
+    one.wait("success", tries=1)
+    assert one.gone(app_id) == {app_id: "SUCCEEDED"}
+
+
+def test_the_scheduler_restarts(airflow: Airflow, training: Train) -> None:
+    found = train(training, "sync", "deferred")
+    ids = [one.trains() for one in found]
+    airflow.crash("scheduler")
+    airflow.start("scheduler")
+    airflow.wait_healthy()
+    for one, app_id in zip(found, ids, strict=True):
+        assert one.goes_on(app_id)
+        one.over()
+        one.wait("success", tries=1)
+        assert one.gone(app_id) == {app_id: "SUCCEEDED"}
+
+
+def test_the_scheduler_s_host_restarts(airflow: Airflow, training: Train) -> None:
+    found = train(training, "sync_retried", "deferred_retried")
+    ids = [one.trains() for one in found]
+    airflow.power_cut("scheduler")
+    airflow.start("scheduler")
+    airflow.wait_healthy()
+    found[0].wait("running", tries=2)
+    for one, app_id in zip(found, ids, strict=True):
+        assert one.goes_on(app_id)
+        one.over()
+        one.wait("success")
+        assert one.gone(app_id) == {app_id: "SUCCEEDED"}
+
+
+def test_it_takes_too_long(training: Train) -> None:
+    for one in [training("sync_timed"), training("deferred_timed")]:
+        one.wait("failed")
+        ids = [found["id"] for found in one.applications()]
+        assert len(ids) <= 1  # on a busy machine the time may be over before it was submitted
+        assert set(one.gone(*ids).values()) <= {"KILLED"}
+
+
+def test_a_retry(training: Train) -> None:
+    for one in train(training, "sync_retried", "deferred_retried"):
+        first = one.trains()
+        one.fail(first)
+        second = one.trains(2)
+        assert one.goes_on(second)
+        one.over()
+        one.wait("success", tries=2)
+        assert one.gone(first, second) == {first: "FAILED", second: "SUCCEEDED"}
+        assert "the training data is broken" in one.log(1)
+
+
+HOPELESS = {
+    "no_connection": "nobody_made_it",
+    "no_venv": "/nowhere/venv",
+    "no_source": "/nowhere/src",
+    "bad_key": "tony.worker.memory",
+}
+
+
+def test_what_retrying_cannot_mend(training: Train) -> None:
+    found = {dag_id: training(dag_id) for dag_id in HOPELESS}
+    for dag_id, one in found.items():
+        assert one.wait("failed")["try_number"] == 1
+        assert HOPELESS[dag_id] in one.log()
+        assert one.applications() == []
+
+
+def test_secrets(airflow: Airflow, cluster: Hadoop, training: Train) -> None:
+    secret = "s3cr3t-horse-battery"
+    for one in [training(dag_id, secret=secret) for dag_id in ("tells", "tells_deferred")]:
+        one.wait("failed")
+        log = one.log()
+        assert "the token is ***" in log
+        assert secret not in log
+        assert secret not in str(one.task()["rendered_fields"])
+        for path in airflow.folder.rglob("*.log"):
+            assert secret not in path.read_text(errors="replace"), path

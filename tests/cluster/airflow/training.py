@@ -1,0 +1,154 @@
+"""A task of a DAG that runs a training on the cluster, from whatever side it is looked at."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping
+
+from tests.cluster.airflow.rest import WITHIN, Place, wait_for
+from tests.cluster.airflow.standing import Airflow
+from tests.cluster.hadoop.cluster import Hadoop
+
+TASK = "train"
+
+PROGRAM = """
+import os, pathlib, sys, time
+import tony
+
+folder = pathlib.Path(sys.argv[1])
+app_id = os.environ["TONY_APP_ID"]
+(folder / app_id).touch()
+print("the program of", app_id, "trains", flush=True)
+for step in range(3600):
+    if (folder / f"fail-{app_id}").exists():
+        sys.exit("the training data is broken")
+    if (folder / "over").exists():
+        break
+    tony.report(step=step, metrics={"accuracy": 0.9})
+    time.sleep(0.1)
+"""
+"""Trains until the file ``over`` is in its folder; ``fail-APPLICATION`` makes it fail."""
+
+LIVING = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
+
+
+class Training:
+    """One run of a DAG whose task ``train`` runs PROGRAM, and the applications that it made."""
+
+    def __init__(
+        self,
+        airflow: Airflow,
+        cluster: Hadoop,
+        dag_id: str,
+        folder: Path,
+        conf: Mapping[str, Any],
+    ) -> None:
+        self._airflow = airflow
+        self._cluster = cluster
+        self.rest = airflow.rest
+        folder.mkdir()
+        folder.chmod(0o777)
+        self.folder = folder
+        self.source = folder / "src"
+        self.source.mkdir()
+        (self.source / "train.py").write_text(PROGRAM)
+        self.run_id = f"{dag_id}-{time.time_ns()}"
+        self.place: Place = (dag_id, self.run_id, TASK)
+        told = {"src": str(self.source), "folder": str(folder), **conf}
+        self.rest.trigger(dag_id, self.run_id, told)
+
+    # ------------------------------------------------------------------ on the cluster
+
+    def applications(self, states: str = "") -> List[Dict[str, Any]]:
+        """Those that were made for this run, oldest first."""
+        found = [
+            one for one in self._cluster.applications(states) if self.run_id in str(one["name"])
+        ]
+        return sorted(found, key=lambda one: int(one["startedTime"]))
+
+    def trains(self, number: int = 1) -> str:
+        """The id of its application number so many, once its program runs."""
+
+        def look() -> List[str]:
+            ran = {path.name for path in self.folder.glob("application_*")}
+            return [one["id"] for one in self.applications() if one["id"] in ran]
+
+        found = wait_for(
+            look,
+            lambda ids: len(ids) >= number,
+            lambda ids: f"program number {number} does not run: {ids}\n{self.story()}",
+            lambda ids: len(ids) < number and self._over(),
+        )
+        return str(found[number - 1])
+
+    def _over(self) -> bool:
+        return self.task()["state"] in ("success", "failed") and not self.applications(LIVING)
+
+    def goes_on(self, app_id: str) -> bool:
+        """Its application runs, and no other."""
+        living = [one["id"] for one in self.applications(LIVING)]
+        return living == [app_id]
+
+    def gone(self, *app_ids: str) -> Dict[str, str]:
+        """Once no application of this run lives: of each its final status; these and no others."""
+        wait_for(
+            lambda: self.applications(LIVING),
+            lambda living: not living,
+            lambda living: f"still there: {[one['id'] for one in living]}\n{self.story()}",
+        )
+        found = {one["id"]: str(one["finalStatus"]) for one in self.applications()}
+        assert list(found) == list(app_ids), (found, self.story())
+        tags = {_tag(one) for one in self.applications()}
+        assert len(tags) <= len(app_ids), tags
+        return found
+
+    # ------------------------------------------------------------------ in Airflow
+
+    def task(self) -> Dict[str, Any]:
+        return self.rest.task(self.place)
+
+    def wait(self, *states: str, tries: int = 0, within: float = WITHIN) -> Dict[str, Any]:
+        """The task in one of these states."""
+        found: Dict[str, Any] = self.rest.wait(self.place, *states, tries=tries, within=within)
+        return found
+
+    def log(self, number: int = 1) -> str:
+        return self.rest.log(self.place, number)
+
+    def result(self) -> Any:
+        """What the task returned."""
+        return self.rest.xcom(self.place)
+
+    def story(self) -> str:
+        """All that helps when it goes wrong."""
+        task = self.task()
+        logs = [self.log(number) for number in range(1, int(task["try_number"]) + 1)]
+        short = {name: task[name] for name in ("state", "try_number", "max_tries")}
+        return "\n".join([str(short), *(text[-6000:] for text in logs)])
+
+    # ------------------------------------------------------------------ what can be done to it
+
+    def over(self) -> None:
+        """The program may end well."""
+        (self.folder / "over").touch()
+
+    def fail(self, app_id: str) -> None:
+        """The program of an application fails."""
+        (self.folder / f"fail-{app_id}").touch()
+
+    def close(self) -> None:
+        """Nothing of it is left to disturb the next."""
+        self.over()
+        if self.task()["state"] not in ("success", "failed", "skipped"):
+            self.rest.mark(self.place, "failed")
+        for one in self.applications(LIVING):
+            self._cluster.kill_application(one["id"])
+
+
+def _tag(one: Mapping[str, Any]) -> str:
+    """The tag that Airflow's side finds its application by."""
+    found = re.search(r"airflow_[0-9a-f]{40}", str(one.get("applicationTags", "")))
+    assert found, one
+    return found[0]
