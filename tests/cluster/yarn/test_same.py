@@ -41,7 +41,7 @@ if role == "ps":
 """
 
 YARNS = re.compile(
-    r"(APPLICATION_|HADOOP_|NM_|YARN_|LOCAL_|LOG_DIR|JVM_|MALLOC_|CONTAINER_ID|LOCALIZER|USER$|"
+    r"(_?PYENV_|APPLICATION_|HADOOP_|NM_|YARN_|LOCAL_|LOG_DIR|JVM_|MALLOC_|CONTAINER_ID|LOCALIZER|USER$|"
     r"LOGNAME|HOME|SHELL$|PWD|OLDPWD|SHLVL|_$|PATH$|LD_|CLASSPATH|JAVA_HOME|LANG|PRELAUNCH|SSL_|PYTEST|TMPDIR)"
 )
 """What a cluster's containers have, and what the shell of a test run has: nothing of TonY's."""
