@@ -65,6 +65,29 @@ for name, more in WRONG.items():
         TonyOperator(**SAID, **more)
 '''
 
+SHOWN = '''
+"""A training with a TensorBoard beside it."""
+
+from airflow.sdk import DAG
+from tony_airflow.operators.tony import TonyOperator
+
+for how, deferrable in (("shown", False), ("shown_deferred", True)):
+    with DAG(how, schedule=None):
+        TonyOperator(
+            task_id="train",
+            job_name="{{ run_id }}",
+            src_dir="{{ dag_run.conf['src'] }}",
+            executes="python3 train.py {{ dag_run.conf['folder'] }}",
+            framework="mpi",
+            tensorboard_log_dir="{{ dag_run.conf['events'] }}",
+            env={"PATH": "{{ dag_run.conf['bin'] }}:/usr/bin:/bin"},
+            roles={"worker": {"instances": 1, "memory": "64m"}},
+            conf={"tony.am.memory": "256", "tony.task.kill-grace": "1"},
+            poll_interval=1,
+            deferrable=deferrable,
+        )
+'''
+
 SECRETS = '''
 """A job that is told a secret, and says it aloud where it fails."""
 

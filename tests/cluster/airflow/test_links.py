@@ -1,0 +1,89 @@
+"""The buttons of a task, through REST and in a real browser: they lead to pages that answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+
+from tests.browser import Browser
+from tests.cluster.airflow import dags
+from tests.cluster.airflow.rest import wait_for
+from tests.cluster.airflow.standing import Airflow
+from tests.cluster.airflow.training import Training
+from tests.cluster.hadoop.cluster import Hadoop
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+DAGS = {"shown.py": dags.SHOWN}
+
+SHOWS = {
+    "TensorBoard": "<tb-webapp",
+    "Task logs": "worker:0",
+    "YARN application": "application_",
+}
+"""Of each button what is on its page."""
+
+HREFS = """
+Object.fromEntries([...document.querySelectorAll("a")].map(a => [a.textContent.trim(), a.href]))
+"""
+
+
+def buttons(airflow: Airflow, browser: Browser, one: Training) -> Dict[str, str]:
+    """Where those on the task's Details lead, as the page has them."""
+    dag_id, run_id, task_id = one.place
+    url = f"{airflow.url}/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/details"
+    tab = browser.open(url)
+
+    def look() -> Dict[str, str]:
+        told = browser.ask("Runtime.evaluate", tab, expression=HREFS, returnByValue=True)
+        value = told["result"].get("value")
+        return dict(value) if isinstance(value, dict) else {}
+
+    return dict(
+        wait_for(
+            look,
+            lambda seen: all(seen.get(name) for name in SHOWS),
+            lambda seen: f"the page's links: {seen}\n{browser.complaints}\n{one.story()}",
+        )
+    )
+
+
+def links(one: Training, *names: str) -> Dict[str, Any]:
+    """As REST tells them, once all of them are there."""
+    return dict(
+        wait_for(
+            lambda: one.rest.links(one.place),
+            lambda seen: all(seen.get(name) for name in names),
+            lambda seen: f"the links: {seen}\n{one.story()}",
+        )
+    )
+
+
+def test_the_buttons_lead_somewhere(
+    airflow: Airflow,
+    cluster: Hadoop,
+    training: Callable[..., Training],
+    environment: Callable[[str], Path],
+    browser: Browser,
+) -> None:
+    told = {
+        "bin": str(environment("mpi") / "bin"),
+        "events": f"hdfs:///user/{cluster.user}/events",
+    }
+    found: List[Training] = [training(name, **told) for name in ("shown", "shown_deferred")]
+    for one in found:
+        app_id = one.trains()
+        before = links(one, *SHOWS)
+        shown = buttons(airflow, browser, one)
+        assert {name: shown[name] for name in SHOWS} == {name: before[name] for name in SHOWS}
+        for name, text in SHOWS.items():
+            assert app_id in shown[name]
+            browser.shows(browser.open(shown[name]), text)
+        one.over()
+        one.wait("success")
+        one.gone(app_id)
+        after = links(one, "Task logs", "YARN application")
+        for name in ("Task logs", "YARN application"):
+            browser.shows(browser.open(str(after[name])), app_id)
