@@ -1,14 +1,16 @@
-"""The tasks of a job add numbers up: an all-reduce through the first, by the standard library.
+"""The tasks of a job add numbers up: an all-reduce through the chief, by the standard library.
 
-Who is who comes from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as PyTorch reads them. Numbers
-travel as JSON, a line each; who listens believes who calls, as the servers of most frameworks
-do: this is for networks that the site trusts.
+Who they are comes from CLUSTER_SPEC, which every job has, whatever its framework. Numbers travel
+as JSON, a line each; who listens believes who calls, as the servers of most frameworks do: this
+is for networks that the site trusts.
 """
 
 import json
 import os
 import socket
 import time
+
+import tony
 
 JOIN_S = 120
 WAIT_S = 600
@@ -51,11 +53,16 @@ class Gang:
 
 def join():
     """As soon as all tasks have met."""
-    rank, count = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if count == 1:
+    cluster = json.loads(os.environ.get("CLUSTER_SPEC", "{}"))
+    roles = sorted(cluster, key=lambda role: (role != "chief", role))
+    tasks = [(role, index) for role in roles for index in range(len(cluster[role]))]
+    if len(tasks) < 2:
         return Gang(0, 1, [])
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return Gang(rank, count, [_called(host, port)] if rank else _accepted(port, count - 1))
+    me = tony.task()
+    rank = tasks.index((me.role, me.index))
+    host, port = cluster[roles[0]][0].rsplit(":", 1)
+    peers = [_called(host, int(port))] if rank else _accepted(int(port), len(tasks) - 1)
+    return Gang(rank, len(tasks), peers)
 
 
 def _accepted(port, count):
