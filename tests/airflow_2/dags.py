@@ -1,0 +1,86 @@
+"""Run by the Python of Airflow 2.11: ``dag.test()`` of one DAG, told as one line of JSON.
+
+python dags.py FOLDER WAY
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+from airflow import DAG
+
+from tony_airflow.operators.tony import TonyOperator
+from tony_airflow.sensors.tony import TonySensor
+
+PROGRAM = """
+import sys, tony
+tony.report(metrics={"accuracy": 0.75})
+sys.exit("the data is broken" if "broken" in sys.argv else 0)
+"""
+
+
+def operator(folder: Path, task_id: str = "train", **more: Any) -> TonyOperator:
+    src = folder / "src"
+    src.mkdir(exist_ok=True)
+    (src / "train.py").write_text(PROGRAM)
+    said: Dict[str, Any] = {
+        "executes": f"{sys.executable} train.py",
+        "src_dir": str(src),
+        "roles": {"worker": {"instances": 2, "memory": "256m"}},
+        "poll_interval": 0.5,
+    }
+    return TonyOperator(task_id=task_id, scheduler="local", **{**said, **more})
+
+
+def sync(folder: Path) -> None:
+    operator(folder)
+
+
+def deferred(folder: Path) -> None:
+    operator(folder, deferrable=True)
+
+
+def broken(folder: Path) -> None:
+    operator(folder, task_params="broken", retries=0)
+
+
+def sensed(folder: Path, deferrable: bool = False) -> None:
+    train = operator(folder, wait_for_completion=False)
+    sensor = TonySensor(
+        task_id="sensed",
+        scheduler="local",
+        application_id="{{ ti.xcom_pull(task_ids='train', key='application_id') }}",
+        poke_interval=0.5,
+        timeout=120,
+        deferrable=deferrable,
+    )
+    train >> sensor
+
+
+def sensed_deferred(folder: Path) -> None:
+    sensed(folder, deferrable=True)
+
+
+WAYS: Dict[str, Callable[[Path], None]] = {
+    one.__name__: one for one in (sync, deferred, broken, sensed, sensed_deferred)
+}
+
+
+def main(folder: str, way: str) -> None:
+    with DAG(way, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
+        WAYS[way](Path(folder))
+    run = dag.test()
+    told = {
+        "state": str(run.get_state()),
+        "tasks": {ti.task_id: str(ti.state) for ti in run.get_task_instances()},
+        "result": run.get_task_instance("train").xcom_pull("train"),
+    }
+    print("TOLD " + json.dumps(told, default=str), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,107 @@
+"""Airflow 2.11: the provider is seen, jobs run, are waited for and fail as on a newer one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Callable, Dict, Tuple
+
+import pytest
+
+pytestmark = pytest.mark.airflow
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PARTS = (".", "executor", "plugins/airflow", "program")
+WITHIN = 240.0
+
+
+class Two:
+    """An Airflow 2.11 with a database of its own, and this checkout as if it were installed."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self.python = python
+        self.folder = folder
+        about = folder / "about"
+        about.mkdir(parents=True)
+        # What pip would write of the distribution: by it Airflow finds the provider.
+        self._run(
+            *("-c", "import setuptools; setuptools.setup()", "-q", "egg_info"),
+            *("--egg-base", str(about)),
+            cwd=CHECKOUT,
+        )
+        self.airflow("db", "migrate")
+
+    def airflow(self, *words: str) -> str:
+        """One of its commands; what it prints."""
+        return self._run("-W", "ignore", "-m", "airflow", *words).stdout
+
+    def test(self, way: str) -> Tuple[Dict[str, Any], str]:
+        """``dag.test()`` of one of the DAGs: how it ended, and all that was said."""
+        place = self.folder / way
+        place.mkdir()
+        script = Path(__file__).with_name("dags.py")
+        done = self._run("-W", "ignore", str(script), str(place), way)
+        said = done.stdout + done.stderr
+        told = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
+        assert told, said
+        return json.loads(told[0][5:]), said
+
+    def _run(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        paths = [self.folder / "about", *(CHECKOUT / part for part in PARTS)]
+        environ = {
+            **os.environ,
+            "AIRFLOW_HOME": str(self.folder / "home"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "TONY_HOME": str(self.folder / "tony"),
+            "COLUMNS": "300",
+        }
+        done = subprocess.run(
+            [str(self.python), *words],
+            cwd=cwd or self.folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout[-8000:]}\n{done.stderr[-8000:]}"
+        return done
+
+
+@pytest.fixture(scope="module")
+def two(environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Two:
+    python = environment("airflow-2") / "bin" / "python"
+    return Two(python, tmp_path_factory.mktemp("airflow-2") / "it")
+
+
+def test_the_provider_is_listed(two: Two) -> None:
+    assert "tony-py" in two.airflow("providers", "list")
+    assert "tony_airflow.hooks.tony.TonyHook" in two.airflow("providers", "hooks")
+    assert "tony_airflow.links.tony.TensorBoardLink" in two.airflow("providers", "links")
+
+
+@pytest.mark.parametrize("way", ["sync", "deferred"])
+def test_a_job(two: Two, way: str) -> None:
+    told, said = two.test(way)
+    assert told["state"] == "success", said
+    result = told["result"]
+    assert result["application_id"].startswith("local_")
+    assert result["outcome"] == "SUCCEEDED"
+    assert result["metrics"] == {"accuracy": 0.75}
+    assert "worker:1" in said
+
+
+@pytest.mark.parametrize("way", ["sensed", "sensed_deferred"])
+def test_a_sensor(two: Two, way: str) -> None:
+    told, said = two.test(way)
+    assert told["tasks"] == {"train": "success", "sensed": "success"}, said
+
+
+def test_a_failure(two: Two) -> None:
+    told, said = two.test("broken")
+    assert told["state"] == "failed", said
+    assert "the data is broken" in said
