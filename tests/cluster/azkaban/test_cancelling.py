@@ -1,0 +1,152 @@
+"""However a job of Azkaban's is ended, nothing of its application is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from tests.cluster.azkaban.fixture import GetFlows, Servers
+from tests.cluster.azkaban.flows import Flows, Run, until
+from tests.cluster.azkaban.installing import installer, tony_azkaban
+from tests.cluster.azkaban.server import NAME, Azkaban
+from tests.cluster.hadoop import supervisor
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+CLINGS = "sh -c 'trap \"\" TERM; echo up; setsid sleep 300 & sleep 301; sleep 302'"
+"""A program that minds no TERM, with a child in a session of its own."""
+
+
+@pytest.fixture
+def flows(azkaban: GetFlows) -> Flows:
+    return azkaban()
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a server that takes calls and never answers."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield int(listening.getsockname()[1])
+
+
+def of_job(flows: Flows, run: Run) -> int:
+    """The process that the server has started for the job."""
+
+    def find() -> int:
+        below = supervisor.descendants(flows.server.running_pid())
+        inside = supervisor.processes_in(run.folder) & below
+        found = [pid for pid in inside if "tony_azkaban" in command(pid)]
+        return found[0] if found else 0
+
+    return int(until(find, "the job's process"))
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def test_while_it_submits(flows: Flows, silent: int) -> None:
+    run = flows.one("true", **{"tony.containers.resources": f"http://127.0.0.1:{silent}/data"})
+    of_job(flows, run)
+    time.sleep(1)  # to be where it waits for an answer; cancelled sooner it must do as well
+    run.cancel()
+    run.ends("KILLED")
+    flows.nothing_runs()
+
+
+def test_at_once(flows: Flows) -> None:
+    """Wherever the program has got to by then."""
+    project = flows.upload({"train.job": flows.job("sleep 300")})
+    for pause in (0.0, 0.15, 0.3, 0.5):
+        run = flows.run(project, "train")
+        time.sleep(pause)
+        run.cancel()
+        run.ends("KILLED")
+    flows.nothing_runs()
+
+
+def test_while_it_runs(flows: Flows) -> None:
+    run = flows.one(CLINGS, **{"tony.task.kill-grace": "100"})
+    app_id = run.app_id()
+    until(lambda: "up" in flows.tony("logs", app_id).stdout, "the program runs")
+    began = time.monotonic()
+    run.cancel()
+    run.ends("KILLED")
+    assert time.monotonic() - began < 60, "by far not the grace"
+    assert flows.gone(app_id)["state"] == "KILLED"
+    flows.nothing_runs()
+    assert "cancelled" in run.log()
+    assert "cancelled" in flows.status(app_id)["diagnostics"]
+
+
+def test_while_it_restarts(flows: Flows) -> None:
+    run = flows.one(
+        "sh -c 'echo session $SESSION_ID fails >&2; exit 1'",
+        **{"tony.am.retry-count": 100},
+    )
+    app_id = run.app_id()
+    until(lambda: flows.status(app_id)["session"] >= 2, "a third session")
+    run.cancel()
+    run.ends("KILLED")
+    assert flows.gone(app_id)["state"] == "KILLED"
+    flows.nothing_runs()
+
+
+def test_sigkill_and_the_lease(flows: Flows) -> None:
+    run = flows.one("sleep 300", **{"tony.client.lease": "4"})
+    app_id = run.app_id()
+    until(lambda: flows.status(app_id)["state"] == "RUNNING", "it runs")
+    os.kill(of_job(flows, run), signal.SIGKILL)
+    run.ends("FAILED")
+    assert flows.gone(app_id)["state"] in ("KILLED", "FAILED")
+    flows.nothing_runs()
+
+
+def test_a_retry_after_sigkill(flows: Flows) -> None:
+    """What its predecessor has left is taken over or ended: there is one application at the end."""
+    run = flows.one("sleep 4", retries=1, **{"retry.backoff": 100, "tony.client.lease": "60"})
+    first = run.app_id()
+    until(lambda: flows.status(first)["state"] == "RUNNING", "it runs")
+    os.kill(of_job(flows, run), signal.SIGKILL)
+    run.ends()
+    second = run.app_id(attempt=1)
+    states = {flows.status(app_id)["state"] for app_id in (first, second)}
+    assert states in ({"SUCCEEDED"}, {"KILLED", "SUCCEEDED"}), run.log(attempt=1)
+    flows.nothing_runs()
+
+
+def test_a_server_that_was_restarted(azkaban_servers: Servers, tmp_path: Path) -> None:
+    """Its jobs go on without it; what is left of them is found by its tags, and ended."""
+    with Azkaban.up(tmp_path / "own", installer(), jars=azkaban_servers.jars) as server:
+        flows = Flows(server, tmp_path / "flows")
+        run = flows.one("sleep 300", **{"tony.client.lease": "600"})
+        app_id = run.app_id()
+        until(lambda: flows.status(app_id)["state"] == "RUNNING", "it runs")
+        server.kill(NAME)
+        server.start(NAME)
+        server.wait_ready()
+        assert flows.status(app_id)["state"] == "RUNNING"
+        job = flows.one("sleep 300")
+        other = job.app_id()
+        until(lambda: flows.status(other)["state"] == "RUNNING", "the other one runs")
+        said = sweep(flows)
+        assert app_id in said and other not in said
+        assert flows.gone(app_id)["state"] == "KILLED"
+        assert flows.status(other)["state"] == "RUNNING"
+        job.cancel()
+        job.ends("KILLED")
+
+
+def sweep(flows: Flows) -> str:
+    return tony_azkaban("sweep")

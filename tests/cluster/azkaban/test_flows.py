@@ -1,0 +1,187 @@
+"""Flows with ``type=tony`` on a real Azkaban server, on the embedded scheduler."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Dict, List
+
+import pytest
+
+from tests.cluster.azkaban.fixture import GetFlows
+from tests.cluster.azkaban.flows import Flows
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+ODD = "grüße \"double\" 'single' \\back $HOME `tick` ${x} %s ~ 漢字 🦆"
+"""What shells, Java and XML have opinions about. Azkaban itself resolves ${...}."""
+
+SHOWS = """
+import json, os, sys
+print(json.dumps({"argv": sys.argv[1:], "odd": os.environ.get("ODD"), **{
+    name: os.environ.get(name) for name in sys.argv[1].split(",")}}))
+"""
+
+
+@pytest.fixture
+def flows(azkaban: GetFlows) -> Flows:
+    return azkaban()
+
+
+def shown(log: str) -> Dict[str, object]:
+    """What the program printed, in the log of its task."""
+    line = next(line for line in log.splitlines() if line.startswith('{"argv"'))
+    found: Dict[str, object] = json.loads(line)
+    return found
+
+
+def of_program(flows: Flows, app_id: str) -> str:
+    return flows.tony("logs", app_id, "--stream", "both").stdout
+
+
+def test_success(flows: Flows) -> None:
+    run = flows.one("sh -c 'sleep 0.5; echo done'", **{"tony.worker.instances": 2}).ends()
+    said = run.said()
+    app_id = run.app_id()
+    first = next(line for line in said if "application" in line and "local_" in line)
+    assert app_id in first
+    assert any("page: http" in line for line in said)
+    for task in ("worker:0", "worker:1"):
+        assert any(f"log of {task}: http" in line for line in said), run.log()
+    # A link is whole on every server: it ends with the line, and has nothing that 2.5 cuts at.
+    for line in said:
+        for url in re.findall(r"https?://\S+", line):
+            assert re.fullmatch(r"https?://[-\w.]+(:\d+)?(/[\w/.]*(\?\S+)?)?", url), line
+    assert "SUCCEEDED" in "\n".join(said)
+    status = flows.status(app_id)
+    assert status["state"] == "SUCCEEDED"
+    tags = " ".join(status["tags"])
+    assert f"azkaban.flow.execid:{run.execid}" in tags and "azkaban.flow.flowid:train" in tags
+    flows.nothing_runs()
+
+
+def test_a_failing_task(flows: Flows) -> None:
+    run = flows.one(
+        "sh -c 'echo first words >&2; echo the very last words >&2; exit 7'",
+        **{"tony.am.retry-count": 0},
+    ).ends("FAILED")
+    log = "\n".join(run.said())
+    assert "exit code 7" in log or "code 7" in log, log
+    assert "the very last words" in log
+    assert log.index("first words") < log.index("the very last words")
+    assert flows.status(run.app_id())["state"] == "FAILED"
+    flows.nothing_runs()
+
+
+def test_outputs_for_the_next_job(flows: Flows) -> None:
+    train = flows.job("python3 train.py", src_dir="src")
+    program = "import tony\ntony.report(step=1, metrics={'accuracy': 0.5, 'loss': 0.25})\n"
+    shows = "app=${tony_result.application_id} is ${tony_result.outcome} with"
+    shows += " ${tony_result.metrics.accuracy} and ${tony_result.train.metrics.loss}"
+    run = flows.start(
+        {
+            "train.job": train,
+            "src/train.py": program,
+            "next.job": {"type": "command", "dependencies": "train", "command": f"echo {shows}"},
+        },
+        "next",
+    ).ends()
+    said = run.said("next")
+    assert f"app={run.app_id('train')} is SUCCEEDED with 0.5 and 0.25" in said
+
+
+def test_what_is_said_twice(flows: Flows) -> None:
+    """The job file's word counts more than a run's, and that more than a shared property's."""
+    files = {
+        "src/show.py": SHOWS,
+        "shared.properties": {"worker_env.A": "shared", "worker_env.B": "shared", "word": "shared"},
+    }
+    run = flows.one(
+        "python3 show.py A,B,C ${word}",
+        files=files,
+        settings={"word": "run", "worker_env.B": "run", "worker_env.C": "run"},
+        **{"worker_env.C": "job", "conf_file": "own.xml", "tony.worker.memory": "80m"},
+    )
+    run.ends("FAILED")
+    assert "own.xml" in run.log()
+    xml = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in {
+            "tony.worker.instances": "3",
+            "tony.worker.memory": "70m",
+            "tony.application.name": "of-the-file",
+        }.items()
+    )
+    files["own.xml"] = f"<configuration>{xml}</configuration>"
+    run = flows.one(
+        "python3 show.py A,B,C ${word}",
+        files=files,
+        settings={"word": "run", "worker_env.B": "run", "worker_env.C": "run"},
+        **{"worker_env.C": "job", "conf_file": "own.xml", "tony.worker.memory": "80m"},
+    ).ends()
+    app_id = run.app_id()
+    told = shown(of_program(flows, app_id))
+    assert [told[name] for name in "ABC"] == ["shared", "run", "job"]
+    assert told["argv"] == ["A,B,C", "run"]
+    status = flows.status(app_id)
+    assert status["name"] == "of-the-file"
+    assert [task["task"] for task in status["tasks"]] == ["worker:0"]  # the job's one, not three
+
+
+def test_unicode_and_quotes(flows: Flows) -> None:
+    odd = ODD.replace("${x}", "$x")  # the server's own, and it fails the job for it
+    name = "größe 漢字"
+    run = flows.one(
+        "python3 show.py ODD",
+        files={"src/show.py": SHOWS},
+        task_params='\'one word\' "two words" grüße \\"q\\"',
+        **{"worker_env.ODD": odd, "tony.application.name": name},
+    ).ends()
+    told = shown(of_program(flows, run.app_id()))
+    assert told["odd"] == odd
+    assert told["argv"] == ["ODD", "one word", "two words", "grüße", '"q"']
+    assert flows.status(run.app_id())["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("conf", "says"),
+    [
+        ({"tony.worker.instancs": 2}, ["tony.worker.instancs", "tony.worker.instances"]),
+        ({"tony.worker.memory": "much"}, ["tony.worker.memory", "much"]),
+        ({"src_dir": "nowhere"}, ["src_dir", "nowhere"]),
+        ({"worker_env.A B": "x"}, ["A B"]),
+    ],
+)
+def test_bad_properties(flows: Flows, conf: Dict[str, object], says: List[str]) -> None:
+    run = flows.one("true", conf=conf).ends("FAILED")
+    told = [line for line in run.said() if all(word in line for word in says)]
+    assert len(told) == 1, run.log()
+    assert "Traceback" not in run.log() and "local_" not in "\n".join(run.said())
+    # The server goes on as before.
+    flows.one("true").ends()
+
+
+def test_a_retry_succeeds(flows: Flows) -> None:
+    """The second attempt finds what the first one left in the flow's folder."""
+    mark = flows.server.home / f"mark-{flows.folder.parent.name}"
+    run = flows.one(
+        f"sh -c 'test -e {mark} && exit 0; touch {mark}; echo no >&2; exit 3'",
+        retries=2,
+        **{"retry.backoff": 100, "tony.am.retry-count": 0},
+    ).ends()
+    first, second = run.app_id(attempt=0), run.app_id(attempt=1)
+    assert first != second
+    assert flows.status(first)["state"] == "FAILED"
+    assert flows.status(second)["state"] == "SUCCEEDED"
+    assert any("azkaban.job.attempt:1" in tag for tag in flows.status(second)["tags"])
+    mark.unlink()
+
+
+def test_ten_at_once(flows: Flows) -> None:
+    job = flows.job("sh -c 'echo $APP_ID; sleep 1'")
+    project = flows.upload({"train.job": job})
+    runs = [flows.run(project, "train") for _ in range(10)]
+    for run in runs:
+        run.ends()
+    assert len({run.app_id() for run in runs}) == 10
+    flows.nothing_runs()

@@ -1,0 +1,137 @@
+"""Flows with ``type=tony`` on a real Azkaban server and a real YARN."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import pytest
+
+from tests.cluster.azkaban.fixture import GetFlows
+from tests.cluster.azkaban.flows import Flows, until
+from tests.cluster.hadoop.cluster import Hadoop
+from tests.cluster.hadoop.fixture import GetHadoop
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+Both = Tuple[Flows, Hadoop]
+
+CLINGS = "sh -c 'trap \"\" TERM; echo up; setsid sleep 300 & sleep 301; sleep 302'"
+"""A program that minds no TERM, with a child in a session of its own."""
+
+
+@pytest.fixture
+def both(azkaban: GetFlows, hadoop: GetHadoop) -> Both:
+    cluster = hadoop("queues")
+    return azkaban(cluster), cluster
+
+
+def test_success_and_what_the_next_job_gets(both: Both) -> None:
+    flows, cluster = both
+    program = "import tony\ntony.report(step=1, metrics={'loss': 0.25})\nprint('grüße')\n"
+    run = flows.start(
+        {
+            "train.job": flows.job("python3 train.py", **{"tony.worker.instances": 2}),
+            "src/train.py": program,
+            "next.job": {
+                "type": "command",
+                "dependencies": "train",
+                "command": "echo ${tony_result.application_id} ${tony_result.metrics.loss}",
+            },
+        },
+        "next",
+    ).ends()
+    app_id = run.app_id("train")
+    assert f"{app_id} 0.25" in run.said("next")
+    app = cluster.application(app_id)
+    assert app["finalStatus"] == "SUCCEEDED" and app["applicationType"] == "TONY"
+    assert f"azkaban.flow.execid:{run.execid}" in app["applicationTags"]
+    said = run.said("train")
+    assert any("page: http" in line and app_id in line for line in said), run.log("train")
+    assert any("log of worker:1: http" in line for line in said)
+    assert any("ACCEPTED" in line for line in said) and any("SUCCEEDED" in line for line in said)
+    flows.nothing_runs()
+
+
+def test_a_failing_task(both: Both) -> None:
+    flows, cluster = both
+    run = flows.one(
+        "sh -c 'echo the very last words >&2; exit 7'",
+        **{"tony.am.retry-count": 0, "tony.worker.instances": 2},
+    ).ends("FAILED")
+    log = "\n".join(run.said())
+    assert "code 7" in log and "the very last words" in log, log
+    assert cluster.application(run.app_id())["finalStatus"] == "FAILED"
+    flows.nothing_runs()
+
+
+def test_a_retry_succeeds(both: Both) -> None:
+    flows, cluster = both
+    mark = cluster.folder / f"mark-{flows.folder.parent.name}"
+    run = flows.one(
+        f"sh -c 'test -e {mark} && exit 0; touch {mark}; exit 3'",
+        retries=1,
+        **{"retry.backoff": 100, "tony.am.retry-count": 0},
+    ).ends()
+    first, second = (cluster.application(run.app_id(attempt=n)) for n in (0, 1))
+    assert (first["finalStatus"], second["finalStatus"]) == ("FAILED", "SUCCEEDED")
+    assert "azkaban.job.attempt:1" in second["applicationTags"]
+
+
+def test_cancelled_while_accepted(both: Both) -> None:
+    """A queue with room for one master, which is somebody else's."""
+    flows, cluster = both
+    other = flows.one("sleep 300", **{"tony.yarn.queue": "tiny"})
+    cluster.wait_for(other.app_id(), ("RUNNING",))
+    run = flows.one("true", **{"tony.yarn.queue": "tiny"})
+    app_id = run.app_id()
+    cluster.wait_for(app_id, ("ACCEPTED",))
+    run.says("ACCEPTED")
+    run.cancel()
+    run.ends("KILLED")
+    assert cluster.wait_for(app_id)["state"] == "KILLED"
+    other.cancel()
+    other.ends("KILLED")
+    assert cluster.wait_for(other.app_id())["finalStatus"] == "KILLED"
+    flows.nothing_runs()
+
+
+def test_cancelled_while_it_runs(both: Both) -> None:
+    flows, cluster = both
+    run = flows.one(CLINGS, **{"tony.worker.instances": 2, "tony.task.kill-grace": "100"})
+    app_id = run.app_id()
+    until(lambda: flows.tony("logs", app_id).stdout.count("up") >= 2, "the programs run")
+    run.cancel()
+    run.ends("KILLED")
+    assert cluster.wait_for(app_id)["finalStatus"] == "KILLED"
+    flows.nothing_runs()
+    assert "cancelled" in run.log()
+
+
+def test_cancelled_while_it_restarts(both: Both) -> None:
+    flows, cluster = both
+    run = flows.one(
+        "sh -c 'echo session $SESSION_ID fails >&2; exit 1'", **{"tony.am.retry-count": 100}
+    )
+    app_id = run.app_id()
+    until(lambda: flows.status(app_id)["session"] >= 1, "a second session")
+    run.cancel()
+    run.ends("KILLED")
+    assert cluster.wait_for(app_id)["finalStatus"] == "KILLED"
+    flows.nothing_runs()
+
+
+def test_ten_at_once(both: Both) -> None:
+    flows, _ = both
+    project = flows.upload({"train.job": flows.job("sleep 1")})
+    runs = [flows.run(project, "train") for _ in range(10)]
+    for run in runs:
+        run.ends(seconds=240)
+    assert len({run.app_id() for run in runs}) == 10
+    flows.nothing_runs()
+
+
+def test_a_cluster_that_is_not_there(both: Both, azkaban: GetFlows) -> None:
+    """One clear line; and a job cannot name another cluster than the administrator."""
+    flows, cluster = both
+    run = flows.one("sleep 1", **{"env.HADOOP_CONF_DIR": "/nonexistent"}).ends()
+    assert cluster.application(run.app_id())["finalStatus"] == "SUCCEEDED"
