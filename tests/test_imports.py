@@ -13,6 +13,7 @@ import pytest
 from tests.importgraph import CHECKOUT, Graph, crossings, room_of, within
 
 _BOTTOM = (
+    "tony_core.light",
     "tony_core.hadoop",
     "tony_core.files",
     "tony_core.job",
@@ -31,9 +32,10 @@ _CLIENT = (
 ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core": (),
     "tony_core.version": (),
+    "tony_core.light": (),
     "tony_core.plugins": (),
     "tony_core.job": (),
-    "tony_core.protocol": (),
+    "tony_core.protocol": ("tony_core.light",),
     "tony_core.files": ("tony_core.hadoop",),  # where the NameNodes are, by the site files
     "tony_core.hadoop": ("tony_core.version",),
     "tony_core.bundle": ("tony_core.bundle.unpack", "tony_core.bundle.jobfolder", *_BOTTOM),
@@ -62,7 +64,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.client": _CLIENT,
     "tony_core.portal": ("tony_core.client", *_CLIENT),
     "tony_core.cli": ("tony_core.client", "tony_core.portal", *_CLIENT),
-    "tony_executor": ("tony_core.protocol", "tony_core.version"),
+    "tony_executor": ("tony_core.protocol", "tony_core.light", "tony_core.version"),
     "tony_airflow": ("tony_core.client", *_CLIENT),
     "tony_azkaban": ("tony_core.client", "tony_core.cli", *_CLIENT),
 }

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from typing import List, Sequence, Tuple
+from tony_core.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Sequence, Tuple
+
 
 FIRST_SECONDS = 60.0
 """How long after its start "address in use" counts as ours: some import for half a minute."""
 
 DISK_FULL_MB = 1.0
 
-_IN_USE = re.compile(
-    r"address (is )?already in use|EADDRINUSE|errno:? ?98\b|address in use|port \S* ?(is )?"
-    r"(already |currently )?in use",
-    re.IGNORECASE,
+_IN_USE = (
+    r"(?i)address (is )?already in use|EADDRINUSE|errno:? ?98\b|address in use|port \S* ?(is )?"
+    r"(already |currently )?in use"
 )
-_NO_SPACE = re.compile(
-    r"no space left on device|ENOSPC|errno:? ?28\b|disk quota exceeded|EDQUOT", re.IGNORECASE
-)
-_PORT_NUMBER = re.compile(r"(?<![\d.])(\d{4,5})(?![\d.])")
+_NO_SPACE = r"(?i)no space left on device|ENOSPC|errno:? ?28\b|disk quota exceeded|EDQUOT"
+_PORT_NUMBER = r"(?<![\d.])(\d{4,5})(?![\d.])"
 
 # Not signal.Signals: importing its names costs more than they are worth.
 _SIGNALS = {
@@ -83,19 +83,23 @@ def judge(
 def _full(stderr_tail: Sequence[str], disk_free_mb: float) -> bool:
     if disk_free_mb < DISK_FULL_MB:
         return True
-    return any(_NO_SPACE.search(line) for line in stderr_tail)
+    import re  # only where a program fails
+
+    return any(re.search(_NO_SPACE, line) for line in stderr_tail)
 
 
 def _in_use(
     stderr_tail: Sequence[str], ports: Sequence[int], ports_taken: Sequence[str]
 ) -> Tuple[str, str] | None:
-    said = [line for line in stderr_tail if _IN_USE.search(line)]
+    import re
+
+    said = [line for line in stderr_tail if re.search(_IN_USE, line)]
     if ports_taken and (said or not stderr_tail):
         names = ", ".join(ports_taken)
         return "address-in-use", f"somebody else listens at the task's port ({names})"
     if not said:
         return None
-    named: List[int] = [int(n) for line in said for n in _PORT_NUMBER.findall(line)]
+    named: List[int] = [int(n) for line in said for n in re.findall(_PORT_NUMBER, line)]
     if named and not set(named) & set(ports):
         # New ports would not help: it is one that the program chose itself.
         return "exited", (

@@ -8,9 +8,13 @@ What belongs to the executor alone never reaches the program, whoever sets it.
 from __future__ import annotations
 
 import os
-from typing import Dict, Mapping, Optional
 
+from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.messages import WORKING_FOLDER, Start, shared_reference
+
+if TYPE_CHECKING:
+    from typing import Dict, Mapping, Optional
+
 
 _BASE = {
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "HOSTNAME",

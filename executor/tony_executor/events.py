@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Union
-
+from tony_core.light import TYPE_CHECKING, Record
 from tony_core.protocol.messages import Message
 
+if TYPE_CHECKING:
+    from typing import Dict, List, Union
 
-class Began(NamedTuple):
+
+class Began(Record):
     """The process stands and has begun to call its master."""
 
     at: float
 
 
-class Linked(NamedTuple):
+class Linked(Record):
     """A peer that knows the job's secret is connected; it may be a master of any attempt."""
 
     at: float
     link: int
 
 
-class Heard(NamedTuple):
+class Heard(Record):
     """A message arrived on a link."""
 
     at: float
@@ -28,7 +30,7 @@ class Heard(NamedTuple):
     message: Message
 
 
-class Unlinked(NamedTuple):
+class Unlinked(Record):
     """A link is gone."""
 
     at: float
@@ -36,7 +38,7 @@ class Unlinked(NamedTuple):
     reason: str
 
 
-class Prepared(NamedTuple):
+class Prepared(Record):
     """The session's folder stands and its ports are held."""
 
     at: float
@@ -45,7 +47,7 @@ class Prepared(NamedTuple):
     ports: Dict[str, int]
 
 
-class NotPrepared(NamedTuple):
+class NotPrepared(Record):
     """It could not be laid out; ``cause`` as in messages.Ended."""
 
     at: float
@@ -54,7 +56,7 @@ class NotPrepared(NamedTuple):
     message: str
 
 
-class ChildStarted(NamedTuple):
+class ChildStarted(Record):
     """The program was exec'd."""
 
     at: float
@@ -63,7 +65,7 @@ class ChildStarted(NamedTuple):
     offsets: Dict[str, int] = {}  # log -> its size before
 
 
-class ChildNotStarted(NamedTuple):
+class ChildNotStarted(Record):
     """It could not be; ``exit_code`` is what a shell would say."""
 
     at: float
@@ -73,7 +75,7 @@ class ChildNotStarted(NamedTuple):
     message: str
 
 
-class ChildEnded(NamedTuple):
+class ChildEnded(Record):
     """The program ended; what is known about it, unjudged."""
 
     at: float
@@ -86,45 +88,48 @@ class ChildEnded(NamedTuple):
     usage: Dict[str, float]
 
 
-class Cleared(NamedTuple):
+class Cleared(Record):
     """The sweep is over: of the program's descendants these are left."""
 
     at: float
     survivors: List[int]
 
 
-class Observed(NamedTuple):
+class Observed(Record):
     """Something to pass on: Measured, Reported, Serving, Noted."""
 
     at: float
     message: Message
 
 
-class NoMasterWillCome(NamedTuple):
+class NoMasterWillCome(Record):
     """The application has ended, or its masters' attempts are used up."""
 
     at: float
     reason: str
 
 
-class Tick(NamedTuple):
+class Tick(Record):
     """Time has passed."""
 
     at: float
 
 
-Event = Union[
-    Began,
-    Linked,
-    Heard,
-    Unlinked,
-    Prepared,
-    NotPrepared,
-    ChildStarted,
-    ChildNotStarted,
-    ChildEnded,
-    Cleared,
-    Observed,
-    NoMasterWillCome,
-    Tick,
-]
+if TYPE_CHECKING:
+    Event = Union[
+        Began,
+        Linked,
+        Heard,
+        Unlinked,
+        Prepared,
+        NotPrepared,
+        ChildStarted,
+        ChildNotStarted,
+        ChildEnded,
+        Cleared,
+        Observed,
+        NoMasterWillCome,
+        Tick,
+    ]
+else:  # what all of them are
+    Event = tuple

@@ -11,7 +11,11 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from typing import Dict, List, Mapping, Optional, Sequence
+
+from tony_core.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional, Sequence
 
 
 class CannotLock(Exception):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import Dict, List, Mapping, Optional
+
+from tony_core.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional
+
 
 EVERY_S = 10.0
 """nvidia-smi costs a tenth of a second of a core: not more often than this."""
 
 _FIELDS = ("utilization.gpu", "memory.used", "memory.total")
 _DEVICE = "/dev/nvidiactl"
-_GPU = re.compile(r"GPU \d+: .*\(UUID: ([\w-]+)\)\s*$")
-_SLICE = re.compile(r"\s+MIG .*\(UUID: ([\w/-]+)\)\s*$")
+_GPU = r"GPU \d+: .*\(UUID: ([\w-]+)\)\s*$"
+_SLICE = r"\s+MIG .*\(UUID: ([\w/-]+)\)\s*$"
 _PLACES = ("/usr/bin", "/usr/local/nvidia/bin")
 NONE = ("", "-1", "NoDevFiles", "none", "void")  # what CUDA_VISIBLE_DEVICES says for no GPU
 
@@ -71,9 +75,11 @@ def find(environment: Mapping[str, str], given: str = "") -> Optional[str]:
 
 def listed(text: str) -> List[str]:
     """The UUIDs in what ``nvidia-smi -L`` says; of a GPU in slices (MIG), its slices."""
+    import re  # for those that asked for GPUs
+
     found: List[List[str]] = []
     for line in text.splitlines():
-        whole, part = _GPU.match(line), _SLICE.match(line)
+        whole, part = re.match(_GPU, line), re.match(_SLICE, line)
         if whole:
             found.append([whole.group(1)])
         elif part and found:

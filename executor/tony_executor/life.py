@@ -27,8 +27,7 @@ its own silence has a clock already.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Type
-
+from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
@@ -84,6 +83,9 @@ from tony_executor.phases import (
     Identity,
     Phase,
 )
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Type
 
 
 class Life(Masters):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any, Dict, NamedTuple, Set
+from tony_core.light import TYPE_CHECKING, Record
+
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, Dict, Set
+
 
 EXIT_SHUT_DOWN = 0
 EXIT_USAGE = 64
@@ -18,15 +21,31 @@ SAY_AGAIN_S = 5.0
 MAX_NOTES = 50
 
 
-class Phase(Enum):
+class Phase:
     """Where the task of this session stands."""
 
-    IDLE = "idle"
-    PREPARING = "preparing"
-    READY = "ready"
-    STARTING = "starting"
-    RUNNING = "running"
-    ENDED = "ended"
+    __slots__ = ("value",)
+
+    IDLE: ClassVar[Phase]
+    PREPARING: ClassVar[Phase]
+    READY: ClassVar[Phase]
+    STARTING: ClassVar[Phase]
+    RUNNING: ClassVar[Phase]
+    ENDED: ClassVar[Phase]
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"<{self.value}>"
+
+
+Phase.IDLE = Phase("idle")
+Phase.PREPARING = Phase("preparing")
+Phase.READY = Phase("ready")
+Phase.STARTING = Phase("starting")
+Phase.RUNNING = Phase("running")
+Phase.ENDED = Phase("ended")
 
 
 NEXT: Dict[Phase, Set[Phase]] = {
@@ -50,7 +69,7 @@ ON_THE_WIRE = {
 }
 
 
-class Identity(NamedTuple):
+class Identity(Record):
     """What of Register never changes."""
 
     container_id: str
@@ -61,7 +80,7 @@ class Identity(NamedTuple):
     resources: Dict[str, Any]
 
 
-class Ending(NamedTuple):
+class Ending(Record):
     """Why we end the program ourselves."""
 
     cause: str

@@ -13,10 +13,14 @@ and the executor tells the next master of a failure and not of a success.
 from __future__ import annotations
 
 import socket
-from typing import Callable, Dict, List, Optional, Set
 
+from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Set
+
 
 _MOST_BUFFERED = 1 << 20
 _MOST_CONNECTIONS = 16

@@ -12,8 +12,12 @@ outgoing connection takes them between two looks.
 from __future__ import annotations
 
 import os
-import socket
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+
+from tony_core.light import TYPE_CHECKING, socket
+
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+
 
 _LOWEST = 10000
 _RANGE_FILE = "/proc/sys/net/ipv4/ip_local_port_range"

@@ -9,15 +9,16 @@ starts here ends with the container.
 
 from __future__ import annotations
 
-import json
 import os
-import random
-import socket
-from typing import Callable, List, Mapping, Optional
 
+from tony_core.light import TYPE_CHECKING, json_value, socket
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child
+
+if TYPE_CHECKING:
+    from typing import Callable, List, Mapping, Optional
+
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
@@ -63,7 +64,7 @@ class Seeking:
             self._timer = self._reactor.call_later(0, self._call)
         if succeed and self._successor and self._succeed_timer is None:
             # Not at once: a connection may break while the master lives.
-            wait = random.uniform(0.3, 1.0)
+            wait = _between(0.3, 1.0)
             self._succeed_timer = self._reactor.call_later(wait, self._succeed)
 
     def stop(self) -> None:
@@ -110,7 +111,7 @@ class Seeking:
     def again(self) -> None:
         """The connection that was made led nowhere."""
         if self._active and self._dial is None and self._timer is None:
-            wait = self._pause * random.uniform(0.7, 1.3)
+            wait = self._pause * _between(0.7, 1.3)
             self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
             self._timer = self._reactor.call_later(wait, self._call)
 
@@ -157,7 +158,7 @@ def address_in(path: Optional[str]) -> Optional[str]:
         return None
     try:
         with open(path, encoding="utf-8") as file:
-            said = json.load(file)
+            said = json_value(file.read())
         host, port = said["host"], int(said["port"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -172,3 +173,8 @@ def _program(name: str, environment: Mapping[str, str]) -> str:
         if folder and os.access(candidate, os.X_OK):
             return candidate
     return name
+
+
+def _between(low: float, high: float) -> float:
+    """Anything there; the module random loads hashes, and asks the kernel as well."""
+    return low + (high - low) * os.urandom(1)[0] / 255

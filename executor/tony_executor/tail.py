@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import List, Sequence
+
+from tony_core.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import List, Sequence
+
 
 MAX_BYTES = 64 * 1024
 MAX_LINE = 500
@@ -53,6 +57,10 @@ def seen_from(folder: str, lines: Sequence[str]) -> List[str]:
     A container's path is long, says nothing to a person, and is another one every time: the
     same failure in the next session, or in another container, would not look the same.
     """
+    if not lines:
+        return []
+    import re  # for programs that fail
+
     names = []
     for each in dict.fromkeys((folder, os.path.realpath(folder))):
         names += [(each, "."), (os.path.dirname(each), "..")]

@@ -10,13 +10,15 @@ TERM, and KILL when it does not hear that; its end is then no news.
 from __future__ import annotations
 
 import os
-import signal
-import socket
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
+from tony_core.light import TYPE_CHECKING, Record, signal, socket
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set
+
 
 SENTINEL = "tony:tensorboard"  # the command of a role that is TensorBoard itself
 FIND_S = 30.0
@@ -32,7 +34,7 @@ NOT_FOUND = (
 )
 
 
-class Wanted(NamedTuple):
+class Wanted(Record):
     """What to serve, where, from which interpreters."""
 
     log_dir: str

@@ -9,16 +9,19 @@ shared, localised venv is never written to.
 from __future__ import annotations
 
 import os
-import re
 import sys
-from typing import List, NamedTuple, Optional
+
+from tony_core.light import TYPE_CHECKING, Record
+
+if TYPE_CHECKING:
+    from typing import List, Optional
+
 
 NAME = "venv"
 OVERLAY = ".tony-venv"
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
 
 
-class Venv(NamedTuple):
+class Venv(Record):
     """Where it is, and a word for the job's story if there is one."""
 
     folder: str
@@ -106,7 +109,7 @@ def _make_overlay(folder: str, overlay: str, python: str) -> None:
         if entry not in ("bin", "pyvenv.cfg"):
             os.symlink(os.path.join(folder, entry), os.path.join(making, entry))
     for entry in os.listdir(os.path.join(folder, "bin")):
-        if not _PYTHON.match(entry):
+        if not _is_python(entry):
             origin = os.path.join(folder, "bin", entry)
             os.symlink(origin, os.path.join(making, "bin", entry))
     os.symlink(python, os.path.join(making, "bin", "python"))
@@ -138,3 +141,11 @@ def _remove(folder: str) -> None:
                 os.rmdir(path)
     if os.path.isdir(folder):
         os.rmdir(folder)
+
+
+def _is_python(name: str) -> bool:
+    """``python``, ``python3``, ``python3.11``."""
+    version = name[len("python") :].split(".")
+    return name == "python" or (
+        name.startswith("python") and len(version) <= 2 and all(map(str.isdigit, version))
+    )

@@ -14,8 +14,8 @@ from tony_core.protocol.codec import ProtocolError, decode, encode
 from tony_core.protocol.messages import Heartbeat, Measured, Noted, Start, Welcome
 
 TYPES: List[Any] = [
-    *messages.ToMaster.__args__,  # type: ignore[attr-defined]
-    *messages.ToExecutor.__args__,  # type: ignore[attr-defined]
+    *messages.TO_MASTER,
+    *messages.TO_EXECUTOR,
 ]
 
 _FLOAT = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-5, 5)

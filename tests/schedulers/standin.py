@@ -23,6 +23,7 @@ from typing import Any, Dict, List, Sequence
 
 MAIN = """\
 import importlib, os, sys
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 if sys.argv[1] == "yarn-start":
     from tony_core.schedulers.yarn import start
     start._VERBS = {**start._VERBS, "master": "tests.schedulers.standin"}

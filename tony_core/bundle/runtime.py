@@ -83,7 +83,7 @@ CLIENT_ONLY = (
     "schedulers/yarn/sending.py",
 )
 PROGRAM = ("tony.py", "tony_hdfs.py", "tony_webhdfs.py")  # what programs may import
-_TOP = ("__init__.py", "plugins.py", "version.py")
+_TOP = ("__init__.py", "light.py", "plugins.py", "version.py")
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
 
 

@@ -1,5 +1,7 @@
 """The ``__main__`` of our code on a node: ``PYTHON -I -S RUNTIME VERB ARGS``.
 
+``RUNTIME/__main__.py`` for the folder does as well, and saves Python the search for it.
+
 Kept to syntax and modules that old Pythons have too, so that one that is too old is told so
 instead of dying of a SyntaxError somewhere below.
 """
@@ -40,10 +42,12 @@ def main() -> int:
         return USAGE
     # Started by a relative name, through a link that may go: what is imported later must
     # be found all the same.
-    sys.path[0] = os.path.dirname(os.path.realpath(__file__))
-    import importlib
-
-    return int(importlib.import_module(module).main(arguments[1:]) or 0)
+    here = os.path.dirname(os.path.realpath(__file__))
+    if os.path.realpath(sys.path[0]) != here:
+        sys.path.insert(0, here)  # started as RUNTIME/__main__.py
+    sys.path[0] = here
+    __import__(module)
+    return int(sys.modules[module].main(arguments[1:]) or 0)
 
 
 if __name__ == "__main__":

@@ -29,10 +29,14 @@ from __future__ import annotations
 
 import os
 from _operator import _compare_digest as compare_digest  # hmac's own, without hashlib
-from typing import Any, List, Mapping, Optional
 
+from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.codec import ProtocolError, decode, encode
 from tony_core.protocol.messages import PROTOCOL_VERSION, Message
+
+if TYPE_CHECKING:
+    from typing import Any, List, Mapping, Optional
+
 
 try:
     from _blake2 import blake2b

@@ -7,11 +7,12 @@ are left out, so a heartbeat is thirty bytes.
 
 from __future__ import annotations
 
-import json
-from typing import Any, Callable, Dict, List, Mapping, Tuple
-
+from tony_core.light import TYPE_CHECKING, json_text, json_value
 from tony_core.protocol import messages
 from tony_core.protocol.messages import Message
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Mapping, Tuple
 
 
 class ProtocolError(Exception):
@@ -30,10 +31,10 @@ def encode(message: Message, raw: Mapping[str, bytes] = {}) -> bytes:
     parts = []
     for field, value in zip(message._fields, message):
         if field in raw:
-            parts.append(json.dumps(field).encode() + b":" + raw[field])
+            parts.append(json_text(field).encode() + b":" + raw[field])
         elif not _is_default(type(message), field, value):
             try:
-                text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+                text = json_text(value)
             except (TypeError, ValueError) as error:
                 raise ProtocolError(
                     f"{name}.{field} cannot be sent: {error}", fault="local"
@@ -45,7 +46,7 @@ def encode(message: Message, raw: Mapping[str, bytes] = {}) -> bytes:
 def decode(payload: bytes) -> Message:
     """The message in these bytes; raises :class:`ProtocolError`."""
     try:
-        decoded = _DECODER.decode(payload.decode("utf-8"))
+        decoded = json_value(payload.decode("utf-8"))
     except RecursionError:
         raise ProtocolError("a message is nested too deeply") from None
     except ValueError as error:
@@ -72,13 +73,6 @@ def decode(payload: bytes) -> Message:
 
 
 # ------------------------------------------------------------------ the table of fields
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number here")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _is_int(value: object) -> bool:
@@ -128,8 +122,7 @@ def _checker(kind: str) -> Callable[[object], bool]:
 def _fields_of(kind: Any) -> Dict[str, Tuple[str, Callable[[object], bool]]]:
     found = {}
     for field in kind._fields:
-        annotation = kind.__annotations__[field]
-        text = getattr(annotation, "__forward_arg__", annotation)
+        text = kind.__annotations__[field]
         found[field] = (text, _checker(text))
     return found
 
@@ -148,9 +141,6 @@ def _is_default(kind: Any, field: str, value: object) -> bool:
     return type(default) is type(value) and default == value
 
 
-def _all_types() -> List[Any]:
-    return [*messages.ToMaster.__args__, *messages.ToExecutor.__args__]  # type: ignore[attr-defined]
-
-
-_TYPES: Dict[str, Any] = {kind.__name__: kind for kind in _all_types()}
+_ALL: Tuple[Any, ...] = (*messages.TO_MASTER, *messages.TO_EXECUTOR)
+_TYPES: Dict[str, Any] = {kind.__name__: kind for kind in _ALL}
 _FIELDS = {name: _fields_of(kind) for name, kind in _TYPES.items()}

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
-from typing import Any, Callable, List, Mapping, Optional, Tuple
 
+from tony_core.light import TYPE_CHECKING, socket
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, List, Mapping, Optional, Tuple
+
 
 HANDSHAKE_S = 10.0
 FLUSH_S = 5.0
@@ -72,7 +75,7 @@ class Link:
         self.heard_at = reactor.now()
         self.closed = False
         self._reactor = reactor
-        self._transport = Plain(sock) if isinstance(sock, socket.socket) else sock
+        self._transport = Plain(sock) if isinstance(sock, socket.SocketType) else sock
         self._channel = channel
         self._on_message = on_message
         self._on_closed = on_closed

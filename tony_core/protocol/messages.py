@@ -37,12 +37,16 @@ attempt it has seen. ``Start`` names values that are the same for all tasks once
 ``shared`` (already encoded JSON text); an environment value refers to one by
 :func:`shared_reference`, and the executor puts it in.
 
-Standard library only, Python 3.8, and light: no dataclasses (they import inspect).
+Python 3.8, and light (``tony_core/light.py``).
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from tony_core.light import TYPE_CHECKING, Record
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Union
+
 
 PROTOCOL_VERSION = 1
 
@@ -59,7 +63,7 @@ def shared_reference(name: str) -> str:
 # ------------------------------------------------------------------ executor -> master
 
 
-class Register(NamedTuple):
+class Register(Record):
     """First word on every connection: who I am and how far I am."""
 
     container_id: str
@@ -76,7 +80,7 @@ class Register(NamedTuple):
     offsets: Dict[str, int] = {}  # as in Running: a next master has not heard it
 
 
-class Ready(NamedTuple):
+class Ready(Record):
     """The working folder stands and the ports are held."""
 
     session: int
@@ -84,7 +88,7 @@ class Ready(NamedTuple):
     ports: Dict[str, int]
 
 
-class Running(NamedTuple):
+class Running(Record):
     """The program was started."""
 
     session: int
@@ -92,7 +96,7 @@ class Running(NamedTuple):
     offsets: Dict[str, int] = {}  # log -> the byte at which this session's output begins in it
 
 
-class Ended(NamedTuple):
+class Ended(Record):
     """The program ended: its own exit code, or the signal that ended it."""
 
     session: int
@@ -107,7 +111,7 @@ class Ended(NamedTuple):
     usage: Dict[str, float] = {}  # peak_rss_mb, cpu_s, ...
 
 
-class Stopped(NamedTuple):
+class Stopped(Record):
     """Answer to Stop: nothing of that session's program is left (or what is)."""
 
     session: int
@@ -115,20 +119,20 @@ class Stopped(NamedTuple):
     survivors: List[int] = []
 
 
-class Heartbeat(NamedTuple):
+class Heartbeat(Record):
     """Still here."""
 
     session: int = -1
 
 
-class Measured(NamedTuple):
+class Measured(Record):
     """What the executor measured of the program's process tree and its GPUs."""
 
     session: int
     values: Dict[str, float]
 
 
-class Reported(NamedTuple):
+class Reported(Record):
     """What the program said by report() and result()."""
 
     session: int
@@ -138,7 +142,7 @@ class Reported(NamedTuple):
     result: str = ""  # JSON text; empty when the program has said none
 
 
-class Serving(NamedTuple):
+class Serving(Record):
     """A web server beside the program (TensorBoard) answers at this port; 0 is no more."""
 
     name: str
@@ -146,7 +150,7 @@ class Serving(NamedTuple):
     message: str = ""
 
 
-class Noted(NamedTuple):
+class Noted(Record):
     """Something a person should read in the job's story."""
 
     level: str  # info, warning
@@ -157,7 +161,7 @@ class Noted(NamedTuple):
 # ------------------------------------------------------------------ master -> executor
 
 
-class Welcome(NamedTuple):
+class Welcome(Record):
     """Accepted; how to behave."""
 
     attempt: int  # the master's
@@ -171,7 +175,7 @@ class Welcome(NamedTuple):
     gpu_exec_path: str = ""  # tony.gpu-exec-path
 
 
-class Prepare(NamedTuple):
+class Prepare(Record):
     """Be this task of this session: lay out the folder, hold the ports."""
 
     task: str
@@ -184,7 +188,7 @@ class Prepare(NamedTuple):
     skip_hadoop: bool = False  # SKIP_HADOOP_PATH: nothing of Hadoop for CLASSPATH
 
 
-class Start(NamedTuple):
+class Start(Record):
     """Run the program."""
 
     session: int
@@ -198,13 +202,13 @@ class Start(NamedTuple):
     files: Dict[str, str] = {}  # small files for the working folder's side: name -> text
 
 
-class Acknowledge(NamedTuple):
+class Acknowledge(Record):
     """That session's end is written down."""
 
     session: int
 
 
-class Stop(NamedTuple):
+class Stop(Record):
     """End the program (TERM, then KILL after the grace); the executor stays."""
 
     session: int
@@ -212,19 +216,27 @@ class Stop(NamedTuple):
     reason: str = ""
 
 
-class Shutdown(NamedTuple):
+class Shutdown(Record):
     """End everything and exit."""
 
     grace_s: float
     reason: str = ""
 
 
-class Ping(NamedTuple):
+class Ping(Record):
     """Keeps an idle connection known to be alive."""
 
 
-ToMaster = Union[
+TO_MASTER = (
     Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
-]
-ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping]
-Message = Union[ToMaster, ToExecutor]
+)  # fmt: skip
+TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping)
+
+if TYPE_CHECKING:
+    ToMaster = Union[
+        Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
+    ]
+    ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping]
+    Message = Union[ToMaster, ToExecutor]
+else:  # what all of them are
+    ToMaster = ToExecutor = Message = tuple

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import heapq
 import os
-import selectors
+import select
 import time
-from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-Callback = Callable[..., Any]
+from tony_core.light import TYPE_CHECKING, deque
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+    Callback = Callable[..., Any]
 
 
 class Timer:
@@ -49,16 +52,17 @@ class Reactor:
     """See the module."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.epoll()
         self._timers: List[Tuple[float, int, Timer]] = []
         self._count = 0
         self._soon: Deque[Tuple[Callback, Tuple[Any, ...]]] = deque()
-        self._watched: Dict[Any, Tuple[Optional[Callback], Optional[Callback]]] = {}
+        self._watched: Dict[Any, int] = {}  # the descriptor, also of what is closed already
+        self._callbacks: Dict[int, Tuple[Optional[Callback], Optional[Callback]]] = {}
         self._running = False
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._poll.register(self._wake_read, select.EPOLLIN)
 
     # ------------------------------------------------------------------ what to wait for
 
@@ -91,22 +95,26 @@ class Reactor:
         on_write: Optional[Callback] = None,
     ) -> None:
         """Call back when it can be read or written; replaces what was watched before."""
-        events = (selectors.EVENT_READ if on_read else 0) | (
-            selectors.EVENT_WRITE if on_write else 0
-        )
+        events = (select.EPOLLIN if on_read else 0) | (select.EPOLLOUT if on_write else 0)
         if not events:
             self.unwatch(fileobj)
-        elif fileobj in self._watched:
-            self._selector.modify(fileobj, events)
-            self._watched[fileobj] = (on_read, on_write)
+            return
+        if fileobj in self._watched:
+            self._poll.modify(fileobj, events)
         else:
-            self._selector.register(fileobj, events)
-            self._watched[fileobj] = (on_read, on_write)
+            self._poll.register(fileobj, events)
+            self._watched[fileobj] = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        self._callbacks[self._watched[fileobj]] = (on_read, on_write)
 
     def unwatch(self, fileobj: Any) -> None:
         """Before it is closed; silence if it was not watched."""
-        if self._watched.pop(fileobj, None) is not None:
-            self._selector.unregister(fileobj)
+        number = self._watched.pop(fileobj, None)
+        if number is not None:
+            del self._callbacks[number]
+            try:
+                self._poll.unregister(number)
+            except OSError:
+                pass  # it was closed: the kernel has forgotten it
 
     # ------------------------------------------------------------------ running
 
@@ -124,22 +132,24 @@ class Reactor:
         """Give back what the reactor itself holds; not what it watched."""
         if self._wake_read < 0:
             return
-        self._selector.close()
+        self._poll.close()
         for end in (self._wake_read, self._wake_write):
             os.close(end)
         self._wake_read = self._wake_write = -1
         self._watched.clear()
+        self._callbacks.clear()
         self._timers.clear()
 
     def _turn(self) -> None:
-        for key, events in self._selector.select(self._wait()):
-            if key.fileobj == self._wake_read:
+        for number, events in self._poll.poll(self._wait(), len(self._watched) + 1):
+            if number == self._wake_read:
                 self._drain()
                 continue
-            # A callback before this one may have unwatched it, or stopped us.
-            for bit, which in ((selectors.EVENT_READ, 0), (selectors.EVENT_WRITE, 1)):
-                callback = self._watched.get(key.fileobj, (None, None))[which]
-                if events & bit and callback is not None and self._running:
+            # A callback before this one may have unwatched it, or stopped us. An error or a hang-up
+            # is told to whoever waits for anything.
+            for other, which in ((select.EPOLLOUT, 0), (select.EPOLLIN, 1)):
+                callback = self._callbacks.get(number, (None, None))[which]
+                if events & ~other and callback is not None and self._running:
                     callback()
         now = self.now()
         while self._running and self._timers and self._timers[0][0] <= now:

@@ -171,7 +171,7 @@ def test_files_images_and_credentials() -> None:
     argv = ("python3", "-I", "-S", "tony-runtime", "executor", "--master", "h:1")
     launch = made.launch("worker", port.Launch(argv, {"A": "b"}, (venv,), SECRET))
     assert launch.command == (
-        "exec python3 -I -S tony-runtime yarn-start executor --master h:1"
+        "exec python3 -I -S tony-runtime/__main__.py yarn-start executor --master h:1"
         " 1><LOG_DIR>/executor.stdout 2><LOG_DIR>/executor.stderr",
     )
     file = launch.files["venv"]

@@ -66,8 +66,13 @@ class Contexts:
     def _command(self, argv: Sequence[str]) -> Tuple[Sequence[str], Sequence[str]]:
         """The words of the command, and those that travel in the credentials."""
         if tuple(argv[1:4]) == (*_ISOLATED, RUNTIME) and len(argv) > 4:
-            return (argv[0], *_ISOLATED, self.runtime, "yarn-start", *argv[4:]), ()
-        return (self.python, *_ISOLATED, self.runtime, "yarn-start", "exec"), tuple(argv)
+            return (argv[0], *_ISOLATED, self._main, "yarn-start", *argv[4:]), ()
+        return (self.python, *_ISOLATED, self._main, "yarn-start", "exec"), tuple(argv)
+
+    @property
+    def _main(self) -> str:
+        # Not the folder: Python would load five modules to find out what to run in it.
+        return f"{self.runtime}/__main__.py"
 
 
 def command(words: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ So nothing but content has to be uploaded for a job. One whose description is lo
 :data:`LARGEST` bytes (packed) brings it as the file ``tony-job.parcel`` instead, readable by its
 owner alone: the ResourceManager keeps every launch context in memory and in its state store.
 
-Runs on the nodes' Python (3.8), standard library only, and needs little of it: executors are
-many and small. The reader of credentials files below is for their sake too.
+Runs on the nodes' Python (3.8), standard library only. What every executor needs of it at its start
+stands in ``secretfile.py``.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ import json
 import os
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-SECRET = "tony.secret"  # noqa: S105 (its name, not its value)
+from tony_core.schedulers.yarn.secretfile import SECRET as SECRET
+from tony_core.schedulers.yarn.secretfile import SITE as SITE
+from tony_core.schedulers.yarn.secretfile import ParcelError as ParcelError
+from tony_core.schedulers.yarn.secretfile import read_secrets as read_secrets
+
 JOB = "tony.job"
-SITE = "tony.site"
 
 FILE = "tony-job.parcel"
 """The name, in the master's container, of a job that is too long for the credentials."""
 
 LARGEST = 200 * 1024
 _MOST_UNPACKED = 256 << 20  # nobody's job; only a broken one
-
-
-class ParcelError(ValueError):
-    """A container was started without what a job brings, or with something else."""
 
 
 @dataclass(frozen=True)
@@ -141,54 +140,6 @@ def executor_parcel(secrets: Mapping[str, bytes]) -> ExecutorParcel:
     if SITE not in secrets:
         raise ParcelError(f"this container's credentials hold no {SITE}")
     return ExecutorParcel.decode(secrets[SITE])
-
-
-def read_secrets(data: bytes) -> Dict[str, bytes]:
-    """The secrets of a container's credentials file; the tokens are skipped.
-
-    What NodeManagers write (version 0) is read right here: ``hadoop.credentials``, which reads
-    all there is, loads a megabyte of modules that an executor has no other use for.
-    """
-    if data[:4] != b"HDTS":
-        raise ParcelError("no credentials of Hadoop: they begin with HDTS")
-    if data[4:5] != b"\0":
-        from tony_core.hadoop.credentials import Credentials, CredentialsError
-
-        try:
-            return dict(Credentials.decode(data).secrets)
-        except CredentialsError as error:
-            raise ParcelError(str(error)) from None
-    at = 5
-    tokens, at = _number(data, at)
-    for _ in range(tokens * 5):  # alias, identifier, password, kind, service
-        _, at = _blob(data, at)
-    count, at = _number(data, at)
-    found: List[bytes] = []
-    for _ in range(count * 2):
-        part, at = _blob(data, at)
-        found.append(part)
-    names = [name.decode("utf-8", "replace") for name in found[::2]]
-    return dict(zip(names, found[1::2]))
-
-
-def _blob(data: bytes, at: int) -> Tuple[bytes, int]:
-    size, at = _number(data, at)
-    if size > len(data) - at:
-        raise ParcelError("credentials that are cut off")
-    return data[at : at + size], at + size
-
-
-def _number(data: bytes, at: int) -> Tuple[int, int]:
-    """A length in Hadoop's own variable numbers; there are no negative ones here."""
-    if at >= len(data):
-        raise ParcelError("credentials that are cut off")
-    first = data[at]
-    if first <= 127:
-        return first, at + 1
-    size = 256 - 112 - first
-    if not 0 < size <= 8 or at + 1 + size > len(data):
-        raise ParcelError("credentials with a length that makes no sense")
-    return int.from_bytes(data[at + 1 : at + 1 + size], "big"), at + 1 + size
 
 
 def _pack(told: Mapping[str, Any]) -> bytes:

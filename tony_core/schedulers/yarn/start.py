@@ -9,19 +9,20 @@ launch context is written into a script that ends up in the container's log fold
 so the job's own variables (and what ``exec`` is to run) travel in the credentials, packed by
 :func:`pack`.
 
-Light, standard library only, Python 3.8: this runs before every executor.
+Light (``tony_core/light.py``), Python 3.8: this runs before every executor.
 """
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
 import sys
 import zlib
-from typing import Any, Dict, List, Mapping, Sequence
 
-from tony_core.schedulers.yarn import parcel
+from tony_core.light import TYPE_CHECKING, json_text, json_value
+from tony_core.schedulers.yarn import secretfile
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Sequence
 
 ALIAS = "tony.start"
 LOCATION = "HADOOP_TOKEN_FILE_LOCATION"
@@ -40,7 +41,7 @@ _USAGE = 2
 def pack(env: Mapping[str, str], argv: Sequence[str] = ()) -> bytes:
     """For the credentials: the job's variables, and what to run instead of us."""
     told = {"env": dict(env), "argv": list(argv)}
-    return zlib.compress(json.dumps(told, separators=(",", ":"), sort_keys=True).encode())
+    return zlib.compress(json_text(told).encode())
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,12 +56,14 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write("yarn-start: %s\n" % error)
         return _USAGE
     os.environ.update(told["env"])
-    os.environ.update(surroundings(os.environ, os.getcwd(), find_next=parcel.SITE in secrets))
+    os.environ.update(surroundings(os.environ, os.getcwd(), find_next=secretfile.SITE in secrets))
     if argv[0] not in ("master", "probe"):
-        write_secret(SECRET_FILE, secrets.get(parcel.SECRET, b""))
+        write_secret(SECRET_FILE, secrets.get(secretfile.SECRET, b""))
     if argv[0] == "exec":
         return _become(told["argv"])
-    return int(importlib.import_module(_VERBS[argv[0]]).main(argv[1:]) or 0)
+    module = _VERBS[argv[0]]
+    __import__(module)
+    return int(sys.modules[module].main(argv[1:]) or 0)
 
 
 def read_secrets(env: Mapping[str, str]) -> Dict[str, bytes]:
@@ -69,7 +72,7 @@ def read_secrets(env: Mapping[str, str]) -> Dict[str, bytes]:
     if not path:
         raise ValueError("%s is not set: this is no container of YARN" % LOCATION)
     with open(path, "rb") as file:
-        return parcel.read_secrets(file.read())
+        return secretfile.read_secrets(file.read())
 
 
 def surroundings(env: Mapping[str, str], folder: str, find_next: bool) -> Dict[str, str]:
@@ -87,7 +90,7 @@ def surroundings(env: Mapping[str, str], folder: str, find_next: bool) -> Dict[s
         if os.path.isdir(sys.argv[0]):
             runtime = os.path.abspath(sys.argv[0])
         found["TONY_MASTER_FILE"] = os.path.join(folder, MASTER_FILE)
-        found["TONY_SUCCESSOR"] = json.dumps(
+        found["TONY_SUCCESSOR"] = json_text(
             [sys.executable, "-I", "-S", runtime, "yarn-find-master"]
         )
     return found
@@ -117,7 +120,7 @@ def _told(data: Any) -> Dict[str, Any]:
     """What :func:`pack` packed; nothing is nothing."""
     if not data:
         return {"env": {}, "argv": []}
-    told = json.loads(zlib.decompress(data))
+    told = json_value(zlib.decompress(data).decode())
     return {"env": dict(told["env"]), "argv": list(told["argv"])}
 
 

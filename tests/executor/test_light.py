@@ -1,0 +1,56 @@
+"""What an executor's start costs is multiplied by a gang's size: what it may not import."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.executor.standin import CHECKOUT, SECRET, Master, make_runtime
+from tony_core.hadoop.credentials import Credentials
+from tony_core.protocol.messages import Ended, Shutdown
+from tony_core.schedulers.yarn import parcel, start
+
+HEAVY = {
+    "asyncio", "collections", "concurrent.futures", "contextlib", "copy", "ctypes",
+    "dataclasses", "datetime", "enum", "functools", "glob", "hashlib", "importlib.util", "inspect",
+    "json", "logging", "pathlib", "random", "re", "runpy", "selectors", "shutil", "signal",
+    "socket", "ssl", "string", "subprocess", "tempfile", "threading", "traceback", "typing",
+    "urllib.parse", "weakref", "tony_core.hadoop", "tony_core.job", "tony_core.files",
+    "tony_core.schedulers.yarn.parcel", "tony_executor.pmi_relay",
+}  # fmt: skip
+
+
+def test_from_the_start_to_a_good_end_nothing_heavy_is_imported(
+    tmp_path: Path, master: Master
+) -> None:
+    """The whole of it, as YARN starts it: guard, registration, folder, program, sweep, end."""
+    runtime = make_runtime(tmp_path / "tony-runtime")
+    shutil.copy(CHECKOUT / "tony_core/bundle/runtime_main.py", runtime / "__main__.py")
+    site = parcel.ExecutorParcel({"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/a")
+    secrets = {parcel.SECRET: SECRET, parcel.SITE: site.encode(), start.ALIAS: start.pack({})}
+    Credentials({}, secrets).write(str(tmp_path / "tokens"))
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "CONTAINER_ID": "container_1700000000000_0042_01_000003",
+        "NM_HOST": "127.0.0.1",
+        "LOG_DIRS": str(tmp_path),
+        "HADOOP_TOKEN_FILE_LOCATION": str(tmp_path / "tokens"),
+    }
+    words = [sys.executable, "-X", "importtime", "-I", "-S", "tony-runtime/__main__.py"]
+    words += ["yarn-start", "executor", "--master", master.address]
+    errors = tmp_path / "errors"
+    with errors.open("wb") as stderr, subprocess.Popen(
+        words, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr
+    ) as process:  # fmt: skip
+        master.prepare()
+        master.start("exit 0")
+        assert master.expect(Ended).exit_code == 0
+        master.send(Shutdown(0.2, "the test is over"))
+        assert master.until(lambda: [process.poll()] if process.poll() is not None else []) == [0]
+    lines = errors.read_text().splitlines()
+    imported = {line.rpartition("|")[2].strip() for line in lines if line.count("|") == 2}
+    assert "tony_executor.shell" in imported, lines
+    assert not imported & HEAVY
