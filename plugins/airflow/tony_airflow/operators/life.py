@@ -1,0 +1,222 @@
+"""One job of one task instance: found or submitted, waited for, ended.
+
+Theory of operation
+===================
+
+**Never two.** A job carries its task's tags (:mod:`tony_airflow.tags`) from its submit on, so a
+try that begins first looks for what carries them: a job of its own generation is taken up again,
+one of an older generation is ended, and only then a new one may be submitted. What the cluster
+cannot be asked for is not guessed: the try fails, and the next one asks again.
+
+**Never orphaned.** A task that is told to end ends its job (:meth:`TaskJob.kill_now`, from a signal
+handler, so it asks nobody but the cluster, in a thread that may be left behind). One that fails
+while its job goes on leaves it to the next try if there is one, and ends it if there is none.
+One that vanishes renews no lease (``tony.client.lease``): whoever waits, here or in a trigger,
+reads the job's page, which renews it; when nobody has for that long, the job ends by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from tony_airflow.connection import LOCAL, Site
+from tony_airflow.hooks.tony import TonyHook, links_of
+from tony_airflow.reporting import Reporter, failing_tail, failing_task
+from tony_airflow.tags import TaskTags, sort_out
+from tony_core.client.errors import ClientError, NotFound
+from tony_core.client.view import JobView
+from tony_core.client.watch import Callbacks, Watch
+from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
+
+#: Between SIGTERM and SIGKILL Airflow leaves five seconds.
+KILL_NOW_S = 4.0
+GONE = "GONE"
+TAIL_LINES = 20
+
+
+class StillRunning(SchedulerError):
+    """A job that had to end first does not end."""
+
+
+class TaskJob:
+    """The job that a task instance has, if any."""
+
+    def __init__(
+        self,
+        hook: TonyHook,
+        log: Any,
+        publish: Callable[[Mapping[str, str]], None] = lambda links: None,
+    ) -> None:
+        self.hook = hook
+        self.app_id: Optional[str] = None
+        self.killed = False  # by this very task
+        self.links: Dict[str, str] = {}  # all that were seen
+        self._log = log
+        self._publish = publish
+        self._watch: Optional[Watch] = None
+
+    # ------------------------------------------------------------------ beginning
+
+    def predecessor(self, tags: TaskTags, keep: bool = True) -> Optional[AppStatus]:
+        """The job of an earlier try that is this one's too; whatever else still runs is ended.
+
+        Without ``keep`` none is: each try has a job of its own.
+        """
+        found = sort_out(self.hook.find(tags.of_task), tags)
+        left = list(found.left)
+        mine = found.mine
+        if mine is not None and not keep:
+            left += [] if mine.state.ended else [mine]
+            mine = None
+        for status in left:
+            self._log.warning(
+                "%s of an earlier try of this task still runs (%s): it is ended first",
+                status.app_id,
+                status.state.value,
+            )
+            self.end(status.app_id, "another try of its task has begun")
+        return mine
+
+    def take(self, app_id: str) -> None:
+        """This is the task's job from now on; at once ended if the task was told to end."""
+        self.app_id = app_id
+        if self.killed:
+            self._kill()
+
+    def end(self, app_id: str, reason: str) -> None:
+        """End a job and see it ended; StillRunning when it does not."""
+        try:
+            killed = self.hook.kill(app_id, f"{reason} (Airflow)")
+        except NoSuchApplication:
+            return
+        if not killed.ended:
+            raise StillRunning(
+                f"{app_id} was told to end and still is {killed.status.state.value}: nothing new"
+                " is started beside it; the next try looks again"
+            )
+
+    # ------------------------------------------------------------------ waiting
+
+    def state(self, app_id: str) -> str:
+        """Its state as the scheduler or history tells it; GONE when nobody knows it any more."""
+        try:
+            return self.hook.status(app_id).state.value
+        except NoSuchApplication:
+            pass
+        try:
+            return self.hook.view(app_id).state.value
+        except (NotFound, NoSuchApplication):
+            return GONE
+
+    def wait(self, unreachable_s: float, story: bool = True) -> Optional[JobView]:
+        """Its end; None when the task was told to end meanwhile.
+
+        A job that has ended already is read at once, to the last line of its history.
+        """
+        assert self.app_id is not None
+        reporter = Reporter(self.say, self.warn)
+
+        def seen(view: JobView) -> None:
+            if not view.state.ended:
+                reporter.links(view.links)
+                reporter.progress(view)
+            self.publish(links_of(view))
+
+        told = Callbacks(
+            on_event=reporter.event if story else None,
+            on_tasks=reporter.tasks if story else None,
+            on_view=seen,
+            on_unreachable=lambda why: self.warn(f"the scheduler does not answer: {why}"),
+        )
+        with self.hook.get_conn().one() as client:
+            watch = self._watch = Watch(
+                client.scheduler,
+                self.app_id,
+                told,
+                history=self.hook.site.history_location,
+                unreachable_s=unreachable_s,
+            )
+            try:
+                return None if self.killed else watch.run()
+            finally:
+                self._watch = None
+
+    def publish(self, links: Mapping[str, str]) -> None:
+        """Push the links that are new."""
+        fresh = {name: url for name, url in links.items() if self.links.get(name) != url}
+        if fresh:
+            self.links.update(fresh)
+            self._publish(fresh)
+
+    def tail(self, view: JobView) -> List[str]:
+        """The last lines of the failing task's stderr, when its master could not tell them."""
+        task = failing_task(view)
+        if failing_tail(view) or not task or view.state is not AppState.FAILED:
+            return []
+        try:
+            lines = self.hook.logs(view.app_id, tasks=[task], stream="stderr", tail=TAIL_LINES)
+            return [line.text for line in lines]
+        except (SchedulerError, ClientError, OSError):
+            return []  # the failure itself is what matters
+
+    # ------------------------------------------------------------------ ending
+
+    def kill_now(self) -> None:
+        """End it from a signal handler: no question to Airflow, no lock, and not for long.
+
+        The thread goes on when the time is over: the request is mostly out by then, and a
+        process that is killed before leaves the job to its lease.
+        """
+        self.killed = True
+        watch = self._watch
+        if watch is not None:
+            watch.stop()
+        if self.app_id is not None:
+            thread = threading.Thread(target=self._kill, name="tony-kill", daemon=True)
+            thread.start()
+            thread.join(KILL_NOW_S)
+
+    def _kill(self) -> None:
+        assert self.app_id is not None
+        try:
+            self.hook.kill(self.app_id, "its Airflow task was told to end")
+        except Exception as error:
+            self.problem = str(error)  # for the line that the task says of it
+
+    problem: Optional[str] = None
+    """Why the kill could not be asked for."""
+
+    def leave(self, retried: bool, why: str) -> None:
+        """The task fails while its job may go on: the next try's, or nobody's."""
+        if self.app_id is None or self.killed:
+            return
+        if retried:
+            self._log.warning("%s goes on: the next try takes it up again", self.app_id)
+            return
+        try:
+            self.end(self.app_id, why)
+        except (SchedulerError, ClientError, OSError) as error:
+            self._log.warning(
+                "%s could not be ended (%s): it ends by itself when its lease is over",
+                self.app_id,
+                error,
+            )
+
+    def say(self, text: str) -> None:
+        """A line of the task's log."""
+        self._log.info("%s", text)
+
+    def warn(self, text: str) -> None:
+        """A line of the task's log that is worth a look."""
+        self._log.warning("%s", text)
+
+
+def travelling(site: Site) -> Dict[str, Any]:
+    """A site as a trigger carries it; the embedded scheduler's folder named, wherever it runs."""
+    data = site.to_dict()
+    if site.scheduler == LOCAL and not site.home:
+        from tony_core.schedulers.local.home import home_root
+
+        data["home"] = home_root(site.env())
+    return data

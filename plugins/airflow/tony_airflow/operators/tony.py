@@ -1,0 +1,518 @@
+"""Distributed training as one task of a DAG.
+
+What happens to the job in each way that a task can end is told in :mod:`.life`.
+Parsing a DAG imports this module in every process of Airflow, so all that only running needs is
+imported where it is needed.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Dict,
+    Iterator,
+    Mapping,
+    NoReturn,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
+
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    BaseOperator,
+    ResumableJobMixin,
+    mask_secret,
+)
+from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
+
+from tony_airflow.durations import argument_s, optional_s
+from tony_airflow.links.tony import LINKS, LOG, TaskLogLink
+from tony_airflow.operators.parsing import default_deferrable, refuse_unknown, tasks_of
+
+if TYPE_CHECKING:
+    from tony_airflow.hooks.tony import TonyHook
+    from tony_airflow.jobs import JobWords
+    from tony_airflow.operators.life import TaskJob
+    from tony_airflow.tags import TaskTags
+    from tony_core.client.view import JobView
+    from tony_core.job.load import JobArguments
+    from tony_core.schedulers.port import AppStatus
+
+Seconds = Union[timedelta, float]
+
+NOTICED_S = 600.0
+"""Until Airflow has noticed that a worker is gone, and begins the next try."""
+
+
+class TonyOperator(ResumableJobMixin, BaseOperator):
+    """Submits a job and waits for its end.
+
+    Everything that a job file, the command line or a Python program can say of a job stands here
+    as a templated argument; the job file stays below, what is said here wins.
+
+    :param tony_conn_id: the connection of the type ``tony`` that says where the job goes.
+    :param scheduler: a scheduler instead of the connection's; ``local``, the embedded one, needs no
+        connection.
+    :param executes: the command that each task runs (``python train.py``).
+    :param task_params: words to append to it.
+    :param src_dir: the program: a folder, zip or tar. Relative paths, here and in ``python_venv``,
+        ``conf_file`` and ``files``, are taken from the folder of the DAG's file.
+    :param python_venv: its environment: zip, tar.gz or folder, local or remote.
+    :param python_binary_path: its Python: an absolute path, or one inside of ``python_venv``.
+    :param conf_file: the job file (``tony.xml``), local or remote, or its text itself.
+    :param render_conf_file: whether the job file is a template too.
+    :param conf: other keys of the job, as a mapping or as ``key=value`` each.
+    :param roles: ``{"worker": {"instances": 4, "memory": "4g", "gpus": 1}, "ps": 1}``: the keys
+        ``tony.ROLE.*`` without their beginning.
+    :param env: variables of the program. ``container_env``: of the process around it too.
+    :param files: what else every task gets: ``source[::name][#archive]``.
+    :param framework: ``tensorflow``, ``pytorch``, ``jax``, ``mpi``, ``standalone`` ...
+    :param job_name: by default ``DAG.TASK``, unless the job file names it.
+    :param yarn_queue: the queue of the *job*. (``queue`` is Airflow's own, that of the task.)
+    :param node_label: where on the cluster it may run.
+    :param tags: of the application, beside the job file's and two of our own.
+    :param docker_image: what its containers run in.
+    :param hdfs_classpath: more for the CLASSPATH, as on the command line.
+    :param tensorboard_log_dir: what a TensorBoard beside the chief shows.
+    :param checkpoint_dir: where the program's checkpoints are.
+    :param timeout: how long the job may take (``"2h"``, a timedelta, seconds). The task's own
+        ``execution_timeout`` ends the job as well.
+    :param poll_interval: how often a deferred task's job is looked for, in seconds.
+    :param deferrable: wait in a triggerer, at the cost of no worker slot.
+    :param durable: whether a next try takes up the running job of the one before. Without, it is
+        ended and a new one begins.
+    :param wait_for_completion: without, the task succeeds as soon as the job was accepted.
+    :param lease: the job ends by itself when nobody has waited for it for so long: by default what
+        a retry and an absent cluster may take. ``False``: never.
+    :param unreachable_timeout: for how long a cluster that does not answer is asked again.
+    """
+
+    template_fields: Sequence[str] = (
+        "tony_conn_id",
+        "scheduler",
+        "executes",
+        "task_params",
+        "src_dir",
+        "python_venv",
+        "python_binary_path",
+        "conf_file",
+        "conf",
+        "roles",
+        "env",
+        "container_env",
+        "files",
+        "framework",
+        "job_name",
+        "yarn_queue",
+        "node_label",
+        "tags",
+        "docker_image",
+        "hdfs_classpath",
+        "tensorboard_log_dir",
+        "checkpoint_dir",
+        "timeout",
+    )
+    #: Of ``conf_file`` alone, and only when asked (``render_conf_file``): see __init__.
+    template_ext: Sequence[str] = (".xml",)
+    template_fields_renderers: ClassVar[Dict[str, str]] = {
+        "executes": "bash",
+        "conf_file": "html",
+        "conf": "json",
+        "roles": "json",
+        "env": "json",
+        "container_env": "json",
+    }
+    operator_extra_links = LINKS
+    ui_color = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        tony_conn_id: str = "tony_default",
+        scheduler: Optional[str] = None,
+        executes: Optional[str] = None,
+        task_params: Optional[str] = None,
+        src_dir: Optional[str] = None,
+        python_venv: Optional[str] = None,
+        python_binary_path: Optional[str] = None,
+        conf_file: Optional[str] = None,
+        render_conf_file: bool = False,
+        conf: Union[Mapping[str, Any], Sequence[str], None] = None,
+        roles: Optional[Mapping[str, Any]] = None,
+        env: Optional[Mapping[str, str]] = None,
+        container_env: Optional[Mapping[str, str]] = None,
+        files: Union[str, Sequence[str], None] = None,
+        framework: Optional[str] = None,
+        job_name: Optional[str] = None,
+        yarn_queue: Optional[str] = None,
+        node_label: Optional[str] = None,
+        tags: Union[str, Sequence[str], None] = None,
+        docker_image: Optional[str] = None,
+        hdfs_classpath: Union[str, Sequence[str], None] = None,
+        tensorboard_log_dir: Optional[str] = None,
+        checkpoint_dir: Optional[str] = None,
+        timeout: Union[timedelta, float, str, None] = None,
+        poll_interval: float = 5.0,
+        deferrable: Optional[bool] = None,
+        durable: bool = True,
+        wait_for_completion: bool = True,
+        lease: Union[timedelta, float, bool, None] = None,
+        unreachable_timeout: Seconds = 900.0,
+        **kwargs: Any,
+    ) -> None:
+        refuse_unknown(type(self), kwargs)
+        # Older versions keep no state for tasks; there the tags alone find the job again.
+        super().__init__(**({"durable": durable} if AIRFLOW_V_3_3_PLUS else {}), **kwargs)
+        self.tony_conn_id = tony_conn_id
+        self.scheduler = scheduler
+        self.executes = executes
+        self.task_params = task_params
+        self.src_dir = src_dir
+        self.python_venv = python_venv
+        self.python_binary_path = python_binary_path
+        self.conf_file = conf_file
+        self.render_conf_file = render_conf_file
+        self.conf = conf
+        self.roles = roles
+        self.env = env
+        self.container_env = container_env
+        self.files = files
+        self.framework = framework
+        self.job_name = job_name
+        self.yarn_queue = yarn_queue
+        self.node_label = node_label
+        self.tags = tags
+        self.docker_image = docker_image
+        self.hdfs_classpath = hdfs_classpath
+        self.tensorboard_log_dir = tensorboard_log_dir
+        self.checkpoint_dir = checkpoint_dir
+        self.timeout = timeout
+        self.poll_interval = argument_s("poll_interval", poll_interval)
+        self.deferrable = default_deferrable() if deferrable is None else deferrable
+        self.durable = durable
+        self.wait_for_completion = wait_for_completion
+        self.lease = lease if isinstance(lease, bool) else optional_s("lease", lease)
+        self.unreachable_timeout = argument_s("unreachable_timeout", unreachable_timeout)
+        # To Airflow any templated text that ends so is a file to read: a command, a resource, a
+        # Hadoop file that the job names. Ours is read by us.
+        self.template_ext = ()
+        self.operator_extra_links = (*LINKS, *map(TaskLogLink, tasks_of(roles)))
+        self._job: Optional[TaskJob] = None
+        self._mine: Optional[AppStatus] = None
+        self._tags: Optional[TaskTags] = None
+        self._result: Any = None
+
+    # ------------------------------------------------------------------ the ways in
+
+    def execute(self, context: Any) -> Any:
+        """Airflow's call for each try."""
+        with self._spoken():
+            job = self._open(self._site_hook(), context)
+            self._tags = tags = self._tags_of(context)
+            self.external_id_key = tags.state_key
+            self._arguments()  # what is plainly wrong is said before anybody is asked
+            self._mine = job.predecessor(tags, keep=self.durable)
+            if not self.wait_for_completion:
+                app_id = self.submit_job(context)
+                return {"application_id": app_id, "outcome": job.state(app_id), "links": job.links}
+            if not self.deferrable:
+                return self.execute_resumable(context)
+            app_id = self.submit_job(context)
+            if self._mine is not None and self._mine.state.ended:
+                return self.poll_until_complete(app_id, context)
+            return self._defer(job, app_id)
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any]) -> Any:
+        """Airflow's call when the trigger has fired; all that is known stands in the event."""
+        from tony_airflow.connection import Site
+        from tony_airflow.hooks.tony import TonyHook
+
+        with self._spoken():
+            job = self._open(TonyHook.of(Site.from_dict(event["site"])), context)
+            job.take(event["app_id"])
+            if event.get("refused"):
+                job.leave(False, "nobody here can wait for it")
+                raise AirflowFailException(str(event["refused"]))
+            if event.get("error"):
+                job.leave(_is_retried(context), "its task failed")
+                raise AirflowException(str(event["error"]))
+            return self._wait(context, story=False)
+
+    def resume_execution(self, next_method: str, next_kwargs: Any, context: Any) -> Any:
+        """Airflow's call after a deferral, also when that failed or took too long."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except _deferral_errors() as error:
+            self._after_deferral(context, type(error).__name__ == "TaskDeferralTimeout")
+            raise
+
+    def on_kill(self) -> None:
+        """Airflow's call on SIGTERM, in a signal handler, and when the time is over."""
+        if self._job is not None:
+            self._job.kill_now()
+
+    # ------------------------------------------------------------------ ResumableJobMixin
+
+    def submit_job(self, context: Any) -> str:
+        """The job of this generation that runs already, else a new one."""
+        job, ti = self._has_job(), context["ti"]
+        if self._mine is not None:
+            app_id = self._mine.app_id
+            self.log.info(
+                "an earlier try of this task submitted %s, which is %s: it is taken up again",
+                app_id,
+                self._mine.state.value,
+            )
+        else:
+            app_id = self._submit(job)
+        job.take(app_id)
+        ti.xcom_push(key="application_id", value=app_id)
+        self._publish_first(job, app_id)
+        return app_id
+
+    def get_job_status(self, external_id: Any, context: Any) -> str:
+        """Its state, of a job that an earlier try wrote down."""
+        with self._spoken():
+            return self._has_job().state(str(external_id))
+
+    def is_job_active(self, status: str) -> bool:
+        """Whether it can be waited for."""
+        from tony_core.schedulers.port import AppState
+
+        return status in AppState.__members__ and not AppState(status).ended
+
+    def is_job_succeeded(self, status: str) -> bool:
+        """Whether nothing is left to do."""
+        return status == "SUCCEEDED"
+
+    def poll_until_complete(self, external_id: Any, context: Any) -> Any:
+        """Wait for the end; what the task returns."""
+        job = self._has_job()
+        if job.app_id is None:  # written down by an earlier try
+            job.take(str(external_id))
+            context["ti"].xcom_push(key="application_id", value=job.app_id)
+        self._result = self._wait(context)
+        return self._result
+
+    def get_job_result(self, external_id: Any, context: Any) -> Any:
+        """What the task returns."""
+        if self._result is None:
+            self.poll_until_complete(external_id, context)
+        return self._result
+
+    # ------------------------------------------------------------------ what others may extend
+
+    def job_words(self) -> JobWords:
+        """The job as it was asked for, rendered."""
+        from tony_airflow.jobs import JobWords
+
+        return JobWords(**{one.name: getattr(self, one.name) for one in fields(JobWords)})
+
+    def succeeded(self, context: Any, view: JobView, result: Dict[str, Any]) -> Any:
+        """What the task returns for a job that has succeeded."""
+        return result
+
+    # ------------------------------------------------------------------ submitting
+
+    def _submit(self, job: TaskJob) -> str:
+        from tony_airflow.jobs import TAGS
+        from tony_airflow.operators.jobfile import as_file
+
+        assert self._tags is not None
+        with as_file(self._arguments()) as arguments:
+            own = job.hook.load(arguments).job.tags
+            tags = ",".join(dict.fromkeys((*own, *self._tags.both)))
+            arguments = replace(arguments, extra={**arguments.extra, TAGS: tags})
+            app_id = job.hook.submit(arguments)
+        self.log.info("submitted %s to %s", app_id, job.hook.site.words)
+        return app_id
+
+    def _arguments(self) -> JobArguments:
+        """The words for the client; what is below the job file is left to it to change."""
+        from tony_airflow.jobs import LEASE, job_arguments, secrets_of
+
+        lease_s = None if isinstance(self.lease, bool) else self.lease
+        arguments = job_arguments(self.job_words(), lease_s=lease_s, folder=self._folder())
+        for text in secrets_of(arguments):
+            mask_secret(text)
+        below = {"tony.application.name": f"{self.dag_id}.{self.task_id}"}
+        if self.lease in (None, True) and self.wait_for_completion:
+            below[LEASE] = f"{self._lease_s():g}s"
+        site = self._has_job().hook.site
+        return replace(arguments, defaults={**below, **site.conf})
+
+    def _lease_s(self) -> float:
+        """How long a job may be without anybody who waits for it, and still be wanted."""
+        if self.lease is not None and not isinstance(self.lease, bool):
+            return self.lease
+        again = 0.0
+        if self.retries:
+            delay = self.retry_delay
+            again = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        return NOTICED_S + again + self.unreachable_timeout
+
+    def _folder(self) -> Optional[str]:
+        folder = getattr(getattr(self, "_dag", None), "folder", None)
+        return str(folder) if folder else None
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Any, context: Any, jinja_env: Any, seen_oids: Any
+    ) -> None:
+        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        if self.render_conf_file and isinstance(self.conf_file, str) and self.conf_file.strip():
+            from tony_airflow.operators.jobfile import read_job_file
+
+            text = read_job_file(self.conf_file, self._folder())
+            self.conf_file = self.render_template(text, context, jinja_env)
+
+    # ------------------------------------------------------------------ waiting
+
+    def _defer(self, job: TaskJob, app_id: str) -> NoReturn:
+        from tony_airflow.operators.life import travelling
+        from tony_airflow.triggers.tony import TonyTrigger
+
+        site = travelling(job.hook.site)
+        job.hook.close()
+        self.log.info("waiting for %s in a triggerer", app_id)
+        self.defer(
+            trigger=TonyTrigger(
+                site=site,
+                app_id=app_id,
+                poll_interval=self.poll_interval,
+                unreachable_s=self.unreachable_timeout,
+                lease_s=self._lease_s(),
+                host=socket.gethostname(),
+                links=self._link_names(),
+            ),
+            method_name="execute_complete",
+            timeout=self.execution_timeout,
+        )
+
+    def _wait(self, context: Any, story: bool = True) -> Any:
+        job = self._has_job()
+        try:
+            view = job.wait(self.unreachable_timeout, story)
+            if view is None:
+                raise AirflowException(f"the task was told to end, and {job.app_id} with it")
+        except KeyboardInterrupt:  # a DAG that is tested by hand
+            job.kill_now()
+            raise
+        except Exception:
+            job.leave(_is_retried(context), "its task failed")
+            raise
+        return self._finish(context, job, view)
+
+    def _finish(self, context: Any, job: TaskJob, view: JobView) -> Any:
+        from tony_airflow.reporting import failure_text, final_line, result_of
+        from tony_core.schedulers.port import AppState
+
+        result = result_of(view, {n: u for n, u in job.links.items() if not n.startswith(LOG)})
+        if result["metrics"]:
+            context["ti"].xcom_push(key="metrics", value=result["metrics"])
+        if view.state is not AppState.SUCCEEDED:
+            raise AirflowException(failure_text(view, job.tail(view)))
+        self.log.info("%s", final_line(view))
+        return self.succeeded(context, view, result)
+
+    def _after_deferral(self, context: Any, too_long: bool) -> None:
+        """The time was over, or the trigger failed: the task's job is found by its tag."""
+        with self._spoken():
+            job = self._open(self._site_hook(), context)
+            for status in job.hook.find(self._tags_of(context).of_task):
+                if not status.state.ended:
+                    job.take(status.app_id)
+                    why = "its task waited as long as it may" if too_long else "its task failed"
+                    job.leave(_is_retried(context) and not too_long, why)
+
+    # ------------------------------------------------------------------ small things
+
+    def _site_hook(self) -> TonyHook:
+        from tony_airflow.hooks.tony import TonyHook
+
+        hook = TonyHook(self.tony_conn_id, scheduler=self.scheduler or None)
+        hook.site  # noqa: B018 - looked up now: a kill must not have to
+        return hook
+
+    def _open(self, hook: TonyHook, context: Any) -> TaskJob:
+        from tony_airflow.links.tony import push
+        from tony_airflow.operators.life import TaskJob
+
+        wanted = self._link_names()
+
+        def publish(links: Mapping[str, str]) -> None:
+            push(context["ti"], {n: url for n, url in links.items() if n in wanted})
+
+        self._job = TaskJob(hook, self.log, publish)
+        return self._job
+
+    def _has_job(self) -> TaskJob:
+        assert self._job is not None, "execute() comes first"
+        return self._job
+
+    def _tags_of(self, context: Any) -> TaskTags:
+        from tony_airflow.tags import task_tags
+
+        return task_tags(context["ti"], self.retries)
+
+    def _publish_first(self, job: TaskJob, app_id: str) -> None:
+        from tony_core.client.errors import ClientError
+        from tony_core.schedulers.port import SchedulerError
+
+        try:
+            job.publish(job.hook.links(app_id))
+        except (SchedulerError, ClientError):
+            pass  # they come as soon as it is seen
+
+    def _link_names(self) -> Sequence[str]:
+        from tony_airflow.links.tony import APPLICATION, PAGE, PORTAL, TENSORBOARD
+
+        tasks = [link.task for link in self.operator_extra_links if isinstance(link, TaskLogLink)]
+        return [PAGE, TENSORBOARD, APPLICATION, PORTAL, *(LOG + task for task in tasks)]
+
+    @contextmanager
+    def _spoken(self) -> Iterator[None]:
+        """What the client raises as what Airflow does, which says whether a retry may mend it."""
+        from tony_airflow.connection import SiteError
+        from tony_airflow.errors import as_airflow
+        from tony_core.client.errors import ClientError
+        from tony_core.job.problems import JobError
+        from tony_core.schedulers.port import SchedulerError
+
+        try:
+            yield
+        except (
+            JobError,
+            ClientError,
+            SchedulerError,
+            SiteError,
+            AirflowNotFoundException,
+        ) as error:
+            raise as_airflow(error) from error
+        finally:
+            if self._job is not None:
+                self._job.hook.close()  # a kill opens connections of its own
+
+
+def _is_retried(context: Any) -> bool:
+    """Whether another try follows when this one fails."""
+    ti = context["ti"]
+    return int(ti.try_number or 1) <= int(getattr(ti, "max_tries", None) or 0)
+
+
+def _deferral_errors() -> Tuple[Type[BaseException], ...]:
+    try:
+        import airflow.sdk.exceptions as exceptions
+    except ImportError:  # before 3
+        import airflow.exceptions as exceptions  # type: ignore[no-redef]
+    return (exceptions.TaskDeferralError, exceptions.TaskDeferralTimeout)

@@ -1,0 +1,1 @@
+"""What waits for jobs while their tasks are deferred."""

@@ -1,0 +1,154 @@
+"""What waits for a job while its task is deferred.
+
+The trigger holds no state that is not in its arguments: a triggerer that is restarted, or another
+one, begins it again and goes on. All that the task needs to go on travels in the event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from tony_airflow.connection import LOCAL, Site
+from tony_airflow.hooks.tony import links_of
+from tony_airflow.hooks.tony_async import TonyAsyncHook
+from tony_airflow.links.tony import a_push
+from tony_airflow.reporting import Reporter
+from tony_airflow.triggers.watcher import Ended, Lost, Seen, Trouble, Unreachable, Waiter, Watching
+
+KILL_S = 25.0  # Airflow leaves a trigger's on_kill 30
+
+
+class TonyTrigger(BaseTrigger):
+    """Fires when the job has ended.
+
+    :param site: where it runs (:meth:`Site.to_dict`).
+    :param app_id: the job.
+    :param poll_interval: seconds between two questions to the scheduler; one for all jobs of a
+        site.
+    :param unreachable_s: for how long a cluster that does not answer is asked again.
+    :param lease_s: the job's lease, which looks at its page renew.
+    :param host: who submitted it; jobs of the embedded scheduler are seen from no other.
+    :param links: the names of the task's buttons, whose addresses are pushed as they come.
+    """
+
+    def __init__(
+        self,
+        *,
+        site: Mapping[str, Any],
+        app_id: str,
+        poll_interval: float = 5.0,
+        unreachable_s: float = 900.0,
+        lease_s: Optional[float] = None,
+        host: str = "",
+        links: Sequence[str] = (),
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self.site = dict(site)
+        self.app_id = app_id
+        self.poll_interval = poll_interval
+        self.unreachable_s = unreachable_s
+        self.lease_s = lease_s
+        self.host = host
+        self.links: List[str] = list(links)
+
+    def serialize(self) -> Tuple[str, Dict[str, Any]]:
+        """Airflow's call: how another process makes it again."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "site": self.site,
+                "app_id": self.app_id,
+                "poll_interval": self.poll_interval,
+                "unreachable_s": self.unreachable_s,
+                "lease_s": self.lease_s,
+                "host": self.host,
+                "links": self.links,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait for the end, and tell the task's log of what happens meanwhile."""
+        refused = self.refusal()
+        if refused:
+            yield self._event(refused=refused)
+            return
+        waiter = Waiter(self.app_id, self.poll_interval, self.unreachable_s, self.lease_s)
+        reporter = Reporter(self._say, self._warn)
+        pushed: Dict[str, str] = {}
+        async with Watching(self.site, waiter):
+            while True:
+                news = await waiter.next()
+                if isinstance(news, Seen):
+                    reporter.view(news.view)
+                    await self._push(links_of(news.view), pushed)
+                elif isinstance(news, Trouble):
+                    self._warn(f"the scheduler does not answer, and is asked again: {news.why}")
+                else:
+                    break
+        yield self._told(news)
+
+    def refusal(self) -> str:
+        """Why nothing on this machine can wait for the job; empty if it can."""
+        here = socket.gethostname()
+        if self.site.get("scheduler", LOCAL) != LOCAL or not self.host or self.host == here:
+            return ""
+        return (
+            f"the job {self.app_id} runs by the embedded scheduler of {self.host}, and this"
+            f" triggerer is on {here}, from where it cannot be seen: use deferrable=False, run"
+            f" a triggerer on {self.host}, or send the job to a cluster"
+        )
+
+    async def on_kill(self) -> None:
+        """Airflow's call when somebody marks or clears the deferred task; not on a restart."""
+        if self.refusal():
+            return  # its lease ends it
+        hook = TonyAsyncHook(Site.from_dict(self.site))
+        try:
+            killing = hook.a_kill(self.app_id, "its Airflow task was told to end")
+            await asyncio.wait_for(killing, KILL_S)
+        except asyncio.TimeoutError:
+            self._warn(f"{self.app_id} was told to end, and has not in {KILL_S:g} s")
+        except Exception as error:
+            self._warn(f"{self.app_id} could not be ended: {error}")
+        finally:
+            hook.close()
+
+    # ------------------------------------------------------------------ small things
+
+    def _told(self, news: Any) -> TriggerEvent:
+        if isinstance(news, Ended):
+            return self._event(outcome=news.status.state.value)
+        if isinstance(news, Lost):
+            return self._event(error=f"the job {self.app_id} is gone: {news.why}")
+        assert isinstance(news, Unreachable)
+        return self._event(
+            error=f"the scheduler has not answered for {news.silent_s:.0f} s: {news.why}"
+        )
+
+    def _event(self, **told: str) -> TriggerEvent:
+        return TriggerEvent({"site": self.site, "app_id": self.app_id, **told})
+
+    async def _push(self, links: Mapping[str, str], pushed: Dict[str, str]) -> None:
+        fresh = {
+            name: url
+            for name, url in links.items()
+            if name in self.links and pushed.get(name) != url
+        }
+        if not fresh:
+            return
+        pushed.update(fresh)
+        try:
+            await a_push(self.task_instance, fresh)
+        except Exception as error:
+            # A button is no reason to fail a training.
+            self._warn(f"the links {', '.join(fresh)} could not be kept: {error}")
+
+    def _say(self, text: str) -> None:
+        self.log.info("%s", text)
+
+    def _warn(self, text: str) -> None:
+        self.log.warning("%s", text)

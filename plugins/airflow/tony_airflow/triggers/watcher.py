@@ -1,0 +1,301 @@
+"""One watcher for all the jobs of a site that one event loop waits for.
+
+Theory of operation
+===================
+
+A triggerer runs hundreds of triggers on one event loop. Each asking for its own job would mean
+hundreds of calls to a ResourceManager every few seconds; so the triggers of one loop and one site
+share a :class:`SiteWatcher`, which asks **once per interval for all of them**. A trigger joins with
+a :class:`Waiter`, an inbox that the watcher puts news into, and leaves when it has what it
+waited for or is cancelled; the last to leave ends the watcher. Nothing blocks the loop: calls run
+in a few threads of the hook's, looks at pages in a few others, so a page that hangs delays no end.
+
+**A look at the job's page** says how its tasks are and where TensorBoard is, and renews the lease
+that the job is submitted with (``tony.client.lease``). It is taken now and then: often enough for
+the lease, more seldom the more jobs there are, never so often that it costs much.
+
+**A cluster that does not answer** is asked again, ever more seldom, until a waiter's own patience
+is over. One job that the answer leaves out is asked for by its id, since lists are cut; only when
+that says that there is none, twice, it is gone.
+
+The watcher runs in a context of its own: what it would log would otherwise stand in the log of
+whichever task came first. It logs nothing; each trigger tells its own news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Union
+
+from tony_airflow.connection import Site
+from tony_airflow.hooks.tony_async import TonyAsyncHook
+from tony_core.client.errors import PageError
+from tony_core.client.page import Page
+from tony_core.client.view import JobView, from_page
+from tony_core.schedulers.port import AppStatus, NoSuchApplication
+
+LOOKS = 4  # at once
+LOOK_S = 15.0  # between two looks at one page
+FIRST_LOOKS_S = 3.0  # until the page has said where TensorBoard is, or for a while
+FIRST_LOOKS_FOR_S = 60.0
+EACH_S = 0.1  # at the least between two looks at any page
+LEASE_SHARE = 3.0  # looks within the time of a lease
+SLOWEST_S = 30.0  # between two questions to a cluster that does not answer
+GATHER_S = 0.2  # triggers start in crowds: their first question is one
+MISSES = 2
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The job goes on; this is how it looks."""
+
+    view: JobView
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The scheduler's word."""
+
+    status: AppStatus
+
+
+@dataclass(frozen=True)
+class Lost:
+    """There is no such job (any more)."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """The cluster has not answered for longer than the waiter waits."""
+
+    why: str
+    silent_s: float
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """The cluster does not answer for now; said once for each time that it begins."""
+
+    why: str
+
+
+News = Union[Seen, Ended, Lost, Unreachable, Trouble]
+
+
+@dataclass(eq=False)
+class Waiter:
+    """Somebody who waits for one job."""
+
+    app_id: str
+    poll_s: float
+    unreachable_s: float
+    lease_s: Optional[float] = None
+    inbox: asyncio.Queue[News] = field(default_factory=asyncio.Queue)
+    since: float = field(default_factory=time.monotonic)
+    look_at: float = 0.0
+    looking: bool = False
+    wants_links: bool = True
+    misses: int = 0
+
+    async def next(self) -> News:
+        """What is new."""
+        return await self.inbox.get()
+
+
+class SiteWatcher:
+    """Waits for the jobs of one site, on one event loop."""
+
+    def __init__(self, site: Mapping[str, Any]) -> None:
+        self._hook = TonyAsyncHook(Site.from_dict(site))
+        self._pages = ThreadPoolExecutor(LOOKS, thread_name_prefix="tony-page")
+        self._waiters: List[Waiter] = []
+        self._joined = asyncio.Event()
+        self._task: Optional[asyncio.Task[None]] = None
+        self._looks: set[asyncio.Task[None]] = set()
+        self._statuses: Dict[str, AppStatus] = {}
+        self.calls = 0  # questions to the scheduler, for whoever counts them
+        self.closed = False
+
+    # ------------------------------------------------------------------ coming and going
+
+    def join(self, waiter: Waiter) -> None:
+        """Wait for one more job."""
+        self._waiters.append(waiter)
+        self._joined.set()
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            self._task = contextvars.Context().run(loop.create_task, self._run())
+
+    def leave(self, waiter: Waiter) -> bool:
+        """Wait for one less; whether it was the last, and all has ended."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+        if not self._waiters and not self.closed:
+            self.closed = True
+            if self._task is not None:
+                self._task.cancel()
+            for look in self._looks:
+                look.cancel()
+            self._hook.close()
+            self._pages.shutdown(wait=False, cancel_futures=True)
+        return self.closed
+
+    # ------------------------------------------------------------------ asking
+
+    async def _run(self) -> None:
+        failing_since: Optional[float] = None
+        pause = 0.0
+        while True:
+            await self._pause(pause)
+            asked = list(self._waiters)
+            began = time.monotonic()
+            try:
+                self.calls += 1
+                found = await self._hook.a_statuses([waiter.app_id for waiter in asked])
+                for waiter in asked:
+                    await self._tell(waiter, found.get(waiter.app_id))
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                if failing_since is None:
+                    failing_since = began
+                    self._all(asked, Trouble(_words(error)))
+                self._give_up(asked, failing_since, _words(error))
+                pause = min(SLOWEST_S, max(pause, 0.5) * 1.5)
+            else:
+                failing_since = None
+                pause = min((waiter.poll_s for waiter in self._waiters), default=1.0)
+            self._look_around()
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the next question; sooner when somebody has come who was not asked for yet."""
+        due = time.monotonic() + seconds
+        while True:
+            left = due - time.monotonic()
+            if left <= 0:
+                break
+            try:
+                # In short steps: looks at pages are due meanwhile.
+                await asyncio.wait_for(self._joined.wait(), min(left, 1.0))
+                break
+            except asyncio.TimeoutError:
+                self._look_around()
+        if self._joined.is_set():
+            await asyncio.sleep(GATHER_S)
+            self._joined.clear()
+
+    async def _tell(self, waiter: Waiter, status: Optional[AppStatus]) -> None:
+        if status is None:
+            try:
+                self.calls += 1
+                status = await self._hook.a_status(waiter.app_id)
+            except NoSuchApplication as error:
+                waiter.misses += 1
+                if waiter.misses >= MISSES:
+                    waiter.inbox.put_nowait(Lost(str(error)))
+                return
+        waiter.misses = 0
+        self._statuses[waiter.app_id] = status
+        if status.state.ended:
+            waiter.inbox.put_nowait(Ended(status))
+
+    def _give_up(self, waiters: List[Waiter], since: float, why: str) -> None:
+        now = time.monotonic()
+        for waiter in waiters:
+            silent_s = now - max(since, waiter.since)
+            if silent_s >= waiter.unreachable_s:
+                waiter.inbox.put_nowait(Unreachable(why, silent_s))
+
+    @staticmethod
+    def _all(waiters: List[Waiter], news: News) -> None:
+        for waiter in waiters:
+            waiter.inbox.put_nowait(news)
+
+    # ------------------------------------------------------------------ looking at pages
+
+    def _look_around(self) -> None:
+        """Start the looks that are due."""
+        now = time.monotonic()
+        for waiter in self._waiters:
+            status = self._statuses.get(waiter.app_id)
+            if waiter.looking or now < waiter.look_at or status is None:
+                continue
+            if status.state.ended or not status.page_url:
+                continue
+            waiter.looking = True
+            waiter.look_at = now + self._look_s(waiter, now)
+            look = asyncio.get_running_loop().create_task(self._look(waiter, status))
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
+
+    def _look_s(self, waiter: Waiter, now: float) -> float:
+        """How long until the next look at a waiter's page."""
+        fresh = waiter.wants_links and now - waiter.since < FIRST_LOOKS_FOR_S
+        pause = max(FIRST_LOOKS_S if fresh else LOOK_S, len(self._waiters) * EACH_S)
+        if waiter.lease_s is not None:
+            pause = min(pause, waiter.lease_s / LEASE_SHARE)
+        return pause
+
+    async def _look(self, waiter: Waiter, status: AppStatus) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            view = await loop.run_in_executor(self._pages, look_at_page, status)
+        except (PageError, OSError, RuntimeError):
+            return  # the page is the second word; the scheduler's is the first
+        finally:
+            waiter.looking = False
+        if "tensorboard" in view.links:
+            waiter.wants_links = False
+        waiter.inbox.put_nowait(Seen(view))
+
+
+def look_at_page(status: AppStatus) -> JobView:
+    """What a running job's page says; PageError when it does not answer."""
+    page = Page(str(status.page_url))
+    try:
+        return from_page(page.job(), page.tasks(), status, app_id=status.app_id)
+    finally:
+        page.close()
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+_watchers: MutableMapping[asyncio.AbstractEventLoop, Dict[str, SiteWatcher]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class Watching:
+    """``async with Watching(site, waiter)``: a place at the watcher of the site."""
+
+    def __init__(self, site: Mapping[str, Any], waiter: Waiter) -> None:
+        self._site = site
+        self._key = json.dumps(site, sort_keys=True, default=str)
+        self._waiter = waiter
+        self._mine: Optional[SiteWatcher] = None
+
+    async def __aenter__(self) -> Waiter:
+        known = _watchers.setdefault(asyncio.get_running_loop(), {})
+        watcher = known.get(self._key)
+        if watcher is None or watcher.closed:
+            watcher = known[self._key] = SiteWatcher(self._site)
+        self._mine = watcher
+        watcher.join(self._waiter)
+        return self._waiter
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._mine is not None
+        if self._mine.leave(self._waiter):
+            known = _watchers.get(asyncio.get_running_loop(), {})
+            if known.get(self._key) is self._mine:
+                del known[self._key]
