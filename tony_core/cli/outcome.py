@@ -19,13 +19,23 @@ MOST_LINES = 20
 
 
 def lines(
-    view: JobView, exit_code: int, stream: Optional[TextIO] = None, pages_last: bool = True
+    view: JobView,
+    exit_code: int,
+    stream: Optional[TextIO] = None,
+    pages_last: bool = True,
+    fault_last: bool = False,
 ) -> List[str]:
-    """The whole of it; ``pages_last`` as :meth:`Scheduler.log_pages_last`."""
-    return list(_lines(view, exit_code, stream or sys.stdout, pages_last))
+    """The whole of it; ``pages_last`` as :meth:`Scheduler.log_pages_last`.
+
+    ``fault_last``: for a log that is read from its end, with what went wrong below the rest.
+    """
+    out = stream or sys.stdout
+    places = [*links(view), *_logs(view, out, pages_last), *_next(view)]
+    outcome = list(_outcome(view, exit_code, out))
+    return [*places, *outcome] if fault_last else [*outcome, *places]
 
 
-def _lines(view: JobView, exit_code: int, out: TextIO, pages_last: bool) -> Iterator[str]:
+def _outcome(view: JobView, exit_code: int, out: TextIO) -> Iterator[str]:
     took = duration(view.duration_s(time.time()))
     name = f" {safe(view.name)}" if view.name else ""
     yield (
@@ -34,9 +44,6 @@ def _lines(view: JobView, exit_code: int, out: TextIO, pages_last: bool) -> Iter
     )
     if view.state is not AppState.SUCCEEDED:
         yield from _fault(view, out)
-    yield from links(view)
-    yield from _logs(view, out, pages_last)
-    yield from _next(view)
 
 
 def links(view: JobView) -> Iterator[str]:

@@ -22,8 +22,11 @@ VERBS: Dict[str, str] = {
     "doctor": "look whether jobs can run here, and what is in their way",
     "gc": "remove what ended jobs left behind",
     "version": "which version this is, and of what",
+    "azkaban": "the job type of an Azkaban server, and what its jobs left behind",
     "completion": "a shell's completion of this command",
 }
+#: Verbs of the plugins, which stand above the command line: by name, so that it needs none of them.
+ELSEWHERE: Dict[str, str] = {"azkaban": "tony_azkaban.verb"}
 
 
 class Verb(Protocol):
@@ -41,7 +44,7 @@ class Verb(Protocol):
 
 def module_of(name: str) -> Verb:
     """A verb's module."""
-    return cast(Verb, import_module(f"tony_core.cli.{name}"))
+    return cast(Verb, import_module(ELSEWHERE.get(name, f"tony_core.cli.{name}")))
 
 
 def parser_of(name: str) -> Parser:

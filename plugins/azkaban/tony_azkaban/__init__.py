@@ -1,1 +1,5 @@
-"""TonY for Azkaban. The package is reserved; it holds no job type yet."""
+"""TonY for Azkaban: the job type ``tony``, which needs no Java of its own.
+
+:mod:`program` is what a server starts for a job; :mod:`verb` is ``tony azkaban``, by which an
+administrator installs the job type and sweeps up.
+"""

@@ -1,0 +1,154 @@
+"""The application of one attempt at a job, from its submission to its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from typing import List, Mapping, Optional
+
+from tony_azkaban import outputs
+from tony_azkaban.cancelling import Cancelling
+from tony_azkaban.execution import Execution
+from tony_azkaban.log import Log
+from tony_azkaban.site import Site
+from tony_core.cli.interrupts import Interrupts
+from tony_core.client.exit_codes import ExitCode, of_state
+from tony_core.client.past import history_root
+from tony_core.client.sending import prepare, send
+from tony_core.client.view import JobView
+from tony_core.client.watch import Watch
+from tony_core.job.spec import Job
+from tony_core.schedulers import open_scheduler
+from tony_core.schedulers.port import Scheduler
+
+OUTPUTS = "JOB_OUTPUT_PROP_FILE"
+
+
+class Attempt:
+    """See the module."""
+
+    def __init__(
+        self,
+        props: Mapping[str, str],
+        site: Site,
+        execution: Execution,
+        job: Job,
+        interrupts: Interrupts,
+    ) -> None:
+        self._props = props
+        self._site = site
+        self._execution = execution
+        self._job = job
+        self._interrupts = interrupts
+        self._said_cancelled = False
+
+    def run(self, notes: List[str]) -> int:
+        """Submit or take over, watch, tell; the exit code."""
+        scheduler = open_scheduler(self._job.scheduler)
+        try:
+            log = Log(scheduler.log_pages_last())
+            taken = self._predecessor(scheduler, log)
+            if taken is None:
+                return self._submit(scheduler, log, notes)
+            cancelling = self._cancelling(taken)
+            self._interrupts.defer(cancelling.ask)
+            return self._watch(scheduler, log, taken, notes, cancelling)
+        finally:
+            scheduler.close()
+
+    def _predecessor(self, scheduler: Scheduler, log: Log) -> Optional[str]:
+        """An application that is there already and becomes this attempt's."""
+        from tony_azkaban import predecessors
+
+        if not predecessors.may_be(self._execution, self._props):
+            return None
+        return predecessors.settle(scheduler, self._execution, self._props, log.say)
+
+    def _submit(self, scheduler: Scheduler, log: Log, notes: List[str]) -> int:
+        prepared = prepare(scheduler, self._job)
+        cancelling = self._cancelling(prepared.app_id)
+        try:
+            send(scheduler, prepared, lambda: self._interrupts.defer(cancelling.ask))
+        except Exception as error:
+            if not cancelling.asked:
+                raise
+            return self._cancelled(log, cancelling, f"cancelled as it was submitted: {error}")
+        notes = [*notes, *map(str, prepared.warnings)]
+        return self._watch(scheduler, log, prepared.app_id, notes, cancelling)
+
+    def _cancelling(self, app_id: str) -> Cancelling:
+        name = self._job.scheduler
+        return Cancelling(lambda: open_scheduler(name), name, app_id, self._site.cancel_s)
+
+    # ------------------------------------------------------------------ to the end
+
+    def _watch(
+        self,
+        scheduler: Scheduler,
+        log: Log,
+        app_id: str,
+        notes: List[str],
+        cancelling: Cancelling,
+    ) -> int:
+        def tick() -> None:
+            self._tell_cancelled(log, app_id, cancelling)
+            if told.on_tick is not None:
+                told.on_tick()
+
+        told = log.callbacks()
+        watch = Watch(scheduler, app_id, replace(told, on_tick=tick), job=self._job)
+        cancelling.wakes(watch.wake)
+        log.started(app_id, dict(self._job.links))
+        for note in notes:
+            log.say(f"warning: {note}")
+        self._tell_cancelled(log, app_id, cancelling)
+        try:
+            view = watch.run()
+        except Exception as error:
+            if not cancelling.asked:
+                lease = self._job.timeouts.client_lease_s
+                ends = f" and ends within {lease:g} s" if lease else "; it goes on"
+                sys.stderr.write(f"tony: nobody watches {app_id} any more{ends}\n")
+                raise
+            return self._cancelled(log, cancelling, str(error))
+        assert view is not None, "nobody can have stopped this watch"
+        return self._ended(scheduler, log, view, cancelling)
+
+    def _ended(self, scheduler: Scheduler, log: Log, view: JobView, cancelling: Cancelling) -> int:
+        code = of_state(view.state)
+        if cancelling.asked:
+            code = int(ExitCode.TERMINATED)
+            if not cancelling.tells():
+                _await_exit()
+        root = history_root(scheduler, self._job)
+        history = f"{root.rstrip('/')}/{view.app_id}" if root else ""
+        path = os.environ.get(OUTPUTS)
+        if path:
+            said = outputs.outputs(view, self._job, self._execution.job, history, log.links)
+            try:
+                outputs.write(path, said)
+            except OSError as error:
+                log.say(f"warning: {path} could not be written: {error.strerror}")
+        log.finished(view, code, history)
+        return code
+
+    # ------------------------------------------------------------------ cancelled
+
+    def _tell_cancelled(self, log: Log, app_id: str, cancelling: Cancelling) -> None:
+        if cancelling.asked and not self._said_cancelled:
+            self._said_cancelled = True
+            log.say(f"SIGTERM: the job is cancelled; {app_id} is being ended")
+
+    def _cancelled(self, log: Log, cancelling: Cancelling, why: str) -> int:
+        if not cancelling.tells():
+            _await_exit()
+        log.say(why)
+        return int(ExitCode.TERMINATED)
+
+
+def _await_exit() -> None:
+    """Another thread says the last words and ends the process."""
+    while True:
+        time.sleep(1.0)

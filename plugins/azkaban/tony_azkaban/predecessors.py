@@ -1,0 +1,91 @@
+"""What an earlier attempt at the same job left running, found by its tags.
+
+Azkaban tries a job again when its process has ended badly, and that may have been a SIGKILL,
+which ends no application. ``tony_azkaban.retry`` in the job says what becomes of it:
+
+* ``end`` (the default): it is ended, and the retry begins anew.
+* ``attach``: the retry watches it instead, and training is not disturbed. One that has
+  succeeded meanwhile counts as this attempt's success.
+
+``tony_azkaban.attach=APPLICATION`` (a parameter of the flow, say) has the job that it was
+started by watch that one: so a new execution adopts what a restarted server left behind.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, List, Mapping, Optional, Tuple
+
+from tony_azkaban.execution import FLOW, JOB, Execution
+from tony_core.client.errors import UsageError
+from tony_core.client.kill import kill
+from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, Scheduler
+
+RETRY, ATTACH = "tony_azkaban.retry", "tony_azkaban.attach"
+END, TAKE = "end", "attach"
+WORDS = (END, TAKE)
+#: As long as ending one may take, programs' grace included; it is asked twice within.
+WAIT_S = 15.0
+
+Say = Callable[[str], None]
+
+
+def may_be(execution: Execution, props: Mapping[str, str]) -> bool:
+    """Whether there can be any; a first attempt asks nobody."""
+    return execution.attempt > 0 or bool(props.get(ATTACH, "").strip())
+
+
+def settle(
+    scheduler: Scheduler, execution: Execution, props: Mapping[str, str], say: Say
+) -> Optional[str]:
+    """End what is left, or the id of the application that this attempt goes on with."""
+    way = props.get(RETRY, "").strip() or END
+    if way not in WORDS:
+        raise UsageError(f"{RETRY}={way} is none of {', '.join(WORDS)}")
+    named = props.get(ATTACH, "").strip()
+    if named and execution.attempt == 0:
+        return _named(scheduler, execution, named, say)
+    left = find(scheduler, execution)
+    taken = _taken(left) if way == TAKE else None
+    for status in left:
+        if status is not taken and not status.state.ended:
+            say(f"an earlier attempt left {status.app_id} ({status.state.value}): it is ended")
+            end(scheduler, status.app_id, f"ended by attempt {execution.attempt} of its job")
+    if taken is not None:
+        say(f"goes on with {taken.app_id} ({taken.state.value}), which an earlier attempt left")
+        return taken.app_id
+    return None
+
+
+def find(scheduler: Scheduler, execution: Execution) -> List[AppStatus]:
+    """Every application of the same job in the same execution, the newest first."""
+    return [each for each in scheduler.list() if execution.is_same_job(each.tags)]
+
+
+def end(scheduler: Scheduler, app_id: str, reason: str) -> None:
+    """Until it is over; one that does not end in time is said by the error."""
+    if not kill(scheduler, app_id, reason, WAIT_S).ended:
+        raise UsageError(f"{app_id} does not end; tony kill {app_id} tries again")
+
+
+def _taken(left: List[AppStatus]) -> Optional[AppStatus]:
+    running = [each for each in left if not each.state.ended]
+    done = [each for each in left if each.state is AppState.SUCCEEDED]
+    return next(iter(running or done), None)
+
+
+def _named(scheduler: Scheduler, execution: Execution, app_id: str, say: Say) -> Optional[str]:
+    try:
+        status = scheduler.status(app_id)
+    except NoSuchApplication:
+        raise UsageError(f"{ATTACH}={app_id}: there is no such application") from None
+    if not _is_of(status.tags, execution):
+        say(f"{app_id} is no application of this job: it is submitted anew ({ATTACH})")
+        return None
+    say(f"goes on with {app_id} ({status.state.value})")
+    return app_id
+
+
+def _is_of(tags: Tuple[str, ...], execution: Execution) -> bool:
+    mine = execution.tags()
+    wanted = {mine[name].lower() for name in (JOB, FLOW) if name in mine}
+    return wanted <= {each.lower() for each in tags}

@@ -1,0 +1,109 @@
+"""What an Azkaban server starts for a job with ``type=tony``.
+
+    python -I PLUGIN_DIR/tony/run.py
+
+Reads the job's properties (JOB_PROP_FILE), submits the application that they describe, tells
+its story in the job's log, writes what next jobs may use, and exits as the application ended.
+A signal before the application can exist leaves nothing behind; one after it ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Dict, Mapping, Optional
+
+from tony_core.cli.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from tony_azkaban.site import Site
+
+PROPERTIES = "JOB_PROP_FILE"
+
+
+def main(home: Optional[str] = None) -> int:
+    """The exit code: that of ``tony submit`` (docs/cli.md). ``home`` is the job type's folder."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    from tony_core.cli import failures
+
+    try:
+        with Interrupts("the job was cancelled before anything was submitted") as interrupts:
+            return _run(home, interrupts)
+    except BaseException as error:
+        code = failures.tell(_told(error), bool(os.environ.get("TONY_DEBUG")))
+        if code is None:
+            raise
+        return code
+    finally:
+        failures.flush()
+
+
+def _told(error: BaseException) -> BaseException:
+    """A problem of the job's where its author wrote it."""
+    from tony_core.job.problems import JobError
+
+    if isinstance(error, JobError):
+        from tony_azkaban.translation import retold
+
+        return retold(error)
+    return error
+
+
+def _run(home: Optional[str], interrupts: Interrupts) -> int:
+    from tony_azkaban import execution, site, translation, users
+    from tony_azkaban.attempt import Attempt
+    from tony_core.client.loading import load
+
+    props = properties(os.environ)
+    said = site.read(home)
+    surround(props, said)
+    who = users.asked(props, said)
+    this = execution.read(props, os.environ, said.server_name, said.server_url)
+    loaded = load(translation.arguments(props, said, os.getcwd()))
+    job, notes = translation.finished(loaded, said, this)
+    job, more = users.as_whom(job, who)
+    attempt = Attempt(props, said, this, job, interrupts)
+    return attempt.run([*map(str, notes), *more])
+
+
+def properties(env: Mapping[str, str]) -> Dict[str, str]:
+    """The job's, as the server wrote them."""
+    from tony_azkaban.properties import PropertiesError, load
+    from tony_core.client.errors import UsageError
+
+    path = env.get(PROPERTIES)
+    if not path:
+        raise UsageError(
+            f"there is no {PROPERTIES}: an Azkaban server starts this program, for a job with"
+            " type=tony; by hand it is: tony submit"
+        )
+    try:
+        with open(path, "rb") as file:
+            return load(file.read())
+    except OSError as error:
+        raise UsageError(f"the job's properties: {path}: {error.strerror}") from None
+    except PropertiesError as error:
+        raise UsageError(f"the job's properties: {path}:{error.line}: {error}") from None
+
+
+def surround(props: Mapping[str, str], site: Site) -> None:
+    """This process's own environment as the administrator wants it, whatever the job says.
+
+    Azkaban puts a job's ``env.X`` into it before anybody can look.
+    """
+    for key in props:
+        name = key.removeprefix("env.")
+        if name != key and name.startswith("TONY_") and name != "TONY_HOME":
+            os.environ.pop(name, None)
+    os.environ.update(site.environment)
+    if site.tony_conf:
+        os.environ["TONY_CONF_DIR"] = site.tony_conf
+    if site.hadoop_conf:
+        os.environ["HADOOP_CONF_DIR"] = site.hadoop_conf
+        os.environ.pop("YARN_CONF_DIR", None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Java's properties files, read and written as ``java.util.Properties`` does.
+
+Azkaban hands a job its properties in one (``JOB_PROP_FILE``), and an administrator configures
+the job type by them. The bytes are latin-1; whatever is beyond stands as ``\\uXXXX``, in UTF-16
+units. A backslash before a line's end joins the next line to it, without its leading blanks.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Mapping, Tuple
+
+_BLANKS = " \t\f"
+_ENDS = "\r\n"
+_LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+_HEX = re.compile(r"[0-9A-Fa-f]{4}", re.ASCII)
+
+
+class PropertiesError(ValueError):
+    """The text is not a properties file; ``line`` is where."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Property:
+    """One logical line: what it says, and the part of the text that says it."""
+
+    key: str
+    value: str
+    start: int
+    end: int  # behind its line end
+    line: int  # from 1
+
+
+def load(data: bytes) -> Dict[str, str]:
+    """All of them; of two lines for one key the last counts."""
+    return {each.key: each.value for each in parse(data.decode("latin-1"))}
+
+
+def parse(text: str) -> List[Property]:
+    """Every line that says something, in the text's order; PropertiesError."""
+    found = []
+    for line in _logical(text):
+        key, value = _split(line.text)
+        try:
+            found.append(
+                Property(_unescaped(key), _unescaped(value), line.start, line.end, line.number)
+            )
+        except ValueError as error:
+            raise PropertiesError(str(error), line.number) from None
+    return found
+
+
+def dump(properties: Mapping[str, str]) -> bytes:
+    """The text of a file that holds these."""
+    return "".join(f"{line(key, value)}\n" for key, value in properties.items()).encode("ascii")
+
+
+def line(key: str, value: str) -> str:
+    """One line, without its end."""
+    blank = "\\" if value.startswith(" ") else ""
+    return f"{_escaped(key).replace(' ', chr(92) + ' ')}={blank}{_escaped(value)}"
+
+
+# ------------------------------------------------------------------ reading
+
+
+@dataclass(frozen=True)
+class _Line:
+    text: str  # joined, still escaped
+    start: int
+    end: int
+    number: int
+
+
+def _logical(text: str) -> Iterator[_Line]:
+    """Joined lines, without blank ones and comments."""
+    at, number = 0, 1
+    while at < len(text):
+        start, first = at, number
+        parts: List[str] = []
+        joined = False  # a continued line is no comment, whatever it begins with
+        while at <= len(text):
+            stop, after = _line_end(text, at)
+            natural = text[at:stop].lstrip(_BLANKS)
+            at, number = after, number + 1
+            if not joined and (not natural or natural[0] in "#!"):
+                break
+            slashes = len(natural) - len(natural.rstrip("\\"))
+            joined = slashes % 2 == 1
+            parts.append(natural[:-1] if joined else natural)
+            if not joined or stop == len(text):
+                break
+            if not any(parts):
+                # Nothing yet but a backslash: an empty line behind it is a blank line again.
+                following, _ = _line_end(text, at)
+                if not text[at:following].lstrip(_BLANKS):
+                    break
+        whole = "".join(parts)
+        if whole:
+            yield _Line(whole, start, at, first)
+
+
+def _line_end(text: str, at: int) -> Tuple[int, int]:
+    """Where the line that begins at a place stops, and where the next one begins."""
+    stop = at
+    while stop < len(text) and text[stop] not in _ENDS:
+        stop += 1
+    after = stop + (2 if text.startswith("\r\n", stop) else 1)
+    return stop, min(after, len(text)) if stop < len(text) else len(text)
+
+
+def _split(text: str) -> Tuple[str, str]:
+    end = 0
+    while end < len(text) and text[end] not in "=:" + _BLANKS:
+        end += 2 if text[end] == "\\" else 1
+    end = min(end, len(text))
+    rest = text[end:].lstrip(_BLANKS)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANKS)
+    return text[:end], rest
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: List[str] = []
+    at = 0
+    while at < len(text):
+        mark = text[at]
+        at += 1
+        if mark != "\\" or at == len(text):
+            out.append("" if mark == "\\" else mark)
+            continue
+        letter = text[at]
+        at += 1
+        if letter == "u":
+            code = text[at : at + 4]
+            if _HEX.fullmatch(code) is None:
+                raise ValueError(f"\\u{code} is no character: four hexadecimal digits follow \\u")
+            out.append(chr(int(code, 16)))
+            at += 4
+        else:
+            out.append(_LETTERS.get(letter, letter))
+    # Java's characters are UTF-16 units: two of them may be one of ours.
+    joined = "".join(out)
+    return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+# ------------------------------------------------------------------ writing
+
+
+def _escaped(text: str) -> str:
+    out: List[str] = []
+    for mark in text:
+        if mark in _ESCAPED:
+            out.append(_ESCAPED[mark])
+        elif mark in "\\=:#!":
+            out.append("\\" + mark)
+        elif " " <= mark <= "~":
+            out.append(mark)
+        else:
+            units = mark.encode("utf-16-be", "surrogatepass")
+            pairs = [units[at : at + 2] for at in range(0, len(units), 2)]
+            out.extend(f"\\u{int.from_bytes(pair, 'big'):04X}" for pair in pairs)
+    return "".join(out)

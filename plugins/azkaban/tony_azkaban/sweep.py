@@ -1,0 +1,162 @@
+"""Ends applications that Azkaban's jobs left behind: whose execution is over, or whose attempt.
+
+A job that is cancelled ends its application, and one whose client was killed ends by its
+lease. What is left is what an administrator wants gone: applications without a lease, and
+those of a server that was stopped (its jobs go on without it). They are found by their tags.
+Which executions are over, the server is asked; or, where it cannot be, the command line says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Dict, List, Optional, Tuple
+from urllib.parse import urlsplit
+
+from tony_azkaban.execution import ATTEMPT, EXECUTION, JOB, SERVER, said_by
+from tony_azkaban.server import Server, Told
+from tony_core.cli.options import scheduler_of
+from tony_core.cli.output import line, note, print_json
+from tony_core.client.errors import UsageError
+from tony_core.client.kill import kill
+from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
+
+PASSWORD = "AZKABAN_PASSWORD"  # noqa: S105 - the name of the variable
+LOGIN = "azkaban"
+ALL = "all"
+REASON = "swept: its execution in Azkaban is over"
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when all that were to end have ended."""
+    if sum(bool(each) for each in (args.server_url, args.ended, args.running)) != 1:
+        raise UsageError(
+            "say which executions are over, in one way: --server-url asks the server, --ended"
+            " or --running name them"
+        )
+    scheduler = scheduler_of(args)
+    try:
+        found = _of_server(args, [each for each in scheduler.list() if not each.state.ended])
+        over = _over(args, found)
+        rows = [_sweep(scheduler, status, args) for status in over]
+    finally:
+        scheduler.close()
+    if args.json:
+        print_json({"dry_run": args.dry_run, "applications": rows})
+    elif not rows:
+        note("nothing is left behind" if found else "no application of this server runs")
+    return 3 if any(row["problem"] for row in rows) else 0
+
+
+def _of_server(args: argparse.Namespace, running: List[AppStatus]) -> List[AppStatus]:
+    """The running applications of one server's executions."""
+    by_server: Dict[str, List[AppStatus]] = {}
+    for status in running:
+        server = said_by(status.tags, SERVER)
+        if server is not None and said_by(status.tags, EXECUTION) is not None:
+            by_server.setdefault(server.lower(), []).append(status)
+    name: Optional[str] = args.server_name
+    if name is None and args.server_url:
+        name = urlsplit(args.server_url).netloc.rpartition("@")[2]
+    if name is None:
+        if len(by_server) > 1:
+            raise UsageError(
+                f"applications of several servers run here ({', '.join(sorted(by_server))}):"
+                " say which is meant by --server-name"
+            )
+        return [status for each in by_server.values() for status in each]
+    others = sorted(set(by_server) - {name.lower()})
+    if others:
+        note(
+            f"not looked at, as of other servers than {name}: applications of"
+            f" {', '.join(others)} (--server-name)"
+        )
+    return by_server.get(name.lower(), [])
+
+
+def _over(args: argparse.Namespace, found: List[AppStatus]) -> List[AppStatus]:
+    if args.server_url:
+        return _by_server(args, found) if found else []
+    if args.running:
+        kept = _numbers(args.running)
+        return [status for status in found if said_by(status.tags, EXECUTION) not in kept]
+    if args.ended == ALL:
+        return found
+    named = _numbers(args.ended)
+    return [status for status in found if said_by(status.tags, EXECUTION) in named]
+
+
+def _numbers(text: str) -> Tuple[str, ...]:
+    numbers = tuple(item.strip() for item in text.split(",") if item.strip())
+    wrong = [number for number in numbers if not number.isdecimal()]
+    if wrong or not numbers:
+        raise UsageError(f"{text!r} is no comma list of executions' numbers")
+    return numbers
+
+
+def _by_server(args: argparse.Namespace, found: List[AppStatus]) -> List[AppStatus]:
+    server = Server(args.server_url)
+    server.login(args.login or LOGIN, _password(args))
+    told: Dict[str, Optional[Told]] = {}
+    over = []
+    for status in found:
+        execid = said_by(status.tags, EXECUTION) or ""
+        if execid not in told:
+            told[execid] = server.execution(execid)
+        execution = told[execid]
+        if execution is None:
+            note(
+                f"{status.app_id}: the server knows no execution {execid}; if that is right,"
+                f" tony azkaban sweep --ended {execid} ends it"
+            )
+            continue
+        job = next((tag for tag in status.tags if tag.lower().startswith(f"{JOB}:")), "")
+        attempt = said_by(status.tags, ATTEMPT) or "0"
+        if execution.left_behind(job, int(attempt) if attempt.isdecimal() else 0):
+            over.append(status)
+    return over
+
+
+def _password(args: argparse.Namespace) -> str:
+    if args.password_file:
+        try:
+            with open(args.password_file, encoding="utf-8") as file:
+                return file.readline().rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"--password-file {args.password_file}: {why}") from None
+    named = os.environ.get(PASSWORD)
+    if named is not None:
+        return named
+    if not sys.stdin.isatty():
+        raise UsageError(f"the server wants a password: --password-file, or ${PASSWORD}")
+    import getpass
+
+    return getpass.getpass(f"password of {args.login or LOGIN}: ")
+
+
+def _sweep(
+    scheduler: Scheduler, status: AppStatus, args: argparse.Namespace
+) -> Dict[str, Optional[str]]:
+    execid = said_by(status.tags, EXECUTION)
+    job = said_by(status.tags, JOB)
+    problem = None
+    if not args.dry_run:
+        try:
+            if not kill(scheduler, status.app_id, REASON).ended:
+                problem = "has not ended yet"
+        except SchedulerError as error:
+            problem = str(error)
+    if not args.json:
+        did = "would end" if args.dry_run else "ended"
+        text = f"{status.app_id} ({status.name}; execution {execid}, job {job})"
+        line(f"{did} {text}" if problem is None else f"not ended: {text}: {problem}")
+    return {
+        "app_id": status.app_id,
+        "name": status.name,
+        "user": status.user,
+        "execution": execid,
+        "job": job,
+        "problem": problem,
+    }

@@ -1,0 +1,97 @@
+"""As whom a job runs: ``user.to.proxy``, where the cluster takes our word for it.
+
+A cluster with simple authentication believes whatever user a client names; the administrator
+says whether a job may name one (``user.to.proxy=honour|ignore|refuse`` in ``site.properties``).
+``env.HADOOP_USER_NAME`` asks for the same in other words, and gets the same answer. On a
+cluster with Kerberos another user is somebody else's tickets: refused until that is built.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import List, Mapping, Tuple
+
+from tony_azkaban.site import HONOUR, IGNORE, REFUSE, Site
+from tony_core.job.problems import JobError, Problem
+from tony_core.job.spec import Job
+
+PROXY, NAMED = "user.to.proxy", "env.HADOOP_USER_NAME"
+VARIABLE = "HADOOP_USER_NAME"
+ON_CLUSTERS = "yarn"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a job asked for, and what becomes of it on a cluster."""
+
+    key: str = ""
+    user: str = ""  # empty: nobody else than this process
+    own: str = ""
+    honoured: bool = False
+    problem: str = ""
+
+
+def asked(props: Mapping[str, str], site: Site) -> Asked:
+    """Decide, and have everything from here on speak to the cluster as that user.
+
+    Before the job file is read, which may lie on the cluster.
+    """
+    from tony_core.hadoop.siteconf import user_name
+
+    if props.get(NAMED):
+        os.environ.pop(VARIABLE, None)
+    own = user_name(os.environ)
+    key = PROXY if props.get(PROXY, "").strip() else NAMED
+    user = props.get(key, "").strip()
+    if not user or user == own:
+        return Asked(own=own)
+    if site.proxy == IGNORE:
+        return Asked(key, user, own)
+    problem = ""
+    if site.proxy == REFUSE:
+        problem = (
+            f"jobs run as {own} here: this server's administrator lets none run as"
+            f" another user ({site.file})"
+        )
+    elif _NAME.fullmatch(user) is None:
+        problem = f"{user!r} is no name of a user"
+    elif user in site.denied:
+        problem = f"no job may run as {user} ({PROXY}.denied in {site.file})"
+    if not problem:
+        assert site.proxy == HONOUR
+        os.environ[VARIABLE] = user
+    return Asked(key, user, own, honoured=not problem, problem=problem)
+
+
+def as_whom(job: Job, who: Asked) -> Tuple[Job, List[str]]:
+    """The job under its user's name, and what is worth a line; JobError when it may not."""
+    if not who.user:
+        return job, []
+    if job.scheduler != ON_CLUSTERS:
+        return job, [f"runs as {who.own}: {job.scheduler} knows no other users ({who.key})"]
+    if who.problem:
+        raise JobError([Problem(who.problem, who.key)])
+    if not who.honoured:
+        return job, [f"runs as {who.own}: {who.key}={who.user} is not taken notice of here"]
+    wanted = _authentication()
+    if wanted not in ("", "simple"):
+        message = (
+            f"cannot run as {who.user}: the cluster wants {wanted.capitalize()}, and for that"
+            " another user needs a ticket or a token, which is not built yet"
+        )
+        raise JobError([Problem(message, who.key)])
+    return job.replace(user=who.user), []
+
+
+def _authentication() -> str:
+    from tony_core.hadoop.errors import ConfigurationError
+    from tony_core.hadoop.siteconf import SiteConfiguration
+
+    try:
+        conf = SiteConfiguration.load(os.environ)
+    except ConfigurationError:
+        return ""  # opening the cluster says what is wrong with it
+    return conf.text("hadoop.security.authentication").lower()

@@ -1,0 +1,125 @@
+"""The job type ``tony`` of an Azkaban server: put it there, renew it, remove it, and end the
+applications that its jobs left behind. docs/azkaban.md tells all of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Dict
+
+from tony_core.cli.options import add_json, add_scheduler
+from tony_core.cli.output import line, note
+
+NAME = "azkaban"
+HELP = "the job type of an Azkaban server, and what its jobs left behind"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-verbs and their words."""
+    verbs = parser.add_subparsers(dest="azkaban_verb", metavar="VERB", required=True)
+    installed = verbs.add_parser("install", help="put the job type into a server's plugins")
+    upgraded = verbs.add_parser("upgrade", help="renew one that is there; your changes stay")
+    removed = verbs.add_parser("remove", help="take it away")
+    swept = verbs.add_parser("sweep", help="end applications whose execution is over")
+    for verb, run_it in ((installed, _install), (upgraded, _upgrade), (removed, _remove)):
+        verb.add_argument(
+            "--plugin-dir",
+            metavar="PATH",
+            required=True,
+            help="the server's azkaban.jobtype.plugin.dir",
+        )
+        verb.set_defaults(azkaban_run=run_it)
+    for verb in (installed, upgraded):
+        verb.add_argument(
+            "--python",
+            metavar="PATH",
+            help="the interpreter that runs jobs' submits; without: the one that runs this",
+        )
+        verb.add_argument(
+            "--hadoop-conf-dir",
+            metavar="PATH",
+            help="the cluster's configuration; jobs then run on YARN unless they say otherwise",
+        )
+        verb.add_argument(
+            "--server-url", metavar="URL", help="where people reach the server, for links to it"
+        )
+        verb.add_argument(
+            "--server-name", metavar="NAME", help="what tells its jobs from another server's"
+        )
+    _add_sweep(swept)
+
+
+def _add_sweep(verb: argparse.ArgumentParser) -> None:
+    from tony_azkaban.sweep import run as sweep
+
+    verb.add_argument(
+        "--server-url", metavar="URL", help="the server, which is asked which executions are over"
+    )
+    verb.add_argument("--login", metavar="USER", help="who asks it [azkaban]")
+    verb.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="whose first line is the password; without: $AZKABAN_PASSWORD, or it is asked for",
+    )
+    verb.add_argument(
+        "--ended",
+        metavar="EXECIDS",
+        help="instead of asking: these executions are over (comma list, or all)",
+    )
+    verb.add_argument(
+        "--running", metavar="EXECIDS", help="instead of asking: all but these are over"
+    )
+    verb.add_argument(
+        "--server-name", metavar="NAME", help="only applications of this server; without: by URL"
+    )
+    verb.add_argument("--dry-run", action="store_true", help="list them, and end nothing")
+    add_scheduler(verb)
+    add_json(verb)
+    verb.set_defaults(azkaban_run=sweep)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The sub-verb's exit code."""
+    return int(args.azkaban_run(args))
+
+
+def _site(args: argparse.Namespace) -> Dict[str, str]:
+    said: Dict[str, str] = {}
+    if args.hadoop_conf_dir:
+        said["hadoop.conf.dir"] = os.path.abspath(args.hadoop_conf_dir)
+        said["tony.scheduler"] = "yarn"
+    if args.server_url:
+        said["server.url"] = args.server_url
+    if args.server_name:
+        said["server.name"] = args.server_name
+    return said
+
+
+def _install(args: argparse.Namespace) -> int:
+    from tony_azkaban.installing import install
+
+    done = install(Path(args.plugin_dir), args.python, _site(args))
+    line(f"installed {done.folder} ({done.version})")
+    note("restart the server: it reads its job types when it starts")
+    return 0
+
+
+def _upgrade(args: argparse.Namespace) -> int:
+    from tony_azkaban.installing import upgrade
+
+    done = upgrade(Path(args.plugin_dir), args.python, _site(args))
+    line(f"upgraded {done.folder} to {done.version}")
+    for text in done.kept:
+        note(f"kept as you have it: {text}")
+    note("restart the server: it reads its job types when it starts")
+    return 0
+
+
+def _remove(args: argparse.Namespace) -> int:
+    from tony_azkaban.installing import remove
+
+    done = remove(Path(args.plugin_dir))
+    line(f"removed {done.folder}")
+    note("a server that runs still knows it; restart it when no job needs it any more")
+    return 0
