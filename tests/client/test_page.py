@@ -141,6 +141,15 @@ class TestThroughAProxy:
         assert pauses[0] == 0.25 and pauses[8] == 5.0, "longer while nothing happens"
         assert pauses[10] == 0.1, "never longer than was asked for"
 
+    def test_it_names_the_user_that_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HADOOP_USER_NAME", "ann")
+        with Front() as front:
+            front.answers = [(200, "application/json", b"{}")]
+            page = Page(f"{front.url}proxy/application_1_0001/", user="bob")
+            page.job()
+            page.close()
+        assert front.targets == ["/proxy/application_1_0001/api/job?user.name=bob"]
+
     def test_a_proxys_own_page_is_not_the_jobs_word(self) -> None:
         with Front() as front:
             page = Page(f"{front.url}proxy/application_1_0001/")

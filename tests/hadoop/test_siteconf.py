@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Dict
 
@@ -9,6 +10,7 @@ import pytest
 
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.siteconf import SiteConfiguration, user_name
+from tony_core.schedulers.yarn.client import YarnScheduler
 
 
 def write(folder: Path, body: str, name: str = "core-site.xml") -> Path:
@@ -100,6 +102,42 @@ class TestFiles:
         with pytest.raises(ConfigurationError, match=words) as caught:
             load(tmp_path)
         assert str(tmp_path / "core-site.xml") in str(caught.value)
+
+
+class TestWhatSomebodyElseSays:
+    """TONY_HADOOP: a cluster that is known by other means than files."""
+
+    def said(self, alone: bool = False, **properties: str) -> str:
+        told = {"source": "the connection prod", "properties": properties, "alone": alone}
+        return json.dumps(told)
+
+    def test_it_is_over_the_files_final_ones_too(self, tmp_path: Path) -> None:
+        write(tmp_path, prop("a", "1", "<final>true</final>") + prop("b", "${a}"))
+        conf = load(tmp_path, TONY_HADOOP=self.said(a="2"))
+        assert (conf.get("a"), conf.get("b")) == ("2", "2")
+        assert conf.source("a") == "the connection prod"
+
+    def test_alone_no_file_is_read(self, tmp_path: Path) -> None:
+        write(tmp_path, prop("b", "1"))
+        conf = load(tmp_path, TONY_HADOOP=self.said(alone=True, **{"fs.default.name": "hdfs://n"}))
+        assert conf.get("b") is None
+        assert conf.get("fs.defaultFS") == "hdfs://n"
+        assert conf.files == ("the connection prod",)
+        assert conf.where().startswith("Configuration was looked for in the connection prod; read")
+
+    @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"properties": [1]}', '"x"'])
+    def test_what_is_no_such_thing_is_refused(self, text: str, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match="TONY_HADOOP is not of the form"):
+            load(tmp_path, TONY_HADOOP=text)
+
+    def test_a_scheduler_needs_no_folder(self) -> None:
+        said = self.said(
+            alone=True,
+            **{"fs.defaultFS": "hdfs://nn:8020", "yarn.resourcemanager.hostname": "rm"},
+        )
+        scheduler = YarnScheduler({"TONY_HADOOP": said, "HADOOP_USER_NAME": "ann"})
+        assert scheduler.history_root() == "hdfs://nn:8020/user/ann/.tony/history"
+        assert scheduler.user == "ann"
 
 
 class TestIncludes:

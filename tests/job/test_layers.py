@@ -42,6 +42,25 @@ def test_each_layer_wins_over_those_below_and_says_where_it_stands(folder: Path)
     assert source(loaded, "tony.application.type") == "default"
 
 
+def test_a_callers_defaults_are_below_the_job_file_and_above_the_site(folder: Path) -> None:
+    write_xml(folder / "conf" / "tony-site.xml", {"tony.yarn.queue": "site", "tony.am.vcores": "2"})
+    said = {"tony.yarn.queue": "ml", "tony.worker.memory": "9g", "tony.histroy.location": "/h"}
+    with pytest.raises(JobError, match=r"prod: tony\.histroy\.location: unknown key"):
+        in_folder(folder, defaults=said, defaults_from="the connection prod")
+    del said["tony.histroy.location"]
+    loaded = in_folder(folder, defaults=said, defaults_from="the connection prod")
+    assert (loaded.job.queue, loaded.job.master.resources.vcores) == ("ml", 2)
+    assert loaded.job.roles[0].resources.memory_mb == 3 * 1024
+    assert source(loaded, "tony.yarn.queue") == "the connection prod"
+
+
+def test_a_sites_final_word_is_over_a_callers_default(folder: Path) -> None:
+    site = folder / "conf" / "tony-site.xml"
+    write_xml(site, {"tony.yarn.queue": "site"}, final=True)
+    with pytest.raises(JobError, match=r"tony\.yarn\.queue: is final in"):
+        in_folder(folder, defaults={"tony.yarn.queue": "ml"})
+
+
 def test_final_values_of_the_site_stay(folder: Path) -> None:
     write_xml(folder / "conf" / "tony-site.xml", {"tony.yarn.queue": "ml"}, final=True)
     assert in_folder(folder, conf=["tony.yarn.queue=ml"]).job.queue == "ml"

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import time
+from typing import List
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.loading import job, why
-from tony_core.job.mask import MASK, mask_env, mask_problems, mask_settings, mask_text, mask_value
+from tony_core.job.mask import (
+    MASK,
+    mask_env,
+    mask_problems,
+    mask_settings,
+    mask_text,
+    mask_value,
+    secrets_in,
+)
 from tony_core.job.problems import Problem
 from tony_core.job.xmlfile import job_to_xml
 
@@ -84,3 +93,22 @@ def test_masking_long_text_takes_no_time(piece: str) -> None:
 
 def test_a_printed_problem_is_masked() -> None:
     assert "hush" not in why({"tony.history.location": "http://me:hush@[x/"})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "hidden"),
+    [
+        ("tony.secret.key", "abc", ["abc"]),
+        ("tony.secret.key", " ", []),
+        ("tony.yarn.queue", "ml", []),
+        ("tony.execution.env.GREETING", "hello", []),
+        ("tony.execution.env.DB_PASSWORD", "x y", ["x y"]),
+        ("tony.containers.envs", "A=1,API_TOKEN=x\\,y,STORE=s3://k:v@h/", ["x,y", "v"]),
+        ("tony.client.task-params", "--token abc --password='x y' the token is", ["abc", "x y"]),
+        ("tony.history.location", "https://user@host/", []),
+    ],
+)
+def test_what_another_mask_has_to_hide(key: str, text: str, hidden: List[str]) -> None:
+    assert secrets_in(key, text) == hidden
+    shown = mask_value(key, text)
+    assert not any(secret in shown for secret in hidden)

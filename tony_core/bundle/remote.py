@@ -41,6 +41,7 @@ import re
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import BinaryIO, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar, cast
 
@@ -263,7 +264,9 @@ class RemoteStore:
         if len(items) < 2:
             return [work(item) for item in items]
         with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "staging") as pool:
-            return list(pool.map(work, items))
+            # Each in a copy of our context: the file systems may be our caller's own.
+            begun = [pool.submit(copy_context().run, work, item) for item in items]
+            return [one.result() for one in begun]
 
 
 class _Counted:

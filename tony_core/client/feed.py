@@ -56,8 +56,9 @@ Inbox = "SimpleQueue[Told]"
 class Feed:
     """One job's page, read until :meth:`close`."""
 
-    def __init__(self, inbox: SimpleQueue[Told], poll_s: float = POLL_S) -> None:
+    def __init__(self, inbox: SimpleQueue[Told], poll_s: float = POLL_S, user: str = "") -> None:
         self._inbox = inbox
+        self._user = user
         self._poll_s = poll_s
         self._changed = threading.Condition()
         self._url: Optional[str] = None
@@ -104,7 +105,7 @@ class Feed:
                 url = self._url
                 if url is None or self.closed:
                     return
-                page = self._page = Page(url)
+                page = self._page = Page(url, user=self._user)
             try:
                 self._read(page, pace)
             except PageError as error:

@@ -43,9 +43,10 @@ _PROXY = re.compile(r"/proxy/application_\d+_\d+/")
 class Page:
     """One job's page. Not for several threads, but for :meth:`abort`."""
 
-    def __init__(self, url: str, timeout_s: float = CALL_S) -> None:
+    def __init__(self, url: str, timeout_s: float = CALL_S, user: str = "") -> None:
         self.url = url if url.endswith("/") else url + "/"
         self._timeout_s = timeout_s
+        self._user = user  # whom a proxy is told; by default who we are for Hadoop
         self._connection: Optional[http.client.HTTPConnection] = None
         self._where: Tuple[str, str] = ("", "")
         self._aborted = False
@@ -104,7 +105,7 @@ class Page:
     def _get(self, path: str, wait_s: float = 0.0) -> Mapping[str, Any]:
         url = urljoin(self.url, path)
         if self.proxied:
-            url += f"{'&' if '?' in url else '?'}user.name={quote(_user())}"
+            url += f"{'&' if '?' in url else '?'}user.name={quote(self._user or _user())}"
         for _ in range(REDIRECTS + 1):
             status, head, body = self._fetch(urlsplit(url), wait_s)
             location = head.get("Location") or ""

@@ -98,7 +98,7 @@ def current_view(
 ) -> JobView:
     """What is known now: from the page while it runs, from history afterwards."""
     if not status.state.ended and status.page_url:
-        page = Page(status.page_url, PAGE_S)
+        page = Page(status.page_url, PAGE_S, scheduler.user)
         try:
             return from_page(page.job(), page.tasks(), status, app_id=status.app_id)
         except PageError:
@@ -209,7 +209,7 @@ def whole_story(
 ) -> Tuple[Mapping[str, Any], ...]:
     """Every event so far: the page's if it answers, else history's."""
     if not status.state.ended and status.page_url:
-        page = Page(status.page_url, PAGE_S)
+        page = Page(status.page_url, PAGE_S, scheduler.user)
         try:
             return tuple(page.events(0)[0])
         except PageError:

@@ -95,7 +95,7 @@ class Watch:
     def run(self, timeout_s: Optional[float] = None) -> Optional[JobView]:
         """Watch to the end; ``None`` when stopped, or the time was over, before that."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        feed = Feed(self._inbox)
+        feed = Feed(self._inbox, user=self._scheduler.user)
         try:
             status = self._watch(feed, deadline)
         finally:

@@ -2,12 +2,17 @@
 
 The table names modules, not classes: importing this module loads none of them, because a
 node that only copies local files should not pay for the web client.
+
+What is registered holds for the process, since most serve one site as one user. A process that
+serves several (Airflow's triggerer) gives each an :class:`Apart`.
 """
 
 from __future__ import annotations
 
 import errno
 import importlib
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Tuple
 
 from tony_core.files.location import masked, scheme_of
@@ -36,8 +41,43 @@ _KNOWN_BUT_ABSENT = {
     "abfs": "no Azure client is part of this installation",
 }
 
-_added: Dict[str, Callable[[], FileSystem]] = {}
-_open: Dict[str, FileSystem] = {}
+
+@dataclass
+class _Table:
+    added: Dict[str, Callable[[], FileSystem]] = field(default_factory=dict)
+    open: Dict[str, FileSystem] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        self.added.clear()
+        while self.open:
+            self.open.popitem()[1].close()
+
+
+_everybodys = _Table()
+_current: ContextVar[_Table] = ContextVar("files", default=_everybodys)
+
+
+class Apart:
+    """File systems of one caller's own: ``with apart:`` what is registered, asked for and opened.
+
+    For one caller at a time. A thread that is started inside is outside, unless it takes the
+    context along.
+    """
+
+    def __init__(self) -> None:
+        self._table = _Table()
+        self._outside = _everybodys
+
+    def __enter__(self) -> None:
+        self._outside = _current.get()
+        _current.set(self._table)
+
+    def __exit__(self, *error: object) -> None:
+        _current.set(self._outside)
+
+    def close(self) -> None:
+        """Close what was opened inside."""
+        self._table.forget()
 
 
 def register(scheme: str, factory: Callable[[], FileSystem]) -> None:
@@ -45,34 +85,34 @@ def register(scheme: str, factory: Callable[[], FileSystem]) -> None:
 
     One that is equal to the older is no news: what is open stays open, for others use it.
     """
-    if _added.get(scheme.lower()) == factory:
+    table = _current.get()
+    if table.added.get(scheme.lower()) == factory:
         return
-    _added[scheme.lower()] = factory
-    older = _open.pop(scheme.lower(), None)
+    table.added[scheme.lower()] = factory
+    older = table.open.pop(scheme.lower(), None)
     if older is not None:
         older.close()
 
 
 def forget() -> None:
     """As if nobody had asked yet: what was registered is gone, what was open is closed."""
-    _added.clear()
-    while _open:
-        _open.popitem()[1].close()
+    _current.get().forget()
 
 
 def schemes() -> List[str]:
     """The schemes that can be used, for messages."""
-    return sorted({*_BUILT_IN, *_added} - {""})
+    return sorted({*_BUILT_IN, *_current.get().added} - {""})
 
 
 def filesystem(location: str) -> FileSystem:
     """The file system of a path or URL; :class:`UnsupportedLocation` when there is none."""
     scheme = scheme_of(location)
-    found = _open.get(scheme)
+    table = _current.get()
+    found = table.open.get(scheme)
     if found is not None:
         return found
-    if scheme in _added:
-        found = _added[scheme]()
+    if scheme in table.added:
+        found = table.added[scheme]()
     elif scheme in _BUILT_IN:
         module, name = _BUILT_IN[scheme]
         found = getattr(importlib.import_module(module), name)()
@@ -85,5 +125,5 @@ def filesystem(location: str) -> FileSystem:
             masked(location),
         )
     assert found is not None
-    _open[scheme] = found
+    table.open[scheme] = found
     return found

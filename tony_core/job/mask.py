@@ -11,7 +11,7 @@ from tony_core.job.spec import Setting
 
 MASK = "********"
 # user:password@ in a URL. The user part holds no slash, so a path with an @ stays.
-_USER_INFO = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,20}://)[^\s/?#@]*(?:@[^\s/?#@]*)*@")
+_USER_INFO = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?P<info>[^\s/?#@]*(?:@[^\s/?#@]*)*)@")
 _ASSIGNED = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]{0,64}(?:password|passwd|secret|token|credential|access[._-]?key)"
     r"[A-Za-z0-9_.-]{0,64})(?P<mark>\s*=\s*|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&|]+)",
@@ -31,10 +31,12 @@ def mask_text(text: str) -> str:
 
 
 def _assigned(match: re.Match[str]) -> str:
+    return f"{match['name']}{match['mark']}{MASK}" if _is_assigned(match) else match[0]
+
+
+def _is_assigned(match: re.Match[str]) -> bool:
     # `--token abc` is a secret; `the token expired` is prose.
-    if "=" in match["mark"] or match["name"].startswith("-"):
-        return f"{match['name']}{match['mark']}{MASK}"
-    return match[0]
+    return "=" in match["mark"] or match["name"].startswith("-")
 
 
 def mask_value(key: str, text: str) -> str:
@@ -48,6 +50,26 @@ def mask_value(key: str, text: str) -> str:
     if key.startswith(ENV_PREFIXES):
         return MASK
     return mask_text(text)
+
+
+def secrets_in(key: str, text: str) -> List[str]:
+    """What :func:`mask_value` hides of a value because it is secret, for somebody else's mask.
+
+    Of an environment, whose values are hidden one and all, those whose names say so: another mask
+    would hide every ``1`` and ``true`` wherever it stands.
+    """
+    if is_secret(key):
+        return [text] if text.strip() else []
+    if key in ("tony.containers.envs", "tony.execution.envs"):
+        pairs = (pair.partition("=") for pair in re.split(r"(?<!\\),", text))
+        return [
+            hidden
+            for name, _, value in pairs
+            for hidden in secrets_in(name.strip(), value.replace("\\,", ","))
+        ]
+    found = [match["info"].partition(":")[2] for match in _USER_INFO.finditer(text)]
+    found += [m["value"].strip("\"'") for m in _ASSIGNED.finditer(text) if _is_assigned(m)]
+    return [hidden for hidden in found if hidden]
 
 
 def mask_env(env: Mapping[str, str]) -> Tuple[Tuple[str, str], ...]:

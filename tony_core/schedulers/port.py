@@ -144,6 +144,7 @@ class Scheduler(ABC):
     """The client's side of a scheduler. Safe to open from any process."""
 
     name: str = ""
+    user: str = ""  # whom it takes us for, where names are what it goes by
 
     @abstractmethod
     def staging_root(self, job: Job) -> str:

@@ -11,7 +11,7 @@ from tony_core.hadoop.errors import (
     Unreachable,
     remote_error,
 )
-from tony_core.schedulers.port import NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
 from tony_core.schedulers.yarn.refusals import reason, refused, told
 
 APP = "application_1700000000000_0042"
@@ -78,6 +78,19 @@ def test_the_application_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("unknown queue: x", LastingRefusal),
+        ("Queue root.ml is STOPPED. Cannot accept submission", SchedulerError),
+        ("Queue root.ml already has 3\n applications, cannot accept", SchedulerError),
+        ("what nobody has heard before", SchedulerError),
+    ],
+)
+def test_what_may_be_mended_by_waiting_is_told_apart(said: str, kind: type) -> None:
+    assert type(refused(APP, said)) is kind
+
+
+@pytest.mark.parametrize(
     ("error", "kind", "means"),
     [
         (
@@ -86,7 +99,7 @@ def test_the_application_is_named() -> None:
             f"{APP}: the ResourceManager does not know it (any more)",
         ),
         (Unreachable("rm:8032: connection refused"), SchedulerError, "rm:8032: connection refused"),
-        (ConfigurationError("no HDFS"), SchedulerError, "no HDFS"),
+        (ConfigurationError("no HDFS"), LastingRefusal, "no HDFS"),
         (
             remote_error("org.apache.hadoop.yarn.exceptions.YarnException", "whatever it was"),
             SchedulerError,
@@ -94,7 +107,7 @@ def test_the_application_is_named() -> None:
         ),
         (
             remote_error("YarnException", "unknown queue: x"),
-            SchedulerError,
+            LastingRefusal,
             f"{APP} was refused: there is no queue x; name one by tony.yarn.queue",
         ),
         (HadoopError("something else"), SchedulerError, f"{APP}: something else"),

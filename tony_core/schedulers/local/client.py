@@ -42,7 +42,7 @@ class LocalScheduler(port.Scheduler):
         self._env = dict(os.environ if env is None else env)
         unusable = home.why_unusable(self._env)
         if unusable:
-            raise SchedulerError(unusable)
+            raise port.LastingRefusal(unusable)
         self._home = Home(home.home_root(self._env))
 
     # ------------------------------------------------------------------ submitting

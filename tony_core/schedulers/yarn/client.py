@@ -31,6 +31,7 @@ from tony_core.job.spec import Job
 from tony_core.schedulers import port
 from tony_core.schedulers.port import (
     AppStatus,
+    LastingRefusal,
     LogRef,
     NoSuchApplication,
     SchedulerError,
@@ -69,8 +70,8 @@ class YarnScheduler(port.Scheduler):
                 )
             endpoints.refuse_kerberos(self._conf)
         except ConfigurationError as error:
-            raise SchedulerError(str(error)) from None
-        self._user = user_name(self._env)
+            raise LastingRefusal(str(error)) from None
+        self.user = self._user = user_name(self._env)
         self._rpc: Optional[RmClient] = None
         self._rest: Optional[RestClient] = None
         self._logs: Optional[YarnLogs] = None
@@ -392,7 +393,7 @@ class YarnScheduler(port.Scheduler):
         try:
             endpoints.name_service(self._conf)
         except ConfigurationError as error:
-            raise SchedulerError(f"jobs for YARN are staged on HDFS: {error}") from None
+            raise LastingRefusal(f"jobs for YARN are staged on HDFS: {error}") from None
         return self._conf.text("fs.defaultFS").rstrip("/")
 
 

@@ -8,7 +8,7 @@ been given, and then ends before it began.
 from __future__ import annotations
 
 import re
-from typing import Callable, List, Match, Optional, Pattern, Tuple
+from typing import Callable, List, Match, Optional, Pattern, Tuple, Type
 
 from tony_core.hadoop.errors import (
     ApplicationNotFound,
@@ -18,7 +18,7 @@ from tony_core.hadoop.errors import (
     RemoteError,
     Unreachable,
 )
-from tony_core.schedulers.port import NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
 
 _Words = Callable[[Match[str]], str]
 
@@ -95,6 +95,10 @@ _KNOWN: List[Tuple[Pattern[str], _Words]] = [
 ]
 
 
+_PASSES = re.compile(r"Queue \S+ (?:is (?:STOPPED|DRAINING)|already has \d+ applications)", re.I)
+"""Of what is known, what is not so for ever: the same job may be taken later."""
+
+
 def reason(diagnostics: str) -> str:
     """What the ResourceManager said against an application, as a person would say it."""
     return known(diagnostics) or _said(diagnostics) or "it gave no reason"
@@ -117,18 +121,26 @@ def _said(diagnostics: str) -> str:
 
 def refused(app_id: str, diagnostics: str) -> SchedulerError:
     """The ResourceManager took the application, and then ended it before it began."""
-    return SchedulerError(f"the cluster refused {app_id}: {reason(diagnostics)}")
+    return _kind(diagnostics)(f"the cluster refused {app_id}: {reason(diagnostics)}")
+
+
+def _kind(text: str) -> Type[SchedulerError]:
+    """Whether a later try may be taken: what we do not know, may."""
+    text = " ".join(text.split())
+    return LastingRefusal if known(text) and not _PASSES.search(text) else SchedulerError
 
 
 def told(error: HadoopError, what: str) -> SchedulerError:
     """An error of Hadoop as the port tells it: whose fault it is stands in its words."""
     if isinstance(error, ApplicationNotFound):
         return NoSuchApplication(f"{what}: the ResourceManager does not know it (any more)")
-    if isinstance(error, (ConfigurationError, Unreachable, AuthenticationError)):
+    if isinstance(error, Unreachable):
         return SchedulerError(str(error))
+    if isinstance(error, (ConfigurationError, AuthenticationError)):
+        return LastingRefusal(str(error))
     if isinstance(error, RemoteError):
         words = known(error.text)
         if words is None:
             words = f"{_said(error.text) or 'no reason given'} ({error.short_class})"
-        return SchedulerError(f"{what} was refused: {words}")
+        return _kind(error.text)(f"{what} was refused: {words}")
     return SchedulerError(f"{what}: {error}")
