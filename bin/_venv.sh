@@ -88,11 +88,31 @@ _checkout_venv() {
     say "Setting up $folder with $python ..."
     rm -rf "$folder"
     make_venv "$python" "$folder"
-    (
-        cd "$checkout"
-        "$folder/bin/python" -m pip install --quiet --editable ".${extras:+[$extras]}" ${arguments[@]+"${arguments[@]}"}
-    ) || die "pip could not install what is needed (its own words are above)"
+    _install "$folder" "$extras" ${arguments[@]+"${arguments[@]}"} ||
+        _install_without_kerberos "$folder" "$extras" ${arguments[@]+"${arguments[@]}"} ||
+        die "pip could not install what is needed (its own words are above)"
     echo "$key" >"$folder/.made-from"
+}
+
+# _install FOLDER EXTRAS ARGUMENT...: this checkout and what pip's arguments name.
+_install() (
+    cd "$checkout"
+    "$1/bin/python" -m pip install --quiet --editable ".${2:+[$2]}" "${@:3}"
+)
+
+# The same where Airflow's provider of HDFS cannot have the Kerberos it asks for, and never uses
+# unless a cluster does.
+_install_without_kerberos() {
+    local folder=$1 extras=$2 provider
+    [[ ,$extras, == *,airflow,* ]] || return
+    say "Trying again without Kerberos, which only needs to be there for a cluster that asks for it" \
+        "(to have it, on Debian and Ubuntu: apt-get install libkrb5-dev gcc python3-dev) ..."
+    extras=,$extras,
+    extras=${extras/,airflow,/,airflow-without-kerberos,}
+    extras=${extras#,}
+    _install "$folder" "${extras%,}" "${@:3}" || return
+    provider=$(grep -om1 'apache-airflow-providers-apache-hdfs[^ ]*' "$checkout/setup.cfg")
+    "$folder/bin/python" -m pip install --quiet --no-deps "$provider"
 }
 
 checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

@@ -9,14 +9,15 @@ used as ``SiteError``: :func:`tony_airflow.errors.as_airflow` says what a retry 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
 from tony_airflow.errors import words
 from tony_airflow.hooks.clients import Clients
-from tony_airflow.links.tony import APPLICATION, LOG, PAGE, PORTAL, TENSORBOARD
+from tony_airflow.hooks.masking import mask
+from tony_airflow.links.addresses import application_page, links_of
 from tony_core.client.attach import look_up
 from tony_core.client.errors import ClientError
 from tony_core.client.history import find_job
@@ -26,7 +27,6 @@ from tony_core.client.logs import Line, read_logs
 from tony_core.client.view import JobView, TaskView
 from tony_core.history.reader import JobHistory
 from tony_core.job.load import JobArguments, Loaded
-from tony_core.job.mask import is_secret
 from tony_core.job.problems import JobError
 from tony_core.schedulers.port import AppStatus, Finding, SchedulerError, Submission, Verdict
 
@@ -98,6 +98,31 @@ class TonyHook(BaseHook):
 
         Only the job file that is named counts: what lies in a worker's folder is nobody's.
         """
+        with self.get_conn().one():  # a job file on HDFS is read as this site's user
+            return self._load(arguments)
+
+    def check(self, arguments: JobArguments) -> List[str]:
+        """Refuse all that can be refused before anything starts; what is worth a line."""
+        with self.get_conn().one() as client:
+            loaded = self._load(arguments)
+            prepared = client.prepare(loaded.job)
+        return [str(problem) for problem in (*loaded.warnings, *prepared.warnings)]
+
+    def dry_run(self, arguments: JobArguments) -> Submission:
+        """Exactly what :meth:`submit` would send; nothing is written."""
+        with self.get_conn().one() as client:
+            return client.dry_run(self._load(arguments).job)
+
+    def submit(self, arguments: JobArguments) -> str:
+        """Start a job, detached; its application's id."""
+        with self.get_conn().one() as client:
+            loaded = self._load(arguments)
+            started = client.submit(loaded.job, detach=True)
+        for problem in (*loaded.warnings, *started.warnings):
+            self.log.warning("%s", problem)
+        return started.app_id
+
+    def _load(self, arguments: JobArguments) -> Loaded:
         site = self.site
         arguments = replace(
             arguments,
@@ -106,32 +131,8 @@ class TonyHook(BaseHook):
             defaults_from=site.words,
         )
         loaded = load(arguments, env=site.env(), finds_job_file=False)
-        for item in loaded.job.settings:
-            if item.value and is_secret(item.key):
-                mask_secret(item.value)
+        mask(loaded.job.settings)
         return loaded
-
-    def check(self, arguments: JobArguments) -> List[str]:
-        """Refuse all that can be refused before anything starts; what is worth a line."""
-        loaded = self.load(arguments)
-        with self.get_conn().one() as client:
-            prepared = client.prepare(loaded.job)
-        return [str(problem) for problem in (*loaded.warnings, *prepared.warnings)]
-
-    def dry_run(self, arguments: JobArguments) -> Submission:
-        """Exactly what :meth:`submit` would send; nothing is written."""
-        loaded = self.load(arguments)
-        with self.get_conn().one() as client:
-            return client.dry_run(loaded.job)
-
-    def submit(self, arguments: JobArguments) -> str:
-        """Start a job, detached; its application's id."""
-        loaded = self.load(arguments)
-        with self.get_conn().one() as client:
-            started = client.submit(loaded.job, detach=True)
-        for problem in (*loaded.warnings, *started.warnings):
-            self.log.warning("%s", problem)
-        return started.app_id
 
     # ------------------------------------------------------------------ how it stands
 
@@ -167,7 +168,7 @@ class TonyHook(BaseHook):
 
     def links(self, app_id: str) -> Dict[str, str]:
         """Where its buttons lead, by the names of :mod:`tony_airflow.links.tony`."""
-        return links_of(self.view(app_id))
+        return links_of(self.view(app_id), application_page(self.site, app_id))
 
     def metrics(self, app_id: str) -> Dict[str, float]:
         """What its program reported, by name the last value."""
@@ -177,9 +178,9 @@ class TonyHook(BaseHook):
         """What is kept of it after its end: the job, its tasks and the story."""
         with self.get_conn().one() as client:
             root = self.site.history_location or client.scheduler.history_root(None)
-        if not root:
-            raise SchedulerError(f"{self.site.words} keeps no history of its jobs")
-        return find_job(root, app_id)
+            if not root:
+                raise SchedulerError(f"{self.site.words} keeps no history of its jobs")
+            return find_job(root, app_id)
 
     def logs(
         self,
@@ -189,15 +190,21 @@ class TonyHook(BaseHook):
         tail: Optional[int] = None,
     ) -> Iterator[Line]:
         """The lines of its tasks' logs (``worker``, ``worker:0``), the last ``tail`` of each."""
-        with self.get_conn().one() as client:
-            yield from read_logs(
-                client.scheduler,
+        with self.get_conn().taken() as opened:
+            lines = read_logs(
+                opened.scheduler,
                 app_id,
                 tasks=tuple(tasks or ()),
                 stream=stream or "both",
                 tail=tail,
                 history=self.site.history_location,
             )
+            while True:
+                with opened.files:
+                    line = next(lines, None)
+                if line is None:
+                    return
+                yield line
 
     # ------------------------------------------------------------------ ending
 
@@ -206,12 +213,13 @@ class TonyHook(BaseHook):
 
         On a connection of its own: it may be called while another call waits for its answer.
         """
-        client = self.get_conn().open()
+        own = self.get_conn().open()
         try:
             more: Dict[str, Any] = {} if wait_s is None else {"wait_s": wait_s}
-            return kill(client.scheduler, app_id, reason or "killed by Airflow", **more)
+            with own.files:
+                return kill(own.scheduler, app_id, reason or "killed by Airflow", **more)
         finally:
-            client.close()
+            own.close()
 
     def close(self) -> None:
         """Give back the connections; a later call opens new ones."""
@@ -276,27 +284,12 @@ def _told(finding: Finding) -> str:
     return f"{finding.what}: {finding.said}{advice}"
 
 
-def links_of(view: JobView) -> Dict[str, str]:
-    """Where a job's buttons lead: only those that lead somewhere now."""
-    found: Dict[str, str] = {
-        name: view.links[name] for name in (PAGE, TENSORBOARD, PORTAL) if view.links.get(name)
-    }
-    for task in view.tasks:
-        if task.log_url:
-            found[LOG + task.task] = task.log_url
-    return found
-
-
 def metrics_of(view: JobView) -> Dict[str, float]:
     """What a job's program reported, by name the last value; the chief's where several do."""
     found: Dict[str, float] = {}
     for task in sorted(view.tasks, key=lambda task: task.task in CHIEFS):
-        found.update(_finite(task.reported))
+        found.update(task.reported)
     return found
 
 
-def _finite(values: Mapping[str, float]) -> Dict[str, float]:
-    return {name: value for name, value in values.items() if value == value}
-
-
-__all__ = ["APPLICATION", "TonyHook", "links_of", "metrics_of"]
+__all__ = ["TonyHook", "links_of", "metrics_of"]

@@ -43,6 +43,10 @@ class TonyAsyncHook:
         """The scheduler's word on many by one call; those that it does not know are left out."""
         return await self._call(self._hook.statuses, app_ids)
 
+    async def a_list(self) -> List[AppStatus]:
+        """Every application that the scheduler knows, the newest first."""
+        return await self._call(self._hook.list)
+
     async def a_view(self, app_id: str) -> JobView:
         """All that is known now."""
         return await self._call(self._hook.view, app_id)

@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import Any, ClassVar, Mapping, Tuple
 
 import attrs
-from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom
+from airflow.providers.common.compat.sdk import BaseOperatorLink
 
 PAGE, TENSORBOARD, APPLICATION, PORTAL = "page", "tensorboard", "yarn", "portal"
 LOG = "log:"
-"""The names of links in :meth:`tony_airflow.hooks.tony.TonyHook.links`; ``log:worker:0``."""
+"""The names of links; ``log:worker:0``."""
 
 
 def key_of(name: str) -> str:
@@ -37,6 +37,8 @@ class _Pushed(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """The address that was pushed; empty while there is none."""
+        from airflow.providers.common.compat.sdk import XCom
+
         return str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or "")
 
 
@@ -95,6 +97,8 @@ LINKS: Tuple[BaseOperatorLink, ...] = (
 
 
 async def _a_set(**words: Any) -> None:
+    from airflow.providers.common.compat.sdk import XCom
+
     if hasattr(XCom, "aset"):
         await XCom.aset(**words)
         return

@@ -1,0 +1,63 @@
+"""Where a job's buttons lead now, while it runs and when it has ended.
+
+A job's page, and the TensorBoard behind it, go when its master goes. What stays is the portal,
+where a site has one, and on YARN the application's page in the ResourceManager, with every
+container's logs. So the button to the task logs leads to the best there is.
+"""
+
+from __future__ import annotations
+
+from typing import Dict
+from urllib.parse import urlsplit
+
+from tony_airflow.connection import YARN, Site
+from tony_airflow.links.tony import APPLICATION, LOG, PAGE, PORTAL, TENSORBOARD
+from tony_core.client.view import JobView
+from tony_core.hadoop.endpoints import rm_web
+from tony_core.hadoop.errors import ConfigurationError
+from tony_core.hadoop.siteconf import SiteConfiguration
+
+
+def links_of(view: JobView, application: str = "") -> Dict[str, str]:
+    """A job's links by name: only those that lead somewhere now.
+
+    ``application`` is what :func:`application_page` gives.
+    """
+    told = {name: url for name, url in view.links.items() if url}
+    found: Dict[str, str] = {}
+    if application:
+        found[APPLICATION] = _same_manager(application, told.get(PAGE, ""))
+    if PORTAL in told:
+        found[PORTAL] = told[PORTAL]
+    if TENSORBOARD in told:
+        found[TENSORBOARD] = told[TENSORBOARD]
+    if not view.state.ended and PAGE in told:
+        found[PAGE] = told[PAGE]
+    elif view.state.ended and (PORTAL in found or APPLICATION in found):
+        found[PAGE] = found.get(PORTAL) or found[APPLICATION]
+    for task in view.tasks:
+        if task.log_url:
+            found[LOG + task.task] = task.log_url
+    return found
+
+
+def application_page(site: Site, app_id: str) -> str:
+    """The application in the ResourceManager; empty where there is none."""
+    if site.scheduler != YARN:
+        return ""
+    try:
+        urls = rm_web(SiteConfiguration.load(site.env())).urls
+    except ConfigurationError:
+        return ""
+    # Of a pair, either leads on to the one that is active.
+    return f"{urls[0]}/cluster/app/{app_id}" if urls else ""
+
+
+def _same_manager(application: str, page: str) -> str:
+    """With the ResourceManager through which the job's page is seen: that one is active."""
+    seen = urlsplit(page)
+    if "/proxy/application_" not in seen.path and "/cluster/app/" not in seen.path:
+        return application
+    if seen.port != urlsplit(application).port:
+        return application  # a proxy apart
+    return f"{seen.scheme}://{seen.netloc}/cluster/app/{application.rpartition('/')[2]}"
