@@ -89,7 +89,7 @@ MASTER_SIDE = (
 
 THIRD_PARTY = {
     "tony_core": {"lxml", "requests", "jinja2", "rich"},
-    "tony_airflow": {"airflow"},
+    "tony_airflow": {"airflow", "asgiref", "attrs", "openlineage"},
 }
 """What may be imported beyond the standard library and ourselves: install_requires, extras."""
 

@@ -15,6 +15,12 @@ def get_provider_info() -> Dict[str, Any]:
         "description": "Distributed training on YARN, or on one machine, as a task among others.",
         "integrations": [{"integration-name": INTEGRATION, "tags": ["software"]}],
         "hooks": _modules("tony_airflow.hooks.tony"),
+        "operators": _modules("tony_airflow.operators.tony"),
+        "sensors": _modules("tony_airflow.sensors.tony"),
+        "triggers": _modules("tony_airflow.triggers.tony", "tony_airflow.triggers.sensing"),
+        "task-decorators": [
+            {"name": "tony", "class-name": "tony_airflow.decorators.tony.tony_task"}
+        ],
         "connection-types": [
             {
                 "connection-type": "tony",

@@ -86,6 +86,8 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     :param hdfs_classpath: more for the CLASSPATH, as on the command line.
     :param tensorboard_log_dir: what a TensorBoard beside the chief shows.
     :param checkpoint_dir: where the program's checkpoints are.
+    :param model_path: where the model is when the job has succeeded, for the events of the assets
+        in ``outlets``: by default the ``model`` of what the program gives by ``tony.result``.
     :param timeout: how long the job may take (``"2h"``, a timedelta, seconds). The task's own
         ``execution_timeout`` ends the job as well.
     :param poll_interval: how often a deferred task's job is looked for, in seconds.
@@ -121,6 +123,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         "hdfs_classpath",
         "tensorboard_log_dir",
         "checkpoint_dir",
+        "model_path",
         "timeout",
     )
     #: Of ``conf_file`` alone, and only when asked (``render_conf_file``): see __init__.
@@ -162,6 +165,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         hdfs_classpath: Union[str, Sequence[str], None] = None,
         tensorboard_log_dir: Optional[str] = None,
         checkpoint_dir: Optional[str] = None,
+        model_path: Optional[str] = None,
         timeout: Union[timedelta, float, str, None] = None,
         poll_interval: float = 5.0,
         deferrable: Optional[bool] = None,
@@ -197,6 +201,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         self.hdfs_classpath = hdfs_classpath
         self.tensorboard_log_dir = tensorboard_log_dir
         self.checkpoint_dir = checkpoint_dir
+        self.model_path = model_path
         self.timeout = timeout
         self.poll_interval = argument_s("poll_interval", poll_interval)
         self.deferrable = default_deferrable() if deferrable is None else deferrable
@@ -212,6 +217,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         self._mine: Optional[AppStatus] = None
         self._tags: Optional[TaskTags] = None
         self._result: Any = None
+        self._summary: Optional[Dict[str, Any]] = None
 
     # ------------------------------------------------------------------ the ways in
 
@@ -323,6 +329,13 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         """What the task returns for a job that has succeeded."""
         return result
 
+    def get_openlineage_facets_on_complete(self, ti: Any) -> Any:
+        """OpenLineage's call, where its provider is installed."""
+        from tony_airflow.openlineage import lineage_of
+
+        source = self._job.hook.site.words if self._job is not None else ""
+        return lineage_of(self._summary, source, self.model_path)
+
     # ------------------------------------------------------------------ submitting
 
     def _submit(self, job: TaskJob) -> str:
@@ -414,6 +427,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         return self._finish(context, job, view)
 
     def _finish(self, context: Any, job: TaskJob, view: JobView) -> Any:
+        from tony_airflow.assets import publish
         from tony_airflow.reporting import failure_text, final_line, result_of
         from tony_core.schedulers.port import AppState
 
@@ -423,6 +437,9 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         if view.state is not AppState.SUCCEEDED:
             raise AirflowException(failure_text(view, job.tail(view)))
         self.log.info("%s", final_line(view))
+        self._summary = result
+        if self.outlets:
+            publish(context, self.outlets, result, self.model_path)
         return self.succeeded(context, view, result)
 
     def _after_deferral(self, context: Any, too_long: bool) -> None:

@@ -1,0 +1,1 @@
+"""``@task.tony``: a function's body as the program of a job."""

@@ -1,0 +1,112 @@
+"""Runs a function of a DAG file as one task of a job: this file travels, and runs on the node.
+
+Beside it lies ``tony_function.json``: the function's source and its arguments. Nothing of Airflow
+is there, and of TonY the module ``tony``. What the chief's function returns is the job's result.
+
+Standard library only, Python 3.8.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import json
+import linecache
+import math
+import os
+import sys
+import traceback
+from typing import Any, Callable, Dict, List
+
+SHIPPED = "tony_function.json"
+
+
+def plain(value: Any, at: str) -> Any:
+    """The value as JSON can hold it; TypeError says where something else is, and what.
+
+    Tuples become lists. Numbers of other kinds (numpy's, tensors of one element) become numbers.
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise TypeError(f"{at} is {value}, which JSON cannot hold")
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(item, f"{at}[{index}]") for index, item in enumerate(value)]
+    if hasattr(value, "items"):
+        found: Dict[str, Any] = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{at} has the key {key!r}, and JSON's keys are texts")
+            found[key] = plain(item, f"{at}[{key!r}]")
+        return found
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
+        return plain(value.item(), at)
+    raise TypeError(f"{at} is of the type {type(value).__name__}, which JSON cannot hold")
+
+
+def parsed(source: str) -> ast.FunctionDef:
+    """The one function in it, indented or not; its texts of several lines stay as they are."""
+    indented = source[:1].isspace()
+    tree = ast.parse("if True:\n" + source if indented else source)
+    (found,) = tree.body
+    if indented:
+        assert isinstance(found, ast.If)
+        ast.increment_lineno(tree, -1)
+        (found,) = found.body
+    if not isinstance(found, ast.FunctionDef):
+        raise SyntaxError("this is no function")
+    return found
+
+
+def function_of(shipped: Dict[str, Any]) -> Callable[..., Any]:
+    """The function, as if it stood in its DAG file: tracebacks show that file and its lines."""
+    function = parsed(shipped["source"])
+    function.decorator_list = []
+    # Arguments come whole: a default may name what only the DAG file has.
+    function.args.defaults = []
+    function.args.kw_defaults = [None for _ in function.args.kw_defaults]
+    file, line = shipped["file"], shipped["line"]
+    tree = ast.Module([function], [])
+    ast.increment_lineno(tree, line - 1)
+    lines: List[str] = ["\n"] * (line - 1) + shipped["source"].splitlines(True)
+    linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
+    # No annotation is evaluated: those, too, may name what is not here.
+    annotations = __future__.annotations.compiler_flag
+    names: Dict[str, Any] = {"__name__": "__main__", "__file__": file}
+    exec(compile(tree, file, "exec", annotations, True), names)  # noqa: S102
+    found: Callable[..., Any] = names[shipped["name"]]
+    return found
+
+
+def main(folder: str) -> int:
+    """Run it; what went wrong stands on standard error, the function's own part of it."""
+    import tony
+
+    with open(os.path.join(folder, SHIPPED), encoding="utf-8") as file:
+        shipped = json.load(file)
+    name = shipped["name"]
+    try:
+        returned = function_of(shipped)(*shipped["args"], **shipped["kwargs"])
+    except Exception as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        traceback.print_exception(type(error), error, trace)
+        return 1
+    if not tony.task().is_chief:
+        return 0
+    try:
+        tony.result(plain(returned, f"what {name}() returned"))
+    except (TypeError, ValueError) as error:
+        sys.stderr.write(
+            f"{name}() ran to its end, and its value cannot be taken back: {error}. Return"
+            " numbers, texts, lists and dicts of them; save what is large, and return where it is\n"
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.path.dirname(os.path.abspath(__file__))))

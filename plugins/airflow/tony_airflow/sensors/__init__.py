@@ -1,0 +1,1 @@
+"""Waiting for a job that somebody else has started."""
