@@ -45,8 +45,8 @@ GOOD_FROM, TOLERANCE = 0.8, 0.02
 TONY, SPARK, WEBHDFS = "tony_default", "spark_default", "webhdfs_default"
 
 # What brings raw data says so with this outlet, or by POST /api/v2/assets/events.
-RAW = Asset("retraining_raw", uri=f"{DATA}/raw")
-MODEL = Asset("retraining_model", uri=f"{DATA}/models")
+RAW = Asset("retraining_raw")
+MODEL = Asset("retraining_model")
 
 # ---------------------------------------------------------------- how it works
 

@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 from airflow.providers.apache.hdfs.hooks.webhdfs import WebHDFSHook
 from airflow.sdk import DAG, Asset, task
 
-DATA = "hdfs:///data/retraining"
 WEBHDFS = "webhdfs_default"
-MODEL = Asset("retraining_model", uri=f"{DATA}/models")
+MODEL = Asset("retraining_model")
 
 VISITS: Dict[str, Dict[str, float]] = {
     "a look": {"views": 1, "seconds": 2.0, "longest": 2.0},

@@ -379,6 +379,7 @@ def spark(plan: Plan) -> None:
             "JAVA_HOME": str(plan.distribution.java_home),
             "SPARK_HOME": str(found),
             "SPARK_CONF_DIR": str(plan.folder / "conf"),
+            "SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         }
     )
 

@@ -92,10 +92,13 @@ def spark_defaults(home: Path, options: str) -> Properties:
         "spark.executor.memory": "512m",
         "spark.executor.instances": "1",
         "spark.sql.shuffle.partitions": "2",
+        # What makes large queries fast makes small ones slow.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.ui.enabled": "false",
         "spark.eventLog.enabled": "false",
     }
-    for who in ("driver", "executor", "yarn.am"):
+    for who in ("driver", "executor"):
         settings[f"spark.{who}.extraJavaOptions"] = options
     return settings
 

@@ -35,23 +35,23 @@ def visit(draw, number):
     return events, 2.5 * keen + draw.gauss(0, 0.7) > 0.3, at
 
 
-def lines_of(draw, visits, wrong):
+def lines_of(draw, day, visits, wrong):
     """All lines, in the order of time as far as servers keep to it."""
+    names = [f"{day}-v{number:06d}" for number in range(visits)]
     paid, found = [], []
-    for number in range(visits):
-        name = f"v{number:06d}"
+    for number, name in enumerate(names):
         events, pays, at = visit(draw, number)
         found += [{"visit": name, **event} for event in events]
         if pays:
             paid.append((name, at + 30))
     for name, at in paid:
         if draw.random() < wrong:
-            name = f"v{draw.randrange(visits):06d}"
+            name = draw.choice(names)
         found.append({"visit": name, "at": at, "kind": "pay", "seconds": 0.0})
     for robot in range(max(1, visits // 200)):
         for number in range(400):
             at = 1_800_000_000 + number
-            found.append({"visit": f"r{robot:06d}", "at": at, "kind": "view", "seconds": 0.1})
+            found.append({"visit": f"{day}-r{robot:06d}", "at": at, "kind": "view", "seconds": 0.1})
     for number, event in enumerate(sorted(found, key=lambda event: event["at"])):
         line = json.dumps({"id": f"e{draw.getrandbits(32):08x}-{number}", **event})
         yield line
@@ -65,12 +65,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("--visits", type=int, default=1500)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="another one is another day")
     parser.add_argument("--wrong", type=float, default=0.0, metavar="SHARE")
     args = parser.parse_args()
     draw = random.Random(args.seed)
     with open(args.file, "w") as file:
-        for line in lines_of(draw, args.visits, args.wrong):
+        for line in lines_of(draw, f"d{args.seed}", args.visits, args.wrong):
             file.write(line + "\n")
 
 
