@@ -126,6 +126,8 @@ class Course:
         beside = self.folder / ".result.json"
         beside.write_text(json.dumps(result, indent=1) + "\n")
         beside.rename(self.folder / "result.json")
+        newest = self._saved.latest()
+        tony.result({**result, "model": newest[1] if newest else None})
         print(f"loss {first:.5f} -> {last:.5f}; {self.folder / 'result.json'}", flush=True)
         if not last < first / 2:
             print("the loss did not fall by half", file=sys.stderr)

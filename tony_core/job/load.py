@@ -41,6 +41,7 @@ class JobArguments:
     sidecar_tensorboard_log_dir: Optional[str] = None
     scheduler: Optional[str] = None
     extra: Mapping[str, str] = field(default_factory=dict)  # keys of an operator or job type
+    cwd: Optional[str] = None  # what relative paths stand in; else the process's own folder
     defaults: Mapping[str, str] = field(default_factory=dict)  # keys below the job file: a site's
     defaults_from: str = "defaults"  # who says these, for messages
 
@@ -71,6 +72,7 @@ def load_job(
     ``read_bytes`` reads a remote job file. ``program`` stands in for the job file.
     """
     env = os.environ if env is None else env
+    cwd = cwd or arguments.cwd
     try:
         cwd = str(Path(cwd).absolute() if cwd else Path.cwd())
     except OSError:

@@ -31,6 +31,14 @@ def read_job_file(conf_file: str, folder: Optional[str]) -> str:
         raise AirflowFailException(f"conf_file {conf_file} cannot be read: {why}") from error
 
 
+def folder_of(conf_file: Optional[str], folder: Optional[str]) -> Optional[str]:
+    """What relative paths in a job file stand in: its own folder; of one that is no file here the
+    DAG's."""
+    if not conf_file or is_text_of_job(conf_file) or is_remote(conf_file):
+        return folder
+    return os.path.dirname(os.path.join(folder or "", conf_file.removeprefix("file://"))) or folder
+
+
 @contextmanager
 def as_file(arguments: JobArguments) -> Iterator[JobArguments]:
     """The same with a job file that is a text as a file, for as long as it is needed."""

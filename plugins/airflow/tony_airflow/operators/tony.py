@@ -67,7 +67,8 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     :param executes: the command that each task runs (``python train.py``).
     :param task_params: words to append to it.
     :param src_dir: the program: a folder, zip or tar. Relative paths, here and in ``python_venv``,
-        ``conf_file`` and ``files``, are taken from the folder of the DAG's file.
+        ``conf_file`` and ``files``, are taken from the folder of the DAG's file; those in a job
+        file from the job file's.
     :param python_venv: its environment: zip, tar.gz or folder, local or remote.
     :param python_binary_path: its Python: an absolute path, or one inside of ``python_venv``.
     :param conf_file: the job file (``tony.xml``), local or remote, or its text itself.
@@ -217,6 +218,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         self._mine: Optional[AppStatus] = None
         self._tags: Optional[TaskTags] = None
         self._result: Any = None
+        self._job_folder: Optional[str] = None  # of a job file that was a template
         self._summary: Optional[Dict[str, Any]] = None
 
     # ------------------------------------------------------------------ the ways in
@@ -354,6 +356,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     def _arguments(self) -> JobArguments:
         """The words for the client; what is below the job file is left to it to change."""
         from tony_airflow.jobs import LEASE, job_arguments, secrets_of
+        from tony_airflow.operators.jobfile import folder_of
 
         lease_s = None if isinstance(self.lease, bool) else self.lease
         arguments = job_arguments(self.job_words(), lease_s=lease_s, folder=self._folder())
@@ -363,7 +366,8 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         if self.lease in (None, True) and self.wait_for_completion:
             below[LEASE] = f"{self._lease_s():g}s"
         site = self._has_job().hook.site
-        return replace(arguments, defaults={**below, **site.conf})
+        cwd = self._job_folder or folder_of(self.conf_file, self._folder())
+        return replace(arguments, defaults={**below, **site.conf}, cwd=cwd)
 
     def _lease_s(self) -> float:
         """How long a job may be without anybody who waits for it, and still be wanted."""
@@ -384,8 +388,9 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     ) -> None:
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         if self.render_conf_file and isinstance(self.conf_file, str) and self.conf_file.strip():
-            from tony_airflow.operators.jobfile import read_job_file
+            from tony_airflow.operators.jobfile import folder_of, read_job_file
 
+            self._job_folder = folder_of(self.conf_file, self._folder())
             text = read_job_file(self.conf_file, self._folder())
             self.conf_file = self.render_template(text, context, jinja_env)
 
