@@ -75,14 +75,21 @@ class JobWords:
     timeout: Any = None
 
 
-def job_arguments(
+def job_arguments(words: JobWords, **more: Any) -> JobArguments:
+    """The same for the client; JobError with everything that is wrong."""
+    arguments, wrong = read_arguments(words, **more)
+    if wrong:
+        raise JobError(wrong)
+    return arguments
+
+
+def read_arguments(
     words: JobWords,
     *,
-    scheduler: Optional[str] = None,
     lease_s: Optional[float] = None,
     folder: Optional[str] = None,
-) -> JobArguments:
-    """The same for the client; JobError with everything that is wrong.
+) -> Tuple[JobArguments, List[Problem]]:
+    """The same for the client, without what is wrong; and that, for other checks to add to.
 
     ``folder`` is what relative paths stand in: the folder of the DAG's file. A lease that the
     job's own ``conf`` sets wins over ``lease_s``.
@@ -111,12 +118,10 @@ def job_arguments(
         extra[LEASE] = f"{lease_s:g}s"
     env = reader.env(words.env, "env")
     container_env = reader.env(words.container_env, "container_env")
-    if reader.problems:
-        raise JobError(reader.problems)
     for name in _PATHS:
         path = said[name]
         said[name] = _from(folder, path) if path else None
-    return JobArguments(
+    arguments = JobArguments(
         executes=said["executes"],
         task_params=said["task_params"],
         src_dir=said["src_dir"],
@@ -128,9 +133,9 @@ def job_arguments(
         container_env=container_env,
         hdfs_classpath=said["hdfs_classpath"],
         sidecar_tensorboard_log_dir=said["tensorboard_log_dir"],
-        scheduler=scheduler,
         extra=extra,
     )
+    return arguments, reader.problems
 
 
 def secrets_of(arguments: JobArguments) -> List[str]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from tony_airflow.hooks.tony import links_of, metrics_of
+from tony_airflow.hooks.tony import metrics_of
+from tony_airflow.links.addresses import links_of
 from tony_core.client.view import JobView, TaskView
 from tony_core.job.mask import mask_text
 from tony_core.schedulers.port import AppState
@@ -36,6 +37,7 @@ class Reporter:
         self._session = -1
         self._waiting = ""
         self._links: Dict[str, str] = {}
+        self._logs: Dict[str, str] = {}
 
     def view(self, view: JobView) -> None:
         """The job as it was seen just now, whoever told it."""
@@ -76,9 +78,15 @@ class Reporter:
                 continue
             for task in group[:MANY]:
                 tell = self._warn if state in ("failed", "lost") else self._say
-                tell(task_line(task))
+                tell(self._task_line(task))
             if len(group) > MANY:
                 self._warn(f"and {len(group) - MANY} more tasks of {role}: {state}")
+
+    def _task_line(self, task: TaskView) -> str:
+        """With the place of its log when that is new, or somebody will want to read it."""
+        known = self._logs.get(task.task) == task.log_url
+        self._logs[task.task] = task.log_url
+        return task_line(task, log=not known or task.state in ("failed", "lost"))
 
     def progress(self, view: JobView) -> None:
         """How far it is, for each ten percent, with what the chief reports."""
@@ -99,7 +107,7 @@ class Reporter:
                 self._say(f"{name}: {mask_text(url)}")
 
 
-def task_line(task: TaskView) -> str:
+def task_line(task: TaskView, log: bool = True) -> str:
     """``worker:0 running on node3, log http://...``"""
     line = f"{task.task} {task.state}"
     if task.node:
@@ -108,7 +116,7 @@ def task_line(task: TaskView) -> str:
         line += f" with exit code {task.exit_code}"
     if task.cause and task.cause != "exited" and task.state in ("failed", "lost", "killed"):
         line += f" ({task.cause})"
-    if task.log_url:
+    if log and task.log_url:
         line += f", log {mask_text(task.log_url)}"
     return line
 

@@ -21,7 +21,8 @@ import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from tony_airflow.connection import LOCAL, Site
-from tony_airflow.hooks.tony import TonyHook, links_of
+from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.links.addresses import application_page, links_of
 from tony_airflow.reporting import Reporter, failing_tail, failing_task
 from tony_airflow.tags import TaskTags, sort_out
 from tony_core.client.errors import ClientError, NotFound
@@ -116,12 +117,13 @@ class TaskJob:
         """
         assert self.app_id is not None
         reporter = Reporter(self.say, self.warn)
+        application = application_page(self.hook.site, self.app_id)
 
         def seen(view: JobView) -> None:
             if not view.state.ended:
                 reporter.links(view.links)
                 reporter.progress(view)
-            self.publish(links_of(view))
+            self.publish(links_of(view, application))
 
         told = Callbacks(
             on_event=reporter.event if story else None,
@@ -148,6 +150,14 @@ class TaskJob:
         if fresh:
             self.links.update(fresh)
             self._publish(fresh)
+
+    def publish_first(self) -> None:
+        """The links that are known as the job is submitted."""
+        assert self.app_id is not None
+        try:
+            self.publish(self.hook.links(self.app_id))
+        except (SchedulerError, ClientError):
+            pass  # they come as soon as it is seen
 
     def tail(self, view: JobView) -> List[str]:
         """The last lines of the failing task's stderr, when its master could not tell them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import timedelta
 from typing import (
     TYPE_CHECKING,
@@ -21,23 +21,20 @@ from typing import (
     NoReturn,
     Optional,
     Sequence,
-    Tuple,
-    Type,
     Union,
 )
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
-    AirflowNotFoundException,
     BaseOperator,
     ResumableJobMixin,
-    mask_secret,
 )
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
 from tony_airflow.durations import argument_s, optional_s
 from tony_airflow.links.tony import LINKS, LOG, TaskLogLink
+from tony_airflow.operators.ends import deferral_errors, is_retried
 from tony_airflow.operators.parsing import default_deferrable, refuse_unknown, tasks_of
 
 if TYPE_CHECKING:
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from tony_airflow.operators.life import TaskJob
     from tony_airflow.tags import TaskTags
     from tony_core.client.view import JobView
-    from tony_core.job.load import JobArguments
     from tony_core.schedulers.port import AppStatus
 
 Seconds = Union[timedelta, float]
@@ -229,7 +225,6 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
             job = self._open(self._site_hook(), context)
             self._tags = tags = self._tags_of(context)
             self.external_id_key = tags.state_key
-            self._arguments()  # what is plainly wrong is said before anybody is asked
             self._mine = job.predecessor(tags, keep=self.durable)
             if not self.wait_for_completion:
                 app_id = self.submit_job(context)
@@ -253,7 +248,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
                 job.leave(False, "nobody here can wait for it")
                 raise AirflowFailException(str(event["refused"]))
             if event.get("error"):
-                job.leave(_is_retried(context), "its task failed")
+                job.leave(is_retried(context), "its task failed")
                 raise AirflowException(str(event["error"]))
             return self._wait(context, story=False)
 
@@ -261,8 +256,11 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         """Airflow's call after a deferral, also when that failed or took too long."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
-        except _deferral_errors() as error:
-            self._after_deferral(context, type(error).__name__ == "TaskDeferralTimeout")
+        except deferral_errors() as error:
+            try:
+                self._after_deferral(context, type(error).__name__ == "TaskDeferralTimeout")
+            except AirflowException as other:
+                self.log.warning("its job could not be looked for: %s", other)
             raise
 
     def on_kill(self) -> None:
@@ -285,8 +283,10 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         else:
             app_id = self._submit(job)
         job.take(app_id)
+        if job.killed:
+            raise AirflowException(f"the task was told to end, and {app_id} with it")
         ti.xcom_push(key="application_id", value=app_id)
-        self._publish_first(job, app_id)
+        job.publish_first()
         return app_id
 
     def get_job_status(self, external_id: Any, context: Any) -> str:
@@ -341,33 +341,23 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     # ------------------------------------------------------------------ submitting
 
     def _submit(self, job: TaskJob) -> str:
-        from tony_airflow.jobs import TAGS
-        from tony_airflow.operators.jobfile import as_file
+        from tony_airflow.operators.submitting import submitted
 
         assert self._tags is not None
-        with as_file(self._arguments()) as arguments:
-            own = job.hook.load(arguments).job.tags
-            tags = ",".join(dict.fromkeys((*own, *self._tags.both)))
-            arguments = replace(arguments, extra={**arguments.extra, TAGS: tags})
-            app_id = job.hook.submit(arguments)
-        self.log.info("submitted %s to %s", app_id, job.hook.site.words)
-        return app_id
-
-    def _arguments(self) -> JobArguments:
-        """The words for the client; what is below the job file is left to it to change."""
-        from tony_airflow.jobs import LEASE, job_arguments, secrets_of
-        from tony_airflow.operators.jobfile import folder_of
-
-        lease_s = None if isinstance(self.lease, bool) else self.lease
-        arguments = job_arguments(self.job_words(), lease_s=lease_s, folder=self._folder())
-        for text in secrets_of(arguments):
-            mask_secret(text)
         below = {"tony.application.name": f"{self.dag_id}.{self.task_id}"}
         if self.lease in (None, True) and self.wait_for_completion:
-            below[LEASE] = f"{self._lease_s():g}s"
-        site = self._has_job().hook.site
-        cwd = self._job_folder or folder_of(self.conf_file, self._folder())
-        return replace(arguments, defaults={**below, **site.conf}, cwd=cwd)
+            below["tony.client.lease"] = f"{self._lease_s():g}s"
+        app_id = submitted(
+            job.hook,
+            self.job_words(),
+            self._tags,
+            below=below,
+            lease_s=None if isinstance(self.lease, bool) else self.lease,
+            folder=self._folder(),
+            job_folder=self._job_folder,
+        )
+        self.log.info("submitted %s to %s", app_id, job.hook.site.words)
+        return app_id
 
     def _lease_s(self) -> float:
         """How long a job may be without anybody who waits for it, and still be wanted."""
@@ -427,7 +417,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
             job.kill_now()
             raise
         except Exception:
-            job.leave(_is_retried(context), "its task failed")
+            job.leave(is_retried(context), "its task failed")
             raise
         return self._finish(context, job, view)
 
@@ -455,7 +445,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
                 if not status.state.ended:
                     job.take(status.app_id)
                     why = "its task waited as long as it may" if too_long else "its task failed"
-                    job.leave(_is_retried(context) and not too_long, why)
+                    job.leave(is_retried(context) and not too_long, why)
 
     # ------------------------------------------------------------------ small things
 
@@ -487,15 +477,6 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
 
         return task_tags(context["ti"], self.retries)
 
-    def _publish_first(self, job: TaskJob, app_id: str) -> None:
-        from tony_core.client.errors import ClientError
-        from tony_core.schedulers.port import SchedulerError
-
-        try:
-            job.publish(job.hook.links(app_id))
-        except (SchedulerError, ClientError):
-            pass  # they come as soon as it is seen
-
     def _link_names(self) -> Sequence[str]:
         from tony_airflow.links.tony import APPLICATION, PAGE, PORTAL, TENSORBOARD
 
@@ -504,37 +485,12 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
 
     @contextmanager
     def _spoken(self) -> Iterator[None]:
-        """What the client raises as what Airflow does, which says whether a retry may mend it."""
-        from tony_airflow.connection import SiteError
-        from tony_airflow.errors import as_airflow
-        from tony_core.client.errors import ClientError
-        from tony_core.job.problems import JobError
-        from tony_core.schedulers.port import SchedulerError
+        """What the client raises as what Airflow does; connections are given back at the end."""
+        from tony_airflow.operators.ends import spoken
 
         try:
-            yield
-        except (
-            JobError,
-            ClientError,
-            SchedulerError,
-            SiteError,
-            AirflowNotFoundException,
-        ) as error:
-            raise as_airflow(error) from error
+            with spoken():
+                yield
         finally:
             if self._job is not None:
                 self._job.hook.close()  # a kill opens connections of its own
-
-
-def _is_retried(context: Any) -> bool:
-    """Whether another try follows when this one fails."""
-    ti = context["ti"]
-    return int(ti.try_number or 1) <= int(getattr(ti, "max_tries", None) or 0)
-
-
-def _deferral_errors() -> Tuple[Type[BaseException], ...]:
-    try:
-        import airflow.sdk.exceptions as exceptions
-    except ImportError:  # before 3
-        import airflow.exceptions as exceptions  # type: ignore[no-redef]
-    return (exceptions.TaskDeferralError, exceptions.TaskDeferralTimeout)

@@ -13,8 +13,8 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tony_airflow.connection import LOCAL, Site
-from tony_airflow.hooks.tony import links_of
 from tony_airflow.hooks.tony_async import TonyAsyncHook
+from tony_airflow.links.addresses import links_of
 from tony_airflow.links.tony import a_push
 from tony_airflow.reporting import Reporter
 from tony_airflow.triggers.watcher import Ended, Lost, Seen, Trouble, Unreachable, Waiter, Watching

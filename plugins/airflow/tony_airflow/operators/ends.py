@@ -1,0 +1,39 @@
+"""How tries end, in Airflow's words. Imported as a DAG is parsed, it imports next to nothing."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Iterator, Tuple, Type
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+
+def is_retried(context: Any) -> bool:
+    """Whether another try follows when this one fails."""
+    ti = context["ti"]
+    return int(ti.try_number or 1) <= int(getattr(ti, "max_tries", None) or 0)
+
+
+def deferral_errors() -> Tuple[Type[BaseException], ...]:
+    """What a deferral that went wrong raises on resuming."""
+    try:
+        import airflow.sdk.exceptions as exceptions
+    except ImportError:  # before 3
+        import airflow.exceptions as exceptions  # type: ignore[no-redef]
+    return (exceptions.TaskDeferralError, exceptions.TaskDeferralTimeout)
+
+
+@contextmanager
+def spoken() -> Iterator[None]:
+    """What the client raises as what Airflow does, which says whether a retry may mend it."""
+    from tony_airflow.connection import SiteError
+    from tony_airflow.errors import as_airflow
+    from tony_core.client.errors import ClientError
+    from tony_core.job.problems import JobError
+    from tony_core.schedulers.port import SchedulerError
+
+    told = (JobError, ClientError, SchedulerError, SiteError, AirflowNotFoundException)
+    try:
+        yield
+    except told as error:
+        raise as_airflow(error) from error
