@@ -19,7 +19,8 @@ from tests.cluster.hadoop.cluster import Hadoop
 WITHIN = 120.0
 """Seconds that anything may take on a machine with much else to do."""
 
-APPLICATION = re.compile(r"\b(application_\d+_\d+|local_\d+_[0-9a-f]+)\b")
+APPLICATION = re.compile(r"INFO - application (application_\d+_\d+|local_\d+_[0-9a-f]+)$", re.M)
+"""What the job's log says of its own; of an earlier attempt's it says something else."""
 
 Content = Union[str, bytes, Mapping[str, object]]
 
@@ -39,6 +40,7 @@ def as_java_writes(properties: Mapping[str, object]) -> bytes:
     """A .job or .properties file: what is beyond ASCII and what has a meaning is escaped."""
     lines = []
     for key, value in properties.items():
+        key = key.replace(" ", "\\ ")
         text = str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
         units = text.encode("utf-16-be")
         codes = [int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2)]
@@ -219,14 +221,19 @@ class Flows:
         return found
 
     def gone(self, app_id: str) -> Dict[str, Any]:
-        """Waits until an application has ended; its status."""
+        """Waits until an application has ended; its status.
 
-        def look() -> Optional[Dict[str, Any]]:
-            found = self.status(app_id)
-            return found if found["state"] in ("SUCCEEDED", "FAILED", "KILLED") else None
+        Whoever asks a master is a client that it hears of: so this looks elsewhere.
+        """
 
-        found: Dict[str, Any] = until(look, f"{app_id} has ended")
-        return found
+        def ended() -> bool:
+            if self.cluster is not None:
+                return self.cluster.application(app_id)["state"] in ("FINISHED", "FAILED", "KILLED")
+            told = json.loads((self.server.tony_home / "apps" / app_id / "status.json").read_text())
+            return told["state"] in ENDED
+
+        until(ended, f"{app_id} has ended")
+        return self.status(app_id)
 
     def nothing_runs(self) -> None:
         """Waits until no process of a job's is left anywhere."""

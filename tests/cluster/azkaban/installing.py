@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Callable, Optional
 
+from tests.cluster.azkaban.server import Azkaban
 from tests.cluster.hadoop.jars import SandboxError
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -30,19 +31,21 @@ def tony_words(*words: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-def tony_azkaban(*words: str) -> str:
+def tony_azkaban(*words: str, **environment: str) -> str:
     """``tony azkaban WORDS``, which must go well; what it says."""
-    done = tony_words("azkaban", *words)
+    done = tony_words("azkaban", *words, **environment)
     if done.returncode:
         raise SandboxError(f"tony azkaban {' '.join(words)}: {done.stdout}{done.stderr}")
     return done.stdout
 
 
-def installer(hadoop_conf: Optional[Path] = None, *words: str) -> Callable[[Path], None]:
+def installer(hadoop_conf: Optional[Path] = None) -> Callable[[Azkaban], None]:
     """What installs the job type for a cluster, or else for the embedded scheduler."""
 
-    def install(plugins: Path) -> None:
-        choice = ["--hadoop-conf-dir", str(hadoop_conf)] if hadoop_conf else []
-        tony_azkaban("install", "--plugin-dir", str(plugins), *choice, *words)
+    def install(server: Azkaban) -> None:
+        words = ["--plugin-dir", str(server.plugins), "--server-url", server.url]
+        if hadoop_conf:
+            words += ["--hadoop-conf-dir", str(hadoop_conf)]
+        tony_azkaban("install", *words)
 
     return install

@@ -74,7 +74,7 @@ class Azkaban(Daemons):
     def up(
         cls,
         folder: Path,
-        install: Callable[[Path], None] = lambda plugins: None,
+        install: Callable[[Azkaban], None] = lambda server: None,
         *,
         jars: Optional[ServerJars] = None,
         environment: Optional[Mapping[str, str]] = None,
@@ -82,7 +82,7 @@ class Azkaban(Daemons):
     ) -> Azkaban:
         """A new server in an empty folder, ready when this returns.
 
-        ``install`` is given the folder of job types before the server reads it. The server ends
+        ``install`` puts job types into its folder before the server reads them. The server ends
         with this process, unless detached: then with ``down`` only.
         """
         folder = folder.absolute()
@@ -93,7 +93,7 @@ class Azkaban(Daemons):
         ports = Ports()
         try:
             _write(folder, jars or server_jars(), ports, environment or {})
-            install(folder / "data" / NAME / "plugins" / "jobtypes")
+            install(cls(folder))
             lifeline = start_supervisor(folder, ports, detached)
         finally:
             ports.close()

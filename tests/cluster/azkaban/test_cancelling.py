@@ -11,10 +11,11 @@ from typing import Iterator
 
 import pytest
 
+from dags.examples.azkaban.upload import ENDED
 from tests.cluster.azkaban.fixture import GetFlows, Servers
 from tests.cluster.azkaban.flows import Flows, Run, until
 from tests.cluster.azkaban.installing import installer, tony_azkaban
-from tests.cluster.azkaban.server import NAME, Azkaban
+from tests.cluster.azkaban.server import NAME, PASSWORD, Azkaban
 from tests.cluster.hadoop import supervisor
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -136,10 +137,12 @@ def test_a_server_that_was_restarted(azkaban_servers: Servers, tmp_path: Path) -
         server.kill(NAME)
         server.start(NAME)
         server.wait_ready()
+        flows.client = server.client()
         assert flows.status(app_id)["state"] == "RUNNING"
         job = flows.one("sleep 300")
         other = job.app_id()
         until(lambda: flows.status(other)["state"] == "RUNNING", "the other one runs")
+        until(lambda: run.state() in ENDED, "the server has given the old one up")
         said = sweep(flows)
         assert app_id in said and other not in said
         assert flows.gone(app_id)["state"] == "KILLED"
@@ -149,4 +152,9 @@ def test_a_server_that_was_restarted(azkaban_servers: Servers, tmp_path: Path) -
 
 
 def sweep(flows: Flows) -> str:
-    return tony_azkaban("sweep")
+    """By the server's own word on what runs."""
+    return tony_azkaban(
+        *("sweep", "--scheduler", "local", "--server-url", flows.server.url),
+        AZKABAN_PASSWORD=PASSWORD,
+        TONY_HOME=str(flows.server.tony_home),
+    )

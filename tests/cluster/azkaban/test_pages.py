@@ -21,6 +21,8 @@ document.getElementById("login-submit").click();
 
 LINKS = 'JSON.stringify(Array.from(document.querySelectorAll("#logSection a"), (a) => a.href))'
 
+CLICK = "Array.from(document.querySelectorAll('a')).find((a) => a.href.endsWith(%s)).click()"
+
 
 def links_of(browser: Browser, tab: str) -> List[str]:
     answer = browser.ask("Runtime.evaluate", tab, expression=LINKS)
@@ -28,30 +30,33 @@ def links_of(browser: Browser, tab: str) -> List[str]:
     return found
 
 
+def click(browser: Browser, tab: str, ends: str) -> None:
+    """On the link to an address that ends so."""
+    browser.ask("Runtime.evaluate", tab, expression=CLICK % json.dumps(ends))
+
+
 def test_the_log_page_leads_to_the_job(azkaban: GetFlows, browser: Browser) -> None:
     flows = azkaban()
     run = flows.one(
-        "sh -c 'echo these are the words of <the> program; sleep 300'",
+        "sh -c 'echo \"these are the <words>\"; sleep 300'",
         **{"tony.application.name": "seen-from-azkaban"},
     )
     app_id = run.app_id()
-    run.says("log of worker:0: http")
+    run.says("log of worker:0: ")
     page = flows.client.job_page(run.execid, "train")
     tab = browser.open(page)
     browser.shows(tab, "login-submit")
     browser.ask("Runtime.evaluate", tab, expression=LOGIN % (USER, PASSWORD))
-    shown = browser.shows(tab, app_id, "log of worker:0: <a ")
-    assert "seen-from-azkaban" in shown or "RUNNING" in shown
+    browser.shows(tab, app_id, "page: <a ")
     links = links_of(browser, tab)
     said = [line.rsplit(" ", 1)[1] for line in run.said() if " http" in line]
     # The page takes each of them for what it is, from its first to its last character.
     assert [url for url in said if url not in links] == []
-    logs = next(line for line in run.said() if line.startswith("log of worker:0:"))
-    browser.ask("Page.navigate", tab, url=logs.rsplit(" ", 1)[1])
-    browser.shows(tab, "these are the words of &lt;the&gt; program")
     own = next(line for line in run.said() if line.startswith("page:"))
-    browser.ask("Page.navigate", tab, url=own.rsplit(" ", 1)[1])
+    click(browser, tab, own.rsplit(" ", 1)[1])
     # And back: the job's page names the execution that it belongs to.
-    shown = browser.shows(tab, "seen-from-azkaban", "worker:0", f"execid={run.execid}")
+    browser.shows(tab, "seen-from-azkaban", ">worker:0<", f"execid={run.execid}")
+    click(browser, tab, "logs/worker%3A0/stdout")
+    browser.shows(tab, "these are the &lt;words&gt;")
     run.cancel()
     run.ends("KILLED")
