@@ -10,7 +10,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 from tony_airflow.operators.tony import TonyOperator
 
-CONF = {"tony.am.memory": "256", "tony.task.kill-grace": "1"}
+CONF = {"tony.am.memory": "256", "tony.am.retry-count": 0, "tony.task.kill-grace": "1"}
 
 
 def training(dag_id, **more):
@@ -29,7 +29,7 @@ def training(dag_id, **more):
 
 RETRIED = {"retries": 2, "retry_delay": timedelta(seconds=1)}
 TIMED = {"execution_timeout": timedelta(seconds=20)}
-LEASED = {"conf": {"tony.client.lease": "15s"}}
+LEASED = {"lease": 15}
 
 for how, deferrable in (("sync", False), ("deferred", True)):
     training(how, deferrable=deferrable)
@@ -102,7 +102,7 @@ for how, deferrable in (("tells", False), ("tells_deferred", True)):
             executes="sh -c 'echo the token is $API_TOKEN >&2; exit 3'",
             env={"API_TOKEN": "{{ dag_run.conf['secret'] }}"},
             roles={"worker": {"instances": 1, "memory": "64m"}},
-            conf={"tony.am.memory": "256", "tony.application.retry-count": 0},
+            conf={"tony.am.memory": "256", "tony.am.retry-count": 0},
             poll_interval=1,
             deferrable=deferrable,
         )

@@ -108,8 +108,8 @@ class Rest:
             if isinstance(one, str):
                 lines.append(one)
             else:
-                more = {k: v for k, v in one.items() if k not in ("event", "timestamp")}
-                lines.append(f"{one.get('timestamp')} {one['event']} {more}")
+                lines.append(f"{one.get('timestamp')} {one.get('level', '')}: {one['event']}")
+                lines += [f"  {one[name]}" for name in ("error_detail",) if one.get(name)]
         return "\n".join(lines)
 
     def xcom(self, place: Place, key: str = "return_value") -> Any:

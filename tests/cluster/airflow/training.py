@@ -18,7 +18,7 @@ import os, pathlib, sys, time
 import tony
 
 folder = pathlib.Path(sys.argv[1])
-app_id = os.environ["TONY_APP_ID"]
+app_id = os.environ["APP_ID"]
 (folder / app_id).touch()
 print("the program of", app_id, "trains", flush=True)
 for step in range(3600):
