@@ -552,6 +552,30 @@ def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
     assert world.told("not-ended")
 
 
+@pytest.mark.parametrize(("ends_rest", "clean", "over"), [
+    (True, True, True), (True, False, False), (False, True, False),
+])  # fmt: skip
+def test_an_executors_farewell_is_an_end_where_the_scheduler_ends_the_rest(
+    ends_rest: bool, clean: bool, over: bool
+) -> None:
+    world = World(job(role("worker", 2), role("ps", 1, **PS)), ends_rest=ends_rest).begin()
+    world.settle()
+    world.end("worker:0").end("worker:1")
+    assert world.machine.phase.value == "ending"
+    for name in ("worker:0", "worker:1", "ps:0"):
+        assert world.outcome is None
+        executor = world.executor(name)
+        word = e.TaskStopped(world.now, executor.container.id, executor.session, clean)
+        world.feed(word)
+    assert (world.outcome is AppState.SUCCEEDED) == over
+    if over:
+        assert world.state("ps:0") == "killed"
+        assert not world.told("left-behind")
+        return
+    world.settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
 # ---------------------------------------------------------------------- people
 
 

@@ -101,7 +101,7 @@ def to_the_end(world: World) -> None:
 def test_whatever_happens_every_invariant_holds_and_the_job_ends(
     job: Job, draw: st.DataObject
 ) -> None:
-    world = World(job, settle_s=0.2).begin()
+    world = World(job, settle_s=0.2, ends_rest=draw.draw(st.booleans())).begin()
     for _ in range(draw.draw(st.integers(0, 60))):
         if world.finished:
             break

@@ -67,9 +67,12 @@ class Phase(str, Enum):
 class Board:
     """Tasks, containers, waits, budgets, and the commands so far."""
 
-    def __init__(self, job: Job, *, settle_s: float, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, job: Job, *, settle_s: float, jitter: Callable[[], float], ends_rest: bool
+    ) -> None:
         self.job = job
         self.settle_s = settle_s
+        self.ends_rest = ends_rest  # as in the port's PoolInfo
         self.jitter = jitter
         self.now = 0.0
         self.began: Optional[float] = None

@@ -15,7 +15,14 @@ from tony_core.master.budgets import Fault
 from tony_core.master.commands import EndSession, Finish, StopContainer, StopTask, Weight
 from tony_core.master.events import KillAsked, TaskStopped
 from tony_core.master.judging import Judging
-from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, Failure, Hold, TaskState
+from tony_core.master.lifecycle import (
+    HOLDS_CONTAINER,
+    TERMINAL,
+    ContainerRecord,
+    Failure,
+    Hold,
+    TaskState,
+)
 from tony_core.master.verdict import NODE_CAUSES, as_fields, diagnostics, fault_of, root_cause
 from tony_core.master.waits import Wait
 from tony_core.schedulers.port import AppState
@@ -163,7 +170,12 @@ class Clearing(Judging):
     def on_stopped(self, event: TaskStopped) -> None:
         """An executor ended a session's program."""
         record = self.open.get(event.container_id)
-        if record is None or record.hold is not Hold.CLEARING:
+        if record is None:
+            return
+        if record.hold is Hold.STOPPING and self.phase is Phase.ENDING and event.clean:
+            self.farewell(record)
+            return
+        if record.hold is not Hold.CLEARING:
             return
         self.waits.cancel("clear", record.id)
         task = self.task_of(record.id)
@@ -182,6 +194,22 @@ class Clearing(Judging):
             self.stop_container(record, 0.0, "its program could not be ended")
         if self.phase is Phase.CLEARING:
             self.check_cleared()
+
+    def farewell(self, record: ContainerRecord) -> None:
+        """An executor's last word at the job's end: nothing is left there but itself.
+
+        A scheduler's word that the container has ended takes a second on a cluster, which nobody
+        needs to wait for where the scheduler ends what is left anyway.
+        """
+        if not self.ends_rest:
+            return
+        task = self.task_of(record.id)
+        if task is not None and task.state in HOLDS_CONTAINER:
+            self.move(task, S.KILLED, "the job ended")
+        del self.open[record.id]
+        record.hold = Hold.ENDED
+        self.waits.cancel("stop", record.id)
+        self.check_ended()
 
     def check_cleared(self) -> None:
         """Begin the next session when nothing of the old one is left."""

@@ -68,9 +68,14 @@ class SessionMachine(Adoption):
     """See the module's docstring."""
 
     def __init__(
-        self, job: Job, *, settle_s: float = 3.0, jitter: Callable[[], float] = lambda: 0.5
+        self,
+        job: Job,
+        *,
+        settle_s: float = 3.0,
+        jitter: Callable[[], float] = lambda: 0.5,
+        ends_rest: bool = False,
     ) -> None:
-        super().__init__(job, settle_s=settle_s, jitter=jitter)
+        super().__init__(job, settle_s=settle_s, jitter=jitter, ends_rest=ends_rest)
         self._handlers: Dict[Type[Event], Callable[[Any], None]] = {
             Begin: self.on_begin,
             Tick: lambda event: None,

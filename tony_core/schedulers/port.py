@@ -375,6 +375,7 @@ class PoolInfo:
     master_lost_s: float = 1200.0  # how long executors wait for a next master by default
     settle_s: float = 3.0  # how long a session settles after its first failure
     can_restart_master: bool = True  # whether another attempt follows if this one dies
+    ends_rest: bool = False  # whether it ends containers that are left when finish() is called
 
 
 class ContainerPool(ABC):

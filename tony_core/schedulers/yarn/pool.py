@@ -117,6 +117,7 @@ class YarnPool(port.ContainerPool):
             master_lost_s=MASTER_LOST_S,
             settle_s=SETTLE_S,
             can_restart_master=number < self._app.max_attempts,
+            ends_rest=True,
         )
         self._thread = threading.Thread(target=self._live, name="yarn-heartbeat", daemon=True)
         self._thread.start()
