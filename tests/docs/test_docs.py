@@ -112,7 +112,7 @@ def _is_whole(command: str) -> bool:
 def _known_options(parser: Parser, verb: str, words: List[str]) -> None:
     plain = [word.strip("[]") for word in words]
     positions = [word for word in plain if not word.startswith("-")]
-    if verb in ("config", "history") and positions:
+    if verb in ("azkaban", "config", "history") and positions:
         (below,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
         assert positions[0] in below.choices, f"there is no tony {verb} {positions[0]}"
         parser = below.choices[positions[0]]

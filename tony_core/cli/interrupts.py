@@ -48,7 +48,13 @@ class Interrupts:
         self._before: Dict[int, Any] = {}
 
     def defer(self, wake: Optional[Callable[[], None]] = None) -> None:
-        """From now on signals are only noted; ``wake`` is told of each."""
+        """From now on signals are only noted; ``wake`` is told of each.
+
+        One that came before may have been raised where nobody lets an exception through (a
+        callback of the garbage collector, a library's ``except:``): it is raised here again.
+        """
+        if self._raising and self.received:
+            raise Interrupted(self.received[0], self._text(self.received[0]))
         self._raising = False
         self._wake = wake
 
@@ -76,7 +82,10 @@ class Interrupts:
     def _handle(self, number: int, frame: Optional[FrameType]) -> None:
         self.received.append(number)
         if self._raising:
-            words = WORDS.get(signal.Signals(number), f"signal {number}")
-            raise Interrupted(number, f"{self._message} ({words})")
+            raise Interrupted(number, self._text(number))
         if self._wake is not None:
             self._wake()
+
+    def _text(self, number: int) -> str:
+        words = WORDS.get(signal.Signals(number), f"signal {number}")
+        return f"{self._message} ({words})"

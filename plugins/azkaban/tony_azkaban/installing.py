@@ -42,8 +42,17 @@ _SHELL = "\"'\\$`\n\r"  # what Azkaban's splitting or substitution would take ap
 _PROGRAM = '''"""Started by Azkaban for a job with type=tony; written by: tony azkaban install."""
 
 import os
+import signal
 import sys
 
+
+def cancelled(*signal_and_frame):
+    """So early that there is nothing yet to take back."""
+    os.write(2, b"tony: the job was cancelled before anything was submitted\\n")
+    os._exit(143)
+
+
+signal.signal(signal.SIGTERM, cancelled)
 sys.path[:0] = {paths!r}
 
 from tony_azkaban.program import main  # noqa: E402

@@ -26,18 +26,24 @@ def main(home: Optional[str] = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    from tony_core.cli import failures
-
     try:
         with Interrupts("the job was cancelled before anything was submitted") as interrupts:
             return _run(home, interrupts)
     except BaseException as error:
+        from tony_core.cli import failures
+
         code = failures.tell(_told(error), bool(os.environ.get("TONY_DEBUG")))
         if code is None:
             raise
         return code
     finally:
-        failures.flush()
+        _flush()
+
+
+def _flush() -> None:
+    from tony_core.cli import failures
+
+    failures.flush()
 
 
 def _told(error: BaseException) -> BaseException:

@@ -84,25 +84,22 @@ def _logical(text: str) -> Iterator[_Line]:
     while at < len(text):
         start, first = at, number
         parts: List[str] = []
-        joined = False  # a continued line is no comment, whatever it begins with
+        joined = nameless = False
         while at <= len(text):
             stop, after = _line_end(text, at)
             natural = text[at:stop].lstrip(_BLANKS)
             at, number = after, number + 1
-            if not joined and (not natural or natural[0] in "#!"):
-                break
+            if not any(parts) and (not natural or natural[0] in "#!"):
+                break  # where nothing was said yet but a backslash, too
             slashes = len(natural) - len(natural.rstrip("\\"))
             joined = slashes % 2 == 1
+            # Java takes a mere backslash that ends the file for a property without a name.
+            nameless = joined and stop >= len(text) - 1
             parts.append(natural[:-1] if joined else natural)
             if not joined or stop == len(text):
                 break
-            if not any(parts):
-                # Nothing yet but a backslash: an empty line behind it is a blank line again.
-                following, _ = _line_end(text, at)
-                if not text[at:following].lstrip(_BLANKS):
-                    break
         whole = "".join(parts)
-        if whole:
+        if whole or nameless:
             yield _Line(whole, start, at, first)
 
 

@@ -1,0 +1,1 @@
+"""Azkaban's job type: its program, its installer, its sweep."""

@@ -1,0 +1,134 @@
+"""The program on the embedded scheduler, as a server starts it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tony_azkaban.jobs import Job
+from tony_core.client import Client
+
+ODD = "grüße \"double\" 'single' \\back $HOME `tick` %s ~ 漢字 🦆"
+
+
+def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
+    job = Job(tmp_path, "report").set(
+        {
+            "azkaban.url": "http://az.example:8081",
+            "tony.application.tags": "nightly,vision",
+        }
+    )
+    log = job.run()
+    first = log.splitlines()[0]
+    assert re.fullmatch(r"application local_\w+", first)
+    app_id = first.split()[1]
+    assert "azkaban: http://az.example:8081/executor?execid=12\n" in log
+    assert "log of worker:0: " in log
+    assert "\nRUNNING in queue default\n" in log
+    assert log.splitlines()[-1].startswith(f"SUCCEEDED train ({app_id})")
+    said = job.outputs
+    assert said["tony_result.application_id"] == app_id
+    assert said["tony_result.outcome"] == "SUCCEEDED"
+    assert said["tony_result.metrics.loss"] == "0.125"
+    assert said["tony_result.train.metrics.accuracy"] == "0.5"
+    assert Path(said["tony_result.history_url"]).is_dir()
+    assert not [name for name in said if name.startswith("tony.")]
+    with Client("local") as client:
+        run = client.attach(app_id)
+        assert run.status().tags[:2] == ("nightly", "vision")
+        assert "azkaban.flow.execid:12" in run.status().tags
+        assert run.view().links["azkaban"] == "http://az.example:8081/executor?execid=12"
+
+
+def test_a_failing_task_is_the_last_that_is_said(tmp_path: Path) -> None:
+    log = Job(tmp_path, "fail").run(1)
+    tail = log[log.index("FAILED train (") :]
+    assert "exit code 7" in tail
+    assert "    | ValueError: no such data set\n" in tail
+    assert len(tail.splitlines()) < 10
+
+
+def test_what_the_tasks_see(tmp_path: Path) -> None:
+    shown = tmp_path / "shown.json"
+    Job(
+        tmp_path,
+        f"show {shown}",
+        task_params='\'one word\' "two words" grüße \\"q\\"',
+    ).set(
+        {
+            "worker_env.ODD": ODD,
+            "worker_env.BOTH": "worker",
+            "env.BOTH": "env",
+            "env.OWN": "of the job",
+            "azkaban.input.dataset": "hdfs:///a,hdfs:///b",
+            "azkaban.output.dataset": "hdfs:///c",
+        }
+    ).run()
+    told = json.loads(shown.read_text())
+    assert told["argv"] == ["one word", "two words", "grüße", '"q"']
+    env = told["env"]
+    assert env["ODD"] == ODD
+    assert env["BOTH"] == "worker"
+    assert env["OWN"] == "of the job"
+    assert env["AZKABAN_INPUT_DATASET"] == "hdfs:///a;hdfs:///b"
+    assert env["AZKABAN_OUTPUT_DATASET"] == "hdfs:///c"
+
+
+def test_no_secret_is_said(tmp_path: Path) -> None:
+    job = Job(tmp_path, "fail --token hush-hush-1").set(
+        {
+            "worker_env.API_TOKEN": "hush-hush-2",
+            "tony.containers.envs": "PASSWORD=hush-hush-3",
+            "tony.worker.memroy": "hush-hush-4 password=hush-hush-5",
+        }
+    )
+    assert "hush" not in job.run(2).replace("hush-hush-4", "")
+    del job.props["tony.worker.memroy"]
+    assert "hush" not in job.run(1)
+    assert "hush" not in job.outputs_file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"tony.worker.instancs": "2"}, ["job properties", "tony.worker.instances?"]),
+        ({"tony.worker.memory": "much"}, ["tony.worker.memory", "much"]),
+        ({"src_dir": "nowhere"}, ["src_dir", "nowhere does not exist"]),
+        ({"conf_file": "own.xml"}, ["own.xml", "cannot be read"]),
+        ({"worker_env.A B": "x"}, ["worker_env.A B", "no"]),
+        ({"executes": ""}, ["command"]),
+        ({"tony_azkaban.retry": "maybe", "azkaban.job.attempt": "1"}, ["maybe", "attach"]),
+    ],
+)
+def test_bad_properties_are_one_clear_line(
+    tmp_path: Path, tony_home: Path, settings: dict[str, str], says: list[str]
+) -> None:
+    log = Job(tmp_path, "show").set(settings).run(2)
+    (line,) = log.splitlines()
+    assert line.startswith("tony: ")
+    assert all(word in line for word in says), line
+    assert not list(tony_home.glob("apps/*"))
+
+
+def test_properties_that_are_none(tmp_path: Path) -> None:
+    job = Job(tmp_path, "show")
+    job.env["JOB_PROP_FILE"] = str(tmp_path / "broken.properties")
+    (tmp_path / "broken.properties").write_text("a=1\nb=\\u12\n")
+    assert "broken.properties:2: " in job.run(2)
+    job.env["JOB_PROP_FILE"] = ""
+    assert "tony submit" in job.run(2)
+
+
+def test_a_job_file_beside_the_properties(tmp_path: Path) -> None:
+    (tmp_path / "tony.xml").write_text(
+        "<configuration>"
+        "<property><name>tony.application.name</name><value>of-the-file</value></property>"
+        "<property><name>tony.worker.instances</name><value>3</value></property>"
+        "</configuration>"
+    )
+    log = Job(tmp_path, "show /dev/null").run()
+    assert "SUCCEEDED of-the-file (" in log
+    assert "worker:1" not in log
