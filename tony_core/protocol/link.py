@@ -32,7 +32,7 @@ _READ_SIZE = 64 * 1024
 class Plain:
     """A non-blocking TCP socket, read and written as it is."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.SocketType) -> None:
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
