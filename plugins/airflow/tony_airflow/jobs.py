@@ -113,7 +113,7 @@ def read_arguments(
     files = reader.listed(words.files, "files")
     pairs = [f"{key}={text}" for key, text in conf]
     if files:  # on --conf's layer it is added to what the job file names
-        pairs.append("tony.containers.resources=" + ",".join(_from(folder, f) for f in files))
+        pairs.append("tony.containers.resources=" + ",".join(_file_from(folder, f) for f in files))
     if lease_s is not None and LEASE not in dict(conf):
         extra[LEASE] = f"{lease_s:g}s"
     env = reader.env(words.env, "env")
@@ -308,6 +308,12 @@ def _from(folder: Optional[str], path: str) -> str:
     if folder is None or is_url(path) or os.path.isabs(path) or is_text_of_job(path):
         return path
     return os.path.normpath(os.path.join(folder, path))
+
+
+def _file_from(folder: Optional[str], file: str) -> str:
+    """The same of ``source[::name][#archive]``."""
+    source, name, rest = file.partition("::")
+    return _from(folder, source) + name + rest
 
 
 def is_text_of_job(conf_file: str) -> bool:

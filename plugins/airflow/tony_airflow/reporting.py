@@ -7,6 +7,7 @@ where many tasks change at once: a log is for people.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
@@ -185,7 +186,9 @@ def result_of(view: JobView, links: Optional[Mapping[str, str]] = None) -> Dict[
     say where it was.
     """
     found = {**(links or {}), **{n: u for n, u in links_of(view).items() if ":" not in n}}
-    metrics = dict(list(metrics_of(view).items())[:MOST_METRICS])
+    # JSON has no word for the others, and who reads an XCom may be strict.
+    finite = {name: value for name, value in metrics_of(view).items() if math.isfinite(value)}
+    metrics = dict(list(finite.items())[:MOST_METRICS])
     took = view.duration_s(time.time())
     result: Dict[str, Any] = {
         "application_id": view.app_id,

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Iterator, Optional
+from typing import Callable, Iterator, Optional
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
+from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.jobs import is_text_of_job
+from tony_airflow.operators.ends import spoken
 from tony_core.files.registry import filesystem
 from tony_core.job.load import JobArguments
 from tony_core.job.settings import is_remote
 
 
-def read_job_file(conf_file: str, folder: Optional[str]) -> str:
-    """The text of a job file that is a template."""
+def read_job_file(conf_file: str, folder: Optional[str], open_hook: Callable[[], TonyHook]) -> str:
+    """The text of a job file that is a template; ``open_hook`` is for one on a cluster."""
     if is_text_of_job(conf_file):
         return conf_file
     try:
         if is_remote(conf_file):
-            return filesystem(conf_file).get(conf_file).decode()
+            with spoken(), closing(open_hook()) as hook, hook.get_conn().one():
+                return filesystem(conf_file).get(conf_file).decode()
         path = os.path.join(folder or "", conf_file.removeprefix("file://"))
         with open(path, encoding="utf-8") as file:
             return file.read()

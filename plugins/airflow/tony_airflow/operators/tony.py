@@ -381,7 +381,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
             from tony_airflow.operators.jobfile import folder_of, read_job_file
 
             self._job_folder = folder_of(self.conf_file, self._folder())
-            text = read_job_file(self.conf_file, self._folder())
+            text = read_job_file(self.conf_file, self._folder(), self._site_hook)
             self.conf_file = self.render_template(text, context, jinja_env)
 
     # ------------------------------------------------------------------ waiting

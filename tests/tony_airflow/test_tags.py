@@ -1,0 +1,85 @@
+"""Which jobs are a task's own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tony_airflow.tags import TaskTags, generation_of, sort_out, task_tags
+from tony_core.schedulers.port import AppState, AppStatus
+
+TAGS = TaskTags("dag", "run", "task", -1, 0, first=False)
+CLEARED = TaskTags("dag", "run", "task", -1, 1, first=True)
+
+
+def app(tags: TaskTags, state: AppState = AppState.RUNNING, at: float = 1.0) -> AppStatus:
+    name = f"app-{at}"
+    return AppStatus(name, "n", "u", "q", state, tags=tags.both, submitted=at)
+
+
+def test_they_are_what_yarn_takes() -> None:
+    for tag in (*TAGS.both, *CLEARED.both):
+        assert tag == tag.lower() and tag.isascii() and len(tag) <= 100
+
+
+def test_each_task_run_map_index_and_generation_has_its_own() -> None:
+    others = [
+        TaskTags("dag2", "run", "task", -1, 0),
+        TaskTags("dag", "run2", "task", -1, 0),
+        TaskTags("dag", "run", "task2", -1, 0),
+        TaskTags("dag", "run", "task", 0, 0),
+        TaskTags("da", "grun", "task", -1, 0),
+    ]
+    assert len({one.of_task for one in (TAGS, *others)}) == len(others) + 1
+    assert TAGS.of_task == CLEARED.of_task
+    assert TAGS.of_generation != CLEARED.of_generation
+    assert TAGS.state_key != CLEARED.state_key
+
+
+def test_the_generation_counts_clears_and_no_retries() -> None:
+    def ti(**told: Any) -> Any:
+        return SimpleNamespace(dag_id="d", run_id="r", task_id="t", **told)
+
+    first = task_tags(ti(max_tries=2, try_number=1, map_index=-1), retries=2)
+    retried = task_tags(ti(max_tries=2, try_number=2, map_index=-1), retries=2)
+    # Airflow, on a clear: max_tries = try_number + retries
+    cleared = task_tags(ti(max_tries=4, try_number=3, map_index=-1), retries=2)
+    assert first.both == retried.both != cleared.both
+    assert (first.first, retried.first, cleared.first) == (True, False, True)
+    assert generation_of(ti(max_tries=None), None) == 0
+    assert task_tags(ti(map_index=None), None).map_index == -1
+
+
+def test_the_running_one_of_this_generation_is_kept_and_others_are_left() -> None:
+    mine, older, stranger = app(TAGS, at=3.0), app(CLEARED, at=2.0), app(TAGS, at=9.0)
+    stranger = AppStatus("x", "n", "u", "q", AppState.RUNNING, tags=("airflow_task_else",))
+    ended = app(CLEARED, AppState.KILLED, at=1.0)
+    found = sort_out([older, stranger, ended, mine], TAGS)
+    assert found.mine == mine
+    assert found.left == (older,)
+
+
+def test_of_two_of_a_generation_the_newest_goes_on() -> None:
+    old, new = app(TAGS, at=1.0), app(TAGS, at=2.0)
+    found = sort_out([old, new], TAGS)
+    assert found.mine == new and found.left == (old,)
+
+
+def test_one_that_succeeded_is_a_retrys_result_and_nobody_elses() -> None:
+    done = app(TAGS, AppState.SUCCEEDED)
+    assert sort_out([done], TAGS).mine == done
+    assert sort_out([done], TaskTags("dag", "run", "task", -1, 0, first=True)).mine is None
+    assert sort_out([done], CLEARED).mine is None
+    assert sort_out([app(TAGS, AppState.FAILED)], TAGS).mine is None
+
+
+def test_a_running_one_comes_before_one_that_succeeded() -> None:
+    done, running = app(TAGS, AppState.SUCCEEDED, at=2.0), app(TAGS, at=1.0)
+    assert sort_out([done, running], TAGS).mine == running
+
+
+def test_yarn_may_have_lower_cased_what_it_was_given() -> None:
+    loud = AppStatus(
+        "a", "n", "u", "q", AppState.RUNNING, tags=tuple(tag.upper() for tag in TAGS.both)
+    )
+    assert sort_out([loud], TAGS).mine == loud
