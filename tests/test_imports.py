@@ -89,7 +89,8 @@ MASTER_SIDE = (
 
 THIRD_PARTY = {
     "tony_core": {"lxml", "requests", "jinja2", "rich"},
-    "tony_airflow": {"airflow", "asgiref", "attrs", "openlineage"},
+    # tony: what the function of a @task.tony runs beside, as any program does.
+    "tony_airflow": {"airflow", "asgiref", "attrs", "openlineage", "tony"},
 }
 """What may be imported beyond the standard library and ourselves: install_requires, extras."""
 

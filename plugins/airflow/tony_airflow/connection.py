@@ -246,7 +246,7 @@ def _one_manager(address: str, tail: str) -> Dict[str, str]:
     prefix = "yarn.resourcemanager"
     host = address.rpartition(":")[0]
     return {
-        f"{prefix}.hostname{tail}": host.strip("[]"),
+        f"{prefix}.hostname{tail}": host,
         f"{prefix}.address{tail}": address,
         f"{prefix}.scheduler.address{tail}": f"{host}:{RM_SCHEDULER_PORT}",
         f"{prefix}.webapp.address{tail}": f"{host}:{RM_WEB_PORT}",

@@ -26,6 +26,20 @@ def get_provider_info() -> Dict[str, Any]:
                 "connection-type": "tony",
                 "hook-class-name": "tony_airflow.hooks.tony.TonyHook",
                 "hook-name": "TonY",
+                "conn-fields": _form(),
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "password", "extra"],
+                    "relabeling": {
+                        "host": "ResourceManagers",
+                        "port": "Their port",
+                        "login": "User",
+                    },
+                    "placeholders": {
+                        "host": "rm1.example.com,rm2.example.com (none with a folder, or local)",
+                        "port": "8032",
+                        "login": "whom the cluster takes the jobs for",
+                    },
+                },
             }
         ],
         "extra-links": [
@@ -43,3 +57,48 @@ def get_provider_info() -> Dict[str, Any]:
 
 def _modules(*names: str) -> Any:
     return [{"integration-name": INTEGRATION, "python-modules": list(names)}]
+
+
+def _form() -> Dict[str, Any]:
+    """The fields of the connection's form; each is kept in its extra under the same name."""
+    return {
+        "scheduler": {
+            "label": "Scheduler",
+            "schema": {"type": ["string", "null"], "enum": ["yarn", "local"], "default": "yarn"},
+            "description": "yarn, or local: the embedded one, on the worker's own machine",
+        },
+        "hadoop_conf_dir": _text(
+            "Hadoop configuration folder",
+            "on every worker and triggerer; without it and without ResourceManagers,"
+            " HADOOP_CONF_DIR of their environment counts",
+        ),
+        "name_node": _text(
+            "NameNode", "hdfs://HOST:PORT (fs.defaultFS), where there is no configuration folder"
+        ),
+        "hadoop": _text(
+            "Hadoop properties",
+            'any other property of the cluster: {"yarn.resourcemanager.webapp.address": "rm:8088"}',
+            "multiline",
+        ),
+        "webhdfs_conn_id": _text(
+            "WebHDFS connection", "a connection of the type webhdfs, for staging and checks"
+        ),
+        "queue": _text("Queue", "for jobs that name none"),
+        "history_location": _text(
+            "History location", "a folder or hdfs:// location where jobs that name none keep it"
+        ),
+        "portal_url": _text("Portal", "the address of the site's portal"),
+        "home": _text("TONY_HOME", "the folder of the embedded scheduler"),
+        "conf": _text(
+            "TonY keys",
+            'below every job file: {"tony.am.memory": "1g"}',
+            "multiline",
+        ),
+    }
+
+
+def _text(label: str, description: str, form: str = "") -> Dict[str, Any]:
+    schema: Dict[str, Any] = {"type": ["string", "null"]}
+    if form:
+        schema["format"] = form
+    return {"label": label, "schema": schema, "description": description}

@@ -28,7 +28,14 @@ from tony_core.client.view import JobView, TaskView
 from tony_core.history.reader import JobHistory
 from tony_core.job.load import JobArguments, Loaded
 from tony_core.job.problems import JobError
-from tony_core.schedulers.port import AppStatus, Finding, SchedulerError, Submission, Verdict
+from tony_core.schedulers.port import (
+    AppStatus,
+    Finding,
+    NoSuchApplication,
+    SchedulerError,
+    Submission,
+    Verdict,
+)
 
 CHIEFS = ("chief:0", "worker:0", "master:0")
 """Whose word on a metric counts where several tasks report it."""
@@ -155,6 +162,12 @@ class TonyHook(BaseHook):
     def statuses(self, app_ids: Sequence[str]) -> Dict[str, AppStatus]:
         """The scheduler's word on many, by one call; those that it does not know are left out."""
         wanted = set(app_ids)
+        if len(wanted) == 1:
+            (only,) = wanted
+            try:
+                return {only: self.status(only)}
+            except NoSuchApplication:
+                return {}
         return {status.app_id: status for status in self.list() if status.app_id in wanted}
 
     def view(self, app_id: str) -> JobView:

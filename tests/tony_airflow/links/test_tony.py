@@ -1,0 +1,101 @@
+"""The buttons: their names, where they are kept, and that what was pushed is what is told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from airflow.providers.common.compat import sdk
+
+from tony_airflow.connection import Site
+from tony_airflow.links.addresses import application_page, links_of
+from tony_airflow.links.tony import LINKS, LOG, TaskLogLink, TaskLogsLink, a_push, key_of, push
+from tony_core.client.view import JobView, TaskView
+from tony_core.schedulers.port import AppState
+
+APP = "application_1700000000000_0001"
+APPLICATION = f"http://rm1:8088/cluster/app/{APP}"
+VIEW = JobView(
+    APP,
+    AppState.RUNNING,
+    "page",
+    links={
+        "page": f"http://rm2:8088/proxy/{APP}/",
+        "tensorboard": f"http://rm2:8088/proxy/{APP}/tensorboard/",
+        "portal": f"http://portal/jobs/{APP}",
+    },
+    tasks=(TaskView("worker:0", log_url="http://node/logs/1"), TaskView("worker:1")),
+)
+
+
+class TestTheButtons:
+    def test_each_has_a_name_and_a_place_of_its_own(self) -> None:
+        made: List[Any] = [*LINKS, TaskLogLink("worker:0"), TaskLogLink("worker:1")]
+        assert [link.name for link in made] == [
+            "TensorBoard",
+            "Task logs",
+            "YARN application",
+            "Portal",
+            "Log of worker:0",
+            "Log of worker:1",
+        ]
+        assert len({link.xcom_key for link in made}) == len(made)
+
+    def test_what_was_pushed_is_what_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stored: Dict[str, str] = {}
+        ti = SimpleNamespace(xcom_push=lambda key, value: stored.update({key: value}))
+        push(ti, {"page": "http://page/", "tensorboard": "", LOG + "worker:0": "http://log/"})
+        assert stored == {key_of("page"): "http://page/", "tony_link_log_worker_0": "http://log/"}
+        kept = SimpleNamespace(get_value=lambda ti_key, key: stored.get(key))
+        monkeypatch.setattr(sdk, "XCom", kept, raising=False)
+        assert TaskLogsLink().get_link(None, ti_key=None) == "http://page/"
+        assert TaskLogLink("worker:0").get_link(None, ti_key=None) == "http://log/"
+        assert LINKS[0].get_link(None, ti_key=None) == ""  # type: ignore[arg-type]
+
+    def test_from_a_trigger(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stored: List[Tuple[str, str, str, int]] = []
+
+        class Kept:
+            @staticmethod
+            async def aset(key: str, value: str, **where: Any) -> None:
+                stored.append((key, value, where["task_id"], where["map_index"]))
+
+        monkeypatch.setattr(sdk, "XCom", Kept, raising=False)
+        ti = SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=3)
+        asyncio.run(a_push(ti, {"tensorboard": "http://tb/", "page": ""}))
+        asyncio.run(a_push(None, {"page": "http://page/"}))
+        assert stored == [(key_of("tensorboard"), "http://tb/", "t", 3)]
+
+
+class TestWhereTheyLead:
+    def test_while_it_runs(self) -> None:
+        assert links_of(VIEW, APPLICATION) == {
+            "yarn": f"http://rm2:8088/cluster/app/{APP}",
+            "portal": f"http://portal/jobs/{APP}",
+            "tensorboard": f"http://rm2:8088/proxy/{APP}/tensorboard/",
+            "page": f"http://rm2:8088/proxy/{APP}/",
+            "log:worker:0": "http://node/logs/1",
+        }
+
+    def test_when_it_has_ended_to_what_stays(self) -> None:
+        ended = replace(VIEW, state=AppState.FAILED, links={"portal": "http://portal/jobs/x"})
+        assert links_of(ended, APPLICATION)["page"] == "http://portal/jobs/x"
+        bare = links_of(replace(ended, links={}), APPLICATION)
+        assert bare["page"] == bare["yarn"] == APPLICATION
+        assert "page" not in links_of(replace(ended, links={}))
+
+    def test_a_web_proxy_apart_is_no_resource_manager(self) -> None:
+        apart = replace(VIEW, links={"page": f"http://proxy:9099/proxy/{APP}/"})
+        assert links_of(apart, APPLICATION)["yarn"] == APPLICATION
+
+    def test_the_page_of_the_application(self, tmp_path: Path) -> None:
+        hadoop = {"fs.defaultFS": "hdfs://nn", "yarn.resourcemanager.webapp.address": "rm:9"}
+        site = Site("yarn", resource_managers=("rm:8032",), hadoop=hadoop)
+        assert application_page(site, APP) == f"http://rm:9/cluster/app/{APP}"
+        assert application_page(Site(), APP) == ""
+        missing = Site("yarn", hadoop_conf_dir=str(tmp_path))
+        assert application_page(missing, APP) == ""
