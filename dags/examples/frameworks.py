@@ -1,0 +1,64 @@
+"""One training for each framework, each a task; the run's parameters say which of them.
+
+They are the jobs of the folder `examples`, as they are, on this machine by the embedded scheduler.
+Each needs a Python that has its framework (`examples/README.md` says what to install):
+
+    airflow dags trigger tony_frameworks --conf \
+        '{"frameworks": ["jax", "pytorch"], "pythons": {"pytorch": "/envs/torch/bin/python"}}'
+
+Those that are not chosen are skipped.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from airflow.providers.common.compat.sdk import DAG, Param, task
+
+from tony_airflow.operators.tony import TonyOperator
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+# Each the folder of its example. They take turns: a laptop has room for one.
+FRAMEWORKS = ["mpi", "jax", "pytorch", "tensorflow", "tensorflow-ps", "keras"]
+
+with DAG(
+    "tony_frameworks",
+    description="The same training by TensorFlow, PyTorch, JAX, MPI and Keras",
+    schedule=None,
+    catchup=False,
+    max_active_tasks=1,
+    tags=["tony", "example"],
+    params={
+        "frameworks": Param(
+            ["mpi"],
+            type="array",
+            items={"type": "string", "enum": FRAMEWORKS},
+            description="Which of them",
+        ),
+        "python": Param(sys.executable, type="string", description="A Python for all of them"),
+        "pythons": Param({}, type="object", description="Those with a Python of their own"),
+        "steps": Param(120, type="integer", minimum=20, description="How long to train"),
+    },
+    doc_md=__doc__,
+) as dag:
+
+    @task.branch
+    def choose(params: dict | None = None) -> list[str]:
+        return [f"train_{name.replace('-', '_')}" for name in (params or {})["frameworks"]]
+
+    chosen = choose()
+
+    for name in FRAMEWORKS:
+        chosen >> TonyOperator(
+            task_id=f"train_{name.replace('-', '_')}",
+            scheduler="local",
+            conf_file=str(EXAMPLES / name / "tony.xml"),
+            src_dir=str(EXAMPLES / name / "src"),
+            python_binary_path="{{ params.pythons.get('%s') or params.python }}" % name,
+            task_params="--steps {{ params.steps }}",
+        )
+
+if __name__ == "__main__":
+    dag.test()
