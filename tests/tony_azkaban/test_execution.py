@@ -1,0 +1,101 @@
+"""Tags, by which an application is found again, and links back."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tony_azkaban.execution import LONGEST_TAG, MOST_TAGS, Execution, beside, read, said_by, tag
+
+ON_3 = {
+    "azkaban.flow.execid": "12",
+    "azkaban.flow.flowid": "nightly",
+    "azkaban.flow.projectid": "3",
+    "azkaban.flow.projectname": "vision",
+    "azkaban.flow.submituser": "alice",
+    "azkaban.job.attempt": "2",
+    "azkaban.url": "https://az.example:8443",
+    "azkaban.link.execution.url": "https://az.example:8443/executor?execid=12",
+    "azkaban.link.attempt.url": "https://az.example:8443/executor?execid=12&job=train&attempt=2",
+}
+ON_25 = {key: ON_3[key] for key in list(ON_3)[:3]}
+
+
+def test_everything_that_a_later_server_says() -> None:
+    this = read(ON_3, {"JOB_NAME": "train"}, "", "")
+    assert list(this.tags().values()) == [
+        "azkaban.server:az.example:8443",
+        "azkaban.flow.execid:12",
+        "azkaban.job:train",
+        "azkaban.job.attempt:2",
+        "azkaban.flow.flowid:nightly",
+        "azkaban.flow.projectname:vision",
+        "azkaban.flow.submituser:alice",
+    ]
+    assert dict(this.links) == {
+        "azkaban": ON_3["azkaban.link.execution.url"],
+        "azkaban_log": ON_3["azkaban.link.attempt.url"],
+    }
+
+
+def test_what_an_older_server_does_not_say_is_the_sites() -> None:
+    this = read(ON_25, {"JOB_NAME": "train"}, "", "http://old.example:8081")
+    assert this.project == "3"
+    assert this.server == "old.example:8081"
+    assert dict(this.links) == {
+        "azkaban": "http://old.example:8081/executor?execid=12",
+        "azkaban_log": "http://old.example:8081/executor?execid=12&job=train&attempt=0",
+    }
+    bare = read(ON_25, {"JOB_NAME": "train"}, "", "")
+    assert bare.links == ()
+    assert bare.server
+
+
+def test_a_job_in_a_flow_within_a_flow_is_another_one() -> None:
+    one = read({**ON_25, "azkaban.flow.nested.path": "a:train"}, {"JOB_NAME": "train"}, "s", "")
+    other = read({**ON_25, "azkaban.flow.nested.path": "b:train"}, {"JOB_NAME": "train"}, "s", "")
+    assert not one.is_same_job(tuple(other.tags().values()))
+
+
+@given(
+    st.sampled_from(["azkaban.job", "azkaban.server"]),
+    st.text(max_size=150),
+    st.text(max_size=150),
+)
+def test_yarn_takes_a_tag_and_tells_it_from_others(name: str, one: str, other: str) -> None:
+    made = tag(name, one)
+    assert made.isascii() and len(made) <= LONGEST_TAG and "," not in made
+    # YARN makes small letters of them.
+    assert (made.lower() == tag(name, other).lower()) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (Execution("train", "12", server="s"), Execution("train", "12", server="s"), True),
+        (Execution("train", "12", server="s"), Execution("train", "13", server="s"), False),
+        (Execution("train", "12", server="s"), Execution("Train", "12", server="s"), False),
+        (Execution("train", "12", server="s"), Execution("train", "12", server="t"), False),
+        (Execution("train", "", server="s"), Execution("train", "", server="s"), False),
+    ],
+)
+def test_the_same_job(one: Execution, other: Execution, same: bool) -> None:
+    tags = tuple(each.lower() for each in other.tags().values())
+    assert one.is_same_job((*tags, "of-the-user")) is same
+
+
+@given(st.lists(st.text("abc", min_size=1), max_size=12).map(tuple))
+def test_the_users_tags_stay(own: Tuple[str, ...]) -> None:
+    ours = read(ON_3, {"JOB_NAME": "train"}, "", "").tags()
+    tags, left_out = beside(own, ours)
+    kept = dict.fromkeys(own)
+    assert tags[: len(kept)] == tuple(kept)
+    assert len(tags) <= max(MOST_TAGS, len(kept))
+    assert len(tags) + len(left_out) == len(kept) + len(ours)
+    if len(kept) <= MOST_TAGS - 3:  # by these it is found again
+        assert said_by(tags, "azkaban.flow.execid") == "12"
+        assert said_by(tags, "azkaban.job") == "train"
+        assert said_by(tags, "azkaban.server")

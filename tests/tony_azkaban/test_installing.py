@@ -1,0 +1,185 @@
+"""The job type's folder in a server's plugins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, List
+
+import pytest
+
+from tests.cli.conftest import Tony
+from tests.cli.conftest import tony as tony
+from tony_azkaban.properties import load
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    """A server's job types, of which it has some."""
+    folder = tmp_path / "plugins" / "jobtypes"
+    (folder / "spark").mkdir(parents=True)
+    (folder / "spark" / "private.properties").write_text("jobtype.class=x.Y\n")
+    (folder / "common.properties").write_text("env.A=1\n")
+    return folder
+
+
+def read(path: Path) -> Dict[str, str]:
+    return load(path.read_bytes())
+
+
+def names(folder: Path) -> List[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def test_a_new_one(plugins: Path, tony: Tony) -> None:
+    done = tony("azkaban", "install", "--plugin-dir", str(plugins))
+    assert done.code == 0, done.err
+    made = plugins / "tony"
+    assert done.out.startswith(f"installed {made} (")
+    assert names(plugins) == ["common.properties", "spark", "tony"]
+    assert names(plugins.parent) == ["jobtypes"]
+    said = read(made / "plugin.properties")
+    assert said["tony.home"] == str(made)
+    assert said["command"].split()[0] == sys.executable
+    assert read(made / "private.properties") == {
+        "jobtype.class": "azkaban.jobExecutor.ProcessJob",
+        "execute.as.user": "false",
+    }
+    assert read(made / "site.properties") == {}
+    for path in [made, *made.iterdir()]:
+        assert path.stat().st_mode & 0o444 == 0o444, path
+    # What the server will start does start.
+    ran = subprocess.run(said["command"].split(), capture_output=True, text=True, cwd="/")
+    assert (ran.returncode, "JOB_PROP_FILE" in ran.stderr) == (2, True)
+
+
+def test_what_the_administrator_says_with_it(plugins: Path, tony: Tony, tmp_path: Path) -> None:
+    words = ["--server-url", "http://az.example:8081", "--hadoop-conf-dir", str(tmp_path)]
+    assert tony("azkaban", "install", "--plugin-dir", str(plugins), *words).code == 0
+    assert read(plugins / "tony" / "site.properties") == {
+        "hadoop.conf.dir": str(tmp_path),
+        "tony.scheduler": "yarn",
+        "server.url": "http://az.example:8081",
+    }
+
+
+def test_a_path_with_a_blank_is_quoted(tmp_path: Path, tony: Tony) -> None:
+    plugins = tmp_path / "my server" / "jobtypes"
+    plugins.mkdir(parents=True)
+    assert tony("azkaban", "install", "--plugin-dir", str(plugins)).code == 0
+    command = read(plugins / "tony" / "plugin.properties")["command"]
+    assert command.endswith(f' "{plugins}/tony/tony_azkaban_job.py"')
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--plugin-dir", "none"], 2, "is no folder"),
+        (["--plugin-dir", "elsewhere"], 2, "does not look like a server's job types"),
+        (["--plugin-dir", "."], 2, "plugins/jobtypes is meant"),
+        (["--plugin-dir", "plugins/jobtypes/spark"], 2, "does not look like"),
+        (["--plugin-dir", "plugins/jobtypes", "--python", "python3"], 2, "absolute path"),
+        (
+            ["--plugin-dir", "plugins/jobtypes", "--python", "/no/python"],
+            2,
+            "cannot be started|no program",
+        ),
+        (["--plugin-dir", "plugins/jobtypes", "--python", "{other}"], 1, "cannot run the job type"),
+        (["--plugin-dir", "plugins/jobtypes", "--server-url", "az:80"], 1, "site.properties"),
+        (["--plugin-dir", "plugins/jobtypes", "--hadoop-conf-dir", "none"], 1, "hadoop.conf.dir"),
+    ],
+)
+def test_what_would_not_work_leaves_the_server_as_it_was(
+    plugins: Path,
+    tony: Tony,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: List[str],
+    code: int,
+    says: str,
+) -> None:
+    import re
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    other = tmp_path / "other"  # a program, and no Python
+    other.write_text("#!/bin/sh\necho no such module >&2\nexit 1\n")
+    other.chmod(0o755)
+    done = tony("azkaban", "install", *(word.replace("{other}", str(other)) for word in words))
+    assert done.code == code, done.err
+    assert re.search(says, done.err), done.err
+    assert names(plugins) == ["common.properties", "spark"]
+    assert names(plugins.parent) == ["jobtypes"]
+
+
+def test_what_is_there_stays(plugins: Path, tony: Tony) -> None:
+    (plugins / "tony").mkdir()
+    (plugins / "tony" / "private.properties").write_text("jobtype.class=com.example.TonyJob\n")
+    for verb in ("install", "upgrade", "remove"):
+        done = tony("azkaban", verb, "--plugin-dir", str(plugins))
+        assert done.code == 2
+        assert "by tony azkaban install" in done.err
+    assert names(plugins / "tony") == ["private.properties"]
+
+
+def test_an_upgrade_keeps_what_the_administrator_has_changed(plugins: Path, tony: Tony) -> None:
+    tony("azkaban", "install", "--plugin-dir", str(plugins))
+    home = plugins / "tony"
+    site = "# ours\nqueues=ml\n"
+    (home / "site.properties").write_text(site)
+    (home / "conf").mkdir()
+    (home / "conf" / "tony-site.xml").write_text("<configuration/>")
+    plugin = home / "plugin.properties"
+    before = read(plugin)
+    plugin.write_text(
+        plugin.read_text().replace(" -I ", " -I -q ") + "# more\nnotify.emails=a@b.example\n"
+    )
+    (home / "tony_azkaban_job.py").write_text("# of an older version\n")
+    for _ in range(2):
+        done = tony("azkaban", "upgrade", "--plugin-dir", str(plugins))
+        assert done.code == 0, done.err
+        assert "kept as you have it: command in plugin.properties" in done.err
+        assert (home / "site.properties").read_text() == site
+        assert (home / "conf" / "tony-site.xml").exists()
+        after = read(plugin)
+        assert after["command"] == before["command"].replace(" -I ", " -I -q ")
+        assert after["notify.emails"] == "a@b.example"
+        assert "# more" in plugin.read_text()
+        assert "older" not in (home / "tony_azkaban_job.py").read_text()
+    assert tony("azkaban", "install", "--plugin-dir", str(plugins)).code == 2
+
+
+def test_an_upgrade_that_fails_changes_nothing(plugins: Path, tony: Tony) -> None:
+    tony("azkaban", "install", "--plugin-dir", str(plugins))
+    home = plugins / "tony"
+    (home / "site.properties").write_text("quues=ml\n")
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    done = tony("azkaban", "upgrade", "--plugin-dir", str(plugins))
+    assert done.code == 1
+    assert f"{home}/site.properties:1: quues" in done.err
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+    assert names(plugins.parent) == ["jobtypes"]
+
+
+def test_removed(plugins: Path, tony: Tony) -> None:
+    tony("azkaban", "install", "--plugin-dir", str(plugins))
+    assert tony("azkaban", "remove", "--plugin-dir", str(plugins)).code == 0
+    assert names(plugins) == ["common.properties", "spark"]
+    assert names(plugins.parent) == ["jobtypes"]
+    assert "is not there" in tony("azkaban", "remove", "--plugin-dir", str(plugins)).err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can try as another user")
+def test_root_tries_it_as_the_plugins_owner(plugins: Path, tony: Tony, tmp_path: Path) -> None:
+    """An interpreter in somebody's home, that the server's user cannot reach."""
+    hidden = tmp_path / "private" / "python"
+    hidden.parent.mkdir(mode=0o700)
+    hidden.symlink_to(sys.executable)
+    for path in (plugins, plugins.parent):
+        os.chown(path, 65534, 65534)
+    done = tony("azkaban", "install", "--plugin-dir", str(plugins), "--python", str(hidden))
+    assert done.code == 1
+    assert "cannot run the job type's program" in done.err
+    assert names(plugins) == ["common.properties", "spark"]

@@ -1,0 +1,186 @@
+"""Applications whose execution is over, by what a server (here: its recorded words) says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+from urllib.parse import parse_qs
+
+import pytest
+
+from tests.cli.conftest import Tony
+from tests.cli.conftest import scripted as scripted
+from tests.cli.conftest import tony as tony
+from tests.client.scripted import Scripted
+from tony_azkaban.execution import read
+from tony_azkaban.server import Server
+from tony_core.schedulers.port import AppState, AppStatus
+
+RUNNING_NODE = {"id": "train", "nestedId": "train", "status": "RUNNING", "attempt": 0}
+EXECUTIONS: Dict[str, Dict[str, Any]] = {
+    "11": {"status": "KILLED", "nodes": [{**RUNNING_NODE, "status": "KILLED"}]},
+    "12": {"status": "RUNNING", "nodes": [RUNNING_NODE]},
+    "13": {"status": "RUNNING", "nodes": [{**RUNNING_NODE, "attempt": 1}]},
+    "14": {
+        "status": "FAILED_FINISHING",
+        "nodes": [
+            {"id": "sub", "nestedId": "sub", "status": "RUNNING", "type": "flow",
+             "nodes": [{"id": "train", "nestedId": "sub:train", "status": "FAILED", "attempt": 0}]}
+        ],
+    },
+    "15": {"status": "SOMETHING_NEW", "nodes": [RUNNING_NODE]},
+}  # fmt: skip
+
+
+class _Words(BaseHTTPRequestHandler):
+    """As 2.5 and 3.90 answered."""
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        said = {
+            name: texts[0] for name, texts in parse_qs(self.rfile.read(length).decode()).items()
+        }
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        answer: Dict[str, Any]
+        if said.get("action") == "login":
+            answer = {"error": "Incorrect Login. Username/Password not found."}
+            if said.get("password") == "pässword":
+                answer = {"session.id": "5", "status": "success"}
+        elif said.get("session.id") != "5":
+            answer = {"error": "session"}
+        else:
+            execid = said["execid"]
+            answer = EXECUTIONS.get(execid, {"error": f"Cannot find execution '{execid}'"})
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Words) as made:
+        made.asked = []  # type: ignore[attr-defined]
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> List[str]:
+    (tmp_path / "password").write_text("pässword\n", encoding="utf-8")
+    return ["--password-file", str(tmp_path / "password")]
+
+
+def app(
+    number: int, execid: str, server: str, job: str = "train", state: str = "RUNNING"
+) -> AppStatus:
+    props = {"azkaban.flow.execid": execid, "azkaban.flow.nested.path": job}
+    tags = tuple(read(props, {}, server, "").tags().values()) if execid else ("nightly",)
+    return AppStatus(
+        f"local_20260101000000_{number:06x}", "train", "me", "ml", AppState(state), tags=tags
+    )
+
+
+def address(server: ThreadingHTTPServer) -> str:
+    return f"127.0.0.1:{server.server_address[1]}"
+
+
+def there(scripted: Scripted, name: str) -> List[str]:
+    found = [
+        app(1, "11", name),
+        app(2, "12", name),
+        app(3, "13", name),
+        app(4, "14", name, "sub:train"),
+        app(5, "15", name),
+        app(6, "99", name),
+        app(7, "11", "other:8081"),
+        app(8, "11", name, state="SUCCEEDED"),
+        app(9, "", name),
+    ]
+    for status in found:
+        scripted.apps[status.app_id] = status
+    return [status.app_id for status in found]
+
+
+def test_the_server_is_asked(
+    tony: Tony, scripted: Scripted, server: ThreadingHTTPServer, password: List[str]
+) -> None:
+    ids = there(scripted, address(server))
+    words = ["azkaban", "sweep", "--server-url", f"http://{address(server)}", *password]
+    done = tony(*words, "--dry-run")
+    assert done.code == 0, done.err
+    assert [line.split()[2] for line in done.out.splitlines()] == [ids[0], ids[2], ids[3]]
+    assert f"{ids[5]}: the server knows no execution 99" in done.err
+    assert "other:8081" in done.err
+    assert scripted.killed == []
+    done = tony(*words)
+    assert done.code == 0, done.err
+    assert done.out.startswith(f"ended {ids[0]} (train; execution 11, job train)")
+    assert [app_id for app_id, _ in scripted.killed] == [ids[0], ids[2], ids[3]]
+    assert not [path for path in server.asked if "session" in path]  # type: ignore[attr-defined]
+
+
+def test_or_it_is_said_which_are_over(tony: Tony, scripted: Scripted) -> None:
+    ids = there(scripted, "az")
+    several = tony("azkaban", "sweep", "--ended", "11")
+    assert several.code == 2
+    assert "az, other:8081" in several.err
+    words = ["azkaban", "sweep", "--server-name", "AZ", "--dry-run", "--json"]
+    found = json.loads(tony(*words, "--ended", "11,13").out)["applications"]
+    assert [row["app_id"] for row in found] == [ids[0], ids[2]]
+    found = json.loads(tony(*words, "--running", "12, 15").out)["applications"]
+    assert [row["execution"] for row in found] == ["11", "13", "14", "99"]
+    assert len(json.loads(tony(*words, "--ended", "all").out)["applications"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "which executions are over"),
+        (["--ended", "1", "--running", "2"], "in one way"),
+        (["--ended", "one"], "comma list"),
+        (["--server-url", "az.example"], "http://"),
+        (["--server-url", "http://127.0.0.1:1", "--password-file", "/none"], "/none"),
+    ],
+)
+def test_words_that_make_no_sense(
+    tony: Tony, scripted: Scripted, words: List[str], says: str
+) -> None:
+    there(scripted, "127.0.0.1:1")
+    done = tony("azkaban", "sweep", "--server-name", "127.0.0.1:1", *words)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_server_that_refuses(
+    tony: Tony,
+    scripted: Scripted,
+    server: ThreadingHTTPServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there(scripted, address(server))
+    monkeypatch.setenv("AZKABAN_PASSWORD", "wrong-one")
+    done = tony("azkaban", "sweep", "--server-url", f"http://{address(server)}")
+    assert done.code == 1
+    assert "does not let azkaban in" in done.err
+    assert "wrong-one" not in done.err
+    assert scripted.killed == []
+
+
+def test_without_a_session_nothing_is_judged(server: ThreadingHTTPServer) -> None:
+    from tony_azkaban.server import ServerError
+
+    with pytest.raises(ServerError, match="session"):
+        Server(f"http://{address(server)}").execution("11")

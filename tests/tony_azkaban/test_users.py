@@ -1,0 +1,94 @@
+"""user.to.proxy: honoured, ignored or refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Dict
+
+import pytest
+
+from tony_azkaban.site import Site
+from tony_azkaban.users import as_whom, asked
+from tony_core.hadoop.siteconf import user_name
+from tony_core.job.problems import JobError
+from tony_core.job.spec import Job
+
+ON_YARN = Job("train", (), scheduler="yarn", user="azkaban")
+
+
+@pytest.fixture(autouse=True)
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configuration of a cluster that believes its clients."""
+    monkeypatch.setenv("HADOOP_USER_NAME", "azkaban")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    configure(tmp_path, "simple")
+    return tmp_path
+
+
+def configure(folder: Path, authentication: str) -> None:
+    (folder / "core-site.xml").write_text(
+        "<configuration><property><name>hadoop.security.authentication</name>"
+        f"<value>{authentication}</value></property></configuration>"
+    )
+
+
+def test_nobody_else_is_asked_for() -> None:
+    for props in ({}, {"user.to.proxy": "azkaban"}, {"user.to.proxy": " "}):
+        assert as_whom(ON_YARN, asked(props, Site())) == (ON_YARN, [])
+    assert user_name() == "azkaban"
+
+
+@pytest.mark.parametrize("key", ["user.to.proxy", "env.HADOOP_USER_NAME"])
+def test_honoured(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    props = {key: "alice"}
+    job, notes = as_whom(ON_YARN, asked(props, Site()))
+    assert (job.user, notes, user_name()) == ("alice", [], "alice")
+
+
+def test_a_proxy_is_stronger_than_a_variable() -> None:
+    props = {"user.to.proxy": "alice", "env.HADOOP_USER_NAME": "hdfs"}
+    assert as_whom(ON_YARN, asked(props, Site()))[0].user == "alice"
+
+
+def test_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Azkaban has put the job's own variable into our environment.
+    monkeypatch.setenv("HADOOP_USER_NAME", "alice")
+    props = {"env.HADOOP_USER_NAME": "alice"}
+    job, (note,) = as_whom(ON_YARN, asked(props, Site(proxy="ignore")))
+    assert "alice is not taken notice of" in note
+    assert job.user == "azkaban"
+    assert "HADOOP_USER_NAME" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("props", "site", "says"),
+    [
+        ({"user.to.proxy": "alice"}, Site(proxy="refuse"), "lets none run as another user"),
+        ({"env.HADOOP_USER_NAME": "alice"}, Site(proxy="refuse"), "env.HADOOP_USER_NAME: jobs run"),
+        ({"user.to.proxy": "hdfs"}, Site(), "no job may run as hdfs"),
+        ({"user.to.proxy": "bob"}, Site(denied=("bob",)), "no job may run as bob"),
+        ({"user.to.proxy": "a b"}, Site(), "no name of a user"),
+        ({"user.to.proxy": "../x"}, Site(), "no name of a user"),
+    ],
+)
+def test_refused(props: Dict[str, str], site: Site, says: str) -> None:
+    who = asked(props, site)
+    with pytest.raises(JobError, match=says):
+        as_whom(ON_YARN, who)
+    assert os.environ.get("HADOOP_USER_NAME") != who.user
+
+
+def test_a_cluster_with_kerberos_refuses(cluster: Path) -> None:
+    configure(cluster, "kerberos")
+    with pytest.raises(JobError, match=r"user.to.proxy: cannot run as alice: .* Kerberos"):
+        as_whom(ON_YARN, asked({"user.to.proxy": "alice"}, Site()))
+
+
+def test_the_embedded_scheduler_has_no_other_users() -> None:
+    local = ON_YARN.replace(scheduler="local")
+    for site in (Site(), Site(proxy="refuse")):
+        job, (note,) = as_whom(local, asked({"user.to.proxy": "alice"}, site))
+        assert job == local
+        assert "local knows no other users" in note
+        os.environ["HADOOP_USER_NAME"] = "azkaban"
