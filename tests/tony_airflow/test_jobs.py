@@ -66,7 +66,7 @@ class TestWhatIsSaid:
             "gpu",
         )
         assert job.tags == ("nightly", "mine")
-        assert job.master.user_retries == 0 and not job.metrics.gpu
+        assert job.master.user_retries == 0 and job.fail_on_worker_failure
         assert job.timeouts.application_s == 7200
         assert job.program.checkpoint_dir == "hdfs:///ckpt"
 

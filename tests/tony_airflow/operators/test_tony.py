@@ -1,0 +1,403 @@
+"""The operator on the embedded scheduler: real jobs, Airflow's side by hand."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import jinja2
+import pytest
+from airflow.providers.common.compat.sdk import (
+    DAG,
+    AirflowException,
+    AirflowFailException,
+    TaskDeferred,
+)
+
+from tests.tony_airflow.conftest import Connect
+from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator, until
+from tony_airflow.connection import Site
+from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.operators.tony import TonyOperator
+from tony_core.client.view import JobView
+from tony_core.job.problems import JobError
+from tony_core.schedulers.port import AppState
+
+pytestmark = pytest.mark.timeout(300)
+REPORTS = 'import tony; tony.report(progress=0.5, metrics={"loss": 0.25})'
+FAILS = 'import sys; print("the disk is full", file=sys.stderr); sys.exit(7)'
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left() -> Iterator[None]:
+    yield
+    end_all()
+
+
+def running_in_a_thread(task: TonyOperator, ti: Instance) -> Dict[str, Any]:
+    """``execute`` beside the test; what came of it."""
+    came: Dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            came["result"] = task.execute(ti.context())
+        except BaseException as error:
+            came["error"] = error
+
+    came["thread"] = thread = threading.Thread(target=run, name="task")
+    thread.start()
+    return came
+
+
+class TestATask:
+    def test_what_it_returns_and_pushes(self) -> None:
+        ti = Instance()
+        result = operator(REPORTS, tags=["mine"]).execute(ti.context())
+        (job,) = jobs()
+        assert result["application_id"] == job.app_id == ti.pushed["application_id"]
+        assert (result["outcome"], result["attempts"]) == ("SUCCEEDED", 1)
+        assert result["duration_s"] > 0
+        assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
+        assert "http://" in ti.pushed["tony_link_page"]
+        assert ti.pushed["tony_link_log_worker_0"]
+        assert job.name == "train" or job.name.endswith(".train")
+        assert "mine" in job.tags and len(job.tags) == 3
+        assert ti.state == {"tony_application_id_0": job.app_id}
+
+    def test_a_failure_says_why_and_is_retried(self, caplog: pytest.LogCaptureFixture) -> None:
+        with pytest.raises(AirflowException) as failed:
+            operator(FAILS).execute(Instance().context())
+        assert not isinstance(failed.value, AirflowFailException)
+        assert "exit code 7" in str(failed.value) and "the disk is full" in str(failed.value)
+
+    def test_not_waited_for(self) -> None:
+        ti = Instance()
+        result = operator(SLEEPS, wait_for_completion=False).execute(ti.context())
+        (job,) = jobs(running=True)
+        assert result["application_id"] == job.app_id
+        assert result["outcome"] in ("SUBMITTED", "ACCEPTED", "RUNNING")
+
+    def test_a_subclass_may_say_what_it_gives(self) -> None:
+        class Chiefs(TonyOperator):
+            def succeeded(self, context: Any, view: JobView, result: Dict[str, Any]) -> Any:
+                return view.result
+
+        words = {name: getattr(operator(), name) for name in ("scheduler", "framework", "roles")}
+        program = operator("import tony; tony.result([1, 2])").executes
+        task = Chiefs(task_id="train", executes=program, **words)
+        assert task.execute(Instance().context()) == [1, 2]
+
+
+class TestRefusals:
+    def refused(self, **words: Any) -> str:
+        with pytest.raises(AirflowFailException) as refused:
+            operator(**words).execute(Instance(retries=3).context())
+        assert jobs() == []
+        return str(refused.value)
+
+    def test_all_that_is_wrong_at_once_wherever_it_was_seen(self, tmp_path: Path) -> None:
+        told = self.refused(
+            roles={"worker": {"instances": 1, "memry": "1g"}},
+            python_venv=str(tmp_path / "venv.zip"),
+            conf={"tony.am.retry-cuont": 1},
+        )
+        assert "(did you mean memory?)" in told
+        assert "(did you mean tony.am.retry-count?)" in told
+
+    def test_a_venv_that_is_not_there(self, tmp_path: Path) -> None:
+        path = tmp_path / "venv.zip"
+        assert f"{path} does not exist" in self.refused(python_venv=str(path))
+
+    def test_a_missing_connection(self) -> None:
+        told = self.refused(scheduler=None, tony_conn_id="nowhere")
+        assert "nowhere" in told
+
+    def test_a_connection_of_another_type(self, connect: Connect) -> None:
+        connect("other", conn_type="http")
+        assert "http" in self.refused(scheduler=None, tony_conn_id="other")
+
+    def test_a_job_larger_than_the_machine(self) -> None:
+        told = self.refused(roles={"worker": {"instances": 1, "memory": "900t"}})
+        assert "worker" in told
+
+    def test_a_cluster_that_is_not_there_is_tried_again(self, connect: Connect) -> None:
+        with socket.socket() as bound:  # bound and not listening: it refuses
+            bound.bind(("127.0.0.1", 0))
+            host = f"127.0.0.1:{bound.getsockname()[1]}"
+            connect("gone", host=host, extra={"name_node": "hdfs://127.0.0.1:9"})
+            task = operator(
+                scheduler=None,
+                tony_conn_id="gone",
+                conf={"tony.application.num-client-rm-connect-retries": 0},
+            )
+            with pytest.raises(AirflowException, match=host) as unreachable:
+                task.execute(Instance().context())
+        assert not isinstance(unreachable.value, AirflowFailException)
+
+    def test_words_that_there_are_not(self) -> None:
+        with pytest.raises(TypeError, match=r"no argument exectues \(did you mean executes\?\)"):
+            TonyOperator(task_id="t", exectues="true")
+        for words in ({"poll_interval": 0}, {"lease": -1}, {"unreachable_timeout": "soon"}):
+            with pytest.raises(ValueError, match=next(iter(words))):
+                operator(**words)
+
+
+class TestNeverTwo:
+    def test_a_retry_takes_up_the_running_job(self) -> None:
+        ti = Instance(retries=1)
+        first = ti.task(SLEEPS, wait_for_completion=False)
+        app_id = first.execute(ti.context())["application_id"]
+        came = running_in_a_thread(task := ti.task("pass"), ti.retry())
+        try:
+            until(lambda: ti.pushed.get("application_id"), "the second try")
+            assert ti.pushed["application_id"] == app_id
+        finally:
+            task.on_kill()
+            came["thread"].join(60)
+        assert "told to end" in str(came["error"])
+        (job,) = jobs()
+        assert (job.app_id, job.state) == (app_id, AppState.KILLED)
+
+    def test_what_an_earlier_try_did_not_live_to_tell(self) -> None:
+        """By its tag, without any state of Airflow's."""
+        ti = Instance(retries=1)
+        app_id = ti.task(REPORTS).execute(ti.context(stateful=False))["application_id"]
+        result = ti.task(REPORTS).execute(ti.retry().context(stateful=False))
+        assert result["application_id"] == app_id and result["metrics"] == {"loss": 0.25}
+        assert len(jobs()) == 1
+
+    def test_and_by_airflows_own_state(self) -> None:
+        ti = Instance(retries=1)
+        app_id = ti.task("pass").execute(ti.context())["application_id"]
+        assert ti.task("pass").execute(ti.retry().context())["application_id"] == app_id
+        assert len(jobs()) == 1
+
+    def test_a_cleared_task_begins_anew_and_ends_what_still_runs(self) -> None:
+        ti = Instance(retries=1)
+        old = ti.task(SLEEPS, wait_for_completion=False).execute(ti.context())["application_id"]
+        result = ti.task("pass").execute(ti.clear().context())
+        states = {job.app_id: job.state for job in jobs()}
+        assert states == {
+            old: AppState.KILLED,
+            result["application_id"]: AppState.SUCCEEDED,
+        }
+
+    def test_a_succeeded_task_that_is_cleared_does_its_work_again(self) -> None:
+        ti = Instance()
+        ti.task("pass").execute(ti.context())
+        ti.task("pass").execute(ti.clear().context())
+        assert len(jobs()) == 2
+
+    def test_a_failed_job_is_followed_by_another(self) -> None:
+        ti = Instance(retries=1)
+        with pytest.raises(AirflowException):
+            ti.task(FAILS).execute(ti.context())
+        assert ti.task("pass").execute(ti.retry().context())["outcome"] == "SUCCEEDED"
+
+    def test_without_durability_each_try_has_its_own(self) -> None:
+        ti = Instance(retries=1)
+        old = ti.task(SLEEPS, wait_for_completion=False).execute(ti.context())["application_id"]
+        result = ti.task("pass", durable=False).execute(ti.retry().context())
+        assert result["application_id"] != old and jobs(running=True) == []
+
+    def test_tasks_of_one_mapped_task_have_nothing_in_common(self) -> None:
+        for map_index in (0, 1):
+            ti = Instance(map_index=map_index)
+            ti.task(SLEEPS, wait_for_completion=False).execute(ti.context())
+        assert len(jobs(running=True)) == 2
+
+
+class TestNeverOrphaned:
+    def test_a_kill_ends_the_job_while_it_is_waited_for(self) -> None:
+        ti = Instance()
+        task = ti.task(SLEEPS)
+        came = running_in_a_thread(task, ti)
+        until(lambda: ti.pushed.get("tony_link_page"), "the page")
+        task.on_kill()
+        came["thread"].join(60)
+        assert "told to end" in str(came["error"])
+        assert [job.state for job in jobs()] == [AppState.KILLED]
+
+    def test_a_kill_before_anything_was_submitted(self) -> None:
+        ti = Instance()
+        task = ti.task(SLEEPS)
+        task.on_kill()  # nothing is there yet
+        hooked: List[str] = []
+        submit = TonyHook.submit
+
+        def killed_meanwhile(hook: TonyHook, arguments: Any) -> str:
+            app_id = submit(hook, arguments)
+            hooked.append(app_id)
+            task.on_kill()  # as a signal would come in the middle of it
+            return app_id
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TonyHook, "submit", killed_meanwhile)
+            with pytest.raises(AirflowException, match="told to end"):
+                task.execute(ti.context())
+        assert [job.state for job in jobs()] == [AppState.KILLED]
+
+    @pytest.mark.parametrize("retries", [0, 1])
+    def test_a_task_that_fails_leaves_its_job_to_the_next_try_only(self, retries: int) -> None:
+        ti = Instance(retries=retries)
+
+        def broken(key: str, value: Any) -> None:
+            if key.startswith("tony_link"):
+                raise RuntimeError("Airflow's API server is gone")
+
+        ti.xcom_push = broken  # type: ignore[method-assign]
+        task = ti.task(SLEEPS)
+        with pytest.raises(RuntimeError):
+            task.execute(ti.context())
+        assert len(jobs(running=True)) == retries
+
+    def test_a_lease_of_its_own_and_none_for_nobody(self) -> None:
+        task = operator(lease=timedelta(minutes=7))
+        assert task._lease_s() == 420
+        assert operator()._lease_s() == 600 + 900
+        waits = operator(retries=2, retry_delay=timedelta(minutes=5), unreachable_timeout=60)
+        assert waits._lease_s() == 600 + 300 + 60
+
+    def test_nobody_waits_any_more(self) -> None:
+        """A worker that vanished, with no retries left: the lease is all there is."""
+        ti = Instance()
+        with pytest.raises(TaskDeferred):
+            ti.task(SLEEPS, lease=2, deferrable=True).execute(ti.context())
+        ended = until(lambda: jobs(running=False), "the lease's end")
+        assert "tony.client.lease" in ended[0].diagnostics
+
+
+class TestDeferred:
+    def deferred(self, ti: Instance, **words: Any) -> TaskDeferred:
+        with pytest.raises(TaskDeferred) as deferred:
+            ti.task(deferrable=True, **words).execute(ti.context())
+        return deferred.value
+
+    def test_all_that_the_trigger_needs_travels(self) -> None:
+        ti = Instance()
+        told = self.deferred(
+            ti, program=SLEEPS, execution_timeout=timedelta(hours=1), poll_interval=2, lease=60
+        )
+        path, arguments = told.trigger.serialize()
+        assert path == "tony_airflow.triggers.tony.TonyTrigger"
+        assert arguments["app_id"] == ti.pushed["application_id"]
+        assert (arguments["poll_interval"], arguments["lease_s"]) == (2, 60)
+        assert arguments["host"] == socket.gethostname()
+        assert "log:worker:0" in arguments["links"]
+        assert told.timeout == timedelta(hours=1)
+        assert told.method_name == "execute_complete"
+        site = Site.from_dict(arguments["site"])
+        assert site.home, "the triggerer may have another TONY_HOME"
+
+    def test_it_comes_back_with_the_result(self) -> None:
+        ti = Instance()
+        told = self.deferred(ti, program=REPORTS)
+        until(lambda: jobs(running=False), "the end")
+        _, arguments = told.trigger.serialize()
+        event = {"site": arguments["site"], "app_id": arguments["app_id"], "outcome": "SUCCEEDED"}
+        result = ti.task().execute_complete(ti.context(), event)
+        assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
+
+    @pytest.mark.parametrize("retries", [0, 1])
+    def test_a_cluster_that_was_not_reached(self, retries: int) -> None:
+        ti = Instance(retries=retries)
+        _, arguments = self.deferred(ti, program=SLEEPS).trigger.serialize()
+        event = {**arguments, "error": "the scheduler has not answered for 900 s"}
+        with pytest.raises(AirflowException, match="not answered") as failed:
+            ti.task().execute_complete(ti.context(), event)
+        assert not isinstance(failed.value, AirflowFailException)
+        assert len(jobs(running=True)) == retries, "left to the next try, or ended"
+
+    def test_a_triggerer_that_cannot_see_it(self) -> None:
+        ti = Instance(retries=1)
+        _, arguments = self.deferred(ti, program=SLEEPS).trigger.serialize()
+        with pytest.raises(AirflowFailException, match="another host"):
+            ti.task().execute_complete(ti.context(), {**arguments, "refused": "another host"})
+        assert jobs(running=True) == []
+
+    @pytest.mark.parametrize(
+        ("why", "retries", "left"),
+        [("Trigger timeout", 1, 0), ("Trigger failure", 1, 1), ("Trigger failure", 0, 0)],
+    )
+    def test_a_deferral_that_ends_otherwise(self, why: str, retries: int, left: int) -> None:
+        ti = Instance(retries=retries)
+        self.deferred(ti, program=SLEEPS)
+        task = ti.task(deferrable=True)
+        with pytest.raises(AirflowException, match=why):
+            task.resume_execution("__fail__", {"error": why}, ti.context())
+        assert len(jobs(running=True)) == left
+
+    def test_a_retry_of_a_job_that_ended_well_returns_at_once(self) -> None:
+        ti = Instance(retries=1)
+        self.deferred(ti, program="pass")
+        until(lambda: jobs(running=False), "the end")
+        result = ti.task(deferrable=True).execute(ti.retry().context())
+        assert result["outcome"] == "SUCCEEDED" and len(jobs()) == 1
+
+
+class TestTemplates:
+    def test_every_argument_and_paths_stay_paths(self, tmp_path: Path) -> None:
+        with DAG("dag", schedule=None):
+            task = operator(
+                executes="python train.py --date {{ ds }} /etc/conf.xml",
+                conf_file="{{ ds }}/tony.xml",
+                env={"DAY": "{{ ds }}"},
+                roles={"worker": {"instances": "{{ n }}"}},
+            )
+        task.render_template_fields({"ds": "2026-01-01", "n": 2}, jinja2.Environment())
+        assert task.executes == "python train.py --date 2026-01-01 /etc/conf.xml"
+        assert task.conf_file == "2026-01-01/tony.xml"
+        assert task.env == {"DAY": "2026-01-01"}
+        assert task.roles == {"worker": {"instances": "2"}}
+        assert TonyOperator.template_ext == (".xml",)
+        assert set(TonyOperator.template_fields_renderers) <= set(TonyOperator.template_fields)
+
+    def test_the_job_file_itself_when_asked(self, tmp_path: Path) -> None:
+        job_file = tmp_path / "tony.xml"
+        job_file.write_text(
+            "<configuration><property><name>tony.worker.instances</name>"
+            "<value>{{ n }}</value></property></configuration>"
+        )
+        task = operator(conf_file=str(tmp_path / "{{ name }}"), roles=None, render_conf_file=True)
+        task.render_template_fields({"n": 2, "name": "tony.xml"}, jinja2.Environment())
+        assert task.conf_file is not None and "<value>2</value>" in task.conf_file
+        ti = Instance()
+        task.framework = "pytorch"
+        result = task.execute(ti.context())
+        assert result["outcome"] == "SUCCEEDED"
+        hook = TonyHook.of(Site())
+        assert len(hook.tasks(result["application_id"])) == 2
+        hook.close()
+
+    def test_a_job_file_that_is_not_there(self) -> None:
+        task = operator(conf_file="/nowhere/tony.xml", render_conf_file=True)
+        with pytest.raises(AirflowFailException, match=r"/nowhere/tony\.xml cannot be read"):
+            task.render_template_fields({}, jinja2.Environment())
+
+
+class TestParsing:
+    def test_buttons_for_the_tasks_that_are_known(self) -> None:
+        task = operator(
+            roles={"ps": 1, "worker": {"instances": 2}, "chief": {"instances": "{{x}}"}}
+        )
+        names = [link.name for link in task.operator_extra_links]
+        assert names[:4] == ["TensorBoard", "Task logs", "YARN application", "Portal"]
+        assert names[4:] == ["Log of ps:0", "Log of worker:0", "Log of worker:1"]
+        assert len(operator(roles={"worker": 1000}).operator_extra_links) == 20
+
+    def test_deferrable_is_the_installations_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert not operator().deferrable
+        monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "true")
+        assert operator().deferrable
+        assert not operator(deferrable=False).deferrable
+
+    def test_airflows_own_queue_is_not_the_jobs(self) -> None:
+        task = operator(queue="celery_gpu", yarn_queue="ml")
+        assert (task.queue, task.yarn_queue) == ("celery_gpu", "ml")
+
+    def test_errors_of_the_client_are_airflows(self) -> None:
+        with pytest.raises(AirflowFailException), operator()._spoken():
+            raise JobError([])

@@ -1,0 +1,142 @@
+"""The trigger, with real jobs of the embedded scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+import pytest
+from airflow.triggers.base import TriggerEvent
+
+from tests.tony_airflow.tasks import SLEEPS, end_all, jobs, operator
+from tests.tony_airflow.tasks import Instance as TaskInstance
+from tony_airflow.triggers import tony as trigger_module
+from tony_airflow.triggers.tony import TonyTrigger
+from tony_core.schedulers.port import AppState
+
+pytestmark = pytest.mark.timeout(300)
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left() -> Iterator[None]:
+    yield
+    end_all()
+
+
+def submitted(program: str, home: Path, **words: Any) -> TonyTrigger:
+    """A trigger as another process makes it, of a job that was submitted just now."""
+    task = operator(program, wait_for_completion=False, lease=60)
+    app_id = task.execute(TaskInstance().context())["application_id"]
+    told = {"site": {"scheduler": "local", "home": str(home)}, "app_id": app_id, **words}
+    path, arguments = TonyTrigger(**{"poll_interval": 0.2, **told}).serialize()
+    assert path == f"{TonyTrigger.__module__}.TonyTrigger"
+    return TonyTrigger(**json.loads(json.dumps(arguments)))
+
+
+async def first(trigger: TonyTrigger) -> Optional[TriggerEvent]:
+    async for event in trigger.run():
+        return event
+    return None
+
+
+def payload(trigger: TonyTrigger) -> Dict[str, Any]:
+    event = asyncio.run(asyncio.wait_for(first(trigger), PATIENCE_S))
+    assert event is not None
+    told: Dict[str, Any] = event.payload
+    return told
+
+
+@pytest.mark.parametrize(("program", "outcome"), [("pass", "SUCCEEDED"), ("1/0", "FAILED")])
+def test_it_fires_at_the_end_with_all_that_the_task_needs(
+    tony_home: Path, program: str, outcome: str
+) -> None:
+    trigger = submitted(program, tony_home)
+    assert payload(trigger) == {
+        "site": trigger.site,
+        "app_id": trigger.app_id,
+        "outcome": outcome,
+    }
+
+
+def test_links_are_pushed_as_they_come(tony_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed: List[Dict[str, str]] = []
+
+    async def push(ti: Any, links: Dict[str, str]) -> None:
+        pushed.append(dict(links))
+        if "page" in links:
+            end_all()  # on the loop's thread, and only here
+
+    monkeypatch.setattr(trigger_module, "a_push", push)
+    trigger = submitted(SLEEPS, tony_home, links=["page", "tensorboard"])
+    assert payload(trigger)["outcome"] == "KILLED"
+    assert pushed[0]["page"].startswith("http://")
+    assert all(set(links) <= {"page", "tensorboard"} for links in pushed)
+
+
+def test_a_button_that_cannot_be_kept_is_no_failure(
+    tony_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def push(ti: Any, links: Dict[str, str]) -> None:
+        end_all()
+        raise RuntimeError("Airflow's database is away")
+
+    monkeypatch.setattr(trigger_module, "a_push", push)
+    trigger = submitted(SLEEPS, tony_home, links=["page"])
+    assert payload(trigger)["outcome"] == "KILLED"
+
+
+def test_a_triggerer_of_another_host_says_what_to_do(tony_home: Path) -> None:
+    site = {"scheduler": "local", "home": str(tony_home)}
+    trigger = TonyTrigger(site=site, app_id="local_1", host="far.away")
+    told = payload(trigger)["refused"]
+    for word in ("embedded scheduler", "far.away", "deferrable=False", "cluster"):
+        assert word in told
+    assert not TonyTrigger(site={"scheduler": "yarn"}, app_id="a", host="far.away").refusal()
+
+
+def test_a_job_that_there_is_not(tony_home: Path) -> None:
+    site = {"scheduler": "local", "home": str(tony_home)}
+    trigger = TonyTrigger(site=site, app_id="local_20260101000000_abcdef", poll_interval=0.1)
+    assert "is gone" in payload(trigger)["error"]
+
+
+def test_a_kill_ends_the_job(tony_home: Path) -> None:
+    trigger = submitted(SLEEPS, tony_home)
+
+    async def killed() -> None:
+        waiting = asyncio.create_task(first(trigger))
+        await asyncio.sleep(0.2)
+        waiting.cancel()  # what Airflow does first
+        await asyncio.gather(waiting, return_exceptions=True)
+        await trigger.on_kill()
+
+    asyncio.run(asyncio.wait_for(killed(), PATIENCE_S))
+    (job,) = jobs()
+    assert job.state is AppState.KILLED and "Airflow" in job.diagnostics
+
+
+def test_a_restart_of_the_triggerer_ends_nothing(tony_home: Path) -> None:
+    trigger = submitted(SLEEPS, tony_home)
+
+    async def restarted() -> None:
+        waiting = asyncio.create_task(first(trigger))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await trigger.cleanup()
+
+    asyncio.run(asyncio.wait_for(restarted(), PATIENCE_S))
+    assert len(jobs(running=True)) == 1
+
+
+@pytest.mark.slow
+def test_waiting_keeps_the_lease(tony_home: Path) -> None:
+    """Longer than the lease is, with nobody but the trigger to renew it."""
+    task = operator("import time; time.sleep(25)", wait_for_completion=False, lease=15)
+    app_id = task.execute(TaskInstance().context())["application_id"]
+    site = {"scheduler": "local", "home": str(tony_home)}
+    trigger = TonyTrigger(site=site, app_id=app_id, poll_interval=0.5, lease_s=15)
+    assert payload(trigger)["outcome"] == "SUCCEEDED"
