@@ -1,0 +1,1 @@
+"""The retraining pipeline of dags/examples, run for real."""
