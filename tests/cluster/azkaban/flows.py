@@ -48,6 +48,14 @@ def as_java_writes(properties: Mapping[str, object]) -> bytes:
     return "\n".join([*lines, ""]).encode("ascii")
 
 
+def cut_links(lines: List[str]) -> List[str]:
+    """The addresses that the log page of some server does not take for what they are: that of
+    2.5 goes on to the first ``-``, ``:``, ``%`` or ``#`` in the path."""
+    found = [url for line in lines for url in re.findall(r"https?://\S+", line)]
+    whole = re.compile(r"https?://[-\w.]+(:\d+)?(/[\w/.]*(\?\S+)?)?")
+    return [url for url in found if not whole.fullmatch(url)]
+
+
 class Run:
     """One execution of a flow."""
 
