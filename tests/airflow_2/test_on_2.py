@@ -51,7 +51,7 @@ class Two:
     def _run(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         paths = [self.folder / "about", *(CHECKOUT / part for part in PARTS)]
         environ = {
-            **os.environ,
+            **{name: text for name, text in os.environ.items() if not name.startswith("AIRFLOW_")},
             "AIRFLOW_HOME": str(self.folder / "home"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
