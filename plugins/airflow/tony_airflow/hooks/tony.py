@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
 from tony_airflow.errors import words
 from tony_airflow.hooks.clients import Clients
+from tony_airflow.hooks.hdfs import files_of, path_of
 from tony_airflow.hooks.masking import mask
 from tony_airflow.links.addresses import application_page, links_of
 from tony_core.client.attach import look_up
@@ -244,23 +245,22 @@ class TonyHook(BaseHook):
 
     def stage(self, local: str, remote: str, overwrite: bool = True) -> str:
         """Put a file or folder of this machine on HDFS; where it is now."""
-        self._files().load_file(local, remote, overwrite=overwrite)
+        with files_of(self._webhdfs_conn_id()) as files:
+            files.upload(path_of(remote), local, overwrite=overwrite)
         return remote
 
     def check_path(self, remote: str) -> bool:
         """Whether a path is there on HDFS."""
-        return bool(self._files().check_for_path(remote))
+        with files_of(self._webhdfs_conn_id()) as files:
+            return files.status(path_of(remote), strict=False) is not None
 
-    def _files(self) -> Any:
-        conn_id = self.site.webhdfs_conn_id
-        if not conn_id:
-            raise SiteError(
-                f"{self.site.words} names no WebHDFS connection (webhdfs_conn_id), so nothing can"
-                " be looked for or staged on HDFS"
-            )
-        from airflow.providers.apache.hdfs.hooks.webhdfs import WebHDFSHook
-
-        return WebHDFSHook(conn_id)
+    def _webhdfs_conn_id(self) -> str:
+        if self.site.webhdfs_conn_id:
+            return self.site.webhdfs_conn_id
+        raise SiteError(
+            f"{self.site.words} names no WebHDFS connection (webhdfs_conn_id), so nothing can be"
+            " looked for or staged on HDFS"
+        )
 
     # ------------------------------------------------------------------ the connection's test
 
