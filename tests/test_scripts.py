@@ -93,6 +93,45 @@ class TestMakingAnEnvironment:
         assert subprocess.run(pip, capture_output=True).returncode == 0
 
 
+class TestAirflowWithoutKerberos:
+    INSTALL = (
+        'source bin/_venv.sh; _install "$1" "$2" -r more.txt ||'
+        ' _install_without_kerberos "$1" "$2" -r more.txt'
+    )
+
+    @pytest.fixture
+    def venv(self, tmp_path: Path) -> Path:
+        """Its pip notes what it is asked, and cannot build what the whole extra wants."""
+        python = tmp_path / "venv" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(
+            f'#!/bin/bash\necho "$*" >>{tmp_path}/asked\n'
+            'case "$*" in *[[,]airflow[],]*|*broken*) exit 1;; esac\n'
+        )
+        python.chmod(0o755)
+        return tmp_path / "venv"
+
+    def asked(self, venv: Path) -> List[str]:
+        return (venv.parent / "asked").read_text().splitlines()
+
+    def test_it_is_installed_all_the_same(self, venv: Path) -> None:
+        done = bash(self.INSTALL, str(venv), "test,airflow")
+        assert done.returncode == 0
+        assert "apt-get install libkrb5-dev" in done.stderr
+        first, second, third = self.asked(venv)
+        assert first.endswith("--editable .[test,airflow] -r more.txt")
+        assert second.endswith("--editable .[test,airflow-without-kerberos] -r more.txt")
+        assert "--no-deps apache-airflow-providers-apache-hdfs>=" in third
+
+    def test_what_fails_for_another_reason_fails(self, venv: Path) -> None:
+        assert bash(self.INSTALL, str(venv), "airflow,broken").returncode == 1
+        assert len(self.asked(venv)) == 2
+
+    def test_without_airflow_there_is_no_second_try(self, venv: Path) -> None:
+        assert bash(self.INSTALL, str(venv), "broken").returncode == 1
+        assert len(self.asked(venv)) == 1
+
+
 class TestTheEnvironmentsOfFrameworkTests:
     @pytest.fixture
     def envs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
