@@ -12,7 +12,9 @@ from tests.cluster.azkaban.server import Azkaban
 from tests.cluster.hadoop.jars import SandboxError
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-_PATHS = [CHECKOUT / part for part in (".", "executor", "plugins/azkaban", "program")]
+PATHS = os.pathsep.join(
+    str(CHECKOUT / part) for part in (".", "executor", "plugins/azkaban", "program")
+)
 
 TOLD_S = 120
 """What it gets on a machine with much else to do."""
@@ -20,10 +22,9 @@ TOLD_S = 120
 
 def tony_words(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command line, by this interpreter and of this checkout."""
-    paths = os.pathsep.join(map(str, _PATHS))
     return subprocess.run(
         [sys.executable, "-m", "tony_core.cli.main", *words],
-        env={**os.environ, "PYTHONPATH": paths, **environment},
+        env={**os.environ, "PYTHONPATH": PATHS, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

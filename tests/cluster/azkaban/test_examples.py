@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from dags.examples.azkaban import upload
 from tests.cluster.azkaban.fixture import GetFlows, Servers
 from tests.cluster.azkaban.flows import Flows, Run
-from tests.cluster.azkaban.installing import installer
+from tests.cluster.azkaban.installing import PATHS, installer
 from tests.cluster.azkaban.server import PASSWORD, USER, Azkaban
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
@@ -58,7 +58,7 @@ def whole(
     azkaban_servers: Servers,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Flows:
+) -> Iterator[Flows]:
     """A server beside a cluster with MapReduce and Spark, whose clients it finds."""
     spark = next(environment("spark").glob("lib/python3*/site-packages/pyspark"))
     monkeypatch.setenv("SPARK_HOME", str(spark))
@@ -67,6 +67,7 @@ def whole(
         **cluster.client_environment,
         "HADOOP_CONF_DIR": str(cluster.conf_dir),
         "HADOOP_USER_NAME": cluster.user,
+        "PYTHONPATH": PATHS,
     }
     server = Azkaban.up(
         tmp_path / "server",
