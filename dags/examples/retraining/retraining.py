@@ -17,7 +17,7 @@ import json
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 from urllib.parse import urlsplit
 
 from airflow.exceptions import AirflowException
@@ -133,11 +133,11 @@ with DAG(
     )
 
     @task.short_circuit
-    def good_enough(metrics: Mapping[str, float], params: Dict[str, Any]) -> bool:
+    def good_enough(trained: Dict[str, Any], params: Dict[str, Any]) -> bool:
         """By what the training has reported, and by the model that is published."""
         code, said = run_program(
             "evaluate.py",
-            *("--metrics", json.dumps(dict(metrics))),
+            *("--metrics", json.dumps(trained["metrics"])),
             *("--models", f"{params['data']}/models"),
             *("--at-least", params["good_from"]),
             *("--tolerance", params["tolerance"]),
@@ -157,4 +157,4 @@ with DAG(
         return published
 
     steps = new_data() >> clean >> features >> train
-    steps >> good_enough(train.output["metrics"]) >> publish(f"{RUN}/model")
+    steps >> good_enough(train.output) >> publish(f"{RUN}/model")

@@ -29,7 +29,7 @@ case $verb in
 {cases}
     *) echo "{name}: only these are here: {verbs}" >&2; exit 2 ;;
 esac
-exec {java} -classpath "$conf":{jars} "$main" "$@"
+exec {java} -classpath "$conf":{jars} "${{main[@]}}" "$@"
 """
 
 _TOOLS = {
@@ -39,7 +39,8 @@ _TOOLS = {
         "classpath": "org.apache.hadoop.util.Classpath",
     },
     "yarn": {
-        "application": "org.apache.hadoop.yarn.client.cli.ApplicationCLI",
+        # It wants to hear its own name again.
+        "application": "org.apache.hadoop.yarn.client.cli.ApplicationCLI application",
         "logs": "org.apache.hadoop.yarn.client.cli.LogsCLI",
     },
 }
@@ -55,7 +56,7 @@ def programs(distribution: Distribution, folder: Path) -> Dict[str, str]:
             name=name,
             verbs=", ".join(tool),
             conf=quote(str(folder / "conf")),
-            cases="\n".join(f"    {verb}) main={main} ;;" for verb, main in tool.items()),
+            cases="\n".join(f"    {verb}) main=({main}) ;;" for verb, main in tool.items()),
             java=" ".join(map(quote, words)),
             jars=quote(f"{distribution.lib}/*"),
         )

@@ -29,6 +29,8 @@ def pipeline(
     dags = copied(tmp_path / "dags", data)
     airflow = Airflow.up(tmp_path / "airflow", {}, environment_of(cluster, dags))
     try:
-        yield Pipeline(airflow, cluster, data, tmp_path)
+        made = Pipeline(airflow, cluster, data, tmp_path)
+        made.switch_on()
+        yield made
     finally:
         airflow.remove()

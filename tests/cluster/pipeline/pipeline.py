@@ -68,6 +68,8 @@ def environment(cluster: Hadoop, dags: Path) -> Dict[str, str]:
         **client,
         **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(one) for name, one in connections.items()},
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        # The scheduler would have a task begin before there is a server for it to call.
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
         # Nobody dies here, and with Hadoop and Spark beside it a sign of life may take its time.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "600",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "600",
@@ -86,6 +88,20 @@ class Pipeline:
         self.cluster = cluster
         self.data = data
         self.folder = folder
+
+    def switch_on(self) -> None:
+        """Both DAGs, once Airflow has read them."""
+        wanted = {"retraining", "scoring"}
+        wait_for(
+            lambda: {str(one["dag_id"]) for one in self.rest.get("dags")["dags"]},
+            lambda found: found == wanted,
+            lambda found: f"Airflow has read {found}\n{self.airflow}",
+            within=WITHIN,
+        )
+        broken = self.rest.get("importErrors")["import_errors"]
+        assert not broken, broken
+        for dag_id in sorted(wanted):
+            self.rest.ask("PATCH", f"dags/{dag_id}", json={"is_paused": False})
 
     # ------------------------------------------------------------------ data
 
