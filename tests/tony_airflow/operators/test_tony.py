@@ -301,6 +301,19 @@ class TestDeferred:
         result = ti.task().execute_complete(ti.context(), event)
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
 
+    def test_a_scheduler_that_has_forgotten_it(self, tmp_path: Path) -> None:
+        event = {
+            "site": {"scheduler": "local", "home": str(tmp_path)},
+            "app_id": "local_20260101000000_abcdef",
+            "outcome": "SUCCEEDED",
+            "diagnostics": "",
+        }
+        result = operator().execute_complete(Instance().context(), event)
+        assert (result["application_id"], result["outcome"]) == (event["app_id"], "SUCCEEDED")
+        event.update(outcome="FAILED", diagnostics="worker:0 failed")
+        with pytest.raises(AirflowException, match="worker:0 failed"):
+            operator().execute_complete(Instance().context(), event)
+
     @pytest.mark.parametrize("retries", [0, 1])
     def test_a_cluster_that_was_not_reached(self, retries: int) -> None:
         ti = Instance(retries=retries)

@@ -54,11 +54,9 @@ def test_it_fires_at_the_end_with_all_that_the_task_needs(
     tony_home: Path, program: str, outcome: str
 ) -> None:
     trigger = submitted(program, tony_home)
-    assert payload(trigger) == {
-        "site": trigger.site,
-        "app_id": trigger.app_id,
-        "outcome": outcome,
-    }
+    told = payload(trigger)
+    assert (outcome == "FAILED") is ("ZeroDivisionError" in told.pop("diagnostics"))
+    assert told == {"site": trigger.site, "app_id": trigger.app_id, "outcome": outcome}
 
 
 def test_links_are_pushed_as_they_come(tony_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

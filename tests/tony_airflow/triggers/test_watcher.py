@@ -67,7 +67,7 @@ class Cluster:
             raise NoSuchApplication(f"no application {app_id}")
         return self.jobs[app_id]
 
-    def look(self, status: AppStatus) -> JobView:
+    def look(self, status: AppStatus, user: str) -> JobView:
         self.looks.append(status.app_id)
         if self.page_down:
             raise PageError("the page does not answer")

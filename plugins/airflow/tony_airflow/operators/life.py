@@ -26,7 +26,7 @@ from tony_airflow.links.addresses import application_page, links_of
 from tony_airflow.reporting import Reporter, failing_tail, failing_task
 from tony_airflow.tags import TaskTags, sort_out
 from tony_core.client.errors import ClientError, NotFound
-from tony_core.client.view import JobView
+from tony_core.client.view import SCHEDULER, JobView
 from tony_core.client.watch import Callbacks, Watch
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
 
@@ -110,14 +110,27 @@ class TaskJob:
         except (NotFound, NoSuchApplication):
             return GONE
 
-    def wait(self, unreachable_s: float, story: bool = True) -> Optional[JobView]:
+    def wait(
+        self, unreachable_s: float, event: Optional[Mapping[str, Any]] = None
+    ) -> Optional[JobView]:
         """Its end; None when the task was told to end meanwhile.
 
-        A job that has ended already is read at once, to the last line of its history.
+        A job that has ended already is read at once, to the last line of its history. ``event`` is
+        what a trigger said of its end: the log has the story by then, and a scheduler may have
+        forgotten the job, or be another host's.
         """
         assert self.app_id is not None
+        try:
+            return self._wait(self.app_id, unreachable_s, story=event is None)
+        except NoSuchApplication:
+            if event is None or not event.get("outcome"):
+                raise
+            said = str(event.get("diagnostics") or "")
+            return JobView(self.app_id, AppState(event["outcome"]), SCHEDULER, diagnostics=said)
+
+    def _wait(self, app_id: str, unreachable_s: float, story: bool) -> Optional[JobView]:
         reporter = Reporter(self.say, self.warn)
-        application = application_page(self.hook.site, self.app_id)
+        application = application_page(self.hook.site, app_id)
 
         def seen(view: JobView) -> None:
             if not view.state.ended:
@@ -134,7 +147,7 @@ class TaskJob:
         with self.hook.get_conn().one() as client:
             watch = self._watch = Watch(
                 client.scheduler,
-                self.app_id,
+                app_id,
                 told,
                 history=self.hook.site.history_location,
                 unreachable_s=unreachable_s,

@@ -250,7 +250,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
             if event.get("error"):
                 job.leave(is_retried(context), "its task failed")
                 raise AirflowException(str(event["error"]))
-            return self._wait(context, story=False)
+            return self._wait(context, event)
 
     def resume_execution(self, next_method: str, next_kwargs: Any, context: Any) -> Any:
         """Airflow's call after a deferral, also when that failed or took too long."""
@@ -407,10 +407,10 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
             timeout=self.execution_timeout,
         )
 
-    def _wait(self, context: Any, story: bool = True) -> Any:
+    def _wait(self, context: Any, event: Optional[Mapping[str, Any]] = None) -> Any:
         job = self._has_job()
         try:
-            view = job.wait(self.unreachable_timeout, story)
+            view = job.wait(self.unreachable_timeout, event)
             if view is None:
                 raise AirflowException(f"the task was told to end, and {job.app_id} with it")
         except KeyboardInterrupt:  # a DAG that is tested by hand

@@ -19,6 +19,7 @@ from tony_airflow.links.tony import a_push
 from tony_airflow.reporting import Reporter
 from tony_airflow.triggers.watcher import Ended, Lost, Seen, Trouble, Unreachable, Waiter, Watching
 
+MOST_SAID = 4000  # characters of why it ended; events are kept in Airflow's database
 KILL_S = 25.0  # Airflow leaves a trigger's on_kill 30
 
 
@@ -121,7 +122,8 @@ class TonyTrigger(BaseTrigger):
 
     def _told(self, news: Any) -> TriggerEvent:
         if isinstance(news, Ended):
-            return self._event(outcome=news.status.state.value)
+            said = news.status.diagnostics[-MOST_SAID:]
+            return self._event(outcome=news.status.state.value, diagnostics=said)
         if isinstance(news, Lost):
             return self._event(error=f"the job {self.app_id} is gone: {news.why}")
         assert isinstance(news, Unreachable)

@@ -115,6 +115,7 @@ class SiteWatcher:
 
     def __init__(self, site: Mapping[str, Any]) -> None:
         self._hook = TonyAsyncHook(Site.from_dict(site))
+        self._user = self._hook.site.user or ""
         self._pages = ThreadPoolExecutor(LOOKS, thread_name_prefix="tony-page")
         self._waiters: List[Waiter] = []
         self._joined = asyncio.Event()
@@ -247,7 +248,7 @@ class SiteWatcher:
     async def _look(self, waiter: Waiter, status: AppStatus) -> None:
         loop = asyncio.get_running_loop()
         try:
-            view = await loop.run_in_executor(self._pages, look_at_page, status)
+            view = await loop.run_in_executor(self._pages, look_at_page, status, self._user)
         except (PageError, OSError, RuntimeError):
             return  # the page is the second word; the scheduler's is the first
         finally:
@@ -257,9 +258,9 @@ class SiteWatcher:
         waiter.inbox.put_nowait(Seen(view))
 
 
-def look_at_page(status: AppStatus) -> JobView:
-    """What a running job's page says; PageError when it does not answer."""
-    page = Page(str(status.page_url))
+def look_at_page(status: AppStatus, user: str = "") -> JobView:
+    """What a running job's page says to a user; PageError when it does not answer."""
+    page = Page(str(status.page_url), user=user)
     try:
         return from_page(page.job(), page.tasks(), status, app_id=status.app_id)
     finally:
