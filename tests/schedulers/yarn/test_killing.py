@@ -12,6 +12,9 @@ from typing import List, Optional, Tuple
 
 import pytest
 
+from tony_core.files.local import LocalFileSystem
+from tony_core.files.port import Stat
+from tony_core.files.registry import Apart, register
 from tony_core.hadoop.errors import AccessDenied, HadoopError
 from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId
 from tony_core.hadoop.messages.reports import ApplicationReport
@@ -168,3 +171,19 @@ def test_a_place_that_does_not_answer_holds_nobody_up(
         assert end(rm, folder) == [ASKED]
     finally:
         answer.set()
+
+
+def test_the_note_is_left_on_its_callers_own_file_systems() -> None:
+    asked: List[str] = []
+
+    class Far(LocalFileSystem):
+        def list(self, location: str) -> List[Stat]:
+            asked.append(location)
+            return []
+
+    apart = Apart()
+    with apart:
+        register("far", Far)
+        assert killing.leave("far:///apps/x", {"reason": "enough"}) == killing.Note()
+    apart.close()
+    assert asked == ["far:///apps/x"]

@@ -106,7 +106,9 @@ def test_a_job_by_addresses_alone(hook: TonyHook, cluster: Hadoop) -> None:
             made.close()
 
     asyncio.run(from_a_trigger())
-    assert hook.status(app_id).state is AppState.KILLED
+    ended_so = hook.status(app_id)
+    assert ended_so.state is AppState.KILLED
+    assert "told to end" in ended_so.diagnostics, "the reason was left for its master"
     until(lambda: hook.view(app_id).source == "history", "its history")
     ended = hook.links(app_id)
     assert ended["page"] == ended["yarn"] and answers(ended["page"])

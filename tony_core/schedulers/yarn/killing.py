@@ -16,7 +16,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, Optional, Set, Tuple, Union
 
 from tony_core.files.location import base_name, join
@@ -79,7 +81,9 @@ def leave(folder: str, told: Dict[str, Any]) -> Note:
         except (OSError, ValueError):
             pass  # the master will say that it was told to end, and not why
 
-    thread = threading.Thread(target=write, name="kill-note", daemon=True)
+    # In our context: the file systems may be our caller's own.
+    run = partial(copy_context().run, write)
+    thread = threading.Thread(target=run, name="kill-note", daemon=True)
     thread.start()
     thread.join(NOTE_S)
     return found[0]
