@@ -64,7 +64,7 @@ def test_all_that_is_wrong_with_it_is_said_with_its_line(tmp_path: Path) -> None
         site(
             tmp_path,
             "queue=ml\nhadoop.conf.dir=conf\nuser.to.proxy=perhaps\nserver.url=az:8081\n"
-            "lease=long\ncancel.within=90s\ntony.conf.dir=/none/at/all\n",
+            "lease=long\ncancel.within=90s\nconf.dir=/none/at/all\n",
         )
     said = {problem.line: str(problem) for problem in caught.value.problems}
     assert set(said) == {1, 2, 3, 4, 5, 6, 7}

@@ -32,7 +32,7 @@ def outputs(
     }
     for metric, value in metrics(view, job).items():
         said[f"metrics.{metric}"] = repr(value)
-    told = getattr(view, "result", None)
+    told = view.result
     if told is not None:
         said["value"] = told if isinstance(told, str) else json.dumps(told)
     out = {f"{PREFIX}.{key}": text for key, text in said.items() if text}

@@ -18,7 +18,7 @@ CONF_FOLDER = "conf"  # beside it: where tony-site.xml may stand
 DEFAULT, FINAL = "tony.", "final.tony."
 WORDS = (
     "hadoop.conf.dir",
-    "tony.conf.dir",
+    "conf.dir",
     "queues",
     "user.to.proxy",
     "user.to.proxy.denied",
@@ -90,7 +90,7 @@ class _Reader:
         for line in lines:
             if line.key.startswith(FINAL):
                 finals[line.key[len("final.") :]] = line.value
-            elif line.key.startswith(DEFAULT) and line.key not in WORDS:
+            elif line.key.startswith(DEFAULT):
                 defaults[line.key] = line.value
             elif line.key.startswith(ENV):
                 environment[line.key[len(ENV) :]] = line.value
@@ -102,7 +102,7 @@ class _Reader:
         site = Site(
             file=self._path,
             hadoop_conf=self._folder("hadoop.conf.dir"),
-            tony_conf=self._folder("tony.conf.dir") or self._conf_dir,
+            tony_conf=self._folder("conf.dir") or self._conf_dir,
             queues=self._list("queues"),
             proxy=self._proxy(),
             denied=self._list("user.to.proxy.denied", DENIED),
