@@ -13,7 +13,10 @@ import pytest
 
 from tests.importgraph import CHECKOUT
 
-SCRIPTS = ["bin/test", "bin/try", "bin/hadoop-sandbox", "bin/_venv.sh", ".ci/run", ".ci/envs"]
+SCRIPTS = [
+    *("bin/test", "bin/try", "bin/hadoop-sandbox", "bin/azkaban-sandbox", "bin/_venv.sh"),
+    *(".ci/run", ".ci/envs"),
+]
 
 
 def bash(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

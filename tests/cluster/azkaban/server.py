@@ -64,6 +64,8 @@ class Azkaban(Daemons):
     """One server, running or not, in a folder."""
 
     def __init__(self, folder: Path, lifeline: Optional[int] = None) -> None:
+        if not (folder / "cluster.json").exists():
+            raise SandboxError(f"there is no Azkaban server in {folder}")
         super().__init__(folder, lifeline)
         self.home = folder / "data" / NAME
         self.tony_home = folder / "data" / "tony"
