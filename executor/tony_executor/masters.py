@@ -70,6 +70,9 @@ class Masters:
     def _leave(self, code: int, reason: str, grace_s: float) -> None:
         raise NotImplementedError
 
+    def _ran_s(self) -> float:
+        raise NotImplementedError
+
     # ------------------------------------------------------------------ masters
 
     def _began(self, event: Began) -> None:
@@ -179,6 +182,7 @@ class Masters:
             ended=dict(self._last._asdict()) if self._last is not None else None,
             resources=who.resources,
             offsets=dict(self.offsets),
+            ran_s=self._last.duration_s if self._last is not None else round(self._ran_s(), 3),
         )
 
     # ------------------------------------------------------------------ small things

@@ -221,6 +221,7 @@ def test_an_end_while_there_is_no_master(
     master_file.write_text(json.dumps({"host": host, "port": int(port)}))
     register = second.expect(Register)
     assert register.ended is not None and register.ended["exit_code"] == 6
+    assert register.ran_s == register.ended["duration_s"] > 0
 
 
 def test_a_new_master_hears_the_newest_report(
@@ -234,6 +235,7 @@ def test_a_new_master_hears_the_newest_report(
     second = masters(attempt=2)
     second.call(master.said(Register)[0].listen_port)
     assert second.expect(Reported) == Reported(0, 0.5, {"a": 1.0}, None)
+    assert second.said(Register)[0].ran_s > 0
 
 
 def test_no_registry_timeout_of_a_ready_task(master: Master, executor: Executor) -> None:

@@ -662,6 +662,17 @@ def test_a_later_master_takes_over_and_disturbs_nothing() -> None:
     world.check_nothing_is_left()
 
 
+def test_a_later_master_knows_how_long_the_programs_have_run() -> None:
+    world = world_of(role("worker")).settle()
+    executor = world.executor("worker:0")
+    world.takeover()
+    called = e.ExecutorRegistered(
+        world.now, executor.container.id, "host:1", "worker:0", 0, "running", "host", ran_s=60.0
+    )
+    world.feed(called)
+    assert world.machine.tasks["worker:0"].started == world.now - 60
+
+
 def test_a_takeover_in_mid_gathering_completes_the_gang() -> None:
     world = world_of(role("worker", 3))
     world.queue.clear()

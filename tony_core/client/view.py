@@ -165,7 +165,7 @@ class JobView:
 def from_status(status: AppStatus) -> JobView:
     """All that the scheduler alone knows."""
     links = {}
-    if status.tracking_url or status.page_url:
+    if not status.state.ended and (status.tracking_url or status.page_url):
         links["page"] = str(status.tracking_url or status.page_url)
     return JobView(
         app_id=status.app_id,

@@ -135,7 +135,7 @@ class Adoption(Clearing):
             task.note_run(offsets=dict(event.offsets))
             # An ended program's result follows at once; until then it counts as running.
             self.move(task, S.READY if event.phase == "ready" else S.RUNNING, "taken over")
-            task.started = event.at if event.phase != "ready" else None
+            task.started = event.at - event.ran_s if event.phase != "ready" else None
             if event.phase != "ready":
                 self.started.add(task.role.name)
         elif event.task and event.phase != "idle":

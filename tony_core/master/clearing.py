@@ -199,9 +199,11 @@ class Clearing(Judging):
         """An executor's last word at the job's end: nothing is left there but itself.
 
         A scheduler's word that the container has ended takes a second on a cluster, which nobody
-        needs to wait for where the scheduler ends what is left anyway.
+        needs to wait for where the scheduler ends what is left anyway. Not when the job is killed:
+        it may be the scheduler that does so, this very moment, and what a master still writes
+        then is left for ever.
         """
-        if not self.ends_rest:
+        if not self.ends_rest or self.outcome is AppState.KILLED:
             return
         task = self.task_of(record.id)
         if task is not None and task.state in HOLDS_CONTAINER:

@@ -130,6 +130,7 @@ class ExecutorRegistered(Event):
     host: str = ""
     ports: Mapping[str, int] = field(default_factory=dict)
     offsets: Mapping[str, int] = field(default_factory=dict)  # see TaskRunning
+    ran_s: float = 0.0  # how long its program has run
 
 
 @dataclass(frozen=True)

@@ -264,6 +264,7 @@ class Rendezvous:
                 host=message.host,
                 ports=dict(message.ports),
                 offsets=dict(message.offsets),
+                ran_s=message.ran_s,
             )
         )
         if message.ended is not None and self._links.get(container_id) is link:

@@ -78,6 +78,7 @@ class Register(Record):
     ended: Optional[Dict[str, Any]] = None  # this session's Ended: a next master has not heard it
     resources: Dict[str, Any] = {}  # what the container really has: gpus, memory
     offsets: Dict[str, int] = {}  # as in Running: a next master has not heard it
+    ran_s: float = 0.0  # how long the program has run: a next master knows no other way
 
 
 class Ready(Record):

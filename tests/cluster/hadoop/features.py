@@ -222,7 +222,11 @@ def placement(plan: Plan) -> None:
 
 @_feature("queues")
 def preemption(plan: Plan) -> None:
-    """A queue takes back its share from others within some seconds."""
+    """A queue takes back its share of the memory from others within some seconds.
+
+    Of the memory alone: by dominant shares YARN would first give away what there is too much
+    of (here cores), memory with it, and then find nobody over his share.
+    """
     monitor = "yarn.resourcemanager.monitor.capacity.preemption"
     policy = (
         "org.apache.hadoop.yarn.server.resourcemanager.monitor.capacity."
@@ -241,7 +245,10 @@ def preemption(plan: Plan) -> None:
         f"{monitor}.natural_termination_factor": "1.0",
     }
     plan.site("yarn-site").update(settings)
-    plan.site("capacity-scheduler").update(settings)
+    calculator = "org.apache.hadoop.yarn.util.resource.DefaultResourceCalculator"
+    plan.site("capacity-scheduler").update(
+        {**settings, "yarn.scheduler.capacity.resource-calculator": calculator}
+    )
 
 
 # ---------------------------------------------------------------------- failure and time
