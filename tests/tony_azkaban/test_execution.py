@@ -55,6 +55,8 @@ def test_what_an_older_server_does_not_say_is_the_sites() -> None:
 
 
 def test_a_job_in_a_flow_within_a_flow_is_another_one() -> None:
+    within = {**ON_25, "azkaban.flow.nested.path": "a"}
+    assert read(within, {"JOB_NAME": "train"}, "s", "").job == "a:train"
     one = read({**ON_25, "azkaban.flow.nested.path": "a:train"}, {"JOB_NAME": "train"}, "s", "")
     other = read({**ON_25, "azkaban.flow.nested.path": "b:train"}, {"JOB_NAME": "train"}, "s", "")
     assert not one.is_same_job(tuple(other.tags().values()))

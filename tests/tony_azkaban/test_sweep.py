@@ -86,7 +86,11 @@ def app(
     number: int, execid: str, server: str, job: str = "train", state: str = "RUNNING"
 ) -> AppStatus:
     props = {"azkaban.flow.execid": execid, "azkaban.flow.nested.path": job}
-    tags = tuple(read(props, {}, server, "").tags().values()) if execid else ("nightly",)
+    tags = (
+        tuple(read(props, {"JOB_NAME": "train"}, server, "").tags().values())
+        if execid
+        else ("nightly",)
+    )
     return AppStatus(
         f"local_20260101000000_{number:06x}", "train", "me", "ml", AppState(state), tags=tags
     )

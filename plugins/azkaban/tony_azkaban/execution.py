@@ -103,7 +103,10 @@ def beside(own: Tuple[str, ...], ours: Mapping[str, str]) -> Tuple[Tuple[str, ..
 def read(props: Mapping[str, str], env: Mapping[str, str], name: str, url: str) -> Execution:
     """Out of a job's properties; ``name`` and ``url`` are the administrator's for the server."""
     base = (url or props.get(URL, "")).rstrip("/")
-    job = props.get(NESTED) or env.get("JOB_NAME") or props.get("azkaban.job.id") or "job"
+    name_alone = env.get("JOB_NAME") or props.get("azkaban.job.id") or "job"
+    job = props.get(NESTED) or name_alone
+    if job.rpartition(":")[2] != name_alone:
+        job = f"{job}:{name_alone}"  # never another job's name, whatever the path is of
     execid = props.get(EXECUTION, "")
     attempt = props.get(ATTEMPT, "0")
     return Execution(

@@ -86,7 +86,8 @@ def install(plugins: Path, python: Optional[str], site: Mapping[str, str]) -> Do
         raise UsageError(
             f"{target} is there already: tony azkaban upgrade --plugin-dir {plugins} renews it"
             if _is_ours(target)
-            else f"{target} is there already, and not by tony azkaban install: it stays"
+            else f"{target} is there already, and not by tony azkaban install: it stays."
+            " Move it out of the plugins to have this one in its place"
         )
     with _aside(plugins) as folder:
         making = folder / NAME

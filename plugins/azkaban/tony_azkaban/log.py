@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.cli import outcome
@@ -17,6 +18,8 @@ from tony_core.cli.output import line, safe, silence
 from tony_core.cli.presenters import QUIET_S, event_lines, worth_showing
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
+
+HERE = "azkaban_log"  # the link to this very log: for the job's page and history alone
 
 
 class Log:
@@ -56,6 +59,7 @@ class Log:
 
     def finished(self, view: JobView, exit_code: int, history: str) -> None:
         """Links and logs, then how it ended and why."""
+        view = replace(view, links={k: url for k, url in view.links.items() if k != HERE})
         if history and "portal" not in view.links:
             self.say(f"history: {safe(history)}")
         self._write(outcome.lines(view, exit_code, pages_last=self._pages_last, fault_last=True))
@@ -78,7 +82,7 @@ class Log:
 
     def _on_links(self, links: Mapping[str, str]) -> None:
         for name, url in links.items():
-            if self.links.get(name) != url:
+            if self.links.get(name) != url and name != HERE:
                 self.links[name] = url
                 self.say(f"{name.replace('_', ' ')}: {safe(url)}")
 
