@@ -5,7 +5,7 @@ Theory of operation
 
 A server sends SIGTERM to our process alone and SIGKILL some seconds later (five on old
 servers); a missed SLA and a stopped flow look just the same. So from the moment in which the
-application may exist, a signal starts a thread of its own that does what must be done,
+application may exist, a signal wakes a thread of its own that does what must be done,
 whatever the main thread is held up by: it asks the scheduler to end the application, asks
 again when the programs' part of the time is over (whoever asks twice takes their grace away),
 and, when the time itself is over, says how it stands and ends this process. The main thread
@@ -36,7 +36,7 @@ AGAIN_S = 0.1
 
 
 class Cancelling:
-    """For one application; nothing happens before :meth:`ask`."""
+    """For one application; nothing but waiting before :meth:`ask`."""
 
     def __init__(
         self, opens: Callable[[], Scheduler], name: str, app_id: str, within_s: float
@@ -46,21 +46,21 @@ class Cancelling:
         self._app_id = app_id
         self._within_s = within_s
         self._wakes: Optional[Callable[[], None]] = None
-        self._asked = False
+        self._asked = threading.Event()
         self._told = threading.Lock()  # who has it tells the end; nobody gives it back
         self.over = threading.Event()  # the scheduler says that it has ended
         self.problem: Optional[str] = None
+        # Started now: a signal handler may have interrupted whoever starts another thread.
+        threading.Thread(target=self._run, name="cancel", daemon=True).start()
 
     @property
     def asked(self) -> bool:
         """Whether the job was cancelled."""
-        return self._asked
+        return self._asked.is_set()
 
     def ask(self) -> None:
         """End it; from a signal handler. Asking again changes nothing."""
-        if not self._asked:
-            self._asked = True
-            threading.Thread(target=self._run, name="cancel", daemon=True).start()
+        self._asked.set()
         if self._wakes is not None:
             self._wakes()
 
@@ -73,6 +73,7 @@ class Cancelling:
         return self._told.acquire(blocking=False)
 
     def _run(self) -> None:
+        self._asked.wait()
         began = time.monotonic()
         end = began + self._within_s
         first = self._kill(end)
@@ -112,6 +113,8 @@ class Cancelling:
                     return
             except NoSuchApplication:
                 pass  # it is just being submitted, or never will be
+            except SchedulerError as error:
+                self.problem = str(error)
             if time.monotonic() >= until:
                 return
             time.sleep(AGAIN_S)
