@@ -34,7 +34,7 @@ from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
 from tony_airflow.durations import argument_s, optional_s
 from tony_airflow.links.tony import LINKS, LOG, TaskLogLink
-from tony_airflow.operators.ends import deferral_errors, is_retried
+from tony_airflow.operators.ends import deferral_errors, is_retried, longest_delay_s
 from tony_airflow.operators.parsing import default_deferrable, refuse_unknown, tasks_of
 
 if TYPE_CHECKING:
@@ -363,10 +363,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         """How long a job may be without anybody who waits for it, and still be wanted."""
         if self.lease is not None and not isinstance(self.lease, bool):
             return self.lease
-        again = 0.0
-        if self.retries:
-            delay = self.retry_delay
-            again = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        again = longest_delay_s(self) if self.retries else 0.0
         return NOTICED_S + again + self.unreachable_timeout
 
     def _folder(self) -> Optional[str]:
