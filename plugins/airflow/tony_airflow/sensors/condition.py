@@ -135,7 +135,8 @@ class Condition:
         return Answer(WAITING, f"{status.app_id} is {status.state.value}; {self.metric}: {last}")
 
     def _missed(self, status: Any) -> str:
-        said = f" ({status.diagnostics.strip()})" if status.diagnostics.strip() else ""
+        told = status.diagnostics.strip().splitlines()
+        said = f" ({told[0]})" if told else ""
         return (
             f"{status.app_id} has ended as {status.state.value}{said}, and was waited for"
             f" {self.what}"

@@ -1,0 +1,213 @@
+"""The sensor and its trigger, with real jobs of the embedded scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Dict, Iterator
+
+import pytest
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferred,
+)
+
+from tests.tony_airflow.tasks import Instance, end_all, jobs, operator, until
+from tony_airflow.sensors.tony import TonySensor
+from tony_airflow.triggers.sensing import TonySensingTrigger
+
+pytestmark = pytest.mark.timeout(300)
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left() -> Iterator[None]:
+    yield
+    end_all()
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """A job's program goes on when this is there."""
+    return tmp_path / "go"
+
+
+def start(go: Path, end: str = "pass", **words: Any) -> str:
+    """A job that reports a loss of 0.5, waits, reports 0.25 and ends."""
+    program = go.with_suffix(".py")
+    program.write_text(
+        "import os, time, tony\n"
+        'tony.report(metrics={"loss": 0.5})\n'
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+        'tony.report(metrics={"loss": 0.25})\n' + end
+    )
+    task = operator(wait_for_completion=False, lease=120, files=[str(program)], **words)
+    task.executes = f"python3 {program.name}"
+    found = task.execute(Instance().context())
+    return str(found["application_id"])
+
+
+def sensor(**words: Any) -> TonySensor:
+    return TonySensor(task_id="wait", scheduler="local", poke_interval=0.1, timeout=100, **words)
+
+
+def look(**words: Any) -> Any:
+    return sensor(**words).poke({})
+
+
+def later(go: Path) -> threading.Thread:
+    """The job goes on in a moment."""
+    timer = threading.Timer(0.5, go.touch)
+    timer.start()
+    return timer
+
+
+def test_it_waits_for_a_state(go: Path) -> None:
+    app_id = start(go, tags=["of-a-sensor"], job_name="a-training")
+    assert not look(application_id=app_id)
+    until(lambda: look(application_id=app_id, state="RUNNING"), "its running")
+    timer = later(go)
+    found = sensor(tag="OF-a-sensor").execute({})
+    assert found == {"application_id": app_id, "state": "SUCCEEDED"}
+    timer.join()
+    assert look(name="a-training", state="ended").xcom_value == found
+    assert not look(name="another")
+    assert not look(name="a-training", submitted_after=datetime.now(timezone.utc).isoformat())
+
+
+def test_it_waits_for_a_metric(go: Path) -> None:
+    app_id = start(go)
+    until(lambda: look(application_id=app_id, metric="loss", below=0.6), "a first loss")
+    assert not look(application_id=app_id, metric="loss", below="0.3")
+    timer = later(go)
+    found = sensor(application_id=app_id, metric="loss", below=0.3).execute({})
+    assert found["value"] == 0.25
+    timer.join()
+
+
+def test_a_job_that_ends_otherwise_fails_it_for_good(go: Path) -> None:
+    go.touch()
+    app_id = start(go, end="1/0")
+    with pytest.raises(AirflowFailException, match=r"has ended as FAILED \(.* to be SUCCEEDED"):
+        sensor(application_id=app_id).execute({})
+    with pytest.raises(AirflowSkipException):
+        sensor(application_id=app_id, soft_fail=True).execute({})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({}, "by one of application_id, tag and name"),
+        ({"name": "x", "state": "DONE"}, "'DONE' is no state"),
+        ({"name": "x", "metric": "loss"}, "above= or below="),
+        ({"name": "x", "metric": "loss", "below": "low"}, "below is 'low', which is no number"),
+        ({"name": "x", "submitted_after": "2026-01-01"}, "without a time zone"),
+    ],
+)
+def test_what_is_wrong_is_not_retried(words: Dict[str, Any], said: str) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        sensor(**words).execute({})
+
+
+def test_nobody_knows_the_application() -> None:
+    with pytest.raises(AirflowException, match="knows no application local_1_x"):
+        look(application_id="local_1_x")
+
+
+# ------------------------------------------------------------------ deferred
+
+
+def deferred(**words: Any) -> TonySensingTrigger:
+    """The trigger of a deferred sensor, as another process makes it."""
+    with pytest.raises(TaskDeferred) as caught:
+        sensor(deferrable=True, **words).execute({})
+    trigger = caught.value.trigger
+    assert caught.value.method_name == "execute_complete"
+    path, arguments = trigger.serialize()
+    assert path == f"{TonySensingTrigger.__module__}.TonySensingTrigger"
+    arguments = json.loads(json.dumps(arguments))
+    return TonySensingTrigger(**{**arguments, "poll_interval": 0.2})
+
+
+async def first(trigger: TonySensingTrigger) -> Any:
+    async for event in trigger.run():
+        return event.payload
+    return None
+
+
+def fired(trigger: TonySensingTrigger) -> Any:
+    return asyncio.run(asyncio.wait_for(first(trigger), PATIENCE_S))
+
+
+def test_deferred_until_it_has_ended(go: Path) -> None:
+    app_id = start(go, job_name="a-training")
+    by_id, by_name = deferred(application_id=app_id), deferred(name="a-training")
+    timer = later(go)
+
+    async def both() -> Any:
+        return await asyncio.wait_for(asyncio.gather(first(by_id), first(by_name)), PATIENCE_S)
+
+    for told in asyncio.run(both()):
+        found = sensor(application_id=app_id).execute_complete({}, told)
+        assert found == {"application_id": app_id, "state": "SUCCEEDED"}
+    timer.join()
+
+
+def test_deferred_before_the_job_is_there(go: Path) -> None:
+    trigger = deferred(tag="comes-later", metric="loss", below=0.6)
+    timer = threading.Timer(0.5, lambda: start(go, tags=["comes-later"]))
+    timer.start()
+    told = fired(trigger)
+    timer.join()
+    assert told["verdict"] == "reached" and told["found"]["value"] == 0.5
+
+
+def test_deferred_and_missed(go: Path) -> None:
+    app_id = start(go, end="1/0")
+    trigger = deferred(application_id=app_id, metric="loss", below=0.1)
+    timer = later(go)
+    told = fired(trigger)
+    timer.join()
+    with pytest.raises(AirflowFailException, match=r"it reported 0\.25"):
+        sensor(application_id=app_id).execute_complete({}, told)
+
+
+def test_nothing_is_deferred_for_what_is_there_already(go: Path) -> None:
+    go.touch()
+    app_id = start(go)
+    until(lambda: not jobs(running=True), "its end")
+    found = sensor(application_id=app_id, deferrable=True).execute({})
+    assert found["state"] == "SUCCEEDED"
+
+
+def test_of_another_machine_nothing_can_be_seen(go: Path) -> None:
+    trigger = deferred(name="some-training")
+    trigger.host = "elsewhere"
+    told = fired(trigger)
+    with pytest.raises(AirflowException, match="the embedded scheduler of elsewhere"):
+        sensor(name="some-training").execute_complete({}, told)
+
+
+def test_a_reached_wait_leaves_nothing_running(go: Path) -> None:
+    app_id = start(go)
+    trigger = deferred(application_id=app_id)
+
+    async def given_up() -> None:
+        task = asyncio.create_task(first(trigger))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(given_up())
+    deadline = time.monotonic() + PATIENCE_S
+    while any(thread.name.startswith("tony-hook") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert jobs(running=True), "the job is not the sensor's to end"
