@@ -23,8 +23,6 @@ from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, Sc
 RETRY, ATTACH = "tony_azkaban.retry", "tony_azkaban.attach"
 END, TAKE = "end", "attach"
 WORDS = (END, TAKE)
-#: As long as ending one may take, programs' grace included; it is asked twice within.
-WAIT_S = 15.0
 
 Say = Callable[[str], None]
 
@@ -63,7 +61,7 @@ def find(scheduler: Scheduler, execution: Execution) -> List[AppStatus]:
 
 def end(scheduler: Scheduler, app_id: str, reason: str) -> None:
     """Until it is over; one that does not end in time is said by the error."""
-    if not kill(scheduler, app_id, reason, WAIT_S).ended:
+    if not kill(scheduler, app_id, reason).ended:
         raise UsageError(f"{app_id} does not end; tony kill {app_id} tries again")
 
 
