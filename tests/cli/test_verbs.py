@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import tarfile
 from pathlib import Path
 from typing import Any, Tuple
 
 import pytest
 
+from tests.bundle.fakecluster import ROOT as STAGED
+from tests.bundle.fakecluster import fresh
 from tests.cli.conftest import Tony, lines
 from tests.cli.schema import documented, wrong_with
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
+from tony_core.bundle.remote import RemoteStore
 from tony_core.cli import outcome
 from tony_core.cli.describe import tasks
 from tony_core.cli.status import head, show
@@ -426,6 +432,47 @@ def test_gc(tony: Tony, scripted: Scripted) -> None:
     assert done.out == "would remove application old\n"
     found = data(tony("gc", "--json"), "gc")
     assert found == {"dry_run": False, "removed": ["application old"]}
+
+
+def test_what_is_staged_elsewhere_is_verified(
+    tony: Tony, scripted: Scripted, tmp_path: Path
+) -> None:
+    here = tony("gc", "--verify")
+    assert here.code == 2
+    assert "this machine's own disk" in here.err
+    cluster = fresh(tmp_path / "hdfs")
+    scripted.root = STAGED
+    store = RemoteStore(STAGED)
+    store.prepare()
+    digest = hashlib.sha256(b"whole").hexdigest()
+    store.put(digest, "content", lambda stream: stream.write(b"whole"))
+    assert data(tony("gc", "--verify", "--json"), "verify") == {"root": STAGED, "damaged": []}
+    assert "all is whole" in tony("gc", "--verify").err
+    (found,) = Path(cluster.path(STAGED)).rglob("content")
+    before = found.stat()
+    found.write_bytes(b"other")
+    os.utime(found, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    done = tony("gc", "--verify")
+    assert done.code == 1
+    assert digest in done.out
+
+
+def test_our_code_is_published_for_all(
+    tony: Tony, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TONY_CONF_DIR", raising=False)
+    nowhere = tony("runtime", "publish")
+    assert nowhere.code == 2
+    assert "tony.runtime.location" in nowhere.err
+    assert "must end in .tar" in tony("runtime", "publish", str(tmp_path / "runtime.zip")).err
+    cluster = fresh(tmp_path / "hdfs")
+    os.chmod(cluster.folder, 0o755)
+    place = "fake://cluster/tony/runtime.tar"
+    found = data(tony("runtime", "publish", place, "--json"), "runtime")
+    assert found == {"location": place, "size": cluster.stat(place).size}
+    with tarfile.open(cluster.path(place)) as packed:
+        assert "tony_core/light.py" in [name.lstrip("./") for name in packed.getnames()]
+    assert "best in the site's file" in tony("runtime", "publish", place).out
 
 
 def test_version(tony: Tony) -> None:

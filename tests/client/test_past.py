@@ -216,6 +216,25 @@ def test_all_of_a_history_is_completed(tmp_path: Path) -> None:
     assert scheduler.cleared == [APP]
 
 
+@pytest.mark.parametrize(("ago", "ends"), [(2 * past.FORGOTTEN_S, True), (60.0, False)])
+def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
+    tmp_path: Path, ago: float, ends: bool
+) -> None:
+    """Once nothing was heard of it for long, in the scheduler's own history."""
+    told = {"job": {"app_id": APP, "name": "old", "state": "RUNNING", "submitted": 5.0}}
+    tasks = [task("worker:0", "running", started=time.time() - ago)]
+    for root in ("history", "shared"):
+        folder = tmp_path / root / APP
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps({**told, "tasks": tasks}))
+        complete(Cluster(tmp_path), f"{tmp_path}/{root}")
+    kept = read_job(f"{tmp_path}/history", APP)
+    assert kept.job["state"] == ("FAILED" if ends else "RUNNING")
+    assert ("has forgotten it" in kept.job.get("diagnostics", "")) is ends
+    assert kept.tasks[0]["state"] == ("lost" if ends else "running")
+    assert read_job(f"{tmp_path}/shared", APP).job["state"] == "RUNNING", "another cluster's, maybe"
+
+
 def test_a_history_without_a_summary_gets_one(tmp_path: Path) -> None:
     (tmp_path / "history" / APP).mkdir(parents=True)
     view = current_view(Cluster(tmp_path), ended())

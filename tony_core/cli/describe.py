@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Sequence, Tuple
 
 from tony_core.cli import outcome
 from tony_core.cli.options import (
@@ -17,7 +17,8 @@ from tony_core.cli.options import (
 )
 from tony_core.cli.output import duration, line, moment, pairs, percent, print_json, safe, table
 from tony_core.cli.status import head
-from tony_core.client.view import JobView
+from tony_core.client.view import MASTER, JobView
+from tony_core.schedulers.port import Scheduler, SchedulerError
 
 NAME = "describe"
 HELP = "everything that is known of a job"
@@ -35,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print it."""
-    view, story, pages_last = _known(args)
+    view, story, pages_last, masters = _known(args)
     if args.json:
-        print_json({"job": view.to_json(), "events": [dict(event) for event in story]})
+        data = {"job": view.to_json(), "events": [dict(event) for event in story]}
+        print_json({**data, "masters": [one._asdict() for one in masters]})
         return 0
     show(view, story, pages_last)
     return 0
@@ -111,7 +113,15 @@ def tasks(view: JobView, pages_last: bool = True) -> None:
     table(("TASK", "STATE", "SESSION", "NODE", "EXIT", "DONE", "TIME", "METRICS", "LOGS"), rows)
 
 
-def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool]:
+class Master(NamedTuple):
+    """One attempt's container; where its log is, as long as a node serves it."""
+
+    container: str
+    node: str
+    log_url: str
+
+
+def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
     from tony_core.client.attach import look_up
     from tony_core.client.past import read_past, whole_story
     from tony_core.schedulers.port import NoSuchApplication
@@ -126,6 +136,15 @@ def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool]:
         except NoSuchApplication:
             past = read_past(history or scheduler.history_root(None), app_id)
             story = past.events if past is not None else ()
-        return view, story, scheduler.log_pages_last()
+        return view, story, scheduler.log_pages_last(), _masters(scheduler, app_id)
     finally:
         scheduler.close()
+
+
+def _masters(scheduler: Scheduler, app_id: str) -> List[Master]:
+    """Those that the scheduler knows, by attempt; it forgets them some time after the end."""
+    try:
+        found = scheduler.containers(app_id)
+    except SchedulerError:
+        return []
+    return [Master(ref.container_id, ref.node, ref.url) for name, ref in found if name == MASTER]

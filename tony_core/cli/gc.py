@@ -9,6 +9,7 @@ from typing import Iterator, Optional
 
 from tony_core.cli.options import add_json, add_scheduler, scheduler_of, seconds, site_value
 from tony_core.cli.output import line, note, print_json
+from tony_core.client.errors import UsageError
 from tony_core.files.location import is_remote
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 
@@ -29,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would go, and remove nothing"
     )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="instead: read all that is staged on a cluster's file system, and say what is damaged",
+    )
     add_scheduler(parser)
     add_json(parser)
 
@@ -36,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Say each thing that goes."""
     scheduler = scheduler_of(args)
+    if args.verify:
+        return _verify(scheduler, args.json)
     removed = []
     try:
         for text in _everything(scheduler, args.older_than, args.dry_run):
@@ -49,6 +57,29 @@ def run(args: argparse.Namespace) -> int:
     elif not removed:
         note("nothing to remove")
     return 0
+
+
+def _verify(scheduler: Scheduler, as_json: bool) -> int:
+    from tony_core.bundle.remote import RemoteStore
+    from tony_core.job.spec import Job
+
+    try:
+        root = scheduler.staging_root(Job("gc", ()))
+        if not is_remote(root):
+            raise UsageError(
+                f"what the scheduler {scheduler.name} stages stands on this machine's own disk:"
+                " there is nothing to verify"
+            )
+        damaged = RemoteStore(root).verify_all()
+    finally:
+        scheduler.close()
+    if as_json:
+        print_json({"root": root, "damaged": damaged})
+    else:
+        for text in damaged:
+            line(text)
+        note(f"{len(damaged)} damaged below {root}" if damaged else f"all is whole below {root}")
+    return 1 if damaged else 0
 
 
 def _everything(scheduler: Scheduler, older_s: float, dry_run: bool) -> Iterator[str]:

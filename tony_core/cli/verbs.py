@@ -21,6 +21,7 @@ VERBS: Dict[str, str] = {
     "config": "show the merged configuration, list all keys, check a job file",
     "doctor": "look whether jobs can run here, and what is in their way",
     "gc": "remove what ended jobs left behind",
+    "runtime": "our own code on the nodes: put it where all users share it",
     "version": "which version this is, and of what",
     "azkaban": "the job type of an Azkaban server, and what its jobs left behind",
     "completion": "a shell's completion of this command",

@@ -26,11 +26,19 @@ from tony_core.client.view import (
 )
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
+from tony_core.schedulers.port import (
+    AppState,
+    AppStatus,
+    NoSuchApplication,
+    Scheduler,
+    SchedulerError,
+)
 
 #: How long a job that has just ended is given to complete its history.
 SETTLE_S = 2.0
 PAGE_S = 2.0
+#: How old the newest that is known of a job must be to believe a scheduler that knows it no more.
+FORGOTTEN_S = 3600.0
 
 
 def history_root(
@@ -168,13 +176,40 @@ def complete(scheduler: Scheduler, root: str) -> None:
     for job in list_jobs(root):
         if job.get("finished"):
             continue
+        app_id = str(job["app_id"])
         try:
-            status = scheduler.status(str(job["app_id"]))
+            status = scheduler.status(app_id)
         except NoSuchApplication:
-            continue  # nobody can say any more what became of it
+            # Nobody can say any more what became of it. In a history that several clusters
+            # share it may be another's.
+            if root == scheduler.history_root(None):
+                _forgotten(root, app_id)
+            continue
         except SchedulerError:
             return  # another time
         settle(scheduler, status, history=root)
+
+
+def _forgotten(root: str, app_id: str) -> None:
+    """The end of a job that its scheduler does not know any more, and nobody wrote down."""
+    past = read_past(root, app_id, events=False)
+    if past is None or not past.job or past.job.get("finished"):
+        return
+    said = [past.job.get("submitted"), *(task.get("started") for task in past.tasks)]
+    newest = max((float(at) for at in said if isinstance(at, (int, float))), default=0.0)
+    if time.time() - newest < FORGOTTEN_S:
+        return  # a scheduler that has only just lost its memory: its clients say more
+    status = AppStatus(
+        app_id=app_id,
+        name=str(past.job.get("name") or ""),
+        user=str(past.job.get("user") or ""),
+        queue=str(past.job.get("queue") or ""),
+        state=AppState.FAILED,
+        submitted=float(past.job.get("submitted") or 0.0),
+        finished=newest or None,
+        diagnostics="the scheduler has forgotten it, and nobody wrote down how it ended",
+    )
+    buried(past, root, status)
 
 
 def _untold(scheduler: Scheduler, view: JobView) -> JobView:
