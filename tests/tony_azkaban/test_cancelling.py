@@ -1,0 +1,97 @@
+"""The time that a server leaves is kept, whatever the scheduler does meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Tuple
+
+import pytest
+
+from tests.tony_azkaban.jobs import PATHS
+
+#: A process whose main thread is held up, with schedulers that are, too.
+SCRIPT = """
+import sys, threading, time
+from types import SimpleNamespace
+from tony_azkaban import cancelling
+from tony_core.schedulers.port import AppState, NoSuchApplication, SchedulerError
+
+cancelling.FORCE_S, cancelling.TELL_S, cancelling.AGAIN_S = 0.15, 0.3, 0.01
+cancelling.see_through = lambda name, app_id: print("sees through", name, app_id, flush=True)
+how = sys.argv[1]
+asked = []
+
+class Scheduler:
+    def kill(self, app_id, reason):
+        asked.append(reason)
+        if how == "hangs":
+            time.sleep(600)
+        if how == "refuses":
+            raise SchedulerError("nobody may")
+        if how == "comes-late" and len(asked) < 5:
+            raise NoSuchApplication("not yet")
+        if how == "twice" and threading.current_thread() is first[0]:
+            time.sleep(600)
+
+    def status(self, app_id):
+        return SimpleNamespace(state=AppState.KILLED)
+
+    def close(self):
+        pass
+
+first = []
+
+def opens():
+    if how == "nowhere":
+        raise SchedulerError("no cluster")
+    first.append(threading.current_thread())
+    return Scheduler()
+
+made = cancelling.Cancelling(opens, "yarn", "application_1_1", float(sys.argv[2]))
+made.ask()
+made.ask()
+if how == "main-tells":
+    assert made.over.wait(60) and made.tells() and not made.tells()
+    time.sleep(0.6)
+    print("told by main", len(asked), asked[0])
+    sys.exit(7)
+time.sleep(600)
+"""
+
+
+def run(how: str, within_s: float) -> Tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, how, str(within_s)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("how", ["ends", "comes-late", "twice"])
+def test_it_ends_while_the_main_thread_is_held_up(how: str) -> None:
+    assert run(how, 3.0) == (  # which a slow machine needs, maybe
+        143,
+        "KILLED: application_1_1 was ended, as the job was cancelled\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("hangs", ""), ("refuses", ": nobody may"), ("nowhere", ": no cluster")]
+)
+def test_it_cannot_be_ended_in_time(how: str, why: str) -> None:
+    code, said = run(how, 0.3)
+    assert code == 143
+    assert f"application_1_1 was asked to end, and has not yet{why}; it goes on" in said
+    assert said.endswith("sees through yarn application_1_1\n")
+
+
+def test_the_main_thread_tells_it_if_it_can() -> None:
+    code, said = run("main-tells", 0.3)
+    assert code == 7
+    assert said == "told by main 1 cancelled: Azkaban ended the job (SIGTERM)\n"
