@@ -97,6 +97,8 @@ def spark_defaults(home: Path, options: str) -> Properties:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.ui.enabled": "false",
+        # The driver gets ready while its executors start.
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.eventLog.enabled": "false",
     }
     for who in ("driver", "executor"):

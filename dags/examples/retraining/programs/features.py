@@ -60,7 +60,6 @@ def main():
         *(F.stddev_pop(name).alias(f"deviation_{name}") for name in FEATURES),
     )
     scale.coalesce(1).write.mode("overwrite").json(f"{args.features}/scale")
-    print(f"{train.count()} rows to train on, {evaluation.count()} to evaluate on")
     spark.stop()
 
 
