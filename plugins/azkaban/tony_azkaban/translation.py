@@ -117,7 +117,11 @@ def retold(error: JobError) -> JobError:
 
 
 def _retold(problem: Problem) -> Problem:
-    return replace(problem, file=_WHERE.get(problem.file or "", problem.file))
+    return replace(
+        problem,
+        message=problem.message.replace("(argument)", f"({_WHERE['argument']})"),
+        file=_WHERE.get(problem.file or "", problem.file),
+    )
 
 
 def finished(loaded: Loaded, site: Site, execution: Execution) -> Tuple[Job, List[Problem]]:
