@@ -18,6 +18,7 @@ import time
 from typing import Callable, List, Mapping
 
 from tony_core.files.location import is_remote, local_path
+from tony_core.files.registry import filesystem
 from tony_core.history.store import HistoryWriter
 from tony_core.master.commands import Finish, Tell, Weight
 from tony_core.master.journal import Journal
@@ -140,6 +141,8 @@ def remove_job_folder(context: MasterContext, log: Log) -> None:
     def remove() -> None:
         try:
             jobfolder.remove(root, context.app_id)
+            if context.extra.get("pointer"):  # which told others where that was
+                filesystem(context.extra["pointer"]).delete(context.extra["pointer"])
             problems.clear()
         except Exception as error:
             problems[:] = [f"{type(error).__name__}: {error}"]

@@ -199,9 +199,7 @@ class Master:
         )
         self._closers.append(self._services.close_all)
         self._takeover = Takeover(self.reactor, self._rendezvous, self.log)
-        self._machine = SessionMachine(
-            job, settle_s=info.settle_s, jitter=_jitter, ends_rest=info.ends_rest
-        )
+        self._machine = SessionMachine(job, info.settle_s, _jitter, info.ends_rest)
         self._performers: Dict[Type[c.Command], Callable[[Any], None]] = {
             c.RunPreprocess: self._run_preprocess,
             c.RequestContainers: lambda x: self._pool.request(x.asks, x.gang),

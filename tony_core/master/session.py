@@ -70,7 +70,6 @@ class SessionMachine(Adoption):
     def __init__(
         self,
         job: Job,
-        *,
         settle_s: float = 3.0,
         jitter: Callable[[], float] = lambda: 0.5,
         ends_rest: bool = False,

@@ -70,6 +70,25 @@ def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> Non
     assert gone < 10 * LEFT_S and took < 10 * CLIENT_S
 
 
+def test_a_job_that_is_staged_elsewhere_is_told_why(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    cluster = hadoop("two_nodes", "gpu", "log_aggregation")
+    one = tony_on(cluster)
+    usual = f"{cluster.default_fs}/user/{cluster.user}"
+    job = started(one, **{"tony.yarn.staging-dir": f"{usual}/elsewhere"})
+    one("kill", job.app_id, "--reason", "enough of it")
+    assert "enough of it" in job.ends(137)
+    files = WebHdfsFileSystem(
+        SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir)), cluster.user
+    )
+    try:
+        for root in (".tony", "elsewhere"):
+            assert not files.exists(f"{usual}/{root}/apps/{job.app_id}")
+    finally:
+        files.close()
+
+
 SAVES = "trap 'sleep 2; echo saved; exit 0' TERM; echo up; while true; do sleep 0.1; done"
 
 

@@ -154,6 +154,20 @@ def test_a_job_that_keeps_its_state_elsewhere_leaves_nothing_here(rm: Rm, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_reason_follows_a_job_to_where_it_keeps_its_state(rm: Rm, tmp_path: Path) -> None:
+    rm.reacts = (0.5, "FINISHED")
+    usual, root = str(tmp_path / "usual"), str(tmp_path / "a: place")
+    state = Path(root, "apps", str(APP))
+    state.mkdir(parents=True)
+    (state / "master.json").write_text("{}")
+    killing.say_where(usual, root, str(APP))
+    assert end(rm, Path(killing.pointer(usual, root, str(APP)))) == [ASKED]
+    assert json.loads((state / "kill.json").read_text())["reason"] == "enough"
+    assert killing.pointer(usual, usual + "/", str(APP)) == ""
+    killing.say_where(usual, usual, str(APP))
+    assert len(list(Path(usual, "apps").iterdir())) == 1
+
+
 def test_a_place_that_does_not_answer_holds_nobody_up(
     rm: Rm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,7 +138,7 @@ class YarnScheduler(port.Scheduler):
 
     def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
         from tony_core.hadoop.credentials import Credentials
-        from tony_core.schedulers.yarn import parcel, sending
+        from tony_core.schedulers.yarn import killing, parcel, sending
 
         job, artifacts = submission.job, submission.artifacts
         root = self.staging_root(job)
@@ -149,6 +149,7 @@ class YarnScheduler(port.Scheduler):
             if file is not None:
                 request = sending.with_file(request, root, file)
             rm = self._rm(job.hadoop.rm_retries)
+            killing.say_where(self._home(), root, app_id)
             sent = True  # from here on nobody knows, until it is answered
             if isinstance(rm, RmClient):
                 rm.submit(request.message(Credentials(secrets=secrets)))
@@ -236,6 +237,8 @@ class YarnScheduler(port.Scheduler):
         try:
             root = self._home() if job is None else self.staging_root(job)
             jobfolder.remove(root, status.app_id)
+            if root != self._home():
+                jobfolder.remove(self._home(), status.app_id)  # it said where the other is
         except (SchedulerError, OSError, ValueError):
             pass  # tony gc takes it, some day
         return True

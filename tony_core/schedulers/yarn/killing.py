@@ -7,12 +7,16 @@ end is killed by the ResourceManager: an application that does not run (yet, or 
 masters), a master that is not over within the job's grace and a margin, and one that somebody
 asks to end who is not the first to ask: the reason of the first is there, and is the mark.
 
+A job that keeps its files elsewhere (``tony.yarn.staging-dir``) leaves at the usual place where
+that is, as the name of an empty folder: the NameNode alone makes and lists it.
+
 The grace stands in ``master.json``, where only the owner can read it: for everybody else it is
 the default.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
@@ -37,6 +41,7 @@ MARGIN_S = 5.0  # beyond the programs' grace, for the word to arrive and the mas
 NOTE_S = 3.0  # the most that leaving the reason may take
 FORCE_S = 30.0
 FIRST_POLL_S, LONGEST_POLL_S = 0.05, 0.4
+ELSEWHERE = "root="  # what such a folder's name begins with
 KILL_FILE, MASTER_FILE = "kill.json", "master.json"  # the master's names for them
 GRACEFULLY = "GRACEFUL_SHUTDOWN"
 
@@ -75,9 +80,9 @@ def leave(folder: str, told: Dict[str, Any]) -> Note:
 
     def write() -> None:
         try:
-            names, found[0] = _look(folder)
+            where, names, found[0] = _look(folder)
             if not found[0].asked_before and names:
-                filesystem(folder).put(join(folder, KILL_FILE), json.dumps(told).encode(), 0o600)
+                filesystem(where).put(join(where, KILL_FILE), json.dumps(told).encode(), 0o600)
         except (OSError, ValueError):
             pass  # the master will say that it was told to end, and not why
 
@@ -89,19 +94,38 @@ def leave(folder: str, told: Dict[str, Any]) -> Note:
     return found[0]
 
 
-def _look(folder: str) -> Tuple[Set[str], Note]:
-    """What is there, of a job that stages elsewhere nothing; and what it says."""
+def say_where(usual: str, root: str, app_id: str) -> None:
+    """An application whose state stands below another root than the usual one."""
+    folder = pointer(usual, root, app_id)
+    if folder:
+        name = ELSEWHERE + base64.urlsafe_b64encode(root.encode()).decode()
+        filesystem(folder).mkdir(join(folder, name), 0o700)
+
+
+def pointer(usual: str, root: str, app_id: str) -> str:
+    """The folder that says so; empty for an application whose state stands there itself."""
+    return join(usual, "apps", app_id) if root.rstrip("/") != usual.rstrip("/") else ""
+
+
+def _look(folder: str) -> Tuple[str, Set[str], Note]:
+    """Where its state stands, what is there, and what it says."""
     files = filesystem(folder)
     names = {base_name(one.location) for one in files.list(folder)}
+    other = [name[len(ELSEWHERE) :] for name in names if name.startswith(ELSEWHERE)]
+    if other:
+        root = base64.urlsafe_b64decode(other[0]).decode()
+        folder = join(root, "apps", base_name(folder))
+        files = filesystem(folder)
+        names = {base_name(one.location) for one in files.list(folder)}
     if KILL_FILE in names:
-        return names, Note(asked_before=True)
+        return folder, names, Note(asked_before=True)
     if MASTER_FILE not in names:
-        return names, Note()
+        return folder, names, Note()
     said = json.loads(files.get(join(folder, MASTER_FILE), 1 << 16))
     grace = said.get("kill_grace_s") if isinstance(said, dict) else None
     if isinstance(grace, (int, float)) and not isinstance(grace, bool):
-        return names, Note(grace_s=max(0.0, float(grace)))
-    return names, Note()
+        return folder, names, Note(grace_s=max(0.0, float(grace)))
+    return folder, names, Note()
 
 
 def _ask(rm: Rm, application: ApplicationId) -> bool:

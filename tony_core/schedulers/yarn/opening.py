@@ -21,7 +21,7 @@ from tony_core.hadoop.tokens import AM_RM, Token, attempt_of
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn import parcel, site
+from tony_core.schedulers.yarn import killing, parcel, site
 from tony_core.schedulers.yarn.application import Application
 from tony_core.schedulers.yarn.asking import Asking
 from tony_core.schedulers.yarn.context import RUNTIME, Contexts
@@ -74,6 +74,9 @@ def open_master(
             "localised": os.getcwd(),
             "host": host,
             "bind": "0.0.0.0",
+            "pointer": killing.pointer(
+                f"{conf.text('fs.defaultFS').rstrip('/')}/user/{told.user}/.tony", told.root, app_id
+            ),
             **page_extra(conf, attempt.application, job.yarn.view_acl or ""),
         },
     )
