@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import (
     DAG,
     AirflowException,
     AirflowFailException,
+    AirflowTaskTimeout,
     TaskDeferred,
 )
 
@@ -240,6 +241,20 @@ class TestNeverOrphaned:
                 task.execute(ti.context())
         assert [job.state for job in jobs()] == [AppState.KILLED]
 
+    def test_a_submit_that_is_broken_off_by_the_time(self) -> None:
+        """Accepted, and nobody was told the id."""
+        submit = TonyHook.submit
+
+        def too_slow(hook: TonyHook, arguments: Any) -> str:
+            submit(hook, arguments)
+            raise AirflowTaskTimeout("too long")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TonyHook, "submit", too_slow)
+            with pytest.raises(AirflowTaskTimeout):
+                operator(SLEEPS).execute(Instance(retries=1).context())
+        assert [job.state for job in jobs()] == [AppState.KILLED]
+
     @pytest.mark.parametrize("retries", [0, 1])
     def test_a_task_that_fails_leaves_its_job_to_the_next_try_only(self, retries: int) -> None:
         ti = Instance(retries=retries)
@@ -305,7 +320,9 @@ class TestDeferred:
         until(lambda: jobs(running=False), "the end")
         _, arguments = told.trigger.serialize()
         event = {"site": arguments["site"], "app_id": arguments["app_id"], "outcome": "SUCCEEDED"}
-        result = ti.task().execute_complete(ti.context(), event)
+        told_of = {**event, "links": {"page": "http://page/"}}
+        result = ti.task().execute_complete(ti.context(), told_of)
+        assert result["links"] == {"page": "http://page/"}
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
 
     def test_a_scheduler_that_has_forgotten_it(self, tmp_path: Path) -> None:

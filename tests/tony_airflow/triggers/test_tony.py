@@ -56,6 +56,7 @@ def test_it_fires_at_the_end_with_all_that_the_task_needs(
     trigger = submitted(program, tony_home)
     told = payload(trigger)
     assert (outcome == "FAILED") is ("ZeroDivisionError" in told.pop("diagnostics"))
+    assert told.pop("links") == {}, "nobody asked for any"
     assert told == {"site": trigger.site, "app_id": trigger.app_id, "outcome": outcome}
 
 
@@ -69,7 +70,8 @@ def test_links_are_pushed_as_they_come(tony_home: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(trigger_module, "a_push", push)
     trigger = submitted(SLEEPS, tony_home, links=["page", "tensorboard"])
-    assert payload(trigger)["outcome"] == "KILLED"
+    told = payload(trigger)
+    assert told["outcome"] == "KILLED" and told["links"] == pushed[0]
     assert pushed[0]["page"].startswith("http://")
     assert all(set(links) <= {"page", "tensorboard"} for links in pushed)
 

@@ -8,6 +8,8 @@ from typing import Any, Iterator, Tuple, Type
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
+UNHURRIED_S = 45.0  # for a kill that nobody waits for
+NOTICED_S = 600.0  # until Airflow has noticed that a worker is gone, and begins the next try
 MOST_DELAY_S = 24 * 3600.0  # Airflow's own bound
 
 

@@ -56,6 +56,7 @@ class TaskJob:
         self._log = log
         self._publish = publish
         self._watch: Optional[Watch] = None
+        self._tags: Optional[TaskTags] = None
 
     # ------------------------------------------------------------------ beginning
 
@@ -64,6 +65,7 @@ class TaskJob:
 
         Without ``keep`` none is: each try has a job of its own.
         """
+        self._tags = tags
         found = sort_out(self.hook.find(tags.of_task), tags)
         left = list(found.left)
         mine = found.mine
@@ -185,30 +187,35 @@ class TaskJob:
 
     # ------------------------------------------------------------------ ending
 
-    def kill_now(self) -> None:
+    def kill_now(self, wait_s: float = KILL_NOW_S) -> None:
         """End it from a signal handler: no question to Airflow, no lock, and not for long.
 
         The thread goes on when the time is over: the request is mostly out by then, and a
-        process that is killed before leaves the job to its lease.
+        process that is killed before leaves the job to its lease. Of a submit that was broken
+        off nobody knows the id: such a job is found by its tag.
         """
         self.killed = True
         watch = self._watch
         if watch is not None:
             watch.stop()
-        if self.app_id is not None:
+        if self.app_id is not None or self._tags is not None:
             thread = threading.Thread(target=self._kill, name="tony-kill", daemon=True)
             thread.start()
-            thread.join(KILL_NOW_S)
+            thread.join(wait_s)
 
     def _kill(self) -> None:
-        assert self.app_id is not None
         try:
-            self.hook.kill(self.app_id, "its Airflow task was told to end")
-        except Exception as error:
-            self.problem = str(error)  # for the line that the task says of it
+            for app_id in [self.app_id] if self.app_id else self._submitted():
+                self.hook.kill(app_id, "its Airflow task was told to end")
+        except Exception:  # noqa: S110 - in a handler nothing may be logged; the lease is left
+            pass
+        finally:
+            self.hook.close()
 
-    problem: Optional[str] = None
-    """Why the kill could not be asked for."""
+    def _submitted(self) -> List[str]:
+        assert self._tags is not None
+        found = self.hook.find(self._tags.of_task)
+        return [status.app_id for status in found if not status.state.ended]
 
     def leave(self, retried: bool, why: str) -> None:
         """The task fails while its job may go on: the next try's, or nobody's."""

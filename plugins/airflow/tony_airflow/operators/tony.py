@@ -27,6 +27,7 @@ from typing import (
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
+    AirflowTaskTimeout,
     BaseOperator,
     ResumableJobMixin,
 )
@@ -34,7 +35,7 @@ from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
 from tony_airflow.durations import argument_s, optional_s
 from tony_airflow.links.tony import LINKS, LOG, TaskLogLink
-from tony_airflow.operators.ends import deferral_errors, is_retried, longest_delay_s
+from tony_airflow.operators.ends import NOTICED_S, deferral_errors, is_retried, longest_delay_s
 from tony_airflow.operators.parsing import default_deferrable, refuse_unknown, tasks_of
 
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from tony_core.schedulers.port import AppStatus
 
 Seconds = Union[timedelta, float]
-
-NOTICED_S = 600.0
-"""Until Airflow has noticed that a worker is gone, and begins the next try."""
 
 
 class TonyOperator(ResumableJobMixin, BaseOperator):
@@ -250,6 +248,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
             if event.get("error"):
                 job.leave(is_retried(context), "its task failed")
                 raise AirflowException(str(event["error"]))
+            job.publish(event.get("links") or {})
             return self._wait(context, event)
 
     def resume_execution(self, next_method: str, next_kwargs: Any, context: Any) -> Any:
@@ -483,11 +482,16 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     @contextmanager
     def _spoken(self) -> Iterator[None]:
         """What the client raises as what Airflow does; connections are given back at the end."""
-        from tony_airflow.operators.ends import spoken
+        from tony_airflow.operators.ends import UNHURRIED_S, spoken
 
         try:
             with spoken():
                 yield
+        except AirflowTaskTimeout:
+            # Now, and not in the hurry in which on_kill is called after this.
+            if self._job is not None:
+                self._job.kill_now(UNHURRIED_S)
+            raise
         finally:
             if self._job is not None:
                 self._job.hook.close()  # a kill opens connections of its own

@@ -15,7 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_airflow.links.addresses import links_of
-from tony_airflow.links.tony import a_push
+from tony_airflow.links.tony import LOG, a_push
 from tony_airflow.reporting import Reporter
 from tony_airflow.triggers.watcher import Ended, Lost, Seen, Trouble, Unreachable, Waiter, Watching
 
@@ -90,7 +90,8 @@ class TonyTrigger(BaseTrigger):
                     self._warn(f"the scheduler does not answer, and is asked again: {news.why}")
                 else:
                     break
-        yield self._told(news)
+        kept = {name: url for name, url in pushed.items() if not name.startswith(LOG)}
+        yield self._told(news, kept)
 
     def refusal(self) -> str:
         """Why nothing on this machine can wait for the job; empty if it can."""
@@ -120,10 +121,11 @@ class TonyTrigger(BaseTrigger):
 
     # ------------------------------------------------------------------ small things
 
-    def _told(self, news: Any) -> TriggerEvent:
+    def _told(self, news: Any, links: Mapping[str, str]) -> TriggerEvent:
         if isinstance(news, Ended):
             said = news.status.diagnostics[-MOST_SAID:]
-            return self._event(outcome=news.status.state.value, diagnostics=said)
+            outcome = news.status.state.value
+            return self._event(outcome=outcome, diagnostics=said, links=dict(links))
         if isinstance(news, Lost):
             return self._event(error=f"the job {self.app_id} is gone: {news.why}")
         assert isinstance(news, Unreachable)
@@ -131,7 +133,7 @@ class TonyTrigger(BaseTrigger):
             error=f"the scheduler has not answered for {news.silent_s:.0f} s: {news.why}"
         )
 
-    def _event(self, **told: str) -> TriggerEvent:
+    def _event(self, **told: Any) -> TriggerEvent:
         return TriggerEvent({"site": self.site, "app_id": self.app_id, **told})
 
     async def _push(self, links: Mapping[str, str], pushed: Dict[str, str]) -> None:
