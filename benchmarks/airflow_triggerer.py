@@ -85,8 +85,10 @@ class Pages(BaseHTTPRequestHandler):
     """What the masters of the jobs would say of them."""
 
     protocol_version = "HTTP/1.1"
+    asked = 0
 
     def do_GET(self) -> None:
+        Pages.asked += 1
         task = {
             "task": "worker:0",
             "role": "worker",
@@ -198,7 +200,9 @@ def main() -> None:
                     within=WITHIN,
                 )
                 time.sleep(SETTLE_S)
+                asked = Pages.asked
                 loaded = share(airflow, words.seconds)
+                asked = Pages.asked - asked
                 assert waited_for(airflow) == words.jobs, str(airflow)
             finally:
                 airflow.remove()
@@ -214,6 +218,7 @@ def main() -> None:
             "bar": BAR,
             "jobs": words.jobs,
             "seconds": words.seconds,
+            "pages_asked_a_second": round(asked / words.seconds, 1),
         }
         print(json.dumps(line), flush=True)
 

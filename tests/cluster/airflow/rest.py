@@ -67,6 +67,11 @@ class Rest:
         """As a person does in the UI: ``success``, ``failed``, ``skipped``."""
         self.ask("PATCH", _path(place), json={"new_state": state})
 
+    def mark_run(self, place: Place, state: str) -> None:
+        """The whole run, as a person does in the UI."""
+        dag_id, run_id, _ = place
+        self.ask("PATCH", f"dags/{dag_id}/dagRuns/{run_id}", json={"state": state})
+
     def clear(self, place: Place) -> None:
         """As a person does in the UI, whatever its state."""
         dag_id, run_id, task_id = place

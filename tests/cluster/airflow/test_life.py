@@ -52,6 +52,13 @@ def test_marked(training: Train, state: str) -> None:
         assert one.task()["state"] == state
 
 
+def test_the_whole_run_is_marked(training: Train) -> None:
+    for one in train(training, "sync", "deferred"):
+        app_id = one.trains()
+        one.rest.mark_run(one.place, "failed")
+        assert one.gone(app_id) == {app_id: "KILLED"}
+
+
 def test_cleared(training: Train) -> None:
     for one in train(training, "sync", "deferred"):
         first = one.trains()
@@ -60,7 +67,8 @@ def test_cleared(training: Train) -> None:
         assert one.goes_on(second)
         one.over()
         one.wait("success", tries=2)
-        assert one.gone(first, second) == {first: "KILLED", second: "SUCCEEDED"}
+        ended = one.gone(first, second, generations=2)
+        assert ended == {first: "KILLED", second: "SUCCEEDED"}
 
 
 def test_cleared_after_its_success(training: Train) -> None:
@@ -71,7 +79,8 @@ def test_cleared_after_its_success(training: Train) -> None:
     one.rest.clear(one.place)
     second = one.trains(2)
     one.wait("success", tries=2)
-    assert one.gone(first, second) == {first: "SUCCEEDED", second: "SUCCEEDED"}
+    ended = one.gone(first, second, generations=2)
+    assert ended == {first: "SUCCEEDED", second: "SUCCEEDED"}
 
 
 def test_the_task_s_process_dies(airflow: Airflow, training: Train) -> None:
@@ -87,6 +96,17 @@ def test_the_task_s_process_dies(airflow: Airflow, training: Train) -> None:
     again.over()
     again.wait("success", tries=2)
     assert again.gone(app_id) == {app_id: "SUCCEEDED"}
+
+
+def test_the_task_s_process_dies_right_after_the_submit(airflow: Airflow, training: Train) -> None:
+    one = training("sync_retried")
+    app_id = one.appears()
+    airflow.kill_worker(one.task()["id"], task_only=True)
+    one.wait("running", tries=2)
+    assert one.trains() == app_id
+    one.over()
+    one.wait("success", tries=2)
+    assert one.gone(app_id) == {app_id: "SUCCEEDED"}
 
 
 def test_the_worker_dies(airflow: Airflow, training: Train) -> None:

@@ -86,13 +86,26 @@ class Training:
     def _over(self) -> bool:
         return self.task()["state"] in ("success", "failed") and not self.applications(LIVING)
 
+    def appears(self) -> str:
+        """The id of its first application, as soon as the cluster knows it."""
+        found = wait_for(
+            self.applications, bool, lambda _: f"no application\n{self.story()}", self._ended
+        )
+        return str(found[0]["id"])
+
+    def _ended(self, found: Any) -> bool:
+        return not found and self._over()
+
     def goes_on(self, app_id: str) -> bool:
         """Its application runs, and no other."""
         living = [one["id"] for one in self.applications(LIVING)]
         return living == [app_id]
 
-    def gone(self, *app_ids: str) -> Dict[str, str]:
-        """Once no application of this run lives: of each its final status; these and no others."""
+    def gone(self, *app_ids: str, generations: int = 1) -> Dict[str, str]:
+        """Once no application of this run lives: of each its final status; these and no others.
+
+        All of a generation, which begins with a clear, carry one tag.
+        """
         wait_for(
             lambda: self.applications(LIVING),
             lambda living: not living,
@@ -101,7 +114,7 @@ class Training:
         found = {one["id"]: str(one["finalStatus"]) for one in self.applications()}
         assert list(found) == list(app_ids), (found, self.story())
         tags = {_tag(one) for one in self.applications()}
-        assert len(tags) <= len(app_ids), tags
+        assert len(tags) == min(generations, len(app_ids)), tags
         return found
 
     # ------------------------------------------------------------------ in Airflow
