@@ -169,6 +169,15 @@ class TestBeforeAnythingStarts:
         assert "hello" not in told
 
 
+def test_airflows_masker_hides_them(hook: TonyHook) -> None:
+    from airflow.providers.common.compat.sdk import redact
+
+    secret = "correct-horse-battery"
+    assert secret in str(redact(f"said {secret}"))
+    hook.load(python("pass", conf={"tony.secret.key": secret}))
+    assert secret not in str(redact(f"said {secret}"))
+
+
 class TestTheConnection:
     def test_it_is_looked_up_once_and_only_when_needed(self, connect: Connect) -> None:
         conn_id = connect(extra={"queue": "ml"})
