@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Tony, lines
 from tests.cli.schema import wrong_with
 from tests.client.scripted import PageServer, Scripted, status, task
-from tony_core.cli.presenters import QUIET_S, PlainPresenter
+from tony_core.cli.presenters import QUIET_S, WAITS_S, PlainPresenter
 from tony_core.client.view import from_page, from_status
 from tony_core.schedulers.port import AppState, SchedulerError
 
@@ -146,6 +146,25 @@ def test_the_older_story_comes_before_the_newest_progress(
     calls.on_view(from_page(job, [task()]))
     said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
     assert said == ["session 0 begins", "RUNNING; 50 %; 1 running"]
+
+
+def test_why_there_is_no_master_yet_is_said_after_a_moment(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    presenter = PlainPresenter()
+    calls = presenter.callbacks()
+    assert calls.on_view is not None and calls.on_tick is not None
+    why = "waits: the masters of the queue tiny may hold 384 MB together, they hold 256 MB"
+    calls.on_view(from_status(status(state=AppState.ACCEPTED, diagnostics=why)))
+    calls.on_tick()
+    assert capsys.readouterr().out == ""
+    presenter._why_at -= WAITS_S
+    for _ in range(3):
+        calls.on_tick()
+    presenter._last -= 2 * QUIET_S
+    calls.on_tick()
+    said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
+    assert said == [why, f"ACCEPTED; {why}"]
 
 
 def test_what_the_story_says_of_tensorboard_is_enough(capsys: pytest.CaptureFixture[str]) -> None:

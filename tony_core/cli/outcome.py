@@ -152,4 +152,12 @@ def progress_line(view: JobView, state: str = "") -> str:
             break
     if view.waiting:
         parts.append(f"waiting: {view.waiting}")
+    elif waits_for_master(view):
+        parts.append(waits_for_master(view))
     return safe("; ".join(parts))
+
+
+def waits_for_master(view: JobView) -> str:
+    """Why a job has no master yet, where its scheduler says so."""
+    early = view.state in (AppState.SUBMITTED, AppState.ACCEPTED)
+    return safe(view.diagnostics) if early and view.diagnostics.startswith("waits") else ""

@@ -18,6 +18,7 @@ from tony_core.client.view import PAGE, JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
 from tony_core.schedulers.port import Scheduler
 
+WAITS_S, WAITS_AGAIN_S = 3.0, 30.0  # until the scheduler's reason for no master is told, and again
 QUIET_S = 60.0  # a line says that it still runs after so long without another
 #: In a job of more tasks than this, a task's every step is too much for a log.
 FEW_TASKS = 16
@@ -101,6 +102,8 @@ class PlainPresenter(Presenter):
         self._told = -1.0
         self._outcome_told = False  # from then on nothing runs that is worth a line
         self._heard = False  # whether the job itself was heard, not its scheduler alone
+        self._why = ""  # what the scheduler gave as a reason for waiting
+        self._why_at = time.monotonic() + WAITS_S
 
     def callbacks(self) -> Callbacks:
         return Callbacks(
@@ -151,6 +154,11 @@ class PlainPresenter(Presenter):
             self._told = tenth
 
     def _tick(self) -> None:
+        if self._view is not None and not self._heard and time.monotonic() >= self._why_at:
+            why = outcome.waits_for_master(self._view)
+            if why and why != self._why:
+                self._why, self._why_at = why, time.monotonic() + WAITS_AGAIN_S
+                self._line(why)
         if self._view is not None and time.monotonic() - self._last >= QUIET_S:
             state = "ending" if self._outcome_told else ""
             self._line(outcome.progress_line(self._view, state))

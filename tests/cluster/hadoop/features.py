@@ -158,8 +158,8 @@ def nm_recovery(plan: Plan) -> None:
 
 @_feature()
 def queues(plan: Plan) -> None:
-    """Queues default, ml (of train and eval), tiny (a tenth, 1 master, 2 applications), closed
-    (stopped) and private (for nobody), with ACLs."""
+    """Queues default, ml (of train, and of eval, where one user gets no more than the share), tiny
+    (a tenth, 1 master, 2 applications), closed (stopped), private (for nobody), with ACLs."""
     plan.site("yarn-site").update(
         {"yarn.acl.enable": "true", "yarn.admin.acl": "yarn-admin"},
     )
@@ -173,7 +173,7 @@ def queues(plan: Plan) -> None:
         "ml.train.capacity": "75",
         "ml.eval.capacity": "25",
         "ml.train.user-limit-factor": "10",
-        "ml.eval.user-limit-factor": "10",
+        "ml.eval.user-limit-factor": "1",
         "ml.acl_submit_applications": "*",
         "default.acl_submit_applications": "*",
         "tiny.capacity": "10",

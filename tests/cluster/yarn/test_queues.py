@@ -122,17 +122,17 @@ def source(one: Tony) -> Path:
 def test_a_user_at_his_limit_waits_and_reads_the_numbers(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
-    """The queue's share is two fifths, and one user may have no more of it than all."""
+    """A tenth of the cluster for one user in that queue, whatever is free."""
     cluster = hadoop("queues", "log_aggregation")
     one = tony_on(cluster)
-    size = memory(cluster) // 8
+    size = memory(cluster) // 32
     first, second = folder_for(one, "first"), folder_for(one, "second")
-    holds = waiting(one, first, "default", 2, size)
+    holds = waiting(one, first, "eval", 2, size)
     try:
-        holds.until(lambda: len(list(first.glob("up-*"))) == 2, "the first runs")
-        waits = waiting(one, second, "default", 2, size)
+        holds.until(lambda: len(list(first.glob("up-*"))) == 2, "the first runs", 240)
+        waits = waiting(one, second, "eval", 2, size)
         # One container more than the limit is YARN's way of rounding.
-        said = rf"[01] of 2 worker; [12] x \({size} MB, .* missing in the queue root.default; "
+        said = rf"[01] of 2 worker; [12] x \({size} MB, .* missing in the queue root.ml.eval; "
         said += r"the queue has \d+ MB.* left for this job"
         waits.until(lambda: re.search(said, waits.said), "it says why", 240)
         assert one.json("status", waits.app_id)["state"] == "RUNNING"

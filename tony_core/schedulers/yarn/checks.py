@@ -58,6 +58,11 @@ def problems(job: Job, facts: ClusterFacts) -> List[str]:
 def warnings(job: Job, facts: ClusterFacts) -> List[str]:
     """What will make it wait, or changes nothing here."""
     found = []
+    if facts.by_rest:
+        found.append(
+            "the ResourceManager is asked through its web server, which tells less before a job"
+            f" starts: {facts.why_rest}"
+        )
     if job.master.max_attempts > facts.max_attempts:
         found.append(
             f"tony.am.max-attempts is {job.master.max_attempts}; as this cluster is configured it"

@@ -45,6 +45,7 @@ class ClusterFacts:
     labels: Optional[Mapping[str, bool]] = None  # the cluster's, and whether each is exclusive
     max_attempts: int = _DEFAULT_ATTEMPTS
     by_rest: bool = False  # only the ResourceManager's web server can be reached
+    why_rest: str = ""  # what became of its RPC port
     application: Optional[NewApplication] = field(default=None, compare=False)
 
 

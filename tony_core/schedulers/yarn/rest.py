@@ -46,7 +46,13 @@ class RestClient:
     def facts(self) -> ClusterFacts:
         """The little that is known; the rest is judged by the ResourceManager itself."""
         new = self.new_application()
-        return ClusterFacts(user=self._user, maximum=new.maximum, by_rest=True, application=new)
+        return ClusterFacts(
+            user=self._user,
+            maximum=new.maximum,
+            by_rest=True,
+            why_rest=self._why,
+            application=new,
+        )
 
     def new_application(self) -> NewApplication:
         """An id that nobody else has."""
