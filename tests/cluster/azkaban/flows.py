@@ -56,6 +56,14 @@ def cut_links(lines: List[str]) -> List[str]:
     return [url for url in found if not whole.fullmatch(url)]
 
 
+def command_of(pid: int) -> str:
+    """What a process was started as; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
 class Run:
     """One execution of a flow."""
 
@@ -254,7 +262,11 @@ class Flows:
                     found |= supervisor.processes_in(node)
             return sorted(found - {self.server.running_pid()})
 
-        until(lambda: not left(), f"nothing is left: {left()}")
+        try:
+            until(lambda: not left(), "nothing is left of the jobs")
+        except AssertionError as error:
+            told = "\n".join(f"{pid}: {command_of(pid)}" for pid in left())
+            raise AssertionError(f"{error}\n{told}") from None
 
     def close(self) -> None:
         for run in self._started:

@@ -13,7 +13,7 @@ import pytest
 
 from dags.examples.azkaban.upload import ENDED
 from tests.cluster.azkaban.fixture import GetFlows, Servers
-from tests.cluster.azkaban.flows import Flows, Run, until
+from tests.cluster.azkaban.flows import Flows, Run, command_of, until
 from tests.cluster.azkaban.installing import installer, tony_azkaban
 from tests.cluster.azkaban.server import NAME, PASSWORD, Azkaban
 from tests.cluster.hadoop import supervisor
@@ -44,17 +44,10 @@ def of_job(flows: Flows, run: Run) -> int:
     def find() -> int:
         below = supervisor.descendants(flows.server.running_pid())
         inside = supervisor.processes_in(run.folder) & below
-        found = [pid for pid in inside if "tony_azkaban" in command(pid)]
+        found = [pid for pid in inside if "tony_azkaban" in command_of(pid)]
         return found[0] if found else 0
 
     return int(until(find, "the job's process"))
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
 
 
 def test_while_it_submits(flows: Flows, silent: int) -> None:

@@ -102,7 +102,7 @@ def test_the_retraining_pipeline(
     told = json.loads(line)
     assert told["metrics"]["accuracy"] > 0.8
     assert told["application_id"] == run.app_id("train")
-    assert cluster.hdfs.list("/shop/models") == [told["version"]]
+    assert list(cluster.hdfs.list("/shop/models")) == [told["version"]]
     path = urlsplit(told["path"]).path
     assert len(json.loads(cluster.hdfs.get(f"{path}/model.json"))["weights"]) == 7
 
