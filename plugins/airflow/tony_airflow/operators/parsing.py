@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from typing import Any, List, Mapping
+from typing import Any, List, Mapping, Tuple
 
 from airflow.providers.common.compat.sdk import conf
 
@@ -17,12 +18,7 @@ def default_deferrable() -> bool:
 
 def refuse_unknown(operator: type, words: Mapping[str, Any]) -> None:
     """Airflow's own check names what it does not know, and not what was meant."""
-    if not words:
-        return
-    known: List[str] = ["_airflow_mapped_validation_only"]
-    for kind in operator.__mro__:
-        if "__init__" in vars(kind):
-            known += inspect.signature(vars(kind)["__init__"]).parameters
+    known = _arguments_of(operator)
     unknown = [word for word in words if word not in known]
     if unknown:
         from tony_core.job.problems import did_you_mean
@@ -39,3 +35,12 @@ def tasks_of(roles: Any) -> List[str]:
         if isinstance(role, str) and isinstance(count, int) and not isinstance(count, bool):
             names += [f"{role}:{index}" for index in range(min(count, MOST_LOG_LINKS))]
     return names[:MOST_LOG_LINKS]
+
+
+@functools.cache
+def _arguments_of(operator: type) -> Tuple[str, ...]:
+    found: List[str] = ["_airflow_mapped_validation_only"]
+    for kind in operator.__mro__:
+        if "__init__" in vars(kind):
+            found += inspect.signature(vars(kind)["__init__"]).parameters
+    return tuple(dict.fromkeys(found))
