@@ -51,6 +51,7 @@ with DAG(
         loss = job["result"]["last_loss"]
         first = job["result"]["first_loss"]
         print(f"{job['application_id']}: loss {first:.4f} -> {loss:.4f}")
+        print(f"the model is {job['result']['model']}")
         assert loss < first / 2, "the loss has not fallen by half"
         return loss
 
