@@ -71,10 +71,12 @@ class Attempt:
         cancelling = self._cancelling(prepared.app_id)
         try:
             send(scheduler, prepared, lambda: self._interrupts.defer(cancelling.ask))
-        except Exception as error:
+        except Exception:
             if not cancelling.asked:
                 raise
-            return self._cancelled(log, cancelling, f"cancelled as it was submitted: {error}")
+            # What it ran into is that the application was ended under its hands.
+            text = f"KILLED: {prepared.app_id} was cancelled while it was being submitted"
+            return self._cancelled(log, cancelling, text)
         notes = [*notes, *map(str, prepared.warnings)]
         return self._watch(scheduler, log, prepared.app_id, notes, cancelling)
 
