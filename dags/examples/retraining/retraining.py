@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Dict
 from urllib.parse import urlsplit
 
-from airflow.exceptions import AirflowException
 from airflow.providers.apache.hdfs.hooks.webhdfs import WebHDFSHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
@@ -61,7 +60,7 @@ def run_program(name: str, *arguments: object, otherwise: int = 0) -> tuple[int,
     command = [sys.executable, str(PROGRAMS / name), *map(str, arguments)]
     done = SubprocessHook().run_command(command)
     if done.exit_code not in (0, otherwise):
-        raise AirflowException(f"{name} ended with {done.exit_code}: {done.output}")
+        raise RuntimeError(f"{name} ended with {done.exit_code}: {done.output}")
     return done.exit_code, done.output
 
 
