@@ -123,6 +123,20 @@ class Run:
 
         return str(until(look, "an application's id in the log"))
 
+    def of_attempt(self, number: int) -> str:
+        """The application of an attempt at a flow's only job, by its tags: the server mixes up
+        the logs of attempts that end and begin at one moment."""
+        tag = f"azkaban.flow.execid:{self.execid}"
+        told = self._flows.tony("list", "--tag", tag, "--json")
+        assert told.returncode == 0, told.stderr
+        wanted = f"azkaban.job.attempt:{number}"
+        (found,) = (
+            one["app_id"]
+            for one in json.loads(told.stdout)["applications"]
+            if wanted in one["tags"]
+        )
+        return str(found)
+
     def cancel(self) -> None:
         self._flows.client.cancel(self.execid)
 
@@ -200,6 +214,9 @@ class Flows:
             "tony.worker.instances": 1,
             "tony.worker.memory": "64m",
             "tony.am.memory": "256",
+            # What a server on a machine with too much to do kills before it could end its
+            # application ends by this, within the time that tests give it.
+            "tony.client.lease": "30",
             **(conf or {}),
             **more,
         }

@@ -71,17 +71,16 @@ def test_at_once(flows: Flows) -> None:
 
 
 def test_while_it_runs(flows: Flows) -> None:
-    run = flows.one(CLINGS, **{"tony.task.kill-grace": "100"})
+    run = flows.one(CLINGS, **{"tony.task.kill-grace": "60"})
     app_id = run.app_id()
     until(lambda: "up" in flows.tony("logs", app_id).stdout, "the program runs")
-    began = time.monotonic()
     run.cancel()
     run.ends("KILLED")
-    assert time.monotonic() - began < 60, "by far not the grace"
-    assert flows.gone(app_id)["state"] == "KILLED"
+    why = flows.gone(app_id)
+    assert why["state"] == "KILLED"
+    # Where the server lost patience before its program could ask, the lease has.
+    assert "cancelled" in why["diagnostics"] or "tony.client.lease" in why["diagnostics"]
     flows.nothing_runs()
-    assert "cancelled" in run.log()
-    assert "cancelled" in flows.status(app_id)["diagnostics"]
 
 
 def test_while_it_restarts(flows: Flows) -> None:
@@ -98,7 +97,7 @@ def test_while_it_restarts(flows: Flows) -> None:
 
 
 def test_sigkill_and_the_lease(flows: Flows) -> None:
-    run = flows.one("sleep 300", **{"tony.client.lease": "4"})
+    run = flows.one("sleep 300", **{"tony.client.lease": "8"})
     app_id = run.app_id()
     until(lambda: flows.status(app_id)["state"] == "RUNNING", "it runs")
     os.kill(of_job(flows, run), signal.SIGKILL)
@@ -108,15 +107,15 @@ def test_sigkill_and_the_lease(flows: Flows) -> None:
 
 
 def test_a_retry_after_sigkill(flows: Flows) -> None:
-    """What its predecessor has left is taken over or ended: there is one application at the end."""
-    run = flows.one("sleep 4", retries=1, **{"retry.backoff": 100, "tony.client.lease": "60"})
+    """What its predecessor has left is ended: there is one application at the end."""
+    run = flows.one("sleep 4", retries=1, **{"retry.backoff": 1000, "tony.client.lease": "60"})
     first = run.app_id()
     until(lambda: flows.status(first)["state"] == "RUNNING", "it runs")
     os.kill(of_job(flows, run), signal.SIGKILL)
     run.ends()
-    second = run.app_id(attempt=1)
-    states = {flows.status(app_id)["state"] for app_id in (first, second)}
-    assert states in ({"SUCCEEDED"}, {"KILLED", "SUCCEEDED"}), run.log(attempt=1)
+    second = run.of_attempt(1)
+    states = [flows.status(app_id)["state"] for app_id in (first, second)]
+    assert states == ["KILLED", "SUCCEEDED"], run.story()
     flows.nothing_runs()
 
 

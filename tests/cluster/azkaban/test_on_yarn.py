@@ -71,11 +71,10 @@ def test_a_retry_succeeds(both: Both) -> None:
     run = flows.one(
         f"sh -c 'test -e {mark} && exit 0; touch {mark}; exit 3'",
         retries=1,
-        **{"retry.backoff": 100, "tony.am.retry-count": 0},
+        **{"retry.backoff": 1000, "tony.am.retry-count": 0},
     ).ends()
-    first, second = (cluster.application(run.app_id(attempt=n)) for n in (0, 1))
+    first, second = (cluster.application(run.of_attempt(n)) for n in (0, 1))
     assert (first["finalStatus"], second["finalStatus"]) == ("FAILED", "SUCCEEDED")
-    assert "azkaban.job.attempt:1" in second["applicationTags"]
 
 
 def test_cancelled_while_accepted(both: Both) -> None:
@@ -98,14 +97,13 @@ def test_cancelled_while_accepted(both: Both) -> None:
 
 def test_cancelled_while_it_runs(both: Both) -> None:
     flows, cluster = both
-    run = flows.one(CLINGS, **{"tony.worker.instances": 2, "tony.task.kill-grace": "100"})
+    run = flows.one(CLINGS, **{"tony.worker.instances": 2, "tony.task.kill-grace": "60"})
     app_id = run.app_id()
     until(lambda: flows.tony("logs", app_id).stdout.count("up") >= 2, "the programs run")
     run.cancel()
     run.ends("KILLED")
     assert cluster.wait_for(app_id)["finalStatus"] == "KILLED"
     flows.nothing_runs()
-    assert "cancelled" in run.log()
 
 
 def test_cancelled_while_it_restarts(both: Both) -> None:
