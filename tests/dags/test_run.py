@@ -10,7 +10,7 @@ import pytest
 
 from tests.dags.conftest import Run
 
-pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(900)]
 
 Environment = Callable[[str], Path]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator
@@ -11,6 +12,7 @@ from airflow.providers.common.compat.sdk import (
     DAG,
     AirflowException,
     AirflowFailException,
+    TaskDeferred,
     task,
 )
 
@@ -132,3 +134,23 @@ def test_words_that_are_not_its_own(words: Dict[str, Any], said: str) -> None:
 
     with pytest.raises(ValueError, match=said):
         TonyDecoratedOperator(task_id="train", python_callable=train, **words)
+
+
+def test_deferred_the_value_comes_with_the_trigger() -> None:
+    def train(rate: float) -> Any:
+        return {"rate": rate}
+
+    one = decorated(train, 0.5)
+    one.deferrable, one.poll_interval = True, 0.2
+    with pytest.raises(TaskDeferred) as caught:
+        one.execute(Instance().context())
+
+    async def fired() -> Any:
+        async for event in caught.value.trigger.run():
+            return event.payload
+        return None
+
+    told = asyncio.run(asyncio.wait_for(fired(), 120))
+    ti = Instance()
+    assert decorated(train, 0.5).execute_complete(ti.context(), told) == {"rate": 0.5}
+    assert ti.pushed["job"]["outcome"] == "SUCCEEDED"
