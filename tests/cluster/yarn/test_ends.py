@@ -17,8 +17,9 @@ from tony_core.hadoop.siteconf import SiteConfiguration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-CLINGS = "setsid sh -c 'trap \"\" TERM; sleep 300 & sleep 301; sleep 302' & sleep 303"
-"""A program whose children leave its group and mind no TERM."""
+CLINGS = "setsid sh -c 'trap \"\" TERM; sleep 71300 & sleep 71301; sleep 71302' & sleep 71303"
+"""A program whose children leave its group and mind no TERM; nobody else sleeps for so long."""
+SLEEPERS = 3  # of each, at first
 
 LEFT_S = 3.0
 CLIENT_S = 2.0
@@ -26,7 +27,7 @@ CLIENT_S = 2.0
 
 def sleeping() -> int:
     """How many of the processes that cling are there."""
-    done = subprocess.run(["pgrep", "-fc", "sleep 30[0-3]"], capture_output=True, text=True)
+    done = subprocess.run(["pgrep", "-fc", "^sleep 7130[0-3]"], capture_output=True, text=True)
     return int(done.stdout or 0)
 
 
@@ -39,7 +40,7 @@ def started(tony: Tony, **conf: object) -> Running:
         **conf,
     }
     job = tony.submit("--executes", f'bash -c "{CLINGS}"'.replace('\\"\\"', "''"), conf=settings)
-    job.until(lambda: sleeping() >= 4, "the programs run")
+    job.until(lambda: sleeping() >= 2 * SLEEPERS, "the programs run")
     return job
 
 
