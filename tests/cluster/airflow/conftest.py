@@ -50,6 +50,7 @@ def training(
 ) -> Iterator[Callable[..., Training]]:
     """``training(dag_id, **conf)``: a run of a DAG whose task trains until it is told to stop."""
     request.node.stash[_AIRFLOW] = airflow
+    airflow.heal()
     cluster = hadoop(*FEATURES)
     made: List[Training] = []
 

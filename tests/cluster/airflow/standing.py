@@ -67,6 +67,9 @@ SETTINGS = {
     "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": 1,
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": LOST_S,
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": 2,
+    # Airflow takes running tasks of a scheduler that it holds for dead for orphans: it ends them,
+    # though their workers may live, and runs them again. No test waits for that long.
+    "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": 900,
     "SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": 1,
     "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": 5,
     "TRIGGERER__JOB_HEARTBEAT_SEC": 2,
@@ -121,6 +124,13 @@ class Airflow(Daemons):
         self.rest.close()
         self.down()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def heal(self) -> None:
+        """All components up, whatever a test before has left."""
+        for name, state in self.daemons().items():
+            if state["exit"] is not None or state["pid"] is None:
+                self.start(name)
+        self.wait_healthy()
 
     def wait_healthy(self, limit: float = UP_S) -> None:
         """Until every component is there, and the DAG files have been read."""
