@@ -113,9 +113,14 @@ def test_sigkill_and_the_lease(flows: Flows) -> None:
 
 def test_a_retry_after_sigkill(flows: Flows) -> None:
     """What its predecessor has left is ended: there is one application at the end."""
-    run = flows.one("sleep 4", retries=1, **{"retry.backoff": 1000, "tony.client.lease": "60"})
+    mark = flows.server.home / f"mark-{flows.folder.parent.name}"
+    run = flows.one(
+        f"sh -c 'if mkdir {mark}; then sleep 300; fi'",
+        retries=1,
+        **{"retry.backoff": 1000, "tony.client.lease": "600"},
+    )
     first = run.app_id()
-    until(lambda: flows.status(first)["state"] == "RUNNING", "it runs")
+    until(mark.exists, "the program runs")
     os.kill(of_job(flows, run), signal.SIGKILL)
     run.ends()
     second = run.of_attempt(1)
