@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
@@ -151,3 +152,7 @@ def test_numbers_of_other_kinds_are_numbers() -> None:
         "a": 0.5,
         "b": [1, None, True],
     }
+
+
+def test_an_old_python_can_read_the_runner() -> None:
+    ast.parse(Path(runner.__file__).read_text(), feature_version=(3, 8))
