@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -153,14 +152,21 @@ def run(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_version_comes_at_once() -> None:
-    took = []
-    for _ in range(5):
-        began = time.monotonic()
-        done = run("--version")
-        took.append(time.monotonic() - began)
-        assert done.stdout == f"tony {__version__}\n"
-    assert min(took) < 0.15, took
+def test_the_version_needs_next_to_nothing() -> None:
+    """How soon it comes is the benchmarks' matter; what would hold it up is this one's."""
+    assert run("--version").stdout == f"tony {__version__}\n"
+    code = (
+        "import sys; from tony_core.cli.main import main; main(['--version']);"
+        "print(sorted({'argparse', 'dataclasses', 'json', 'socket', 'tony_core.client',"
+        " 'tony_core.job', 'tony_core.schedulers'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 
 def test_rich_lxml_and_requests_are_not_imported_to_list_jobs() -> None:

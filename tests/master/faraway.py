@@ -87,11 +87,9 @@ class FarFileSystem(FileSystem):
 
 
 @pytest.fixture
-def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FarFileSystem]:
+def far(tmp_path: Path) -> Iterator[FarFileSystem]:
     """Registered for the test; it is back at its end, whatever happened."""
     made = FarFileSystem(tmp_path / "far")
-    for table in ("_added", "_open"):
-        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
     registry.register("far", lambda: made)
     yield made
     made.back()

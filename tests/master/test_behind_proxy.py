@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
-from tests.cli.test_browser import Browser, browser
+from tests.browser import Browser
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.master.behind import BehindProxy
 from tests.master.shell import ScriptedExecutor, a_job
@@ -22,7 +22,6 @@ from tony_core.client.page import Page
 from tony_core.job.spec import Job, Program, Resources, Role, Timeouts
 from tony_core.protocol.messages import Noted, Serving
 
-__all__ = ["browser"]
 pytestmark = pytest.mark.cluster
 
 PATIENCE_S = 60.0
