@@ -259,7 +259,7 @@ def test_term_to_the_master_kills_the_job(tony_home: Path) -> None:
     status = submitted.end()
     assert status.state is AppState.KILLED
     assert "killed by a test" in status.diagnostics
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     until(lambda: not pids_of(submitted.app_id), "every process to go")
     assert submitted.history().job["state"] == "KILLED"
 
