@@ -67,9 +67,8 @@ SETTINGS = {
     "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": 1,
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": LOST_S,
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": 2,
-    # Airflow takes running tasks of a scheduler that it holds for dead for orphans: it ends them,
-    # though their workers may live, and runs them again. No test waits for that long.
-    "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": 900,
+    # Of a scheduler that is dead for so long, running tasks are ended and run again.
+    "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": LOST_S,
     "SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": 1,
     "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": 5,
     "TRIGGERER__JOB_HEARTBEAT_SEC": 2,
