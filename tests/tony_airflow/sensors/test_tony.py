@@ -194,6 +194,17 @@ def test_of_another_machine_nothing_can_be_seen(go: Path) -> None:
         sensor(name="some-training").execute_complete({}, told)
 
 
+@pytest.mark.parametrize("which", [{"name": "a"}, {"application_id": "application_1_0001"}])
+def test_a_triggerer_that_is_set_up_wrongly_says_so_at_once(
+    tmp_path: Path, which: Dict[str, str]
+) -> None:
+    site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
+    condition = sensor(**which).condition().to_dict()
+    told = fired(TonySensingTrigger(site=site, condition=condition, poll_interval=0.2))
+    with pytest.raises(AirflowFailException, match=f"this triggerer .*{tmp_path}/nowhere"):
+        sensor(**which).execute_complete({}, told)
+
+
 def test_a_reached_wait_leaves_nothing_running(go: Path) -> None:
     app_id = start(go)
     trigger = deferred(application_id=app_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -95,6 +96,13 @@ def test_a_triggerer_of_another_host_says_what_to_do(tony_home: Path) -> None:
     for word in ("embedded scheduler", "far.away", "deferrable=False", "cluster"):
         assert word in told
     assert not TonyTrigger(site={"scheduler": "yarn"}, app_id="a", host="far.away").refusal()
+
+
+def test_a_triggerer_that_is_set_up_wrongly_says_so_at_once(tmp_path: Path) -> None:
+    site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
+    refused = payload(TonyTrigger(site=site, app_id="application_1_0001"))["refused"]
+    assert f"this triggerer ({socket.gethostname()})" in refused
+    assert str(tmp_path / "nowhere") in refused
 
 
 def test_a_job_that_there_is_not(tony_home: Path) -> None:

@@ -6,17 +6,18 @@ import asyncio
 import contextvars
 import threading
 import time
-from typing import Any, Callable, Coroutine, Dict, List, Sequence
+from typing import Any, Callable, Coroutine, Dict, List, Sequence, Union
 
 import pytest
 
-from tony_airflow.connection import Site
+from tony_airflow.connection import Site, SiteError
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.triggers import watcher
 from tony_airflow.triggers.watcher import (
     Ended,
     Lost,
     News,
+    Refused,
     Seen,
     SiteWatcher,
     Trouble,
@@ -26,7 +27,14 @@ from tony_airflow.triggers.watcher import (
 )
 from tony_core.client.errors import PageError
 from tony_core.client.view import JobView, from_status
-from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import (
+    AppState,
+    AppStatus,
+    LastingRefusal,
+    NoSuchApplication,
+    NoSuchScheduler,
+    SchedulerError,
+)
 
 SITE = Site().to_dict()
 PATIENCE_S = 60.0
@@ -46,7 +54,8 @@ class Cluster:
         self.asked: List[List[str]] = []
         self.asked_alone: List[str] = []
         self.looks: List[str] = []
-        self.down = ""
+        self.down: Union[str, Exception] = ""
+        self.broken: Dict[str, Exception] = {}  # questions for one job
         self.page_down = False
         self.threads: set[str] = set()
         monkeypatch.setattr(TonyHook, "statuses", lambda hook, ids: self.statuses(ids))
@@ -57,12 +66,16 @@ class Cluster:
     def statuses(self, ids: Sequence[str]) -> Dict[str, AppStatus]:
         self.asked.append(list(ids))
         self.threads.add(threading.current_thread().name)
+        if isinstance(self.down, Exception):
+            raise self.down
         if self.down:
             raise SchedulerError(self.down)
         return {one: self.jobs[one] for one in ids if one in self.jobs and one not in self.unlisted}
 
     def status(self, app_id: str) -> AppStatus:
         self.asked_alone.append(app_id)
+        if app_id in self.broken:
+            raise self.broken[app_id]
         if app_id not in self.jobs:
             raise NoSuchApplication(f"no application {app_id}")
         return self.jobs[app_id]
@@ -195,6 +208,34 @@ def test_each_gives_up_by_its_own_patience(cluster: Cluster) -> None:
             news = await news_of(hasty, Unreachable)
             assert isinstance(news, Unreachable) and news.silent_s >= 0.2
             assert not any(isinstance(one, Unreachable) for one in drained(patient))
+
+    run(story)
+
+
+@pytest.mark.parametrize("kind", [LastingRefusal, NoSuchScheduler, SiteError])
+def test_what_asking_again_cannot_mend_is_told_at_once(
+    cluster: Cluster, kind: Callable[[str], Exception]
+) -> None:
+    async def story() -> None:
+        cluster.down = kind("there is no folder /etc/hadoop")
+        async with Watching(SITE, Waiter("a", 0.05, 600)) as waiter:
+            assert await waiter.next() == Refused("there is no folder /etc/hadoop")
+
+    run(story)
+
+
+def test_the_trouble_of_one_job_is_no_other_s(cluster: Cluster) -> None:
+    async def story() -> None:
+        cluster.jobs = {"b": status("b")}
+        cluster.broken = {"a": SchedulerError("not this one"), "c": LastingRefusal("not yours")}
+        one, other, third = Waiter("a", 0.05, 0.2), Waiter("b", 0.05, 0.2), Waiter("c", 0.05, 600)
+        async with Watching(SITE, one), Watching(SITE, other), Watching(SITE, third):
+            assert await one.next() == Trouble("not this one")
+            assert isinstance(await one.next(), Unreachable)
+            assert await third.next() == Refused("not yours")
+            assert drained(other) == []
+            cluster.jobs["b"] = status("b", AppState.SUCCEEDED)
+            assert isinstance(await other.next(), Ended)
 
     run(story)
 

@@ -137,6 +137,8 @@ class TonySensor(BaseSensorOperator):
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> Any:
         """Airflow's call when the trigger has fired."""
+        if event.get("refused"):
+            raise AirflowFailException(str(event["refused"]))
         if event.get("error"):
             raise AirflowException(str(event["error"]))
         answer = Answer(str(event["verdict"]), str(event["said"]), event.get("found"))

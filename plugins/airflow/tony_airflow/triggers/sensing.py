@@ -21,7 +21,17 @@ from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import metrics_of
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_airflow.sensors.condition import WAITING, Answer, Condition
-from tony_airflow.triggers.watcher import Ended, Lost, Seen, Trouble, Unreachable, Waiter, Watching
+from tony_airflow.triggers.watcher import (
+    REFUSALS,
+    Ended,
+    Lost,
+    Refused,
+    Seen,
+    Trouble,
+    Unreachable,
+    Waiter,
+    Watching,
+)
 from tony_core.schedulers.port import AppStatus
 
 FRESH_S = 2.0
@@ -83,9 +93,9 @@ class TonySensingTrigger(BaseTrigger):
     async def _wait(self, condition: Condition) -> TriggerEvent:
         app_id = condition.application_id
         if not app_id:
-            status, error = await self._until_there(condition)
+            status, gave_up = await self._until_there(condition)
             if status is None:
-                return TriggerEvent({"error": error})
+                return gave_up
             app_id = status.app_id
             self.log.info("waiting for %s %s", app_id, condition.what)
         waiter = Waiter(app_id, self.poll_interval, self.unreachable_s)
@@ -102,8 +112,10 @@ class TonySensingTrigger(BaseTrigger):
                     self.log.warning("the scheduler does not answer: %s", news.why)
                 elif isinstance(news, Lost):
                     return TriggerEvent({"error": f"{app_id} is gone: {news.why}"})
+                elif isinstance(news, Refused):
+                    return _refused(news.why)
                 elif isinstance(news, Unreachable):
-                    return TriggerEvent({"error": _silent(news.silent_s, news.why)})
+                    return _silent(news.silent_s, news.why)
                 if answer is not None and answer.verdict != WAITING:
                     return TriggerEvent(
                         {"verdict": answer.verdict, "said": answer.said, "found": answer.found}
@@ -116,14 +128,16 @@ class TonySensingTrigger(BaseTrigger):
         finally:
             hook.close()
 
-    async def _until_there(self, condition: Condition) -> Tuple[Optional[AppStatus], str]:
-        """The application once it is; or why it was given up."""
+    async def _until_there(self, condition: Condition) -> Tuple[Optional[AppStatus], TriggerEvent]:
+        """The application once it is; or, without, what is fired instead."""
         silent_since: Optional[float] = None
         async with shared_list(self.site) as listing:
             while True:
                 try:
                     found = condition.pick(await listing.newest())
                     silent_since = None
+                except REFUSALS as error:
+                    return None, _refused(str(error))
                 except Exception as error:
                     now = time.monotonic()
                     if silent_since is None:
@@ -133,12 +147,19 @@ class TonySensingTrigger(BaseTrigger):
                         return None, _silent(now - silent_since, str(error))
                     found = None
                 if found is not None:
-                    return found, ""
+                    return found, TriggerEvent({})
                 await asyncio.sleep(self.poll_interval)
 
 
-def _silent(seconds: float, why: str) -> str:
-    return f"the scheduler has not answered for {seconds:.0f} s: {why}"
+def _silent(seconds: float, why: str) -> TriggerEvent:
+    said = f"the scheduler has not answered for {seconds:.0f} s: {why}"
+    return TriggerEvent({"error": said})
+
+
+def _refused(why: str) -> TriggerEvent:
+    """For good: no retry would find this machine set up otherwise."""
+    said = f"this triggerer ({socket.gethostname()}) cannot ask for the application: {why}"
+    return TriggerEvent({"refused": said})
 
 
 class SharedList:

@@ -17,7 +17,16 @@ from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_airflow.links.addresses import links_of
 from tony_airflow.links.tony import LOG, a_push
 from tony_airflow.reporting import Reporter
-from tony_airflow.triggers.watcher import Ended, Lost, Seen, Trouble, Unreachable, Waiter, Watching
+from tony_airflow.triggers.watcher import (
+    Ended,
+    Lost,
+    Refused,
+    Seen,
+    Trouble,
+    Unreachable,
+    Waiter,
+    Watching,
+)
 
 MOST_SAID = 4000  # characters of why it ended; events are kept in Airflow's database
 KILL_S = 25.0  # Airflow leaves a trigger's on_kill 30
@@ -128,6 +137,9 @@ class TonyTrigger(BaseTrigger):
             return self._event(outcome=outcome, diagnostics=said, links=dict(links))
         if isinstance(news, Lost):
             return self._event(error=f"the job {self.app_id} is gone: {news.why}")
+        if isinstance(news, Refused):
+            here = f"this triggerer ({socket.gethostname()})"
+            return self._event(refused=f"{here} cannot ask for the job {self.app_id}: {news.why}")
         assert isinstance(news, Unreachable)
         return self._event(
             error=f"the scheduler has not answered for {news.silent_s:.0f} s: {news.why}"

@@ -33,12 +33,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Union
 
-from tony_airflow.connection import Site
+from tony_airflow.connection import Site, SiteError
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_core.client.errors import PageError
 from tony_core.client.page import Page
 from tony_core.client.view import JobView, from_page
-from tony_core.schedulers.port import AppStatus, NoSuchApplication
+from tony_core.schedulers.port import (
+    AppStatus,
+    LastingRefusal,
+    NoSuchApplication,
+    NoSuchScheduler,
+)
 
 LOOKS = 4  # at once
 LOOK_S = 15.0  # between two looks at one page
@@ -49,6 +54,8 @@ LEASE_SHARE = 3.0  # looks within the time of a lease
 SLOWEST_S = 30.0  # between two questions to a cluster that does not answer
 GATHER_S = 0.2  # triggers start in crowds: their first question is one
 MISSES = 2
+REFUSALS = (LastingRefusal, NoSuchScheduler, SiteError)
+"""What asking again cannot mend: most often how this very machine is set up."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,13 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """From here it cannot be asked for, however often."""
+
+    why: str
+
+
+@dataclass(frozen=True)
 class Unreachable:
     """The cluster has not answered for longer than the waiter waits."""
 
@@ -87,7 +101,7 @@ class Trouble:
     why: str
 
 
-News = Union[Seen, Ended, Lost, Unreachable, Trouble]
+News = Union[Seen, Ended, Lost, Refused, Unreachable, Trouble]
 
 
 @dataclass(eq=False)
@@ -104,6 +118,7 @@ class Waiter:
     looking: bool = False
     wants_links: bool = True
     misses: int = 0
+    silent_since: Optional[float] = None
 
     async def next(self) -> News:
         """What is new."""
@@ -152,7 +167,6 @@ class SiteWatcher:
     # ------------------------------------------------------------------ asking
 
     async def _run(self) -> None:
-        failing_since: Optional[float] = None
         pause = 0.0
         while True:
             await self._pause(pause)
@@ -161,18 +175,18 @@ class SiteWatcher:
             try:
                 self.calls += 1
                 found = await self._hook.a_statuses([waiter.app_id for waiter in asked])
-                for waiter in asked:
-                    await self._tell(waiter, found.get(waiter.app_id))
-            except asyncio.CancelledError:
-                raise
             except Exception as error:
-                if failing_since is None:
-                    failing_since = began
-                    self._all(asked, Trouble(_words(error)))
-                self._give_up(asked, failing_since, _words(error))
+                for waiter in asked:
+                    self._failed(waiter, error, began)
                 pause = min(SLOWEST_S, max(pause, 0.5) * 1.5)
             else:
-                failing_since = None
+                left_out = []
+                for waiter in asked:
+                    if waiter.app_id in found:
+                        self._tell(waiter, found[waiter.app_id])
+                    else:
+                        left_out.append(waiter)
+                await asyncio.gather(*map(self._ask_for_one, left_out))
                 pause = min((waiter.poll_s for waiter in self._waiters), default=1.0)
             self._look_around()
 
@@ -193,32 +207,42 @@ class SiteWatcher:
             await asyncio.sleep(GATHER_S)
             self._joined.clear()
 
-    async def _tell(self, waiter: Waiter, status: Optional[AppStatus]) -> None:
-        if status is None:
-            try:
-                self.calls += 1
-                status = await self._hook.a_status(waiter.app_id)
-            except NoSuchApplication as error:
-                waiter.misses += 1
-                if waiter.misses >= MISSES:
-                    waiter.inbox.put_nowait(Lost(str(error)))
-                return
+    async def _ask_for_one(self, waiter: Waiter) -> None:
+        """Of one that the list leaves out. What goes wrong with it is no other job's trouble."""
+        began = time.monotonic()
+        try:
+            self.calls += 1
+            status = await self._hook.a_status(waiter.app_id)
+        except NoSuchApplication as error:
+            waiter.silent_since = None
+            waiter.misses += 1
+            if waiter.misses >= MISSES:
+                waiter.inbox.put_nowait(Lost(str(error)))
+        except Exception as error:
+            self._failed(waiter, error, began)
+        else:
+            self._tell(waiter, status)
+
+    def _tell(self, waiter: Waiter, status: AppStatus) -> None:
         waiter.misses = 0
+        waiter.silent_since = None
         self._statuses[waiter.app_id] = status
         if status.state.ended:
             waiter.inbox.put_nowait(Ended(status))
 
-    def _give_up(self, waiters: List[Waiter], since: float, why: str) -> None:
-        now = time.monotonic()
-        for waiter in waiters:
-            silent_s = now - max(since, waiter.since)
-            if silent_s >= waiter.unreachable_s:
-                waiter.inbox.put_nowait(Unreachable(why, silent_s))
-
     @staticmethod
-    def _all(waiters: List[Waiter], news: News) -> None:
-        for waiter in waiters:
-            waiter.inbox.put_nowait(news)
+    def _failed(waiter: Waiter, error: Exception, began: float) -> None:
+        """A question about the waiter's job was not answered."""
+        why = _words(error)
+        if isinstance(error, REFUSALS):
+            waiter.inbox.put_nowait(Refused(why))
+            return
+        if waiter.silent_since is None:
+            waiter.silent_since = max(began, waiter.since)
+            waiter.inbox.put_nowait(Trouble(why))
+        silent_s = time.monotonic() - waiter.silent_since
+        if silent_s >= waiter.unreachable_s:
+            waiter.inbox.put_nowait(Unreachable(why, silent_s))
 
     # ------------------------------------------------------------------ looking at pages
 
