@@ -61,6 +61,16 @@ def test_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "HADOOP_USER_NAME" not in os.environ
 
 
+@pytest.mark.parametrize("proxy", ["honour", "ignore", "refuse"])
+def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> None:
+    os.environ["HADOOP_USER_NAME"] = "service"  # as site.properties has it
+    said = Site(proxy=proxy, environment={"HADOOP_USER_NAME": "service"})
+    for name in ("service", "alice"):
+        who = asked({"env.HADOOP_USER_NAME": name}, said)
+        assert who.own == "service"
+    assert user_name() == ("alice" if proxy == "honour" else "service")
+
+
 @pytest.mark.parametrize(
     ("props", "site", "says"),
     [
@@ -70,6 +80,10 @@ def test_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"user.to.proxy": "bob"}, Site(denied=("bob",)), "no job may run as bob"),
         ({"user.to.proxy": "a b"}, Site(), "no name of a user"),
         ({"user.to.proxy": "../x"}, Site(), "no name of a user"),
+        # Clusters take what stands before these for the name.
+        ({"user.to.proxy": "hdfs@x"}, Site(), "no name of a user"),
+        ({"env.HADOOP_USER_NAME": "hdfs@x"}, Site(), "no name of a user"),
+        ({"user.to.proxy": "hdfs/x"}, Site(), "no name of a user"),
     ],
 )
 def test_refused(props: Dict[str, str], site: Site, says: str) -> None:

@@ -20,7 +20,9 @@ from tony_core.job.spec import Job
 PROXY, NAMED = "user.to.proxy", "env.HADOOP_USER_NAME"
 VARIABLE = "HADOOP_USER_NAME"
 ON_CLUSTERS = "yarn"
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?", re.ASCII)
+#: Without ``@`` and ``/``: a cluster takes what stands before them for the name, and whoever is
+#: denied would be anybody else to us.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def asked(props: Mapping[str, str], site: Site) -> Asked:
     """
     from tony_core.hadoop.siteconf import user_name
 
-    if props.get(NAMED):
+    if props.get(NAMED) and VARIABLE not in site.environment:  # the site's own is no job's word
         os.environ.pop(VARIABLE, None)
     own = user_name(os.environ)
     key = PROXY if props.get(PROXY, "").strip() else NAMED
