@@ -43,13 +43,38 @@ working.dir=/az/executions/7
 """
 
 
-def made(folder: Path) -> Loaded:
-    (folder / "src").mkdir()
-    (folder / "src" / "mnist_distributed.py").write_text("")
+#: The JVM plugin made one command line of these, and split it again by its quotes.
+QUOTED = {
+    b"src_dir=src": b"src_dir='src x'",
+    b"python_venv=tf-venv.zip": b'python_venv="tf-venv.zip"',
+    b"python_binary_path=venv/bin/python": b'python_binary_path="venv/bin/python"',
+    b"SKIP_HADOOP_PATH=true": b'SKIP_HADOOP_PATH="-Da -Db"',
+    b"hdfs_classpath=": b"hdfs_classpath='",
+    b"/libs/conf\n": b"/libs/conf'\n",
+}
+
+
+def made(folder: Path, properties: bytes = PROPERTIES, source: str = "src") -> Loaded:
+    (folder / source).mkdir()
+    (folder / source / "mnist_distributed.py").write_text("")
     (folder / "tf-venv.zip").write_text("")
     return load_job(
-        translation.arguments(load(PROPERTIES), Site(), str(folder)), env={}, cwd=str(folder)
+        translation.arguments(load(properties), Site(), str(folder)), env={}, cwd=str(folder)
     )
+
+
+def test_quotes_of_the_jvms_command_line_mean_what_they_meant(tmp_path: Path) -> None:
+    properties = PROPERTIES
+    for bare, quoted in QUOTED.items():
+        assert bare in properties
+        properties = properties.replace(bare, quoted)
+    job = made(tmp_path, properties, "src x").job
+    (tmp_path / "plain").mkdir()
+    plain = made(tmp_path / "plain").job
+    assert job.program.hdfs_classpath == plain.program.hdfs_classpath
+    assert job.program.python == "venv/bin/python"
+    assert dict(job.program.shell_env)["SKIP_HADOOP_PATH"] == "-Da -Db"
+    assert job.role("worker").command == plain.role("worker").command
 
 
 def test_it_is_the_job_that_it_was(tmp_path: Path) -> None:

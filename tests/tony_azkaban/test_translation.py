@@ -57,7 +57,19 @@ def test_quotes_around_the_whole_command_are_the_jvms(said: str, runs: str) -> N
     assert translation.arguments({"executes": said}, Site(), "/").executes == runs
 
 
-@given(st.dictionaries(st.sampled_from(["A", "B", "HADOOP_CONF_DIR", "not-a-name"]), st.text()))
+def test_quotes_around_a_whole_value_go_and_others_stay() -> None:
+    said = {"worker_env.A": '"-Da -Db"', "worker_env.B": '{"a": "b"}', "env.C": "'as it is'"}
+    assert translation.environment(said) == {"A": "-Da -Db", "B": '{"a": "b"}', "C": "'as it is'"}
+    made = translation.arguments({"task_params": "'a b'", "src_dir": "'"}, Site(), "/")
+    assert (made.task_params, made.src_dir) == ("'a b'", "'")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["A", "B", "HADOOP_CONF_DIR", "not-a-name"]),
+        st.text().filter(lambda text: text[:1] not in ("'", '"')),
+    )
+)
 def test_the_environment(said: dict[str, str]) -> None:
     env = translation.environment({f"env.{name}": text for name, text in said.items()})
     assert env == {name: said[name] for name in ("A", "B") if name in said}

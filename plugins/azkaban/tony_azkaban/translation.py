@@ -47,14 +47,13 @@ _WHERE = {
 
 def arguments(props: Mapping[str, str], site: Site, cwd: str) -> JobArguments:
     """What ``tony submit`` would have been told."""
-    said = {name: props.get(name, "").strip() or None for name in _PLAIN_WORDS}
-    executes = said["executes"]
+    said = {name: _bare(props.get(name, "").strip()) or None for name in _WORDS}
     source = said["src_dir"]
     if source is None and os.path.isdir(os.path.join(cwd, SOURCE)):
         source = SOURCE
     return JobArguments(
-        executes=_bare(executes) if executes else None,
-        task_params=said["task_params"],
+        executes=said["executes"],
+        task_params=props.get("task_params", "").strip() or None,
         src_dir=source,
         python_venv=said["python_venv"],
         python_binary_path=said["python_binary_path"],
@@ -69,9 +68,9 @@ def arguments(props: Mapping[str, str], site: Site, cwd: str) -> JobArguments:
     )
 
 
-_PLAIN_WORDS = (
+#: ``task_params`` is none of them: its quotes are the program's.
+_WORDS = (
     "executes",
-    "task_params",
     "src_dir",
     "python_venv",
     "python_binary_path",
@@ -97,18 +96,18 @@ def environment(props: Mapping[str, str]) -> Dict[str, str]:
             name = key[len(WORKER_ENV) :]
             if ENV_NAME.fullmatch(name) is None:
                 wrong.append(Problem(f"{name!r} is not a name for an environment variable", key))
-            found[name] = text
+            found[name] = _bare(text)
     if wrong:
         raise JobError(wrong)
     return found
 
 
-def _bare(executes: str) -> str:
+def _bare(text: str) -> str:
     """Without the quotes around the whole of it, which the JVM's command line needed."""
-    quote = executes[0]
-    if quote in "'\"" and len(executes) > 1 and executes.find(quote, 1) == len(executes) - 1:
-        return executes[1:-1]
-    return executes
+    quote = text[:1]
+    if quote in ("'", '"') and len(text) > 1 and text.find(quote, 1) == len(text) - 1:
+        return text[1:-1]
+    return text
 
 
 def retold(error: JobError) -> JobError:
