@@ -91,7 +91,7 @@ def _lonely(settings: Settings, name: str, entries: List[Entry], roles: Sequence
     if name == TENSORBOARD and settings.is_set("tony.application.tensorboard-log-dir"):
         return  # these describe the role that we make
     for entry in entries:
-        if entry.key.endswith(".max-instances") or entry.source == settings.site_file:
+        if entry.key.endswith(".max-instances") or settings.of_everybody(entry):
             continue  # an administrator's cap or default for whoever has such a role
         if _JVM_DEFAULTS.get(entry.key) == entry.text.strip():
             continue
@@ -235,7 +235,7 @@ class RoleBuilder:
         own = settings.text("tony.<role>.command", role=TENSORBOARD)
         if own is None and not is_remote(self.log_dir):
             for entry in role_entries(settings).get(TENSORBOARD, ()):
-                if entry.source != settings.site_file:
+                if not settings.of_everybody(entry):
                     message = (
                         "of no effect: TensorBoard runs beside the chief, its log dir is local"
                     )
@@ -253,7 +253,7 @@ class RoleBuilder:
         entry = self.settings.entry(key)
         known = self.named.known | {TENSORBOARD, "ps"} | RESERVED_ROLES
         known |= {SINGLE} if self.named.empty else set()
-        if entry is not None and entry.source != self.settings.site_file:
+        if entry is not None and not self.settings.of_everybody(entry):
             for name in names:
                 if name not in known:
                     hint = did_you_mean(name, sorted(self.named.known))

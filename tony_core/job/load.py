@@ -96,7 +96,7 @@ def load_job(
     check_known(merged, problems, roles)
     user = _user(env) if user is None else user
     expanded = Substitution(merged, env, _properties(env, cwd, user)).all(problems)
-    settings = Settings(expanded, problems, cwd, site)
+    settings = Settings(expanded, problems, cwd, site, arguments.defaults_from)
     job = build_job(settings, user)
     problems.extend(validate(job, settings, frameworks, needs_command))
     problems = _sorted(problems)

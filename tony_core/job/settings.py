@@ -29,11 +29,13 @@ class Settings:
         problems: List[Problem],
         cwd: str,
         site_file: Optional[str] = None,
+        defaults_from: Optional[str] = None,
     ) -> None:
         self.entries = entries
         self.problems = problems
         self.cwd = cwd
         self.site_file = site_file
+        self._of_everybody = (site_file, defaults_from)
         self.read_names: Set[str] = set()
         self._patterns: Dict[str, List[Tuple[Entry, Mapping[str, str]]]] = {}
         for entry in entries.values():
@@ -52,6 +54,10 @@ class Settings:
         if entry is None or key.kind is Kind.RAW:
             return entry
         return None if entry.text.strip() in ("", *key.placeholders) else entry
+
+    def of_everybody(self, entry: Entry) -> bool:
+        """Whether an administrator said it for all jobs, whatever each of them is like."""
+        return entry.source in self._of_everybody
 
     def is_set(self, name: str, **parts: str) -> bool:
         """Whether a layer above the defaults says anything."""
