@@ -19,8 +19,10 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from tests.tony_airflow.tasks import Instance, end_all, jobs, operator, until
+from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.sensors.tony import TonySensor
 from tony_airflow.triggers.sensing import TonySensingTrigger
+from tony_core.schedulers.port import SchedulerError
 
 pytestmark = pytest.mark.timeout(300)
 PATIENCE_S = 120.0
@@ -115,6 +117,31 @@ def test_what_is_wrong_is_not_retried(words: Dict[str, Any], said: str) -> None:
         sensor(**words).execute({})
 
 
+def away(hook: Any, *arguments: Any) -> Any:
+    raise SchedulerError("the ResourceManager is restarting")
+
+
+def test_a_cluster_that_is_away_for_a_moment(go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go.touch()
+    app_id = start(go)
+    until(lambda: not jobs(running=True), "its end")
+    waiting = sensor(application_id=app_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(TonyHook, "status", away)
+        assert not waiting.poke({}) and not waiting.poke({})
+    assert waiting.poke({})
+
+
+def test_a_cluster_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(TonyHook, "list", away)
+        with pytest.raises(AirflowException, match="is restarting") as caught:
+            sensor(name="x", unreachable_timeout=0.2).execute({})
+        assert not isinstance(caught.value, AirflowFailException)
+        # A triggerer asks again, for as long.
+        assert deferred(name="x", unreachable_timeout=7).unreachable_s == 7
+
+
 def test_nobody_knows_the_application() -> None:
     with pytest.raises(AirflowException, match="knows no application local_1_x"):
         look(application_id="local_1_x")
@@ -176,6 +203,15 @@ def test_deferred_and_missed(go: Path) -> None:
     timer.join()
     with pytest.raises(AirflowFailException, match=r"it reported 0\.25"):
         sensor(application_id=app_id).execute_complete({}, told)
+
+
+@pytest.mark.parametrize("lenient", ["soft_fail", "never_fail"])
+def test_what_has_missed_already_is_skipped_when_asked(go: Path, lenient: str) -> None:
+    go.touch()
+    app_id = start(go, end="1/0")
+    until(lambda: not jobs(running=True), "its end")
+    with pytest.raises(AirflowSkipException, match="has ended as FAILED"):
+        sensor(application_id=app_id, deferrable=True, **{lenient: True}).execute({})
 
 
 def test_nothing_is_deferred_for_what_is_there_already(go: Path) -> None:

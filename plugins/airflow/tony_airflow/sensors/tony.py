@@ -6,17 +6,20 @@ Parsing a DAG imports this module: what only running needs is imported where it 
 from __future__ import annotations
 
 import socket
+import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Mapping, NoReturn, Optional, Sequence, Union
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
+    AirflowSkipException,
     BaseSensorOperator,
     PokeReturnValue,
     conf,
 )
 
+from tony_airflow.durations import argument_s
 from tony_airflow.sensors.condition import MISSED, REACHED, WAITING, Answer, Condition
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ class TonySensor(BaseSensorOperator):
     :param scheduler: a scheduler instead of the connection's; ``local`` needs no connection.
     :param deferrable: wait in a triggerer, at the cost of no worker slot. ``poke_interval`` and
         ``timeout`` hold there too; a ``mode`` does not matter.
+    :param unreachable_timeout: for how long a cluster that does not answer is asked again. With
+        ``mode="reschedule"`` each look is a process of its own, and ``timeout`` alone counts.
     """
 
     template_fields: Sequence[str] = (
@@ -75,6 +80,7 @@ class TonySensor(BaseSensorOperator):
         scheduler: Optional[str] = None,
         poke_interval: Union[timedelta, float] = 10.0,
         deferrable: Optional[bool] = None,
+        unreachable_timeout: Union[timedelta, float] = 900.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
@@ -91,6 +97,8 @@ class TonySensor(BaseSensorOperator):
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
+        self.unreachable_timeout = argument_s("unreachable_timeout", unreachable_timeout)
+        self._silent_since: Optional[float] = None
         self._hook: Optional[TonyHook] = None
         self._said = ""
 
@@ -109,9 +117,15 @@ class TonySensor(BaseSensorOperator):
             answer = self._look(condition)
             if answer.verdict == WAITING:
                 self._defer(condition)
+            self._refuse_missed(answer)
+        except AirflowException as error:
+            # As Airflow's own execute() does, which is not run here.
+            for_good = isinstance(error, AirflowFailException)
+            if self.never_fail or (self.soft_fail and for_good):
+                raise AirflowSkipException(str(error)) from error
+            raise
         finally:
             self._close()
-        self._refuse_missed(answer)
         return answer.found
 
     def _defer(self, condition: Condition) -> NoReturn:
@@ -123,6 +137,7 @@ class TonySensor(BaseSensorOperator):
                 site=travelling(self._hook_of().site),
                 condition=condition.to_dict(),
                 poll_interval=max(self.poke_interval, 1.0),
+                unreachable_s=self.unreachable_timeout,
                 host=socket.gethostname(),
             ),
             method_name="execute_complete",
@@ -170,19 +185,30 @@ class TonySensor(BaseSensorOperator):
 
     def _look(self, condition: Condition) -> Answer:
         from tony_airflow.connection import SiteError
-        from tony_airflow.errors import as_airflow
+        from tony_airflow.errors import FOR_GOOD, as_airflow
         from tony_airflow.sensors.looking import look
         from tony_core.client.errors import ClientError
-        from tony_core.schedulers.port import SchedulerError
+        from tony_core.schedulers.port import NoSuchApplication, SchedulerError
 
         try:
             answer = look(self._hook_of(), condition)
         except (SchedulerError, ClientError, SiteError) as error:
-            raise as_airflow(error) from error
+            answered = isinstance(error, (*FOR_GOOD, NoSuchApplication, ClientError))
+            if answered or self._silent_too_long():
+                raise as_airflow(error) from error
+            self.log.warning("the scheduler does not answer, and is asked again: %s", error)
+            return Answer(WAITING, "the scheduler does not answer")
+        self._silent_since = None
         if answer.said != self._said:
             self._said = answer.said
             self.log.info("%s", answer.said)
         return answer
+
+    def _silent_too_long(self) -> bool:
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        return now - self._silent_since >= self.unreachable_timeout
 
     def _hook_of(self) -> TonyHook:
         from tony_airflow.hooks.tony import TonyHook
