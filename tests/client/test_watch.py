@@ -25,6 +25,7 @@ class Heard:
         self.links: List[Dict[str, str]] = []
         self.finished: List[JobView] = []
         self.problems: List[str] = []
+        self.silences: List[str] = []
         self.threads: set[int] = set()
         self.ticks = 0
         self.ended_at = 0.0
@@ -46,6 +47,7 @@ class Heard:
             on_links=noted(lambda links: self.links.append(dict(links))),
             on_finished=noted(self.finished.append),
             on_unreachable=noted(self.problems.append),
+            on_silent_page=noted(self.silences.append),
             on_tick=tick,
         )
 
@@ -160,6 +162,19 @@ def test_a_silent_page_holds_nobody_up(heard: Heard, page: PageServer) -> None:
     assert view is not None
     assert view.diagnostics == "the master died"
     page.silent.clear()
+
+
+def test_a_page_that_is_not_there_is_told(heard: Heard, page: PageServer) -> None:
+    scheduler = Scripted("", status(page_url=page.url))
+    page.close()
+
+    def silent(why: str) -> None:
+        heard.silences.append(why)
+        if len(heard.silences) == 2:
+            scheduler.set(state=AppState.SUCCEEDED)
+
+    assert run(Watch(scheduler, APP, Callbacks(on_silent_page=silent))) is not None
+    assert len(heard.silences) >= 2 and all(heard.silences)
 
 
 def test_a_takeover_is_followed_and_no_line_is_lost_or_doubled(heard: Heard) -> None:

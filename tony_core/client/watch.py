@@ -55,6 +55,8 @@ class Callbacks:
     on_view: Optional[Callable[[JobView], None]] = None  # anything at all is newer
     on_finished: Optional[Callable[[JobView], None]] = None  # once, the last call
     on_unreachable: Optional[Callable[[str], None]] = None  # the scheduler, for now
+    #: The page of the job did not answer just now, and why; each time.
+    on_silent_page: Optional[Callable[[str], None]] = None
     on_tick: Optional[Callable[[], None]] = None  # some times a second, for a display
 
 
@@ -188,7 +190,11 @@ class Watch:
         if isinstance(told, Facts):
             self._newer(from_page(told.job, told.tasks, self._status, app_id=self.app_id))
             return False
-        return isinstance(told, Silence)
+        if isinstance(told, Silence):
+            if self._tell.on_silent_page is not None:
+                self._tell.on_silent_page(told.reason)
+            return True
+        return False
 
     # ------------------------------------------------------------------ telling
 

@@ -22,6 +22,7 @@ from tony_airflow.triggers.watcher import (
     SiteWatcher,
     Trouble,
     Unreachable,
+    Unseen,
     Waiter,
     Watching,
 )
@@ -255,6 +256,9 @@ def test_looks_renew_the_lease_and_a_page_that_is_silent_holds_nothing_up(
         cluster.page_down = True
         async with Watching(SITE, Waiter("a", 0.05, 60, lease_s=0.3)) as waiter:
             await until(lambda: len(cluster.looks) > 2, "looks for a lease of 0.3 s")
+            unseen = await waiter.next()
+            assert isinstance(unseen, Unseen), "said before the lease is over, and once"
+            assert "the page does not answer" in unseen.why and "0.3 s" in unseen.why
             cluster.page_down = False
             assert isinstance(await waiter.next(), Seen)
             cluster.jobs["a"] = status("a", AppState.SUCCEEDED)

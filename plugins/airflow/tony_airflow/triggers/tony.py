@@ -24,6 +24,7 @@ from tony_airflow.triggers.watcher import (
     Seen,
     Trouble,
     Unreachable,
+    Unseen,
     Waiter,
     Watching,
 )
@@ -97,6 +98,8 @@ class TonyTrigger(BaseTrigger):
                     await self._push(links_of(news.view), pushed)
                 elif isinstance(news, Trouble):
                     self._warn(f"the scheduler does not answer, and is asked again: {news.why}")
+                elif isinstance(news, Unseen):
+                    self._warn(news.why)
                 else:
                     break
         kept = {name: url for name, url in pushed.items() if not name.startswith(LOG)}

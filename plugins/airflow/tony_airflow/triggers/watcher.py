@@ -35,6 +35,7 @@ from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Union
 
 from tony_airflow.connection import Site, SiteError
 from tony_airflow.hooks.tony_async import TonyAsyncHook
+from tony_airflow.lease import SHARE, UnseenPage
 from tony_core.client.errors import PageError
 from tony_core.client.page import Page
 from tony_core.client.view import JobView, from_page
@@ -50,7 +51,6 @@ LOOK_S = 15.0  # between two looks at one page
 FIRST_LOOKS_S = 3.0  # until the page has said where TensorBoard is, or for a while
 FIRST_LOOKS_FOR_S = 60.0
 EACH_S = 0.1  # at the least between two looks at any page
-LEASE_SHARE = 3.0  # looks within the time of a lease
 SLOWEST_S = 30.0  # between two questions to a cluster that does not answer
 GATHER_S = 0.2  # triggers start in crowds: their first question is one
 MISSES = 2
@@ -101,7 +101,14 @@ class Trouble:
     why: str
 
 
-News = Union[Seen, Ended, Lost, Refused, Unreachable, Trouble]
+@dataclass(frozen=True)
+class Unseen:
+    """No look at the job's page has worked for a good part of its lease; once each time."""
+
+    why: str
+
+
+News = Union[Seen, Ended, Lost, Refused, Unreachable, Trouble, Unseen]
 
 
 @dataclass(eq=False)
@@ -119,6 +126,10 @@ class Waiter:
     wants_links: bool = True
     misses: int = 0
     silent_since: Optional[float] = None
+    page: UnseenPage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.page = UnseenPage(self.lease_s)
 
     async def next(self) -> News:
         """What is new."""
@@ -266,17 +277,22 @@ class SiteWatcher:
         fresh = waiter.wants_links and now - waiter.since < FIRST_LOOKS_FOR_S
         pause = max(FIRST_LOOKS_S if fresh else LOOK_S, len(self._waiters) * EACH_S)
         if waiter.lease_s is not None:
-            pause = min(pause, waiter.lease_s / LEASE_SHARE)
+            pause = min(pause, waiter.lease_s / SHARE)
         return pause
 
     async def _look(self, waiter: Waiter, status: AppStatus) -> None:
         loop = asyncio.get_running_loop()
         try:
             view = await loop.run_in_executor(self._pages, look_at_page, status, self._user)
-        except (PageError, OSError, RuntimeError):
-            return  # the page is the second word; the scheduler's is the first
+        except (PageError, OSError, RuntimeError) as error:
+            # The page is the second word, the scheduler's is the first; but looks keep the lease.
+            warning = waiter.page.failed(_words(error))
+            if warning:
+                waiter.inbox.put_nowait(Unseen(warning))
+            return
         finally:
             waiter.looking = False
+        waiter.page.seen()
         if "tensorboard" in view.links:
             waiter.wants_links = False
         waiter.inbox.put_nowait(Seen(view))
