@@ -16,16 +16,18 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowTaskTimeout,
     TaskDeferred,
+    redact,
 )
 
 from tests.tony_airflow.conftest import Connect
 from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator, until
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.operators.life import TaskJob
 from tony_airflow.operators.tony import TonyOperator
 from tony_core.client.view import JobView
 from tony_core.job.problems import JobError
-from tony_core.schedulers.port import AppState
+from tony_core.schedulers.port import AppState, LastingRefusal
 
 pytestmark = pytest.mark.timeout(300)
 REPORTS = 'import tony; tony.report(progress=0.5, metrics={"loss": 0.25})'
@@ -255,19 +257,67 @@ class TestNeverOrphaned:
                 operator(SLEEPS).execute(Instance(retries=1).context())
         assert [job.state for job in jobs()] == [AppState.KILLED]
 
+    @pytest.mark.parametrize("deferrable", [False, True])
+    @pytest.mark.parametrize("broken", ["application_id", "tony_link_", "the store"])
     @pytest.mark.parametrize("retries", [0, 1])
-    def test_a_task_that_fails_leaves_its_job_to_the_next_try_only(self, retries: int) -> None:
+    def test_a_task_that_fails_leaves_its_job_to_the_next_try_only(
+        self, retries: int, broken: str, deferrable: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Wherever it fails after its submit, and however early."""
+        if deferrable and broken == "the store":
+            pytest.skip("a task that is deferred writes nothing there")
         ti = Instance(retries=retries)
 
-        def broken(key: str, value: Any) -> None:
-            if key.startswith("tony_link"):
+        def push(key: str, value: Any) -> None:
+            if key.startswith(broken):
                 raise RuntimeError("Airflow's API server is gone")
 
-        ti.xcom_push = broken  # type: ignore[method-assign]
-        task = ti.task(SLEEPS)
-        with pytest.raises(RuntimeError):
-            task.execute(ti.context())
+        def write(*told: Any, **more: Any) -> None:
+            raise RuntimeError("Airflow's API server is gone")
+
+        monkeypatch.setattr(ti, "xcom_push", push)
+        context = ti.context()
+        if broken == "the store":
+            context["task_state_store"].set = write
+        if deferrable and broken == "tony_link_":  # known before it is deferred, or never
+            monkeypatch.setattr(TonyHook, "links", lambda *_: {"page": "http://page/"})
+        with pytest.raises(RuntimeError, match="API server"):
+            ti.task(SLEEPS, deferrable=deferrable).execute(context)
         assert len(jobs(running=True)) == retries
+
+    def test_what_fails_for_good_leaves_it_to_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refused(*told: Any, **more: Any) -> None:
+            raise LastingRefusal("alice may not look at it")
+
+        monkeypatch.setattr(TaskJob, "wait", refused)
+        with pytest.raises(AirflowFailException, match="alice"):
+            operator(SLEEPS).execute(Instance(retries=3).context())
+        assert [job.state for job in jobs()] == [AppState.KILLED]
+
+    def test_a_job_that_has_ended_is_nobodys_to_end(self, caplog: pytest.LogCaptureFixture) -> None:
+        with pytest.raises(AirflowException, match="exit code 7"):
+            operator(FAILS).execute(Instance(retries=1).context())
+        assert "takes it up again" not in caplog.text
+
+    @pytest.mark.parametrize("resumed", [False, True])
+    def test_its_time_is_over_while_it_waits(
+        self, resumed: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def too_long(*told: Any, **more: Any) -> None:
+            raise AirflowTaskTimeout("too long")
+
+        monkeypatch.setattr(TaskJob, "wait", too_long)
+        ti = Instance(retries=1)
+        with pytest.raises(AirflowTaskTimeout):
+            if resumed:
+                with pytest.raises(TaskDeferred) as deferred:
+                    ti.task(SLEEPS, deferrable=True).execute(ti.context())
+                _, told = deferred.value.trigger.serialize()
+                event = {name: told[name] for name in ("site", "app_id")}
+                ti.task().execute_complete(ti.context(), event)
+            else:
+                ti.task(SLEEPS).execute(ti.context())
+        assert [job.state for job in jobs()] == [AppState.KILLED]
 
     def test_a_lease_of_its_own_and_none_for_nobody(self) -> None:
         task = operator(lease=timedelta(minutes=7))
@@ -411,8 +461,37 @@ class TestTemplates:
 
     def test_a_job_file_that_is_not_there(self) -> None:
         task = operator(conf_file="/nowhere/tony.xml", render_conf_file=True)
+        task.render_template_fields({}, jinja2.Environment())
         with pytest.raises(AirflowFailException, match=r"/nowhere/tony\.xml cannot be read"):
-            task.render_template_fields({}, jinja2.Environment())
+            task.execute(Instance().context())
+
+    def test_a_job_file_that_is_gone_when_the_task_is_resumed(self) -> None:
+        with pytest.raises(TaskDeferred) as deferred:
+            operator(deferrable=True).execute(Instance().context())
+        until(lambda: jobs(running=False), "the end")
+        _, told = deferred.value.trigger.serialize()
+        event = {"site": told["site"], "app_id": told["app_id"], "outcome": "SUCCEEDED"}
+        task = operator(conf_file="/nowhere/tony.xml", render_conf_file=True)
+        task.render_template_fields({}, jinja2.Environment())
+        assert task.execute_complete(Instance().context(), event)["outcome"] == "SUCCEEDED"
+
+    def test_secrets_are_masked_before_what_is_rendered_is_stored(self) -> None:
+        """Under names that say nothing to Airflow's own masker."""
+        task = operator(
+            env={"GOOGLE_CREDENTIALS": "key-of-{{ who }}", "AWS_ACCESSKEY": "AKIAEXAMPLE"},
+            conf={"tony.store.password": "open-sesame"},
+        )
+        context: Any = {"who": "google"}
+        task.render_template_fields(context, jinja2.Environment())
+        rendered: List[Any] = [task.env, task.conf]
+        shown = str(redact([f"{name}={text}" for one in rendered for name, text in one.items()]))
+        assert "AWS_ACCESSKEY" in shown
+        for secret in ("key-of-google", "AKIAEXAMPLE", "open-sesame"):
+            assert secret not in shown
+
+    def test_what_is_wrong_is_said_when_it_is_run_and_not_as_it_is_rendered(self) -> None:
+        task = operator(env=7, roles="many", conf={"tony.x": object()})
+        task.render_template_fields({}, jinja2.Environment())
 
 
 class TestParsing:

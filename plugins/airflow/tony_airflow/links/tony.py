@@ -10,7 +10,7 @@ adds a :class:`TaskLogLink` for each.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Mapping, Tuple
+from typing import Any, ClassVar, Iterable, List, Mapping, Tuple
 
 import attrs
 from airflow.providers.common.compat.sdk import BaseOperatorLink
@@ -94,6 +94,12 @@ LINKS: Tuple[BaseOperatorLink, ...] = (
     PortalLink(),
 )
 """Every job's."""
+
+
+def names_of(links: Iterable[Any]) -> List[str]:
+    """The names of the links that a task has buttons for; there is no need of others."""
+    tasks = [link.task for link in links if isinstance(link, TaskLogLink)]
+    return [PAGE, TENSORBOARD, APPLICATION, PORTAL, *(LOG + task for task in tasks)]
 
 
 async def _a_set(**words: Any) -> None:

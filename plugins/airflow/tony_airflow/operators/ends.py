@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Iterator, Tuple, Type
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 
 UNHURRIED_S = 45.0  # for a kill that nobody waits for
 NOTICED_S = 600.0  # until Airflow has noticed that a worker is gone, and begins the next try
@@ -17,6 +17,13 @@ def is_retried(context: Any) -> bool:
     """Whether another try follows when this one fails."""
     ti = context["ti"]
     return int(ti.try_number or 1) <= int(getattr(ti, "max_tries", None) or 0)
+
+
+def is_retried_after(error: BaseException, context: Any) -> bool:
+    """Whether another try follows this error: what fails for good has none, whatever is left."""
+    from tony_airflow.errors import FOR_GOOD
+
+    return is_retried(context) and not isinstance(error, (AirflowFailException, *FOR_GOOD))
 
 
 def longest_delay_s(operator: Any) -> float:

@@ -52,6 +52,7 @@ class TaskJob:
         self.hook = hook
         self.app_id: Optional[str] = None
         self.killed = False  # by this very task
+        self.ended = False  # as far as was seen
         self.links: Dict[str, str] = {}  # all that were seen
         self._log = log
         self._publish = publish
@@ -123,10 +124,13 @@ class TaskJob:
         """
         assert self.app_id is not None
         try:
-            return self._wait(self.app_id, unreachable_s, story=event is None)
+            view = self._wait(self.app_id, unreachable_s, story=event is None)
+            self.ended = view is not None
+            return view
         except NoSuchApplication:
             if event is None or not event.get("outcome"):
                 raise
+            self.ended = True
             said = str(event.get("diagnostics") or "")
             return JobView(self.app_id, AppState(event["outcome"]), SCHEDULER, diagnostics=said)
 
@@ -219,7 +223,7 @@ class TaskJob:
 
     def leave(self, retried: bool, why: str) -> None:
         """The task fails while its job may go on: the next try's, or nobody's."""
-        if self.app_id is None or self.killed:
+        if self.app_id is None or self.killed or self.ended:
             return
         if retried:
             self._log.warning("%s goes on: the next try takes it up again", self.app_id)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 from contextlib import contextmanager
-from dataclasses import fields
 from datetime import timedelta
 from typing import (
     TYPE_CHECKING,
@@ -28,19 +27,18 @@ from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowTaskTimeout,
-    BaseOperator,
     ResumableJobMixin,
 )
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
 from tony_airflow.durations import argument_s, optional_s
-from tony_airflow.links.tony import LINKS, LOG, TaskLogLink
+from tony_airflow.links.tony import LINKS, LOG, TaskLogLink, names_of
 from tony_airflow.operators.ends import NOTICED_S, deferral_errors, is_retried, longest_delay_s
 from tony_airflow.operators.parsing import default_deferrable, refuse_unknown, tasks_of
+from tony_airflow.operators.rendering import RenderedOperator
 
 if TYPE_CHECKING:
     from tony_airflow.hooks.tony import TonyHook
-    from tony_airflow.jobs import JobWords
     from tony_airflow.operators.life import TaskJob
     from tony_airflow.tags import TaskTags
     from tony_core.client.view import JobView
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 Seconds = Union[timedelta, float]
 
 
-class TonyOperator(ResumableJobMixin, BaseOperator):
+class TonyOperator(ResumableJobMixin, RenderedOperator):
     """Submits a job and waits for its end.
 
     Everything that a job file, the command line or a Python program can say of a job stands here
@@ -212,14 +210,14 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         self._mine: Optional[AppStatus] = None
         self._tags: Optional[TaskTags] = None
         self._result: Any = None
-        self._job_folder: Optional[str] = None  # of a job file that was a template
         self._summary: Optional[Dict[str, Any]] = None
 
     # ------------------------------------------------------------------ the ways in
 
     def execute(self, context: Any) -> Any:
         """Airflow's call for each try."""
-        with self._spoken():
+        with self._spoken(context):
+            self.refuse_unread()
             job = self._open(self._site_hook(), context)
             self._tags = tags = self._tags_of(context)
             self.external_id_key = tags.state_key
@@ -239,14 +237,12 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         from tony_airflow.connection import Site
         from tony_airflow.hooks.tony import TonyHook
 
-        with self._spoken():
+        with self._spoken(context):
             job = self._open(TonyHook.of(Site.from_dict(event["site"])), context)
             job.take(event["app_id"])
             if event.get("refused"):
-                job.leave(False, "nobody here can wait for it")
                 raise AirflowFailException(str(event["refused"]))
             if event.get("error"):
-                job.leave(is_retried(context), "its task failed")
                 raise AirflowException(str(event["error"]))
             job.publish(event.get("links") or {})
             return self._wait(context, event)
@@ -320,12 +316,6 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
 
     # ------------------------------------------------------------------ what others may extend
 
-    def job_words(self) -> JobWords:
-        """The job as it was asked for, rendered."""
-        from tony_airflow.jobs import JobWords
-
-        return JobWords(**{one.name: getattr(self, one.name) for one in fields(JobWords)})
-
     def succeeded(self, context: Any, view: JobView, result: Dict[str, Any]) -> Any:
         """What the task returns for a job that has succeeded."""
         return result
@@ -365,21 +355,6 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         again = longest_delay_s(self) if self.retries else 0.0
         return NOTICED_S + again + self.unreachable_timeout
 
-    def _folder(self) -> Optional[str]:
-        folder = getattr(getattr(self, "_dag", None), "folder", None)
-        return str(folder) if folder else None
-
-    def _do_render_template_fields(
-        self, parent: Any, template_fields: Any, context: Any, jinja_env: Any, seen_oids: Any
-    ) -> None:
-        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
-        if self.render_conf_file and isinstance(self.conf_file, str) and self.conf_file.strip():
-            from tony_airflow.operators.jobfile import folder_of, read_job_file
-
-            self._job_folder = folder_of(self.conf_file, self._folder())
-            text = read_job_file(self.conf_file, self._folder(), self._site_hook)
-            self.conf_file = self.render_template(text, context, jinja_env)
-
     # ------------------------------------------------------------------ waiting
 
     def _defer(self, job: TaskJob, app_id: str) -> NoReturn:
@@ -397,7 +372,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
                 unreachable_s=self.unreachable_timeout,
                 lease_s=self._lease_s(),
                 host=socket.gethostname(),
-                links=self._link_names(),
+                links=names_of(self.operator_extra_links),
             ),
             method_name="execute_complete",
             timeout=self.execution_timeout,
@@ -405,16 +380,9 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
 
     def _wait(self, context: Any, event: Optional[Mapping[str, Any]] = None) -> Any:
         job = self._has_job()
-        try:
-            view = job.wait(self.unreachable_timeout, event)
-            if view is None:
-                raise AirflowException(f"the task was told to end, and {job.app_id} with it")
-        except KeyboardInterrupt:  # a DAG that is tested by hand
-            job.kill_now()
-            raise
-        except Exception:
-            job.leave(is_retried(context), "its task failed")
-            raise
+        view = job.wait(self.unreachable_timeout, event)
+        if view is None:
+            raise AirflowException(f"the task was told to end, and {job.app_id} with it")
         return self._finish(context, job, view)
 
     def _finish(self, context: Any, job: TaskJob, view: JobView) -> Any:
@@ -445,18 +413,11 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
 
     # ------------------------------------------------------------------ small things
 
-    def _site_hook(self) -> TonyHook:
-        from tony_airflow.hooks.tony import TonyHook
-
-        hook = TonyHook(self.tony_conn_id, scheduler=self.scheduler or None)
-        hook.site  # noqa: B018 - looked up now: a kill must not have to
-        return hook
-
     def _open(self, hook: TonyHook, context: Any) -> TaskJob:
         from tony_airflow.links.tony import push
         from tony_airflow.operators.life import TaskJob
 
-        wanted = self._link_names()
+        wanted = names_of(self.operator_extra_links)
 
         def publish(links: Mapping[str, str]) -> None:
             push(context["ti"], {n: url for n, url in links.items() if n in wanted})
@@ -473,24 +434,30 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
 
         return task_tags(context["ti"], self.retries)
 
-    def _link_names(self) -> Sequence[str]:
-        from tony_airflow.links.tony import APPLICATION, PAGE, PORTAL, TENSORBOARD
-
-        tasks = [link.task for link in self.operator_extra_links if isinstance(link, TaskLogLink)]
-        return [PAGE, TENSORBOARD, APPLICATION, PORTAL, *(LOG + task for task in tasks)]
-
     @contextmanager
-    def _spoken(self) -> Iterator[None]:
-        """What the client raises as what Airflow does; connections are given back at the end."""
-        from tony_airflow.operators.ends import UNHURRIED_S, spoken
+    def _spoken(self, context: Any = None) -> Iterator[None]:
+        """What the client raises as what Airflow does; connections are given back at the end.
+
+        With the context of a try: whatever ends that early, its job is not left to nobody.
+        """
+        from tony_airflow.operators.ends import UNHURRIED_S, is_retried_after, spoken
 
         try:
             with spoken():
-                yield
+                try:
+                    yield
+                except Exception as error:
+                    if context is not None and self._job is not None:
+                        self._job.leave(is_retried_after(error, context), "its task failed")
+                    raise
         except AirflowTaskTimeout:
             # Now, and not in the hurry in which on_kill is called after this.
             if self._job is not None:
                 self._job.kill_now(UNHURRIED_S)
+            raise
+        except KeyboardInterrupt:  # a DAG that is tested by hand
+            if self._job is not None:
+                self._job.kill_now()
             raise
         finally:
             if self._job is not None:
