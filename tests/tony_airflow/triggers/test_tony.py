@@ -15,7 +15,8 @@ from tests.tony_airflow.tasks import SLEEPS, end_all, jobs, operator
 from tests.tony_airflow.tasks import Instance as TaskInstance
 from tony_airflow.triggers import tony as trigger_module
 from tony_airflow.triggers.tony import TonyTrigger
-from tony_core.schedulers.port import AppState
+from tony_airflow.triggers.watcher import Ended
+from tony_core.schedulers.port import AppState, AppStatus
 
 pytestmark = pytest.mark.timeout(300)
 PATIENCE_S = 120.0
@@ -59,6 +60,16 @@ def test_it_fires_at_the_end_with_all_that_the_task_needs(
     assert (outcome == "FAILED") is ("ZeroDivisionError" in told.pop("diagnostics"))
     assert told.pop("links") == {}, "nobody asked for any"
     assert told == {"site": trigger.site, "app_id": trigger.app_id, "outcome": outcome}
+
+
+def test_what_is_kept_of_its_end_is_masked() -> None:
+    """A scheduler's words come by no master that would have masked them."""
+    said = "x" * 3990 + " --password=hunter2horse is wrong"
+    ended = AppStatus("app", "n", "u", "q", AppState.FAILED, diagnostics=said)
+    event = TonyTrigger(site={}, app_id="app")._told(Ended(ended), {})
+    kept = event.payload["diagnostics"]
+    assert kept.endswith("is wrong") and len(kept) <= 4000
+    assert "hunter2horse" not in kept
 
 
 def test_links_are_pushed_as_they_come(tony_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

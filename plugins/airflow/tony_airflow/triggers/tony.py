@@ -28,6 +28,7 @@ from tony_airflow.triggers.watcher import (
     Waiter,
     Watching,
 )
+from tony_core.job.mask import mask_text
 
 MOST_SAID = 4000  # characters of why it ended; events are kept in Airflow's database
 KILL_S = 25.0  # Airflow leaves a trigger's on_kill 30
@@ -135,7 +136,8 @@ class TonyTrigger(BaseTrigger):
 
     def _told(self, news: Any, links: Mapping[str, str]) -> TriggerEvent:
         if isinstance(news, Ended):
-            said = news.status.diagnostics[-MOST_SAID:]
+            # Masked as a whole: a half of what is secret would not be known for it.
+            said = mask_text(news.status.diagnostics)[-MOST_SAID:]
             outcome = news.status.state.value
             return self._event(outcome=outcome, diagnostics=said, links=dict(links))
         if isinstance(news, Lost):
