@@ -2,11 +2,11 @@
 
     @pytest.mark.cluster
     def test_it(azkaban):
-        flow = azkaban().flow({"train.job": {"type": "tony", ...}})
+        run = azkaban().start({"train.job": {"type": "tony", ...}}, "train").ends()
 
 A server comes up in seconds and serves every test of the session that asks for the same one: that
 for the embedded scheduler, or that for a cluster. At a test's end the flows that it has left
-running are cancelled.
+running are cancelled, and what is left of any is swept.
 """
 
 from __future__ import annotations

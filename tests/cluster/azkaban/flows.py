@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Union
 
 from dags.examples.azkaban.upload import ENDED, AzkabanError, pack
 from tests.cluster.azkaban.installing import tony_words
-from tests.cluster.azkaban.server import Azkaban
+from tests.cluster.azkaban.server import NAME, Azkaban
 from tests.cluster.hadoop import supervisor
 from tests.cluster.hadoop.cluster import Hadoop
+from tests.cluster.hadoop.jars import SandboxError
 
 WITHIN = 120.0
 """Seconds that anything may take on a machine with much else to do."""
+
+LOG_WITHIN = 15.0
+"""Seconds in which the server puts away the log of a job that has ended: it is empty meanwhile."""
+
+LASTS = {"tony.client.lease": "600"}
+"""Of a job whose application must not end by its lease while a test waits for its end."""
+
+HARD = "Killing with KILL signal"
+"""What the server says in a job's log when it has lost patience."""
 
 APPLICATION = re.compile(r"INFO - application (application_\d+_\d+|local_\d+_[0-9a-f]+)$", re.M)
 """What the job's log says of its own; of an earlier attempt's it says something else."""
@@ -64,6 +75,18 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def _words_of(pid: int) -> bytes:
+    """Where a process works and what it was started with; empty when it is gone."""
+    if pid == os.getpid():
+        return b""
+    try:
+        words = os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/\0"
+        words += Path(f"/proc/{pid}/cmdline").read_bytes()
+        return words + b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
 class Run:
     """One execution of a flow."""
 
@@ -85,7 +108,18 @@ class Run:
         return self._flows.client.job_states(self.execid)
 
     def log(self, job: Optional[str] = None, attempt: int = 0) -> str:
-        """As text; the server gives it as HTML. Empty while there is none."""
+        """As text; empty while there is none. That of a job that has ended is waited for."""
+        over = self.state() in ENDED
+        text = self._log(job, attempt)
+        if text or not over:
+            return text
+        try:
+            return str(until(lambda: self._log(job, attempt), "a log", LOG_WITHIN))
+        except AssertionError:
+            return ""
+
+    def _log(self, job: Optional[str], attempt: int = 0) -> str:
+        """Now; the server gives it as HTML."""
         try:
             text = self._flows.client.log(self.execid, job or self.flow, attempt)
         except AzkabanError:
@@ -137,6 +171,14 @@ class Run:
         )
         return str(found)
 
+    def apps(self) -> List[str]:
+        """The applications of all its jobs, by their tags; also of those that have ended."""
+        return self._flows.apps_of({self.execid})
+
+    def killed_hard(self) -> bool:
+        """Whether the server had no patience with the job's program when it was cancelled."""
+        return HARD in self.log()
+
     def cancel(self) -> None:
         self._flows.client.cancel(self.execid)
 
@@ -156,7 +198,7 @@ class Run:
         """All that helps when it goes wrong."""
         parts = [f"execution {self.execid} of {self.flow}: {self.jobs()}"]
         for job in self.jobs():
-            log = self.log(job)
+            log = self._log(job)
             parts.append(f"--- {job}\n{log[-6000:]}")
             found = APPLICATION.search(log)
             if found:
@@ -253,7 +295,28 @@ class Flows:
         found: Dict[str, Any] = json.loads(done.stdout)
         return found
 
-    def gone(self, app_id: str) -> Dict[str, Any]:
+    def apps_of(self, execids: Set[int]) -> List[str]:
+        """The applications of these executions, without asking any master."""
+        wanted = {f"azkaban.flow.execid:{execid}" for execid in execids}
+        if self.cluster is not None:
+            return [
+                str(app["id"])
+                for app in self.cluster.applications()
+                if wanted & set(str(app["applicationTags"]).split(","))
+            ]
+        found = []
+        for path in (self.server.tony_home / "apps").glob("*/app.json"):
+            try:
+                tags = json.loads(path.read_text())["tags"]
+            except (OSError, ValueError, KeyError):
+                continue  # just now made, or removed
+            if wanted & set(tags):
+                found.append(path.parent.name)
+        return found
+
+    # ------------------------------------------------------------------ how they end
+
+    def gone(self, app_id: str, seconds: float = WITHIN) -> Dict[str, Any]:
         """Waits until an application has ended; its status.
 
         Whoever asks a master is a client that it hears of: so this looks elsewhere.
@@ -265,32 +328,99 @@ class Flows:
             told = json.loads((self.server.tony_home / "apps" / app_id / "status.json").read_text())
             return told["state"] in ENDED
 
-        until(ended, f"{app_id} has ended")
+        until(ended, f"{app_id} has ended", seconds)
         return self.status(app_id)
 
-    def nothing_runs(self) -> None:
-        """Waits until no process of a job's is left anywhere."""
+    def cancelled(self, start: Callable[[], Run], ready: Callable[[Run], object]) -> str:
+        """Cancels a flow of one job when it is ready; its application, which the job has ended.
 
-        def left() -> List[int]:
-            found = supervisor.processes_in(self.server.tony_home)
-            found |= supervisor.processes_in(self.server.home / "executions")
-            if self.cluster is not None:
-                for node in (self.cluster.folder / "data").glob("nm*/local"):
-                    found |= supervisor.processes_in(node)
-            return sorted(found - {self.server.running_pid()})
+        The job is one that ``LASTS``. On a machine with much to do the server may kill its
+        program before that could ask for the application's end; that shows nothing, and then
+        another flow is cancelled.
+        """
+        for _ in range(3):
+            run = start()
+            app_id = run.app_id()
+            ready(run)
+            run.cancel()
+            run.ends("KILLED")
+            hard = run.killed_hard()
+            try:
+                status = self.gone(app_id, WITHIN / 2 if hard else WITHIN)
+            except AssertionError:
+                if not hard:
+                    raise AssertionError(f"{app_id} goes on\n{run.story()}") from None
+                self.swept(run)
+                continue
+            assert status["state"] == "KILLED", status
+            assert "cancelled" in status["diagnostics"], status
+            return app_id
+        raise AssertionError("three times the server killed the program before it could ask")
+
+    def sweep(self, *runs: Run) -> str:
+        """Ends what is left of executions that are over, as an administrator does; what it says."""
+        ended = ",".join(str(run.execid) for run in runs)
+        named = ("--server-name", self.server.web(NAME))
+        done = self.tony("azkaban sweep", "--ended", ended, *named)
+        return done.stdout + done.stderr
+
+    def swept(self, *runs: Run) -> None:
+        """Sweeps until nothing is left: a program that the server has lost sight of may only now
+        submit, and the second word takes away the grace that tasks have after the first."""
+        said = ""
+
+        def gone() -> bool:
+            nonlocal said
+            if not self.left(*runs):
+                return True
+            said = self.sweep(*runs)
+            return False
 
         try:
-            until(lambda: not left(), "nothing is left of the jobs")
+            until(gone, "what is left of the jobs is swept")
         except AssertionError as error:
-            told = "\n".join(f"{pid}: {command_of(pid)}" for pid in left())
-            raise AssertionError(f"{error}\n{told}") from None
+            raise AssertionError(f"{error}\n{said}\n{self._told(*runs)}") from None
+
+    def left(self, *runs: Run) -> Set[int]:
+        """The processes of these executions, and of their applications wherever they run."""
+        marks = [f"{run.folder}/" for run in runs] + self.apps_of({run.execid for run in runs})
+        inside = [os.fsencode(mark) for mark in marks]
+        words = {pid: _words_of(pid) for pid in supervisor.parents()}
+        return {pid for pid, said in words.items() if any(mark in said for mark in inside)}
+
+    def nothing_runs(self) -> None:
+        """Waits until no process is left of any flow that was started here."""
+        try:
+            until(lambda: not self.left(*self._started), "nothing is left of the jobs")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._told(*self._started)}") from None
+
+    def _told(self, *runs: Run) -> str:
+        return "\n".join(f"{pid}: {command_of(pid)}" for pid in sorted(self.left(*runs)))
 
     def close(self) -> None:
+        """Whatever the test has left is ended: the next one has the same server and cluster."""
+        wrong = (AzkabanError, SandboxError, AssertionError, OSError, subprocess.SubprocessError)
         for run in self._started:
             try:
                 if run.state() not in ENDED:
                     run.cancel()
                     run.ends("KILLED")
-            except (AzkabanError, AssertionError, OSError):
+            except wrong:
                 pass  # the server is gone, or the test has failed over this before
+        try:
+            self.nothing_left()
+        except wrong:
+            pass  # the same
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def nothing_left(self) -> None:
+        """By a sweep, or else by force."""
+        try:
+            # What was cancelled just now gets the time to end by itself.
+            until(lambda: not self.left(*self._started), "the jobs end", LOG_WITHIN)
+        except AssertionError:
+            try:
+                self.swept(*self._started)
+            finally:
+                supervisor.kill_all(lambda: self.left(*self._started))

@@ -13,12 +13,12 @@ import pytest
 
 from dags.examples.azkaban.upload import ENDED
 from tests.cluster.azkaban.fixture import GetFlows, Servers
-from tests.cluster.azkaban.flows import Flows, Run, command_of, until
+from tests.cluster.azkaban.flows import LASTS, Flows, Run, command_of, until
 from tests.cluster.azkaban.installing import installer, tony_azkaban
 from tests.cluster.azkaban.server import NAME, PASSWORD, Azkaban
 from tests.cluster.hadoop import supervisor
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 CLINGS = "sh -c 'trap \"\" TERM; echo up; setsid sleep 300 & sleep 301; sleep 302'"
 """A program that minds no TERM, with a child in a session of its own."""
@@ -51,58 +51,84 @@ def of_job(flows: Flows, run: Run) -> int:
 
 
 def test_while_it_submits(flows: Flows, silent: int) -> None:
-    run = flows.one("true", **{"tony.containers.resources": f"http://127.0.0.1:{silent}/data"})
-    of_job(flows, run)
-    time.sleep(1)  # to be where it waits for an answer; cancelled sooner it must do as well
-    run.cancel()
-    run.ends("KILLED")
+    conf = {"tony.containers.resources": f"http://127.0.0.1:{silent}/data", **LASTS}
+    for _ in range(3):
+        run = flows.one("true", conf)
+        of_job(flows, run)
+        time.sleep(1)  # to be where it waits for an answer; cancelled sooner it must do as well
+        run.cancel()
+        run.ends("KILLED")
+        if not run.killed_hard():
+            break
+    assert not run.killed_hard(), run.story()
     flows.nothing_runs()
+    assert run.apps() == []
 
 
 def test_at_once(flows: Flows) -> None:
     """Wherever the program has got to by then.
 
     Not before there is its process: a cancel that comes earlier, the server loses, and lets the
-    job run on. It ends by itself here; the sweep is for where it does not.
+    job run on. The same may happen some moments later, and what is left then a sweep ends.
     """
-    project = flows.upload({"train.job": flows.job("sleep 20")})
+    project = flows.upload({"train.job": flows.job("sleep 300", LASTS)})
     for pause in (0.2, 0.4, 0.7, 1.0):
         run = flows.run(project, "train")
-        of_job(flows, run)
+        pid = of_job(flows, run)
         time.sleep(pause)
         run.cancel()
         run.ends("KILLED")
+        if lost(run, pid) or run.killed_hard():
+            flows.swept(run)
     flows.nothing_runs()
 
 
-def test_while_it_runs(flows: Flows) -> None:
-    run = flows.one(CLINGS, **{"tony.task.kill-grace": "60"})
+def lost(run: Run, pid: int) -> bool:
+    """Whether the program of an execution that is over runs on, unknown to the server."""
+    try:
+        until(lambda: pid not in supervisor.processes_in(run.folder), "it ends", 15)
+    except AssertionError:
+        return True
+    return False
+
+
+def test_a_sweep(flows: Flows) -> None:
+    """The documented way out where a job's program has not ended its application."""
+    run = flows.one(CLINGS, LASTS, **{"tony.task.kill-grace": "2"})
     app_id = run.app_id()
     until(lambda: "up" in flows.tony("logs", app_id).stdout, "the program runs")
-    run.cancel()
-    run.ends("KILLED")
-    why = flows.gone(app_id)
-    assert why["state"] == "KILLED"
-    # Where the server lost patience before its program could ask, the lease has.
-    assert "cancelled" in why["diagnostics"] or "tony.client.lease" in why["diagnostics"]
+    os.kill(of_job(flows, run), signal.SIGKILL)
+    run.ends("FAILED")
+    other = flows.one("sleep 300", LASTS)
+    kept = other.app_id()
+    until(lambda: flows.status(kept)["state"] == "RUNNING", "the other one runs")
+    flows.swept(run)
+    ended = flows.gone(app_id)
+    assert ended["state"] == "KILLED" and "swept" in ended["diagnostics"]
+    assert flows.status(kept)["state"] == "RUNNING"
+
+
+def test_while_it_runs(flows: Flows) -> None:
+    flows.cancelled(
+        lambda: flows.one(CLINGS, LASTS, **{"tony.task.kill-grace": "40"}),
+        lambda run: until(
+            lambda: "up" in flows.tony("logs", run.app_id()).stdout, "the program runs"
+        ),
+    )
     flows.nothing_runs()
 
 
 def test_while_it_restarts(flows: Flows) -> None:
-    run = flows.one(
-        "sh -c 'echo session $SESSION_ID fails >&2; exit 1'",
-        **{"tony.am.retry-count": 100},
+    fails = "sh -c 'echo session $SESSION_ID fails >&2; exit 1'"
+    flows.cancelled(
+        lambda: flows.one(fails, LASTS, **{"tony.am.retry-count": 1000}),
+        lambda run: until(lambda: flows.status(run.app_id())["session"] >= 2, "a third session"),
     )
-    app_id = run.app_id()
-    until(lambda: flows.status(app_id)["session"] >= 2, "a third session")
-    run.cancel()
-    run.ends("KILLED")
-    assert flows.gone(app_id)["state"] == "KILLED"
     flows.nothing_runs()
 
 
 def test_sigkill_and_the_lease(flows: Flows) -> None:
-    run = flows.one("sleep 300", **{"tony.client.lease": "8"})
+    run = flows.one("sleep 300", **{"tony.client.lease": "15"})
     app_id = run.app_id()
     until(lambda: flows.status(app_id)["state"] == "RUNNING", "it runs")
     os.kill(of_job(flows, run), signal.SIGKILL)
@@ -113,7 +139,7 @@ def test_sigkill_and_the_lease(flows: Flows) -> None:
 
 def test_a_retry_after_sigkill(flows: Flows) -> None:
     """What its predecessor has left is ended: there is one application at the end."""
-    mark = flows.server.home / f"mark-{flows.folder.parent.name}"
+    mark = flows.server.home / f"mark-{time.time_ns():x}"
     run = flows.one(
         f"sh -c 'if mkdir {mark}; then sleep 300; fi'",
         retries=1,
@@ -122,7 +148,7 @@ def test_a_retry_after_sigkill(flows: Flows) -> None:
     first = run.app_id()
     until(mark.exists, "the program runs")
     os.kill(of_job(flows, run), signal.SIGKILL)
-    run.ends()
+    run.ends(seconds=240)
     second = run.of_attempt(1)
     states = [flows.status(app_id)["state"] for app_id in (first, second)]
     assert states == ["KILLED", "SUCCEEDED"], run.story()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Dict, List, Tuple
 
 import pytest
@@ -166,7 +167,7 @@ def test_bad_properties(flows: Flows) -> None:
 
 def test_a_retry_succeeds(flows: Flows) -> None:
     """The second attempt finds what the first one left in the flow's folder."""
-    mark = flows.server.home / f"mark-{flows.folder.parent.name}"
+    mark = flows.server.home / f"mark-{time.time_ns():x}"
     run = flows.one(
         f"sh -c 'test -e {mark} && exit 0; touch {mark}; echo no >&2; exit 3'",
         retries=2,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Tuple
 
 import pytest
 
 from tests.cluster.azkaban.fixture import GetFlows
-from tests.cluster.azkaban.flows import Flows, cut_links, until
+from tests.cluster.azkaban.flows import LASTS, Flows, Run, cut_links, until
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 Both = Tuple[Flows, Hadoop]
 
@@ -67,7 +68,7 @@ def test_a_failing_task(both: Both) -> None:
 
 def test_a_retry_succeeds(both: Both) -> None:
     flows, cluster = both
-    mark = cluster.folder / f"mark-{flows.folder.parent.name}"
+    mark = cluster.folder / f"mark-{time.time_ns():x}"
     run = flows.one(
         f"sh -c 'test -e {mark} && exit 0; touch {mark}; exit 3'",
         retries=1,
@@ -80,42 +81,41 @@ def test_a_retry_succeeds(both: Both) -> None:
 def test_cancelled_while_accepted(both: Both) -> None:
     """A queue with room for one master, which is somebody else's."""
     flows, cluster = both
-    other = flows.one("sleep 300", **{"tony.yarn.queue": "tiny"})
-    cluster.wait_for(other.app_id(), ("RUNNING",))
-    run = flows.one("true", **{"tony.yarn.queue": "tiny"})
-    app_id = run.app_id()
-    cluster.wait_for(app_id, ("ACCEPTED",))
-    run.says("ACCEPTED")
-    run.cancel()
-    run.ends("KILLED")
-    assert cluster.wait_for(app_id)["state"] == "KILLED"
+    other = flows.one("sleep 600", **{"tony.yarn.queue": "tiny"})
+    cluster.wait_for(other.app_id(), ("RUNNING",), 120)
+
+    def accepted(run: Run) -> None:
+        cluster.wait_for(run.app_id(), ("ACCEPTED",), 120)
+        run.says("ACCEPTED")
+
+    flows.cancelled(lambda: flows.one("true", LASTS, **{"tony.yarn.queue": "tiny"}), accepted)
     other.cancel()
     other.ends("KILLED")
-    assert cluster.wait_for(other.app_id())["finalStatus"] == "KILLED"
+    assert cluster.wait_for(other.app_id(), limit=120)["finalStatus"] == "KILLED"
     flows.nothing_runs()
 
 
 def test_cancelled_while_it_runs(both: Both) -> None:
     flows, cluster = both
-    run = flows.one(CLINGS, **{"tony.worker.instances": 2, "tony.task.kill-grace": "60"})
-    app_id = run.app_id()
-    until(lambda: flows.tony("logs", app_id).stdout.count("up") >= 2, "the programs run")
-    run.cancel()
-    run.ends("KILLED")
-    assert cluster.wait_for(app_id)["finalStatus"] == "KILLED"
+    conf = {**LASTS, "tony.worker.instances": 2, "tony.task.kill-grace": "40"}
+    app_id = flows.cancelled(
+        lambda: flows.one(CLINGS, conf),
+        lambda run: until(
+            lambda: flows.tony("logs", run.app_id()).stdout.count("up") >= 2, "the programs run"
+        ),
+    )
+    assert cluster.application(app_id)["finalStatus"] == "KILLED"
     flows.nothing_runs()
 
 
 def test_cancelled_while_it_restarts(both: Both) -> None:
     flows, cluster = both
-    run = flows.one(
-        "sh -c 'echo session $SESSION_ID fails >&2; exit 1'", **{"tony.am.retry-count": 100}
+    fails = "sh -c 'echo session $SESSION_ID fails >&2; exit 1'"
+    app_id = flows.cancelled(
+        lambda: flows.one(fails, LASTS, **{"tony.am.retry-count": 1000}),
+        lambda run: until(lambda: flows.status(run.app_id())["session"] >= 1, "a second session"),
     )
-    app_id = run.app_id()
-    until(lambda: flows.status(app_id)["session"] >= 1, "a second session")
-    run.cancel()
-    run.ends("KILLED")
-    assert cluster.wait_for(app_id)["finalStatus"] == "KILLED"
+    assert cluster.application(app_id)["finalStatus"] == "KILLED"
     flows.nothing_runs()
 
 
