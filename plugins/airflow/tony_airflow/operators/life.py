@@ -22,11 +22,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.lease import UnseenPage
 from tony_airflow.links.addresses import application_page, links_of
 from tony_airflow.reporting import Reporter, failing_tail, failing_task
 from tony_airflow.tags import TaskTags, sort_out
 from tony_core.client.errors import ClientError, NotFound
-from tony_core.client.view import SCHEDULER, JobView
+from tony_core.client.view import PAGE, SCHEDULER, JobView
 from tony_core.client.watch import Callbacks, Watch
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
 
@@ -114,7 +115,10 @@ class TaskJob:
             return GONE
 
     def wait(
-        self, unreachable_s: float, event: Optional[Mapping[str, Any]] = None
+        self,
+        unreachable_s: float,
+        event: Optional[Mapping[str, Any]] = None,
+        lease_s: Optional[float] = None,
     ) -> Optional[JobView]:
         """Its end; None when the task was told to end meanwhile.
 
@@ -124,7 +128,7 @@ class TaskJob:
         """
         assert self.app_id is not None
         try:
-            view = self._wait(self.app_id, unreachable_s, story=event is None)
+            view = self._wait(self.app_id, unreachable_s, lease_s, story=event is None)
             self.ended = view is not None
             return view
         except NoSuchApplication:
@@ -134,11 +138,21 @@ class TaskJob:
             said = str(event.get("diagnostics") or "")
             return JobView(self.app_id, AppState(event["outcome"]), SCHEDULER, diagnostics=said)
 
-    def _wait(self, app_id: str, unreachable_s: float, story: bool) -> Optional[JobView]:
+    def _wait(
+        self, app_id: str, unreachable_s: float, lease_s: Optional[float], story: bool
+    ) -> Optional[JobView]:
         reporter = Reporter(self.say, self.warn)
+        page = UnseenPage(lease_s)
         application = application_page(self.hook.site, app_id)
 
+        def unseen(why: str) -> None:
+            warning = page.failed(why)
+            if warning:
+                self.warn(warning)
+
         def seen(view: JobView) -> None:
+            if view.source == PAGE:
+                page.seen()
             if not view.state.ended:
                 reporter.links(view.links)
                 reporter.progress(view)
@@ -149,6 +163,7 @@ class TaskJob:
             on_tasks=reporter.tasks if story else None,
             on_view=seen,
             on_unreachable=lambda why: self.warn(f"the scheduler does not answer: {why}"),
+            on_silent_page=unseen,
         )
         with self.hook.get_conn().one() as client:
             watch = self._watch = Watch(

@@ -334,8 +334,9 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
         assert self._tags is not None
         below = {"tony.application.name": f"{self.dag_id}.{self.task_id}"}
-        if self.lease in (None, True) and self.wait_for_completion:
-            below["tony.client.lease"] = f"{self._lease_s():g}s"
+        lease_s = self._lease_s()
+        if lease_s and self.lease in (None, True) and self.wait_for_completion:
+            below["tony.client.lease"] = f"{lease_s:g}s"
         app_id = submitted(
             job.hook,
             self.job_words(),
@@ -348,8 +349,10 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         self.log.info("submitted %s to %s", app_id, job.hook.site.words)
         return app_id
 
-    def _lease_s(self) -> float:
+    def _lease_s(self) -> Optional[float]:
         """How long a job may be without anybody who waits for it, and still be wanted."""
+        if self.lease is False:
+            return None
         if self.lease is not None and not isinstance(self.lease, bool):
             return self.lease
         again = longest_delay_s(self) if self.retries else 0.0
@@ -380,7 +383,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
     def _wait(self, context: Any, event: Optional[Mapping[str, Any]] = None) -> Any:
         job = self._has_job()
-        view = job.wait(self.unreachable_timeout, event)
+        view = job.wait(self.unreachable_timeout, event, self._lease_s())
         if view is None:
             raise AirflowException(f"the task was told to end, and {job.app_id} with it")
         return self._finish(context, job, view)
