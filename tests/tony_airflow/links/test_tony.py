@@ -88,6 +88,17 @@ class TestWhereTheyLead:
         assert bare["page"] == bare["yarn"] == APPLICATION
         assert "page" not in links_of(replace(ended, links={}))
 
+    def test_a_log_that_is_a_folder_of_a_machine(self) -> None:
+        """The embedded scheduler's: a browser sees it by the job's page, while there is one."""
+        here = replace(
+            VIEW,
+            links={"page": "http://127.0.0.1:4711/"},
+            tasks=(TaskView("worker:0", log_url="/var/tony/worker_0"),),
+        )
+        assert links_of(here)["log:worker:0"] == "http://127.0.0.1:4711/logs/worker%3A0/stdout"
+        for unseen in (replace(here, links={}), replace(here, state=AppState.FAILED)):
+            assert links_of(unseen) == {}
+
     def test_a_web_proxy_apart_is_no_resource_manager(self) -> None:
         apart = replace(VIEW, links={"page": f"http://proxy:9099/proxy/{APP}/"})
         assert links_of(apart, APPLICATION)["yarn"] == APPLICATION

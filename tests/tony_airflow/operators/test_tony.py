@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+import urllib.error
+import urllib.request
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
@@ -55,6 +57,15 @@ def running_in_a_thread(task: TonyOperator, ti: Instance) -> Dict[str, Any]:
     return came
 
 
+def body_of(url: str) -> str:
+    """What a browser gets; nothing where there is nothing yet."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError:
+        return ""
+
+
 class TestATask:
     def test_what_it_returns_and_pushes(self) -> None:
         ti = Instance()
@@ -65,10 +76,21 @@ class TestATask:
         assert result["duration_s"] > 0
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
         assert "http://" in ti.pushed["tony_link_page"]
-        assert ti.pushed["tony_link_log_worker_0"]
         assert job.name == "train" or job.name.endswith(".train")
         assert "mine" in job.tags and len(job.tags) == 3
         assert ti.state == {"tony_application_id_0": job.app_id}
+
+    def test_the_log_of_a_task_can_be_read_while_it_runs(self) -> None:
+        ti = Instance()
+        task = ti.task(f'print("the first epoch", flush=True); {SLEEPS}')
+        came = running_in_a_thread(task, ti)
+        try:
+            url = until(lambda: ti.pushed.get("tony_link_log_worker_0"), "the log's address")
+            assert url.startswith("http://")
+            until(lambda: "the first epoch" in body_of(url), "the line")
+        finally:
+            task.on_kill()
+            came["thread"].join(60)
 
     def test_a_failure_says_why_and_is_retried(self, caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(AirflowException) as failed:

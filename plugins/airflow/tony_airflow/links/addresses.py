@@ -8,14 +8,15 @@ container's logs. So the button to the task logs leads to the best there is.
 from __future__ import annotations
 
 from typing import Dict
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from tony_airflow.connection import YARN, Site
 from tony_airflow.links.tony import APPLICATION, LOG, PAGE, PORTAL, TENSORBOARD
-from tony_core.client.view import JobView
+from tony_core.client.view import JobView, TaskView
 from tony_core.hadoop.endpoints import rm_web
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.job.settings import is_remote
 
 
 def links_of(view: JobView, application: str = "") -> Dict[str, str]:
@@ -36,9 +37,17 @@ def links_of(view: JobView, application: str = "") -> Dict[str, str]:
     elif view.state.ended and (PORTAL in found or APPLICATION in found):
         found[PAGE] = found.get(PORTAL) or found[APPLICATION]
     for task in view.tasks:
-        if task.log_url:
-            found[LOG + task.task] = task.log_url
+        log = _log_of(task, "" if view.state.ended else told.get(PAGE, ""))
+        if log:
+            found[LOG + task.task] = log
     return found
+
+
+def _log_of(task: TaskView, page: str) -> str:
+    """Where a browser can read a task's log; what is only a folder somewhere, by the job's page."""
+    if is_remote(task.log_url):
+        return task.log_url
+    return f"{page.rstrip('/')}/logs/{quote(task.task)}/stdout" if task.log_url and page else ""
 
 
 def application_page(site: Site, app_id: str) -> str:
