@@ -4,7 +4,7 @@ A retry, and ``tony azkaban sweep``, find an application again by its tags. They
 as Azkaban's own Hadoop job types write theirs (``azkaban.flow.execid:12``), so that what an
 administrator has for those finds these too. YARN keeps ten tags of a hundred ASCII letters,
 all in lower case: what does not fit so is written with a check sum, and the least needed tags
-give way to the user's own.
+give way to the user's own, all but the three by which it is found.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ NESTED = "azkaban.flow.nested.path"
 MOST_TAGS = 10
 LONGEST_TAG = 100
 #: Those by which an application is found again come first: the others give way.
-ORDER = (SERVER, EXECUTION, JOB, ATTEMPT, FLOW, PROJECT, USER)
+IDENTITY = (SERVER, EXECUTION, JOB)
+ORDER = (*IDENTITY, ATTEMPT, FLOW, PROJECT, USER)
 _PLAIN = re.compile(r"[!-+\--~]*", re.ASCII)  # printable ASCII without a blank or comma
 
 
@@ -68,7 +69,7 @@ class Execution:
         if not self.execid:
             return False
         mine = self.tags()
-        wanted = {mine[name].lower() for name in (SERVER, EXECUTION, JOB)}
+        wanted = {mine[name].lower() for name in IDENTITY}
         return wanted <= {each.lower() for each in tags}
 
 
@@ -94,10 +95,18 @@ def said_by(tags: Tuple[str, ...], name: str) -> Optional[str]:
 
 
 def beside(own: Tuple[str, ...], ours: Mapping[str, str]) -> Tuple[Tuple[str, ...], List[str]]:
-    """The user's tags with ours behind them, as many as YARN takes; and which gave way."""
-    room = MOST_TAGS - len(dict.fromkeys(own))
-    kept = list(ours.values())[: max(0, room)]
-    return tuple(dict.fromkeys((*own, *kept))), list(ours)[max(0, room) :]
+    """The user's tags with ours behind them, as many as YARN takes; and which gave way.
+
+    Those by which the job is found again give way to nothing: without them a retry would start
+    a second application beside the first.
+    """
+    theirs = list(dict.fromkeys(own))
+    needed = [name for name in IDENTITY if name in ours]
+    stay = theirs[: MOST_TAGS - len(needed)]
+    names = list(ours)[: MOST_TAGS - len(stay)]
+    kept = [ours[name] for name in names]
+    left_out = [*theirs[len(stay) :], *list(ours)[len(names) :]]
+    return tuple(dict.fromkeys((*stay, *kept))), left_out
 
 
 def read(props: Mapping[str, str], env: Mapping[str, str], name: str, url: str) -> Execution:

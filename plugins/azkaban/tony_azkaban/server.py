@@ -7,7 +7,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional
 
 from tony_azkaban.execution import JOB, tag
 from tony_core.client.errors import ClientError, UsageError
@@ -34,20 +34,23 @@ class ServerError(ClientError):
 
 @dataclass(frozen=True)
 class Told:
-    """One execution; ``jobs``: state and attempt by the tag of each job."""
+    """One execution; ``jobs``: the state by the tag of each job."""
 
     status: str
-    jobs: Mapping[str, Tuple[str, int]]
+    jobs: Mapping[str, str]
 
     @property
     def ended(self) -> bool:
         """Whether nothing more happens in it."""
         return self.status in ENDED
 
-    def left_behind(self, job: str, attempt: int) -> bool:
-        """Whether nobody watches that attempt at a job any more."""
-        status, newest = self.jobs.get(job.lower(), ("", attempt))
-        return self.ended or status in ENDED or newest > attempt
+    def left_behind(self, job: str) -> bool:
+        """Whether nobody watches an application of that job any more.
+
+        While the job runs somebody does, or a retry is about to end it, whatever attempt it is
+        of: ``tony_azkaban.retry=attach`` watches an earlier one's.
+        """
+        return self.ended or self.jobs.get(job.lower(), "") in ENDED
 
 
 class Server:
@@ -76,7 +79,7 @@ class Server:
             if "session" in said.lower():
                 raise ServerError(f"{self._url}: {said}")
             return None
-        jobs: Dict[str, Tuple[str, int]] = {}
+        jobs: Dict[str, str] = {}
         _walk(answer.get("nodes"), "", jobs)
         return Told(str(answer.get("status", "")), jobs)
 
@@ -100,13 +103,11 @@ class Server:
         return answer
 
 
-def _walk(nodes: Any, above: str, found: Dict[str, Tuple[str, int]]) -> None:
+def _walk(nodes: Any, above: str, found: Dict[str, str]) -> None:
     """Every job, also those of flows within the flow."""
     for node in _list(nodes):
         name = str(node.get("nestedId") or above + str(node.get("id", "")))
-        attempt = node.get("attempt")
-        state = (str(node.get("status", "")), attempt if isinstance(attempt, int) else 0)
-        found[tag(JOB, name).lower()] = state
+        found[tag(JOB, name).lower()] = str(node.get("status", ""))
         _walk(node.get("nodes"), f"{name}:", found)
 
 

@@ -14,7 +14,7 @@ import sys
 from typing import Dict, List, Optional, Tuple
 from urllib.parse import urlsplit
 
-from tony_azkaban.execution import ATTEMPT, EXECUTION, JOB, SERVER, said_by
+from tony_azkaban.execution import EXECUTION, JOB, SERVER, said_by
 from tony_azkaban.server import Server, Told
 from tony_core.cli.options import scheduler_of
 from tony_core.cli.output import line, note, print_json
@@ -44,6 +44,11 @@ def run(args: argparse.Namespace) -> int:
         scheduler.close()
     if args.json:
         print_json({"dry_run": args.dry_run, "applications": rows})
+    elif rows and args.dry_run:
+        note(
+            "one that another execution took over (tony_azkaban.attach) has the tags of the one"
+            " that submitted it, and would end too"
+        )
     elif not rows:
         note("nothing is left behind" if found else "no application of this server runs")
     return 3 if any(row["problem"] for row in rows) else 0
@@ -112,8 +117,7 @@ def _by_server(args: argparse.Namespace, found: List[AppStatus]) -> List[AppStat
             )
             continue
         job = next((tag for tag in status.tags if tag.lower().startswith(f"{JOB}:")), "")
-        attempt = said_by(status.tags, ATTEMPT) or "0"
-        if execution.left_behind(job, int(attempt) if attempt.isdecimal() else 0):
+        if execution.left_behind(job):
             over.append(status)
     return over
 
