@@ -52,19 +52,24 @@ class Attempt:
             taken = self._predecessor(scheduler, log)
             if taken is None:
                 return self._submit(scheduler, log, notes)
-            cancelling = self._cancelling(taken)
-            self._interrupts.defer(cancelling.ask)
-            return self._watch(scheduler, log, taken, notes, cancelling)
+            return self._watch(scheduler, log, taken.app_id, notes, taken)
         finally:
             scheduler.close()
 
-    def _predecessor(self, scheduler: Scheduler, log: Log) -> Optional[str]:
-        """An application that is there already and becomes this attempt's."""
+    def _predecessor(self, scheduler: Scheduler, log: Log) -> Optional[Cancelling]:
+        """Of an application that is there already and becomes this attempt's."""
         from tony_azkaban import predecessors
 
         if not predecessors.may_be(self._execution, self._props):
             return None
-        return predecessors.settle(scheduler, self._execution, self._props, log.say)
+        taken: List[Cancelling] = []
+
+        def takes(app_id: str) -> None:
+            taken.append(self._cancelling(app_id))
+            self._interrupts.defer(taken[0].ask)
+
+        predecessors.settle(scheduler, self._execution, self._props, log.say, takes)
+        return taken[0] if taken else None
 
     def _submit(self, scheduler: Scheduler, log: Log, notes: List[str]) -> int:
         prepared = prepare(scheduler, self._job)
@@ -144,6 +149,8 @@ class Attempt:
             log.say(f"SIGTERM: the job is cancelled; {app_id} is being ended")
 
     def _cancelled(self, log: Log, cancelling: Cancelling, why: str) -> int:
+        # Whoever ends it does so by threads of this process: they are waited for.
+        cancelling.over.wait()  # or they end this process, when their time is over
         if not cancelling.tells():
             _await_exit()
         log.say(why)

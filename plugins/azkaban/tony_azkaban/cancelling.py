@@ -18,12 +18,12 @@ this, or a SIGKILL without a SIGTERM before it, ends by its lease (``tony.client
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
 from typing import Callable, Optional
 
-from tony_core.cli.follow import see_through
 from tony_core.client.exit_codes import ExitCode
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 
@@ -43,7 +43,7 @@ class Cancelling:
     ) -> None:
         self._opens = opens
         self._name = name  # of the scheduler
-        self._app_id = app_id
+        self.app_id = app_id
         self._within_s = within_s
         self._wakes: Optional[Callable[[], None]] = None
         self._asked = threading.Event()
@@ -76,10 +76,13 @@ class Cancelling:
         self._asked.wait()
         began = time.monotonic()
         end = began + self._within_s
-        first = self._kill(end)
+        first = self._kill(end + TELL_S)
         first.join(max(0.0, self._within_s - FORCE_S))
         if not self.over.is_set():
-            self._kill(end)  # a second time: without grace
+            self._kill(end + TELL_S)  # a second time: without grace
+        if not self.over.wait(max(0.0, end - time.monotonic())):
+            # Now, and not with the last words: the server may not wait for those.
+            see_through(self._name, self.app_id)
         self.over.wait(max(0.0, end + TELL_S - 0.2 - time.monotonic()))
         # The main thread is better at telling, if it gets there.
         time.sleep(max(0.0, end + TELL_S - time.monotonic()))
@@ -105,8 +108,8 @@ class Cancelling:
     def _end_by(self, scheduler: Scheduler, until: float) -> None:
         while True:
             try:
-                scheduler.kill(self._app_id, REASON)
-                if scheduler.status(self._app_id).state.ended:
+                scheduler.kill(self.app_id, REASON)
+                if scheduler.status(self.app_id).state.ended:
                     self.over.set()
                     if self._wakes is not None:
                         self._wakes()
@@ -122,11 +125,11 @@ class Cancelling:
     def _leave(self) -> None:
         """The time is over: say how it stands, and end."""
         if self.over.is_set():
-            text = f"KILLED: {self._app_id} was ended, as the job was cancelled"
+            text = f"KILLED: {self.app_id} was ended, as the job was cancelled"
         else:
             why = f": {self.problem}" if self.problem else ""
             text = (
-                f"{self._app_id} was asked to end, and has not yet{why};"
+                f"{self.app_id} was asked to end, and has not yet{why};"
                 " it goes on being asked, and ends by its lease at the latest"
             )
         try:
@@ -134,6 +137,27 @@ class Cancelling:
             sys.stdout.flush()
         except (OSError, ValueError):
             pass
-        if not self.over.is_set():
-            see_through(self._name, self._app_id)
         os._exit(ExitCode.TERMINATED)
+
+
+def see_through(scheduler: str, app_id: str) -> None:
+    """Go on asking, by a process of its own that no server knows of; nobody waits for it.
+
+    It imports from where this one does: nothing of the job's folder, nor of its variables.
+    """
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    words = ["kill", "--scheduler", scheduler, app_id]
+    program = (
+        f"import sys; sys.path[:] = {paths!r}; from tony_core.cli.main import main;"
+        f" sys.exit(main({words!r}))"
+    )
+    try:
+        subprocess.Popen(
+            [sys.executable, "-I", "-c", program],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        pass  # the lease ends it

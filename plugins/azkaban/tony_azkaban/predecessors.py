@@ -18,13 +18,30 @@ from typing import Callable, List, Mapping, Optional, Tuple
 from tony_azkaban.execution import FLOW, JOB, Execution
 from tony_core.client.errors import UsageError
 from tony_core.client.kill import kill
+from tony_core.job.problems import did_you_mean
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, Scheduler
 
 RETRY, ATTACH = "tony_azkaban.retry", "tony_azkaban.attach"
+PREFIX = "tony_azkaban."
 END, TAKE = "end", "attach"
 WORDS = (END, TAKE)
 
 Say = Callable[[str], None]
+
+
+def check(props: Mapping[str, str]) -> None:
+    """UsageError for a word that would only be missed at the retry, or never."""
+    for key in props:
+        if key.startswith(PREFIX) and key not in (RETRY, ATTACH):
+            near = did_you_mean(key, (RETRY, ATTACH))
+            raise UsageError(f"{key} is nothing that the job type knows{near}")
+    way = _way(props)
+    if way not in WORDS:
+        raise UsageError(f"{RETRY}={way} is none of {', '.join(WORDS)}")
+
+
+def _way(props: Mapping[str, str]) -> str:
+    return props.get(RETRY, "").strip() or END
 
 
 def may_be(execution: Execution, props: Mapping[str, str]) -> bool:
@@ -33,17 +50,25 @@ def may_be(execution: Execution, props: Mapping[str, str]) -> bool:
 
 
 def settle(
-    scheduler: Scheduler, execution: Execution, props: Mapping[str, str], say: Say
+    scheduler: Scheduler,
+    execution: Execution,
+    props: Mapping[str, str],
+    say: Say,
+    takes: Callable[[str], None],
 ) -> Optional[str]:
-    """End what is left, or the id of the application that this attempt goes on with."""
-    way = props.get(RETRY, "").strip() or END
-    if way not in WORDS:
-        raise UsageError(f"{RETRY}={way} is none of {', '.join(WORDS)}")
+    """End what is left, or the id of the application that this attempt goes on with.
+
+    ``takes`` hears of that one as soon as it is chosen: from then on a cancel is for it.
+    """
     named = props.get(ATTACH, "").strip()
     if named and execution.attempt == 0:
-        return _named(scheduler, execution, named, say)
+        return _named(scheduler, execution, named, say, takes)
     left = find(scheduler, execution)
-    taken = _taken(left) if way == TAKE else None
+    if named:
+        left += _adopted(scheduler, execution, named, left)
+    taken = _taken(left) if _way(props) == TAKE else None
+    if taken is not None:
+        takes(taken.app_id)
     for status in left:
         if status is not taken and not status.state.ended:
             say(f"an earlier attempt left {status.app_id} ({status.state.value}): it is ended")
@@ -71,7 +96,26 @@ def _taken(left: List[AppStatus]) -> Optional[AppStatus]:
     return next(iter(running or done), None)
 
 
-def _named(scheduler: Scheduler, execution: Execution, app_id: str, say: Say) -> Optional[str]:
+def _adopted(
+    scheduler: Scheduler, execution: Execution, app_id: str, left: List[AppStatus]
+) -> List[AppStatus]:
+    """What an attempt before this one watched by name; it has another execution's tags."""
+    if any(each.app_id == app_id for each in left):
+        return []
+    try:
+        status = scheduler.status(app_id)
+    except NoSuchApplication:
+        return []  # it has ended, and is forgotten
+    return [status] if _is_of(status.tags, execution) else []
+
+
+def _named(
+    scheduler: Scheduler,
+    execution: Execution,
+    app_id: str,
+    say: Say,
+    takes: Callable[[str], None],
+) -> Optional[str]:
     try:
         status = scheduler.status(app_id)
     except NoSuchApplication:
@@ -79,6 +123,7 @@ def _named(scheduler: Scheduler, execution: Execution, app_id: str, say: Say) ->
     if not _is_of(status.tags, execution):
         say(f"{app_id} is no application of this job: it is submitted anew ({ATTACH})")
         return None
+    takes(app_id)
     say(f"goes on with {app_id} ({status.state.value})")
     return app_id
 

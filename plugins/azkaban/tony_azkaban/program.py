@@ -58,11 +58,12 @@ def _told(error: BaseException) -> BaseException:
 
 
 def _run(home: Optional[str], interrupts: Interrupts) -> int:
-    from tony_azkaban import execution, site, translation, users
+    from tony_azkaban import execution, predecessors, site, translation, users
     from tony_azkaban.attempt import Attempt
     from tony_core.client.loading import load
 
     props = properties(os.environ)
+    predecessors.check(props)
     said = site.read(home)
     surround(props, said)
     who = users.asked(props, said)
