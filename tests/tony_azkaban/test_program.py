@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,36 @@ def test_no_secret_is_said(tmp_path: Path) -> None:
     assert "hush" not in job.outputs_file.read_text()
 
 
+@pytest.mark.parametrize("answers", [404, 200])
+def test_no_secret_of_a_job_files_address_is_said(tmp_path: Path, answers: int) -> None:
+    class Files(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<configuration><property><name>tony.worker.memory</name><value>much</value>"
+            body += b"</property></configuration>"
+            self.send_response(answers)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            base = f"http://127.0.0.1:{server.server_address[1]}"
+            words = {"conf_file": f"{base}/job.xml?sig=hush-hush#part"}
+            job = Job(tmp_path, "show").set(words)
+            del job.props["tony.worker.memory"]
+            log = job.run(2)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert "hush" not in log
+    assert f"{base}/job.xml" in log
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -101,6 +133,8 @@ def test_no_secret_is_said(tmp_path: Path) -> None:
         ({"worker_env.A B": "x"}, ["worker_env.A B", "no"]),
         ({"executes": ""}, ["command"]),
         ({"tony_azkaban.retry": "maybe", "azkaban.job.attempt": "1"}, ["maybe", "attach"]),
+        ({"tony_azkaban.retry": "atach"}, ["atach", "attach"]),
+        ({"tony_azkaban.retyr": "attach"}, ["tony_azkaban.retyr", "tony_azkaban.retry?"]),
     ],
 )
 def test_bad_properties_are_one_clear_line(

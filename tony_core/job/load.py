@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,10 +140,13 @@ def _read(
     read_bytes: Optional[Callable[[str], bytes]],
     cwd: str = "",
 ) -> List[Entry]:
+    shown = path
     try:
         if is_remote(path):
+            # What follows the path may be what opens it to whoever has the address.
+            shown = re.split(r"[?#]", path, maxsplit=1)[0]
             if read_bytes is None:
-                problems.append(Problem("cannot be read: no file system for it", file=path))
+                problems.append(Problem("cannot be read: no file system for it", file=shown))
                 return []
             data = read_bytes(path)
         else:
@@ -150,10 +154,10 @@ def _read(
             with Path(cwd, local).open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        problems.append(Problem(f"cannot be read: {reason}", file=path))
+        reason = str(getattr(error, "strerror", None) or error).replace(path, shown)
+        problems.append(Problem(f"cannot be read: {reason}", file=shown))
         return []
-    entries, wrong = read_xml(data, path)
+    entries, wrong = read_xml(data, shown)
     problems.extend(wrong)
     return entries
 
