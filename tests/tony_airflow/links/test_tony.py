@@ -56,6 +56,15 @@ class TestTheButtons:
         assert TaskLogLink("worker:0").get_link(None, ti_key=None) == "http://log/"
         assert LINKS[0].get_link(None, ti_key=None) == ""  # type: ignore[arg-type]
 
+    def test_who_pushes_alone_need_not_ask(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        kept = SimpleNamespace(get_value=lambda ti_key, key: f"http://stored/{key}")
+        monkeypatch.setattr(sdk, "XCom", kept, raising=False)
+        alone = SimpleNamespace(links_pushed={"page": "http://page/"})
+        assert TaskLogsLink().get_link(alone, ti_key=None) == "http://page/"
+        assert TaskLogLink("worker:0").get_link(alone, ti_key=None) == ""
+        with_a_trigger = SimpleNamespace(links_pushed=None)
+        assert TaskLogsLink().get_link(with_a_trigger, ti_key=None).startswith("http://stored/")
+
     def test_from_a_trigger(self, monkeypatch: pytest.MonkeyPatch) -> None:
         stored: List[Tuple[str, str, str, int]] = []
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -12,6 +15,7 @@ from typing import Any, Dict, Iterator, List
 
 import jinja2
 import pytest
+from airflow.providers.common.compat import sdk
 from airflow.providers.common.compat.sdk import (
     DAG,
     AirflowException,
@@ -97,6 +101,21 @@ class TestATask:
             operator(FAILS).execute(Instance().context())
         assert not isinstance(failed.value, AirflowFailException)
         assert "exit code 7" in str(failed.value) and "the disk is full" in str(failed.value)
+
+    def test_its_buttons_when_it_ends_are_what_it_pushed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Airflow asks for each; to look for what was never pushed is an error in its log."""
+        monkeypatch.setattr(sdk, "XCom", None, raising=False)
+        ti = Instance()
+        task = ti.task()
+        task.execute(ti.context())
+        links: List[Any] = list(task.operator_extra_links)
+        told = {link.xcom_key: link.get_link(task, ti_key=None) for link in links}
+        assert {key: url for key, url in told.items() if url} == {
+            key: url for key, url in ti.pushed.items() if key.startswith("tony_link_")
+        }
+        assert len(told) == 5 and told["tony_link_page"]
 
     def test_not_waited_for(self) -> None:
         ti = Instance()
@@ -366,8 +385,10 @@ class TestNeverOrphaned:
 
 class TestDeferred:
     def deferred(self, ti: Instance, **words: Any) -> TaskDeferred:
+        task = ti.task(deferrable=True, **words)
         with pytest.raises(TaskDeferred) as deferred:
-            ti.task(deferrable=True, **words).execute(ti.context())
+            task.execute(ti.context())
+        assert task.links_pushed is None, "the trigger pushes too"
         return deferred.value
 
     def test_all_that_the_trigger_needs_travels(self) -> None:
@@ -517,6 +538,27 @@ class TestTemplates:
 
 
 class TestParsing:
+    def test_nothing_of_the_client_is_loaded(self) -> None:
+        """A scheduler parses DAGs all day long, and runs none of their tasks."""
+        program = (
+            "import sys\n"
+            "import tony_airflow.operators.tony, tony_airflow.sensors.tony\n"
+            "import tony_airflow.decorators.tony\n"
+            "tony_airflow.operators.tony.TonyOperator(task_id='t', roles={'worker': 2})\n"
+            "ours = ('tony', 'tony_core', 'tony_executor')\n"
+            "print('loaded:', sorted(n for n in sys.modules if n.partition('.')[0] in ours))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=200,
+            check=True,
+        )
+        assert done.stdout.splitlines()[-1] == "loaded: []"
+
     def test_buttons_for_the_tasks_that_are_known(self) -> None:
         task = operator(
             roles={"ps": 1, "worker": {"instances": 2}, "chief": {"instances": "{{x}}"}}

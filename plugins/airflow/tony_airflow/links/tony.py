@@ -2,7 +2,9 @@
 
 A link's address is pushed as an XCom as soon as it is known, so that its button works while the
 task runs or is deferred. Airflow asks :meth:`get_link` once more when the task ends and stores the
-answer in the same place: it must be what was pushed, or a good address would be replaced.
+answer in the same place: it must be what was pushed, or a good address would be replaced. A task
+that has pushed alone knows what that was, and does not ask: to look for an address that there never
+was (of a TensorBoard, say) puts an error into Airflow's log.
 
 Which buttons a task has is decided when its DAG is parsed; an operator that knows its tasks by then
 adds a :class:`TaskLogLink` for each.
@@ -37,6 +39,9 @@ class _Pushed(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """The address that was pushed; empty while there is none."""
+        pushed = getattr(operator, "links_pushed", None)
+        if pushed is not None:
+            return {key_of(name): url for name, url in pushed.items()}.get(self.xcom_key, "")
         from airflow.providers.common.compat.sdk import XCom
 
         return str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or "")

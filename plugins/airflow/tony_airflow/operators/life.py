@@ -55,6 +55,7 @@ class TaskJob:
         self.killed = False  # by this very task
         self.ended = False  # as far as was seen
         self.links: Dict[str, str] = {}  # all that were seen
+        self.alone = False  # whether no trigger has pushed links, or will
         self._log = log
         self._publish = publish
         self._watch: Optional[Watch] = None
@@ -68,6 +69,7 @@ class TaskJob:
         Without ``keep`` none is: each try has a job of its own.
         """
         self._tags = tags
+        self.alone = True
         found = sort_out(self.hook.find(tags.of_task), tags)
         left = list(found.left)
         mine = found.mine

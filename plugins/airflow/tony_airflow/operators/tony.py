@@ -320,6 +320,11 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         """What the task returns for a job that has succeeded."""
         return result
 
+    @property
+    def links_pushed(self) -> Optional[Mapping[str, str]]:
+        """The links of this try, by name; None where Airflow alone knows them all."""
+        return self._job.links if self._job is not None and self._job.alone else None
+
     def get_openlineage_facets_on_complete(self, ti: Any) -> Any:
         """OpenLineage's call, where its provider is installed."""
         from tony_airflow.openlineage import lineage_of
@@ -364,6 +369,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         from tony_airflow.operators.life import travelling
         from tony_airflow.triggers.tony import TonyTrigger
 
+        job.alone = False
         site = travelling(job.hook.site)
         job.hook.close()
         self.log.info("waiting for %s in a triggerer", app_id)
@@ -396,10 +402,10 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         result = result_of(view, {n: u for n, u in job.links.items() if not n.startswith(LOG)})
         if result["metrics"]:
             context["ti"].xcom_push(key="metrics", value=result["metrics"])
+        self._summary = result
         if view.state is not AppState.SUCCEEDED:
             raise AirflowException(failure_text(view, job.tail(view)))
         self.log.info("%s", final_line(view))
-        self._summary = result
         if self.outlets:
             publish(context, self.outlets, result, self.model_path)
         return self.succeeded(context, view, result)
