@@ -1,8 +1,11 @@
 """What stands in the job's log, which Azkaban shows on a page and keeps.
 
 Azkaban puts a time before every line. It makes a link of a plain address up to a blank or the
-line's end, so each stands alone behind its name; what the page of an old server cuts (a ``-``,
-``:`` or ``%`` in a path) stands in none of ours. What went wrong comes last: that is where
+line's end, so each stands alone behind its name. The page of an old server (2.5) cuts an address
+at a ``-``, ``:`` or ``%`` in its path. None of ours has these, but a task's log on YARN, which
+ends with the name of the user: such a server cuts that of a user like ``etl-prod``. A log on this
+machine is told as its path, not as its address on the job's page, which has a ``:`` in every
+task; the page's own link leads there. What went wrong comes last: that is where
 the page is scrolled to.
 """
 
