@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException
 
+from tests.tony_airflow.tasks import Instance, operator
+from tony_airflow import openlineage
 from tony_airflow.openlineage import lineage_of, namespace_and_name
 
 SUMMARY: Dict[str, Any] = {
@@ -49,3 +52,19 @@ def test_with_it() -> None:
     assert (output.namespace, output.name) == ("hdfs://nn", "/models/7")
     assert found.run_facets["externalQuery"].externalQueryId == "app_1"
     assert found.run_facets["tony"].attempts == 2
+    for facet in found.run_facets.values():
+        for place in (facet._schemaURL, facet._producer):
+            assert place.startswith("https://"), "the specification wants an address"
+
+
+def test_of_a_job_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: List[Any] = []
+    monkeypatch.setattr(openlineage, "lineage_of", lambda *words: told.append(words))
+    task = operator("import sys; sys.exit(3)")
+    instance = Instance()
+    with pytest.raises(AirflowException):
+        task.execute(instance.context())
+    task.get_openlineage_facets_on_complete(instance)
+    ((summary, source, _),) = told
+    assert summary["application_id"] == instance.pushed["application_id"]
+    assert summary["outcome"] == "FAILED" and "local" in source

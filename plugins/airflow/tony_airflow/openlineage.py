@@ -11,9 +11,6 @@ from urllib.parse import urlsplit
 
 from tony_airflow.assets import model_of
 
-PRODUCER = "tony-py"
-SCHEMA = f"{PRODUCER}/docs/airflow.md#openlineage"
-
 
 def lineage_of(
     summary: Optional[Mapping[str, Any]], source: str, model_path: Optional[str] = None
@@ -34,16 +31,12 @@ def lineage_of(
 
     @attrs.define
     class TonyRunFacet(RunFacet):  # type: ignore[misc]
-        """How the job ended."""
+        """How the job ended. Its schema is RunFacet's, which lets a facet have what it likes."""
 
         outcome: str
         attempts: int
         durationSeconds: Optional[float]
         metrics: Dict[str, float]
-
-        @staticmethod
-        def _get_schema() -> str:
-            return SCHEMA
 
     app_id = str(summary["application_id"])
     model = model_of(summary, model_path)
