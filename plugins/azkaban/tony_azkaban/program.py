@@ -60,6 +60,7 @@ def _told(error: BaseException) -> BaseException:
 def _run(home: Optional[str], interrupts: Interrupts) -> int:
     from tony_azkaban import execution, predecessors, site, translation, users
     from tony_azkaban.attempt import Attempt
+    from tony_azkaban.linked import make_whole
     from tony_core.client.loading import load
 
     props = properties(os.environ)
@@ -68,11 +69,12 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     surround(props, said)
     who = users.asked(props, said)
     this = execution.read(props, os.environ, said.server_name, said.server_url)
+    left = make_whole(os.getcwd())
     loaded = load(translation.arguments(props, said, os.getcwd()))
     job, notes = translation.finished(loaded, said, this)
     job, more = users.as_whom(job, who)
     attempt = Attempt(props, said, this, job, interrupts)
-    return attempt.run([*map(str, notes), *more])
+    return attempt.run([*left, *map(str, notes), *more])
 
 
 def properties(env: Mapping[str, str]) -> Dict[str, str]:

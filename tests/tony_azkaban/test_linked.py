@@ -1,0 +1,82 @@
+"""Links of a server of 2.5 become files before they travel."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Tuple
+
+import pytest
+
+from tony_azkaban.linked import make_whole
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Tuple[Path, Path]:
+    """A project of the server's and an execution's folder, as a server of 2.5 makes it."""
+    project, execution = tmp_path / "projects" / "1.1", tmp_path / "executions" / "7"
+    for name, text in {"src/train.py": "print(1)", "src/sub/data.txt": "x", "run.sh": "#!"}.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+        (execution / name).parent.mkdir(parents=True, exist_ok=True)
+        (execution / name).symlink_to(project / name)
+    (project / "run.sh").chmod(0o755)
+    return project, execution
+
+
+def test_what_was_linked_is_there_without_the_project(folders: Tuple[Path, Path]) -> None:
+    project, execution = folders
+    assert make_whole(str(execution)) == []
+    for path in project.rglob("*"):
+        if path.is_file():
+            path.unlink()
+    assert (execution / "src" / "train.py").read_text() == "print(1)"
+    assert (execution / "src" / "sub" / "data.txt").read_text() == "x"
+    assert not any(path.is_symlink() for path in execution.rglob("*"))
+    assert os.stat(execution / "run.sh").st_mode & stat.S_IXUSR
+    assert {path.name for path in execution.rglob("*")} == {
+        *("src", "sub", "train.py", "data.txt", "run.sh")
+    }
+
+
+def test_it_is_copied_where_it_cannot_have_another_name(
+    folders: Tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another_disk(*words: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", another_disk)
+    assert make_whole(str(folders[1])) == []
+    assert (folders[1] / "src" / "train.py").read_text() == "print(1)"
+    assert os.stat(folders[1] / "run.sh").st_mode & stat.S_IXUSR
+
+
+def test_links_inside_and_to_nothing_are_left(folders: Tuple[Path, Path]) -> None:
+    project, execution = folders
+    (execution / "same.py").symlink_to("src/train.py")
+    (execution / "inside.txt").write_text("y")
+    (execution / "inside.lnk").symlink_to("inside.txt")
+    (execution / "gone").symlink_to("/nowhere/at/all")
+    (execution / "large.bin").symlink_to(
+        project / "src" / "sub" / "data.txt"
+    )  # by a job of the flow
+    assert make_whole(str(execution)) == []
+    assert (execution / "inside.lnk").is_symlink()
+    assert (execution / "gone").is_symlink()
+    assert (execution / "large.bin").is_symlink()
+    assert (execution / "same.py").read_text() == "print(1)"
+
+
+def test_what_stays_a_link_is_told(
+    folders: Tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*words: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr("shutil.copy2", full)
+    told = make_whole(str(folders[1]))
+    assert len(told) == 3
+    assert all("No space left on device" in line for line in told)
+    assert (folders[1] / "run.sh").is_symlink()
