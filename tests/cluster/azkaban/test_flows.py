@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from typing import Dict, List, Tuple
 
 import pytest
 
+from tests.cluster.azkaban import odd
 from tests.cluster.azkaban.fixture import GetFlows
 from tests.cluster.azkaban.flows import Content, Flows, cut_links
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-ODD = "grüße \"double\" 'single' \\back $HOME `tick` ${x} %s ~ 漢字 🦆"
-"""What shells, Java and XML have opinions about. Azkaban itself resolves ${...}."""
-
-SHOWS = """
-import json, os, sys
-print(json.dumps({"argv": sys.argv[1:], "odd": os.environ.get("ODD"), **{
-    name: os.environ.get(name) for name in sys.argv[1].split(",")}}))
-"""
-
 
 @pytest.fixture
 def flows(azkaban: GetFlows) -> Flows:
     return azkaban()
-
-
-def shown(log: str) -> Dict[str, object]:
-    """What the program printed, in the log of its task."""
-    (text,) = re.findall(r'{"argv".*', log)
-    found: Dict[str, object] = json.loads(text)
-    return found
-
-
-def of_program(flows: Flows, app_id: str) -> str:
-    return flows.tony("logs", app_id, "--stream", "both").stdout
 
 
 def test_success(flows: Flows) -> None:
@@ -91,7 +70,7 @@ def test_outputs_for_the_next_job(flows: Flows) -> None:
 def test_what_is_said_twice(flows: Flows) -> None:
     """The job file's word counts more than a run's, and that more than a shared property's."""
     files = {
-        "src/show.py": SHOWS,
+        "src/show.py": odd.SHOWS,
         "shared.properties": {"worker_env.A": "shared", "worker_env.B": "shared", "word": "shared"},
     }
     run = flows.one(
@@ -118,7 +97,7 @@ def test_what_is_said_twice(flows: Flows) -> None:
         **{"worker_env.C": "job", "conf_file": "own.xml", "tony.worker.memory": "80m"},
     ).ends()
     app_id = run.app_id()
-    told = shown(of_program(flows, app_id))
+    told = odd.shown(flows, app_id)
     assert [told[name] for name in "ABC"] == ["shared", "run", "job"]
     assert told["argv"] == ["A,B,C", "run"]
     status = flows.status(app_id)
@@ -127,18 +106,7 @@ def test_what_is_said_twice(flows: Flows) -> None:
 
 
 def test_unicode_and_quotes(flows: Flows) -> None:
-    odd = ODD.replace("${x}", "$x")  # the server's own, and it fails the job for it
-    name = "größe 漢字"
-    run = flows.one(
-        "python3 show.py ODD",
-        files={"src/show.py": SHOWS},
-        task_params='\'one word\' "two words" grüße \\"q\\"',
-        **{"worker_env.ODD": odd, "tony.application.name": name},
-    ).ends()
-    told = shown(of_program(flows, run.app_id()))
-    assert told["odd"] == odd
-    assert told["argv"] == ["ODD", "one word", "two words", "grüße", '"q"']
-    assert flows.status(run.app_id())["name"] == name
+    odd.comes_through(flows)
 
 
 BAD: Dict[str, Tuple[Dict[str, object], List[str]]] = {

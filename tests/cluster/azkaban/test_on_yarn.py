@@ -7,10 +7,13 @@ from typing import Tuple
 
 import pytest
 
+from tests.cluster.azkaban import odd
 from tests.cluster.azkaban.fixture import GetFlows
 from tests.cluster.azkaban.flows import LASTS, Flows, Run, cut_links, until
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
+from tony_core.files.webhdfs import WebHdfsFileSystem
+from tony_core.hadoop.siteconf import SiteConfiguration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -117,6 +120,34 @@ def test_cancelled_while_it_restarts(both: Both) -> None:
     )
     assert cluster.application(app_id)["finalStatus"] == "KILLED"
     flows.nothing_runs()
+
+
+def test_as_another_user(both: Both) -> None:
+    """The application is that user's, and a cancel of the server's ends it all the same."""
+    flows, cluster = both
+    cluster.hdfs.make_folder("/user/alice")
+    files = WebHdfsFileSystem(
+        SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir)), cluster.user
+    )
+    for path, mode in (("/user", 0o755), ("/user/alice", 0o777)):
+        files.chmod(f"{cluster.default_fs}{path}", mode)
+    files.close()
+
+    def running(run: Run) -> None:
+        cluster.wait_for(run.app_id(), ("RUNNING",), 120)
+        run.says("log of worker:0: ")
+
+    app_id = flows.cancelled(
+        lambda: flows.one("sleep 300", LASTS, **{"user.to.proxy": "alice"}), running
+    )
+    app = cluster.application(app_id)
+    assert (app["user"], app["finalStatus"]) == ("alice", "KILLED")
+    assert cluster.hdfs.list("/user/alice")[".tony"]["owner"] == "alice"
+    flows.nothing_runs()
+
+
+def test_unicode_and_quotes(both: Both) -> None:
+    odd.comes_through(both[0])
 
 
 def test_ten_at_once(both: Both) -> None:
