@@ -4,8 +4,8 @@ A server of 2.5 fills the folder with symbolic links into its copy of the projec
 cluster they would lead nowhere, and once the server tidies an old version up they lead nowhere on
 its own machine. Each is replaced by another name of the same file, or by a copy where that cannot
 be: one step for each, so that the jobs that share the folder always find something there. Servers
-of 3.x make such names themselves. What a job of the flow has linked is its own business: only a link
-to a file of the same place in another folder is the server's.
+of 3.x make such names themselves. What a job of the flow has linked is its own business: only a
+link to a file of the same place in another folder is the server's.
 """
 
 from __future__ import annotations
