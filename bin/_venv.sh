@@ -85,7 +85,7 @@ _checkout_venv() {
     if [[ -x $folder/bin/python && $(cat "$folder/.made-from" 2>/dev/null) == "$key" ]]; then
         return
     fi
-    say "Setting up $folder with $python ..."
+    say "Setting up $folder with $python (once; some minutes where Airflow is part of it) ..."
     rm -rf "$folder"
     make_venv "$python" "$folder"
     _install "$folder" "$extras" ${arguments[@]+"${arguments[@]}"} ||

@@ -115,4 +115,4 @@ def test_our_folder_never_shadows_airflow() -> None:
     """``plugins/airflow`` with an ``__init__.py`` would be taken for the real one."""
     assert not (CHECKOUT / "plugins" / "airflow" / "__init__.py").exists()
     assert not (CHECKOUT / "plugins" / "__init__.py").exists()
-    assert CHECKOUT not in AIRFLOW.parents
+    assert CHECKOUT / "plugins" not in AIRFLOW.parents
