@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict
 
 from airflow import DAG
+from airflow.decorators import task
 
 from tony_airflow.operators.tony import TonyOperator
 from tony_airflow.sensors.tony import TonySensor
@@ -65,9 +66,47 @@ def sensed_deferred(folder: Path) -> None:
     sensed(folder, deferrable=True)
 
 
+def decorated(folder: Path) -> None:
+    said = {"scheduler": "local", "roles": {"worker": {"instances": 1, "memory": "256m"}}}
+
+    @task.tony(task_id="train", **said)
+    def train(day: str, epochs: int = 3) -> Dict[str, Any]:
+        import tony
+
+        return {"day": day, "epochs": epochs, "index": tony.task().index}
+
+    train("{{ ds }}", epochs=2)
+
+
+def mapped(folder: Path) -> None:
+    """Two of them; their ids are what the task gathers that is asked for a result."""
+    (folder / "train.py").write_text(PROGRAM)
+    each = TonyOperator.partial(
+        task_id="each",
+        scheduler="local",
+        src_dir=str(folder),
+        roles={"worker": {"instances": 1, "memory": "256m"}},
+    ).expand(executes=[f"{sys.executable} train.py {name}" for name in ("one", "two")])
+
+    @task(task_id="train")
+    def gather(found: Any) -> Any:
+        return [one["outcome"] for one in found]
+
+    gather(each.output)
+
+
 WAYS: Dict[str, Callable[[Path], None]] = {
-    one.__name__: one for one in (sync, deferred, broken, sensed, sensed_deferred)
+    one.__name__: one
+    for one in (sync, deferred, broken, sensed, sensed_deferred, decorated, mapped)
 }
+
+
+def links(dag: Any, run: Any) -> Dict[str, Any]:
+    """Where the buttons of the task lead, as the web server would ask for it."""
+    ti = run.get_task_instance("train")
+    train = dag.get_task("train")
+    found = {link.name: link.get_link(train, ti_key=ti.key) for link in train.operator_extra_links}
+    return {name: url for name, url in found.items() if url}
 
 
 def main(folder: str, way: str) -> None:
@@ -77,6 +116,7 @@ def main(folder: str, way: str) -> None:
     told = {
         "state": str(run.get_state()),
         "tasks": {ti.task_id: str(ti.state) for ti in run.get_task_instances()},
+        "links": links(dag, run),
         "result": run.get_task_instance("train").xcom_pull("train"),
     }
     print("TOLD " + json.dumps(told, default=str), flush=True)

@@ -93,6 +93,19 @@ def test_a_job(two: Two, way: str) -> None:
     assert result["outcome"] == "SUCCEEDED"
     assert result["metrics"] == {"accuracy": 0.75}
     assert "worker:1" in said
+    assert told["links"]["Task logs"].startswith("http://"), told
+
+
+def test_a_decorated_function(two: Two) -> None:
+    told, said = two.test("decorated")
+    assert told["state"] == "success", said
+    result = told["result"]
+    assert (result["epochs"], result["index"]) == (2, 0) and result["day"].startswith("20")
+
+
+def test_mapped_tasks(two: Two) -> None:
+    told, said = two.test("mapped")
+    assert told["result"] == ["SUCCEEDED", "SUCCEEDED"], said
 
 
 @pytest.mark.parametrize("way", ["sensed", "sensed_deferred"])
