@@ -194,6 +194,10 @@ class TestTheConnection:
         connect("prod", extra={"hadoop_conf_dir": "/etc/hadoop"})
         assert TonyHook("prod", scheduler="local").site.scheduler == "local"
 
+    def test_a_scheduler_that_is_none_is_said_before_a_connection_is_missed(self) -> None:
+        with pytest.raises(SiteError, match="no scheduler 'yran'"):
+            _ = TonyHook(scheduler="yran").site
+
     def test_one_that_is_missing(self) -> None:
         with pytest.raises(SiteError, match=r"there is no connection tony_default: create one"):
             TonyHook().check(JobArguments(executes="true"))

@@ -29,6 +29,7 @@ from tony_core.client.view import JobView, TaskView
 from tony_core.history.reader import JobHistory
 from tony_core.job.load import JobArguments, Loaded
 from tony_core.job.problems import JobError
+from tony_core.schedulers import missing
 from tony_core.schedulers.port import (
     AppStatus,
     Finding,
@@ -81,6 +82,9 @@ class TonyHook(BaseHook):
     def _find_site(self) -> Site:
         if self._scheduler == LOCAL and self.tony_conn_id == self.default_conn_name:
             return Site()
+        nowhere = missing(self._scheduler) if self._scheduler is not None else ""
+        if nowhere:
+            raise SiteError(nowhere)
         try:
             connection = self.get_connection(self.tony_conn_id)
         except AirflowNotFoundException:

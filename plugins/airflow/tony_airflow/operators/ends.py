@@ -63,4 +63,5 @@ def spoken() -> Iterator[None]:
     try:
         yield
     except told as error:
-        raise as_airflow(error) from error
+        # Its message says all of it; a second traceback would only bury it in the task's log.
+        raise as_airflow(error) from None
