@@ -28,8 +28,8 @@ def training(dag_id, **more):
 
 
 RETRIED = {"retries": 2, "retry_delay": timedelta(seconds=1)}
-TIMED = {"execution_timeout": timedelta(seconds=20)}
-LEASED = {"lease": 15}
+TIMED = {"execution_timeout": timedelta(seconds=60)}
+LEASED = {"lease": 60}
 
 for how, deferrable in (("sync", False), ("deferred", True)):
     training(how, deferrable=deferrable)
