@@ -208,7 +208,9 @@ def test_submits_and_collectors_race(store: RemoteStore, cluster: FakeCluster) -
             rounds["submits"] += 1
 
     def collects() -> None:
-        while not stop.is_set():
+        over = False
+        while not over:
+            over = stop.is_set()  # a last time when all have ended: then there is something
             for line in bundle.gc(
                 ROOT, 0, ended=lambda app_id: app_id not in running, settle_s=0.0
             ):
