@@ -39,7 +39,7 @@ with DAG(
         ),
         "python": Param(sys.executable, type="string", description="A Python for all of them"),
         "pythons": Param({}, type="object", description="Those with a Python of their own"),
-        "steps": Param(120, type="integer", minimum=20, description="How long to train"),
+        "steps": Param(300, type="integer", minimum=20, description="How long to train"),
     },
     doc_md=__doc__,
 ) as dag:

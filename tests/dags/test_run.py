@@ -74,7 +74,6 @@ def test_each_framework(framework: str, env: str, run_dag: Run, environment: Env
     conf: Any = {
         "frameworks": [framework],
         "pythons": {framework: str(environment(env) / "bin" / "python")},
-        "steps": 120,
     }
     ran = run_dag("frameworks.py", conf)
     assert ran.state == "success", ran.said
