@@ -70,6 +70,8 @@ class TestFeatures:
             plan_of(tmp_path, ports, "spark")
 
     def test_a_client_of_mapreduce_has_a_home_of_hadoop(self, tmp_path: Path, ports: Ports) -> None:
+        (tmp_path / "jars" / "lib").mkdir(parents=True)
+        (tmp_path / "jars" / "lib" / "hadoop-streaming-3.4.2.jar").touch()
         plan = plan_of(tmp_path, ports, "mapreduce")
         plan.write()
         home = Path(plan.description()["client"]["HADOOP_HOME"])

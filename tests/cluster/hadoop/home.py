@@ -67,6 +67,8 @@ def programs(distribution: Distribution, folder: Path) -> Dict[str, str]:
 def links(distribution: Distribution) -> Dict[str, Path]:
     """Jars at the places where an installation has them."""
     streaming = distribution.jar("hadoop-streaming")
+    if not streaming.is_file():  # of the newest version only, see pom.xml
+        return {}
     return {f"share/hadoop/tools/lib/{streaming.name}": streaming}
 
 
