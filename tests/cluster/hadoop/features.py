@@ -225,7 +225,8 @@ def preemption(plan: Plan) -> None:
     """A queue takes back its share of the memory from others within some seconds.
 
     Of the memory alone: by dominant shares YARN would first give away what there is too much
-    of (here cores), memory with it, and then find nobody over his share.
+    of (here cores), memory with it, and then find nobody over his share. With GPUs
+    there, a ResourceManager refuses to: then it stays at dominant shares.
     """
     monitor = "yarn.resourcemanager.monitor.capacity.preemption"
     policy = (
@@ -245,10 +246,10 @@ def preemption(plan: Plan) -> None:
         f"{monitor}.natural_termination_factor": "1.0",
     }
     plan.site("yarn-site").update(settings)
-    calculator = "org.apache.hadoop.yarn.util.resource.DefaultResourceCalculator"
-    plan.site("capacity-scheduler").update(
-        {**settings, "yarn.scheduler.capacity.resource-calculator": calculator}
-    )
+    plan.site("capacity-scheduler").update(settings)
+    if "gpu" not in plan.features:
+        calculator = "org.apache.hadoop.yarn.util.resource.DefaultResourceCalculator"
+        plan.site("capacity-scheduler")["yarn.scheduler.capacity.resource-calculator"] = calculator
 
 
 # ---------------------------------------------------------------------- failure and time
