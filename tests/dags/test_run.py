@@ -58,6 +58,7 @@ def test_mapped_and_deferred(run_dag: Run, environment: Environment) -> None:
 
 
 HEAVY = pytest.mark.frameworks
+NIGHTLY = (HEAVY, pytest.mark.nightly)  # tests/frameworks trains with them as well
 
 
 @pytest.mark.parametrize(
@@ -65,9 +66,9 @@ HEAVY = pytest.mark.frameworks
     [
         ("jax", "jax"),
         pytest.param("pytorch", "torch", marks=HEAVY),
-        pytest.param("tensorflow", "tensorflow", marks=HEAVY),
-        pytest.param("tensorflow-ps", "tensorflow", marks=HEAVY),
-        pytest.param("keras", "tensorflow", marks=HEAVY),
+        pytest.param("tensorflow", "tensorflow", marks=NIGHTLY),
+        pytest.param("tensorflow-ps", "tensorflow", marks=NIGHTLY),
+        pytest.param("keras", "tensorflow", marks=NIGHTLY),
     ],
 )
 def test_each_framework(framework: str, env: str, run_dag: Run, environment: Environment) -> None:

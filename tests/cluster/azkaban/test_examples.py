@@ -79,6 +79,7 @@ def whole(
     server.remove()
 
 
+@pytest.mark.nightly  # tests/cluster/pipeline runs the same programs
 def test_the_retraining_pipeline(
     whole: Flows,
     tmp_path: Path,
