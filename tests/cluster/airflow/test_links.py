@@ -14,7 +14,8 @@ from tests.cluster.airflow.standing import Airflow
 from tests.cluster.airflow.training import Training
 from tests.cluster.hadoop.cluster import Hadoop
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+# A browser, a whole Airflow and a cluster at once: more than two cores do in time beside other tests.
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 DAGS = {"shown.py": dags.SHOWN}
 
