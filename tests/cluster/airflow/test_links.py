@@ -14,7 +14,7 @@ from tests.cluster.airflow.standing import Airflow
 from tests.cluster.airflow.training import Training
 from tests.cluster.hadoop.cluster import Hadoop
 
-# A browser, a whole Airflow and a cluster at once: more than two cores do in time beside other tests.
+# A browser, a whole Airflow and a cluster at once: too much for two cores beside other tests.
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 DAGS = {"shown.py": dags.SHOWN}
