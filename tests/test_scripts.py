@@ -146,13 +146,14 @@ class TestTheEnvironmentsOfFrameworkTests:
         lists = checkout / "tests" / "envs"
         lists.mkdir(parents=True)
         (lists / "tiny.txt").write_text("# nothing\n")
+        (lists / "late.txt").write_text("# nightly\n")
         monkeypatch.setenv("TONY_ENVS", str(tmp_path / "envs"))
         return checkout / ".ci" / "envs"
 
     def run(self, envs: Path, *names: str) -> subprocess.CompletedProcess[str]:
         return bash(f'"{envs}" "$@"', *names)
 
-    def test_the_names_there_are(self, envs: Path) -> None:
+    def test_the_names_there_are_by_day(self, envs: Path) -> None:
         assert self.run(envs, "--list").stdout == "tiny\n"
 
     @pytest.mark.parametrize("name", ["other", "../tiny", "", "Tiny"])
@@ -161,7 +162,7 @@ class TestTheEnvironmentsOfFrameworkTests:
     ) -> None:
         done = self.run(envs, "tiny", name)
         assert done.returncode == 2
-        assert f"no environment is called '{name}'; there are: tiny" in done.stderr
+        assert f"no environment is called '{name}'; there are: late tiny" in done.stderr
         assert not (tmp_path / "envs").exists()
 
     @pytest.mark.slow
