@@ -1,0 +1,280 @@
+"""Thousands of executors at one master: until all have their spec, and what holding them costs.
+
+    python benchmarks/core_scale.py [--quick] [--counts 1000,10000]
+
+The master is real, in a process of its own; executors are connections that speak the real
+protocol (``simulated.py``), in this process. With TensorFlow each gets the addresses of all; with
+JAX the rendezvous point. The floor is as many bare TCP connections to a server that gives
+back what it gets, one 100-byte word each for the spec and one of a heartbeat's size each second.
+On a machine with few cores both sides share them, so times are an upper bound; processor time
+and memory are the master's alone.
+
+Needs as many open files as connections, in each of two processes (``ulimit -Hn``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Any, Dict, List, Tuple
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+
+from measuring import cpu_s, figure, rss_kb, until
+from simulated import HEARTBEAT_S, SPREAD, Executors
+
+SIMULATED = str(Path(__file__).resolve().parent / "simulated.py")
+SPARE_FILES = 100
+READY_BAR_S = {"tensorflow": 5.0, "jax": 30.0}
+STEADY_S, QUICK_S = 20.0, 2.0
+MASTER_KB, TASK_KB = 40 * 1024, 10
+WITHIN_S = 300.0
+
+
+class Master:
+    """The process, and what it says."""
+
+    def __init__(self, folder: Path, framework: str, count: int) -> None:
+        words = [SIMULATED, "master", str(folder), framework, str(count)]
+        self.process, self._out = _started(words, folder)
+        self._rest = b""
+        self.granted = self.finished = 0.0
+        self.launched: List[str] = []
+        found = until(lambda: (folder / "state" / "master.json").exists(), "the master's port")
+        assert found
+        import json
+
+        told = json.loads((folder / "state" / "master.json").read_text())
+        self.address: Tuple[str, int] = (told["host"], int(told["port"]))
+
+    def hear(self) -> List[str]:
+        """The executors that are to be started now."""
+        found: List[str] = []
+        while select.select([self._out], [], [], 0)[0]:
+            data = os.read(self._out.fileno(), 1 << 16)
+            if not data:
+                break
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                verb, *words = line.decode().split()
+                if verb == "granted":
+                    self.granted = float(words[0])
+                elif verb == "launched":
+                    found.append(words[0])
+                elif verb == "finished":
+                    self.finished = float(words[1])
+        return found
+
+    def gone(self, container_id: str) -> None:
+        """An executor has exited."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"ended {container_id}\n".encode())
+
+
+def _started(words: List[str], folder: Path) -> Tuple[subprocess.Popen[bytes], IO[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=(folder / "stderr").open("wb"),
+        bufsize=1 << 16,
+    )
+    assert process.stdout is not None
+    return process, process.stdout
+
+
+def ours(framework: str, count: int, steady_s: float) -> Dict[str, float]:
+    """One gang from the grant to its end."""
+    with tempfile.TemporaryDirectory(prefix="core-scale-") as name:
+        folder = Path(name)
+        master = Master(folder, framework, count)
+        pid = master.process.pid
+        empty_kb = rss_kb(pid)
+        executors = Executors(master.address, master.gone)
+        started = 0
+        try:
+            end = time.monotonic() + WITHIN_S
+            while len(executors.specs) < count:
+                if time.monotonic() > end or master.process.poll() is not None:
+                    said = (folder / "stderr").read_text()[-3000:]
+                    sys.exit(f"{len(executors.specs)} of {count} are ready; the master:\n{said}")
+                for container_id in master.hear():
+                    executors.start(container_id)
+                    started += 1
+                    if not started % 32:
+                        executors.turn(beating=True)
+                executors.turn(beating=True)
+            told = {
+                "ready_s": max(executors.specs) - master.granted,
+                "ready_cpu_s": cpu_s(pid),
+                "spec_kb": executors.spec_bytes / 1024,
+                "empty_kb": empty_kb,
+            }
+            calm = time.monotonic() + min(3.0, steady_s)
+            executors.run_until(lambda: time.monotonic() > calm, WITHIN_S, beating=True)
+            told.update(_steady(executors, pid, steady_s))
+            ended = time.monotonic()
+            spent = cpu_s(pid)
+            executors.end_all()
+
+            def over() -> bool:
+                master.hear()
+                if master.process.stdin is not None:
+                    master.process.stdin.flush()
+                return bool(master.finished) or master.process.poll() is not None
+
+            executors.run_until(over, WITHIN_S, why="the job's end")
+            told["end_s"] = master.finished - ended
+            master.process.wait(60)
+            del spent
+            return told
+        finally:
+            executors.close()
+            master.process.kill()
+            master.process.wait()
+            for stream in (master.process.stdin, master.process.stdout):
+                if stream is not None:
+                    try:
+                        stream.close()
+                    except OSError:
+                        pass
+
+
+def _steady(executors: Executors, pid: int, seconds: float) -> Dict[str, float]:
+    began, spent, beats = time.monotonic(), cpu_s(pid), executors.beats
+    most = 0.0
+    while time.monotonic() < began + seconds:
+        executors.turn(beating=True)
+        most = max(most, rss_kb(pid)) if executors.beats % 50 == 0 else most
+    took = time.monotonic() - began
+    return {
+        "cores": (cpu_s(pid) - spent) / took,
+        "beats_per_s": (executors.beats - beats) / took,
+        "rss_kb": max(most, rss_kb(pid)),
+    }
+
+
+def floor(count: int, steady_s: float) -> Dict[str, float]:
+    """As many connections to a server that gives back what it gets."""
+    with tempfile.TemporaryDirectory(prefix="core-scale-") as name:
+        process, out = _started([SIMULATED, "echo"], Path(name))
+        socks: List[socket.socket] = []
+        try:
+            port = int(out.readline().split()[1])
+            empty_kb = rss_kb(process.pid)
+            began = time.monotonic()
+            poll = select.epoll()
+            for number in range(count):
+                sock = socket.socket()
+                sock.bind((f"127.0.{1 + number // 10000}.1", 0))
+                sock.connect(("127.0.0.1", port))
+                sock.setblocking(False)
+                sock.send(bytes(100))
+                poll.register(sock, select.EPOLLIN)
+                socks.append(sock)
+            by_number = {sock.fileno(): sock for sock in socks}
+            heard = 0
+            while heard < count:
+                heard += _echoes(poll, by_number)
+            told: Dict[str, float] = {"ready_s": time.monotonic() - began}
+            began, spent, portion = time.monotonic(), cpu_s(process.pid), 0
+            beat_at = began
+            while time.monotonic() < began + steady_s:
+                _echoes(poll, by_number)
+                if time.monotonic() >= beat_at:
+                    beat_at += HEARTBEAT_S / SPREAD
+                    portion = (portion + 1) % SPREAD
+                    for sock in socks[portion::SPREAD]:
+                        sock.send(bytes(45))
+            took = time.monotonic() - began
+            told["cores"] = (cpu_s(process.pid) - spent) / took
+            told["rss_kb"] = rss_kb(process.pid) - empty_kb
+            poll.close()
+            return told
+        finally:
+            for sock in socks:
+                sock.close()
+            process.kill()
+            process.wait()
+
+
+def _echoes(poll: Any, by_number: Dict[int, socket.socket]) -> int:
+    found = 0
+    for number, _events in poll.poll(1.0 / SPREAD, 1024):
+        by_number[number].recv(65536)
+        found += 1
+    return found
+
+
+def enough_files(count: int) -> None:
+    """Raise the limit for us and those we start, as far as it can be."""
+    wanted = count + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        sys.exit(f"{count} connections need {wanted} open files, the limit is {hard} (ulimit -Hn)")
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, help="how many of each (default 3 and 1)")
+    parser.add_argument("--counts", help="with TensorFlow, with JAX (default 1000,10000)")
+    parser.add_argument("--quick", action="store_true", help="100 and 500, once")
+    args = parser.parse_args()
+    counts = args.counts or ("100,500" if args.quick else "1000,10000")
+    steady_s = QUICK_S if args.quick else STEADY_S
+    for framework, count, few in zip(("tensorflow", "jax"), map(int, counts.split(",")), (3, 1)):
+        enough_files(count)
+        runs = args.runs or (1 if args.quick else few)
+        found: Dict[str, List[Dict[str, float]]] = {"ours": [], "floor": []}
+        for _ in range(runs):
+            found["floor"].append(floor(count, steady_s))
+            found["ours"].append(ours(framework, count, steady_s))
+        report(framework, count, runs, found)
+
+
+def report(
+    framework: str, count: int, runs: int, found: Dict[str, List[Dict[str, float]]]
+) -> None:
+    """Medians."""
+    from measuring import median
+
+    def of(what: str, key: str) -> float:
+        return median([told[key] for told in found[what]])
+
+    name = f"scale {framework} {count}"
+    bare = f"{count} bare TCP connections"
+    more: Dict[str, Any] = {"tasks": count, "runs": runs}
+    figure(
+        f"{name}: grant to the last spec", of("ours", "ready_s"), "s",
+        floor=of("floor", "ready_s"), floor_is=bare, bar=READY_BAR_S[framework],
+        master_cpu_s=of("ours", "ready_cpu_s"), spec_kb=of("ours", "spec_kb"), **more,
+    )  # fmt: skip
+    figure(
+        f"{name}: heartbeats at 1 Hz", of("ours", "cores"), "cores",
+        floor=of("floor", "cores"), floor_is=bare, bar=1.0,
+        beats_per_s=of("ours", "beats_per_s"), **more,
+    )  # fmt: skip
+    figure(
+        f"{name}: the master's memory for a task",
+        (of("ours", "rss_kb") - of("ours", "empty_kb")) / count, "KB",
+        floor=of("floor", "rss_kb") / count, floor_is=bare, bar=float(TASK_KB),
+        master_rss_mb=of("ours", "rss_kb") / 1024, master_empty_mb=of("ours", "empty_kb") / 1024,
+        **more,
+    )  # fmt: skip
+    figure(f"{name}: last word to the job's end", of("ours", "end_s"), "s", **more)
+
+
+if __name__ == "__main__":
+    main()

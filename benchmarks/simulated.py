@@ -1,0 +1,313 @@
+"""Thousands of executors and a scheduler that gives at once, round a real master.
+
+    python -I -S benchmarks/simulated.py master FOLDER FRAMEWORK COUNT
+
+is a master as every scheduler starts it: ``tony_core.master.main.serve``, with the journal,
+history, page and session machine of any job. Only the pool is played: it grants what is asked for
+at once, writes ``launched ID`` to its output for each executor that is to be started, and reads
+``ended ID`` from its input. :class:`Executors` are the other end: one thread that speaks the
+protocol over TCP for all of them, each on a connection of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from tony_core.files.artifact import Artifact, Kind, Use
+from tony_core.job.jsonfile import job_to_json
+from tony_core.job.spec import Job, Resources, Role, Timeouts
+from tony_core.light import socket
+from tony_core.master.main import serve
+from tony_core.protocol.channel import Channel
+from tony_core.protocol.messages import (
+    Acknowledge,
+    Ended,
+    Heartbeat,
+    Prepare,
+    Ready,
+    Register,
+    Running,
+    Shutdown,
+    Start,
+)
+from tony_core.schedulers.port import (
+    Allocated,
+    AppState,
+    Ask,
+    Cause,
+    Completed,
+    Container,
+    ContainerPool,
+    Launch,
+    MasterContext,
+    PoolEvent,
+    PoolInfo,
+    Started,
+)
+
+SECRET = b"a secret that is worth nothing.."
+HEARTBEAT_S = 1.0
+SPREAD = 100  # heartbeats leave in so many portions a second
+
+
+# ------------------------------------------------------------------ the master's process
+
+
+class GivingPool(ContainerPool):
+    """Grants what is asked for, at once; others start what is to be started."""
+
+    def __init__(self) -> None:
+        self._sink: Callable[[PoolEvent], None] = lambda event: None
+        self._given = 0
+        self._open: Set[str] = set()
+        self._launched: List[str] = []
+
+    def start(self, sink: Callable[[PoolEvent], None], page_url: str) -> PoolInfo:
+        self._sink = sink
+        threading.Thread(target=self._read, daemon=True).start()
+        return PoolInfo("simulated", 1, "nobody", "default")
+
+    def request(self, asks: Sequence[Ask], gang: bool) -> None:
+        given = []
+        for ask in asks:
+            for _ in range(ask.count):
+                self._given += 1
+                name = f"container_1700000000000_0001_01_{self._given:06}"
+                node = f"node{self._given // 4:05}.example.com:45454"
+                given.append(Container(name, node, ask.role, ask.resources))
+        if given:
+            _say("granted")
+            self._sink(Allocated(tuple(given)))
+
+    def launch(self, container: Container, launch: Launch) -> None:
+        self._open.add(container.id)
+        _say(f"launched {container.id}")
+        self._sink(Started(container.id))
+
+    def release(self, container_id: str) -> None:
+        pass
+
+    def stop(self, container_id: str) -> None:
+        self._end(container_id, Cause.RELEASED)
+
+    def report(self, progress: float, tracking_url: str) -> None:
+        pass
+
+    def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:
+        _say(f"finished {state.value}")
+
+    def close(self) -> None:
+        pass
+
+    def _end(self, container_id: str, cause: Cause) -> None:
+        if container_id in self._open:
+            self._open.discard(container_id)
+            self._sink(Completed(container_id, 0, cause))
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._end(line.split()[1], Cause.EXITED)
+
+
+def _say(text: str) -> None:
+    os.write(1, f"{text} {time.monotonic()}\n".encode())
+
+
+def be_master(folder: str, framework: str, count: str) -> int:
+    """Serve one job of that many workers."""
+    role = Role("worker", int(count), Resources(), "true")
+    times = Timeouts(heartbeat_s=HEARTBEAT_S)
+    job = Job("many", (role,), framework=framework, user="nobody", timeouts=times)
+    root = Path(folder)
+    for name in ("job", "work", "state", "history"):
+        (root / name).mkdir()
+    (root / "job" / "job.json").write_text(job_to_json(job))
+    (root / "job" / "artifacts.json").write_text("[]")
+    context = MasterContext(
+        app_id="simulated",
+        attempt=1,
+        job_dir=str(root / "job"),
+        work_dir=str(root / "work"),
+        state_dir=str(root / "state"),
+        history_dir=str(root / "history"),
+        secret=SECRET,
+    )
+    return serve(context, GivingPool())
+
+
+# ------------------------------------------------------------------ the executors' process
+
+
+class _Executor:
+    """One of them: a connection, and how far it is."""
+
+    __slots__ = ("channel", "container_id", "session", "sock", "unsent")
+
+    def __init__(self, container_id: str, sock: Any) -> None:
+        self.container_id = container_id
+        self.sock = sock
+        self.channel = Channel(SECRET, dialler=True)
+        self.session = -1
+        self.unsent = b""
+
+
+class Executors:
+    """All of them, on the thread of :meth:`run_until`."""
+
+    def __init__(self, address: Tuple[str, int], gone: Callable[[str], None]) -> None:
+        self._address = address
+        self._gone = gone
+        self._poll = select.epoll()
+        self._by_number: Dict[int, _Executor] = {}
+        self._portion = 0
+        self._beat_at = 0.0
+        self.spec_bytes = 0
+        self.specs: List[float] = []  # when each had what its program needs
+        self.acknowledged = 0
+        self.beats = 0
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def start(self, container_id: str) -> None:
+        """One more, which calls the master."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        number = sock.fileno()
+        # So that no address has more connections than it has ports.
+        sock.bind((f"127.0.{1 + number // 10000}.1", 0))
+        sock.connect(self._address)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made = self._by_number[number] = _Executor(container_id, sock)
+        self._poll.register(number, select.EPOLLIN)
+        made.channel.send(Register(container_id, "127.0.0.1", 40000, 1, "0"))
+        self._write(made)
+
+    def run_until(
+        self, what: Callable[[], object], within_s: float, beating: bool = False, why: str = ""
+    ) -> None:
+        """Speak for all of them until something is so."""
+        end = time.monotonic() + within_s
+        while not what():
+            if time.monotonic() > end:
+                sys.exit(f"waited {within_s:g} s in vain for {why}")
+            self.turn(beating)
+
+    def turn(self, beating: bool = False) -> None:
+        """Hear what came; let those whose turn it is beat."""
+        for number, _events in self._poll.poll(1.0 / SPREAD, 1024):
+            executor = self._by_number.get(number)
+            if executor is not None:
+                self._readable(executor)
+        now = time.monotonic()
+        if beating and now >= self._beat_at:
+            self._beat_at = max(self._beat_at + HEARTBEAT_S / SPREAD, now - 0.2)
+            self._portion = (self._portion + 1) % SPREAD
+            for number in list(self._by_number):
+                if number % SPREAD == self._portion:
+                    self._say(self._by_number[number], Heartbeat())
+                    self.beats += 1
+
+    def end_all(self) -> None:
+        """Every program ends well."""
+        for executor in list(self._by_number.values()):
+            self._say(executor, Ended(executor.session, 0))
+
+    def close(self) -> None:
+        """Hang up."""
+        for executor in list(self._by_number.values()):
+            self._close(executor)
+        self._poll.close()
+
+    def _say(self, executor: _Executor, message: Any) -> None:
+        executor.channel.send(message)
+        self._write(executor)
+
+    def _write(self, executor: _Executor) -> None:
+        executor.unsent += executor.channel.outgoing()
+        if executor.unsent:
+            try:
+                executor.unsent = executor.unsent[executor.sock.send(executor.unsent) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._close(executor)
+
+    def _readable(self, executor: _Executor) -> None:
+        try:
+            data = executor.sock.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close(executor)
+            return
+        for message in executor.channel.receive(data):
+            if isinstance(message, Prepare):
+                executor.session = message.session
+                ports = {name: 30000 + at for at, name in enumerate(message.ports)}
+                executor.channel.send(Ready(message.session, "10.11.12.13", ports))
+            elif isinstance(message, Start):
+                self.specs.append(time.monotonic())
+                self.spec_bytes = max(map(len, message.shared.values()), default=0)
+                executor.channel.send(Running(message.session, 4711))
+            elif isinstance(message, Acknowledge):
+                self.acknowledged += 1
+            elif isinstance(message, Shutdown):
+                self._close(executor)
+                return
+        self._write(executor)
+
+    def _close(self, executor: _Executor) -> None:
+        if self._by_number.pop(executor.sock.fileno(), None) is not None:
+            executor.sock.close()
+            self._gone(executor.container_id)
+
+
+# ------------------------------------------------------------------ the floor: bare connections
+
+
+def be_echo() -> int:
+    """Give back what comes, on any number of connections; one thread, as the master."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(4096)
+    os.write(1, f"port {listener.getsockname()[1]}\n".encode())
+    poll = select.epoll()
+    poll.register(listener.fileno(), select.EPOLLIN)
+    open_ones: Dict[int, Any] = {}
+    while True:
+        for number, _events in poll.poll(None, 1024):
+            sock: Optional[Any] = open_ones.get(number)
+            if sock is None:
+                made, _peer = listener.accept()
+                made.setblocking(False)
+                open_ones[made.fileno()] = made
+                poll.register(made.fileno(), select.EPOLLIN)
+                continue
+            try:
+                data = sock.recv(65536)
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            if data:
+                sock.send(data)
+            else:
+                poll.unregister(number)
+                del open_ones[number]
+                sock.close()
+
+
+if __name__ == "__main__":
+    verb, *words = sys.argv[1:]
+    sys.exit(be_master(*words) if verb == "master" else be_echo())
