@@ -59,7 +59,7 @@ def test_no_task_of_a_gang_starts_before_the_last_is_ready() -> None:
 
 def test_fcfs_starts_each_at_once_and_gives_its_container_back() -> None:
     world = world_of(role("worker", 2), mode=Mode.FCFS)
-    world.wanted["worker"] = (0, 0)
+    world.queue.clear()  # they come one by one
     world.grant("worker", 1)
     world.settle()
     assert world.started == [(0, ("worker:0",))]
@@ -783,7 +783,9 @@ def test_repeated_registrations_repeat_what_may_have_been_lost() -> None:
 def test_ten_thousand_tasks_come_up_in_a_blink() -> None:
     big: Job = job(role("worker", 2000), role("ps", 500, **PS))
     world = World(big)
-    world.machine.validate = lambda: None  # type: ignore[method-assign]  # it is quadratic here
+    # Looking at everything after each event is quadratic here.
+    world.machine.validate = lambda: None  # type: ignore[method-assign]
+    world.check = lambda: None  # type: ignore[method-assign]
     world.begin().settle(100_000)
     assert len(world.running()) == 2500
 
@@ -801,3 +803,19 @@ def test_the_story_tells_a_failure_once_before_it_has_settled() -> None:
     (text,) = world.told("session-failed")
     assert "exit code" not in text
     assert any("exit code 1" in line for line in world.told("task-state"))
+
+
+def test_a_sidecar_that_was_told_to_start_has_a_deadline_over_a_restart() -> None:
+    board = role("board", tracking=Tracking.SIDECAR)
+    world = world_of(role("worker"), board, master=MasterSpec(user_retries=1)).settle()
+    world.complete(world.executor("board:0"), 1, Cause.EXITED)
+    world.after(2)
+    while world.state("board:0") != "ready":
+        world.queue.pop(0).do()
+    world.queue.clear()  # the word to start is lost
+    world.end("worker:0", 1).after(1).settle()
+    assert world.machine.session == 1
+    assert world.machine.next_deadline() is not None
+    world.after(world.job.timeouts.registration_s + 1)
+    lost = [text for text in world.told("task-state") if text.startswith("board:0 lost")]
+    assert lost and "to start their programs" in lost[-1]

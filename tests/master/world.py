@@ -7,13 +7,15 @@ things. After every event the machine's invariants are checked.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from tony_core.job.spec import Job, Resources, Role, Tracking
 from tony_core.master import commands as c
 from tony_core.master import events as e
-from tony_core.master.lifecycle import HOLDS_CONTAINER
+from tony_core.master.board import Phase
+from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, TaskState
 from tony_core.master.session import SessionMachine
 from tony_core.schedulers.port import AppState, Cause, Container
 
@@ -30,6 +32,18 @@ def job(*roles: Role, **more: Any) -> Job:
 
 
 PS = {"tracking": Tracking.UNTRACKED, "stop_on_failure": True}
+
+
+#: What may arrive more than once, and late.
+REPEATED = (
+    e.ContainerCompleted,
+    e.ExecutorLost,
+    e.TaskReady,
+    e.TaskRunning,
+    e.TaskEnded,
+    e.TaskStopped,
+    e.TaskReported,
+)
 
 
 @dataclass
@@ -70,6 +84,11 @@ class World:
         self.number = 0
         self.started: List[Tuple[int, Tuple[str, ...]]] = []
         self.members: Dict[str, Tuple[c.Member, ...]] = {}
+        self.masters = 1
+        self.given_up: Set[str] = set()  # containers that did not end in time, as was told
+        self.said: List[Any] = []  # what may be said once more
+        self.ends: Set[Tuple[int, str, int]] = set()  # of tasks: (master, task, session)
+        self.hear: Callable[[str], None] = lambda line: None
 
     # ------------------------------------------------------------------ feeding
 
@@ -77,10 +96,17 @@ class World:
         """Feed one event, check invariants, perform the commands."""
         commands = self.machine.handle(event)
         self.machine.validate()
+        if isinstance(event, REPEATED):
+            self.said.append(event)
         for command in commands:
             assert self.finished is None, f"{command} after the end"
             self.perform(command)
+        self.check()
         return commands
+
+    def again(self, event: e.Event) -> None:
+        """It is said once more, perhaps long after."""
+        self.feed(dataclasses.replace(event, at=self.now))
 
     def begin(self) -> World:
         """The master stands."""
@@ -121,6 +147,11 @@ class World:
             assert limit, f"for ever: {[h.name for h in self.queue[:5]]}"
             self.queue.pop(0).do()
         return self
+
+    def do_RunPreprocess(self, command: c.RunPreprocess) -> None:
+        """It will end."""
+        ended = e.PreprocessEnded(self.now, 0, "found")
+        self.later("end preprocess", lambda: self.again(ended))
 
     # ------------------------------------------------------------------ the scheduler
 
@@ -250,11 +281,27 @@ class World:
     # ------------------------------------------------------------------ the rest
 
     def do_WriteJournal(self, command: c.WriteJournal) -> None:
-        """Written ahead."""
-        self.journal = dict(command.record)
+        """Written ahead; what it says is never taken back."""
+        before, self.journal = self.journal, dict(command.record)
+        for word in ("session", "elapsed_s", "chief_done"):
+            assert self.journal[word] >= before.get(word, -1), f"{word}: {before}, {command}"
+        assert set(before.get("done", ())) <= set(self.journal["done"]), f"{before}, {command}"
+        assert before.get("outcome") in (None, self.journal["outcome"]), f"{before}, {command}"
 
     def do_Tell(self, command: c.Tell) -> None:
-        """The story."""
+        """The story, which never goes back."""
+        self.hear(f"{self.now:.1f} {command.session} {command.kind}: {command.text}")
+        if command.kind == "session-started":
+            earlier = [x.session for x in self.story if x.kind == command.kind]
+            assert not earlier or earlier[-1] < command.session, f"{earlier}, {command}"
+        elif command.kind == "not-ended":
+            self.given_up.add(command.text.split()[1])
+        elif command.kind == "task-state" and command.fields["state"] in TERMINAL:
+            assert command.session <= self.machine.session, str(command)
+            end = (self.masters, command.task, command.session)
+            sidecar = self.machine.tasks[command.task].is_sidecar
+            assert sidecar or end not in self.ends, f"{command} a second time"
+            self.ends.add(end)
         self.story.append(command)
 
     def do_Finish(self, command: c.Finish) -> None:
@@ -292,6 +339,8 @@ class World:
     def takeover(self) -> World:
         """The master dies; a later one is given the journal and what still lives."""
         self.machine = SessionMachine(self.job, **self.options)
+        self.masters += 1
+        self.given_up.clear()
         self.queue = [item for item in self.queue if item.name.startswith("end ")]
         self.wanted.clear()
         alive = [x for x in self.executors.values() if x.launched and not x.gone]
@@ -301,6 +350,49 @@ class World:
             if executor.registered:
                 self.later(f"call {executor.container.id}", lambda x=executor: self.register(x))
         return self
+
+    def check(self) -> None:
+        """What must hold outside of the machine after each event."""
+        machine = self.machine
+        ending = machine.phase in (Phase.ENDING, Phase.ENDED)
+        running: Dict[str, Executor] = {}
+        for name, executor in self.executors.items():
+            if executor.gone:
+                assert name not in machine.open, f"{name} has ended, and is held"
+                continue
+            assert executor.launched, f"{name} is neither used nor given back"
+            # At the end a farewell may be enough: the scheduler ends what is left.
+            known = name in machine.open or name in self.given_up or ending
+            assert known, f"{name} is held, and nobody knows"
+            if executor.phase == "running" and name not in self.given_up:
+                task = machine.tasks[executor.task]
+                other = running.setdefault(task.name, executor)
+                once = task.is_sidecar or other is executor
+                assert once, f"{task.name} runs in {name} and in {other.container.id}"
+        sessions = {x.session for t, x in running.items() if not machine.tasks[t].is_sidecar}
+        assert len(sessions) <= 1, f"programs of sessions {sorted(sessions)} at once"
+        budgets = machine.budgets
+        assert 0 <= budgets.user_used <= budgets.user_limit
+        assert 0 <= budgets.system_used <= budgets.system_limit
+        if machine.phase is Phase.ACTIVE:
+            self.check_progress()
+
+    def check_progress(self) -> None:
+        """Whatever is waited for was asked for, or has a deadline."""
+        machine = self.machine
+        for task in machine.tasks.values():
+            if task.role.name not in machine.released:
+                continue
+            if task.state is TaskState.PENDING:
+                waits = (("allocation-retry",), ("sidecar", task.name))
+                assert any(key in machine.waits for key in waits), f"{task.name}: for ever pending"
+            elif task.state is TaskState.READY and machine.may_start(task):
+                waits = (("start",), ("start", task.name))
+                assert any(key in machine.waits for key in waits), f"{task.name}: never starts"
+        for name in machine.released:
+            requested = machine.counts[name][TaskState.REQUESTED]
+            wanted = self.wanted.get(name, (0, 0))[1]
+            assert requested == wanted, f"{name}: {requested} waited for, {wanted} asked for"
 
     def check_nothing_is_left(self) -> None:
         """After the end no container is unaccounted for."""

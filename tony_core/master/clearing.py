@@ -46,11 +46,13 @@ class Clearing(Judging):
         chief = self.job.chief
         if chief is None or f"{chief[0]}:{chief[1]}" not in self.done:
             self.result = ""  # an earlier session's word is not this one's
-        for kind in ("group", "chief-grace", "start"):
+        for kind in ("group", "chief-grace"):
             self.waits.cancel_kind(kind)
+        self.waits.cancel("start")
         for task in self.tasks.values():
             if task.name in self.done or self.stays(task.name):
                 continue
+            self.waits.cancel("start", task.name)
             task.forget_end()
             task.session = number
             task.progress = task.step = None

@@ -27,6 +27,7 @@ over sessions: they are done, and their containers go back.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Callable, Dict, List, Optional, Type
 
 from tony_core.job.spec import Job
@@ -289,9 +290,8 @@ class SessionMachine(Adoption):
                 other = bound.setdefault(task.container, task.name)
                 assert other == task.name, f"{task.container} belongs to {other} and {task.name}"
         for role, records in self.by_role.items():
-            for state in S:
-                real = sum(task.state is state for task in records)
-                assert self.counts[role][state] == real, f"{role} {state}: miscounted"
+            counted = {state: count for state, count in self.counts[role].items() if count}
+            assert counted == Counter(task.state for task in records), f"{role}: miscounted"
         for record in self.open.values():
             assert record.hold is not Hold.ENDED, f"{record.id} has ended and is still open"
             if record.hold is Hold.STOPPING:
