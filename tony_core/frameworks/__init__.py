@@ -19,8 +19,10 @@ from tony_core.plugins import Plugin, installed
 GROUP = "tony.frameworks"
 
 _BUILT_IN: Dict[str, Tuple[str, str]] = {
+    "horovod": ("tony_core.frameworks.horovod", "Horovod"),
     "jax": ("tony_core.frameworks.jax", "Jax"),
     "mpi": ("tony_core.frameworks.mpi", "Mpi"),
+    "mxnet": ("tony_core.frameworks.mxnet", "MxNet"),
     "pytorch": ("tony_core.frameworks.pytorch", "PyTorch"),
     "standalone": ("tony_core.frameworks.standalone", "Standalone"),
     "tensorflow": ("tony_core.frameworks.tensorflow", "TensorFlow"),
@@ -28,7 +30,7 @@ _BUILT_IN: Dict[str, Tuple[str, str]] = {
 
 # Names that job files may hold and that mean something; they are known, not mistyped.
 # Another distribution may bring one before we do.
-_NOT_BUILT = ("horovod", "lightgbm", "mxnet", "ray", "xgboost")
+_NOT_BUILT = ("lightgbm", "ray", "xgboost")
 
 
 class UnknownFramework(ValueError):

@@ -31,6 +31,8 @@ _JVM_DEFAULTS = {
     "tony.worker.vcores": "1",
     "tony.worker.gpus": "0",
 }
+# Roles of a framework that serve until the others are done, where the job says nothing itself.
+_SERVING = {"mxnet": ("scheduler", "server")}
 
 
 @dataclass(frozen=True)
@@ -265,6 +267,9 @@ class RoleBuilder:
         untracked_key = "tony.application.untracked.jobtypes"
         sidecar_key = "tony.application.sidecar.jobtypes"
         untracked, sidecar = self._role_list(untracked_key), self._role_list(sidecar_key)
+        if not self.settings.is_set(untracked_key):
+            framework = str(self.settings.read("tony.application.framework")).lower()
+            untracked = (*untracked, *_SERVING.get(framework, ()))
         out = dict.fromkeys(untracked, Tracking.UNTRACKED)
         for name in sidecar:
             if name not in out or not self.settings.is_set(untracked_key):

@@ -143,7 +143,8 @@ _THE_END = [
     Key(
         "tony.application.untracked.jobtypes",
         Kind.ROLES,
-        "Roles that are not waited for, and whose failure is fatal.",
+        "Roles that are not waited for, and whose failure is fatal. With the framework mxnet, by"
+        " default scheduler and server, too.",
         default="ps",
         reads="Role.tracking",
     ),

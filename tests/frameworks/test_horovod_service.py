@@ -1,0 +1,289 @@
+"""Horovod's rendezvous: its few words of HTTP, its store, its sockets and clock."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from typing import Callable, Iterator, List, Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from tony_core.frameworks import horovod_service
+from tony_core.frameworks.base import ServiceContext
+from tony_core.frameworks.horovod_service import RendezvousService
+from tony_core.frameworks.horovod_store import MOST_HEAD, MOST_VALUE, Name, Refused, Store, head_of
+
+# ------------------------------------------------------------------ words
+
+
+def _status(text: bytes) -> int:
+    with pytest.raises(Refused) as caught:
+        head_of(text)
+    return caught.value.status
+
+
+def test_a_request_is_read_when_it_is_whole() -> None:
+    text = b"PUT /global_/3 HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab"
+    for size in range(len(text) - 2):
+        assert head_of(text[:size]) is None
+    head = head_of(text)
+    assert head is not None
+    assert (head.method, head.scope, head.key) == ("PUT", "global_", "3")
+    assert (head.body_at, head.length) == (len(text) - 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (b"hello\r\n\r\n", 400),
+        (b"GET /a/b SPDY/3\r\n\r\n", 400),
+        (b"GET a/b HTTP/1.1\r\n\r\n", 400),
+        (b"GET /a HTTP/1.1\r\n\r\n", 400),
+        (b"GET /a/ HTTP/1.1\r\n\r\n", 400),
+        (b"POST /a/b HTTP/1.1\r\n\r\n", 405),
+        (b"PUT /a/b HTTP/1.1\r\n\r\n", 411),
+        (b"PUT /a/b HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"PUT /a/b HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MOST_VALUE + 1), 413),
+        (b"PUT /a/b HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 413),
+        (b"PUT /a/b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
+        (b"GET /a/b HTTP/1.1\r\nContent-Length: 1\r\n\r\n", 400),
+        (b"x" * MOST_HEAD, 431),
+    ],
+)
+def test_what_is_no_request_of_horovods(text: bytes, status: int) -> None:
+    assert _status(text) == status
+
+
+@given(some.binary(max_size=200))
+def test_garbage_is_refused_or_waits_for_more(text: bytes) -> None:
+    for data in (text, text + b"\r\n\r\n"):
+        try:
+            head_of(data)
+        except Refused as refused:
+            assert 400 <= refused.status < 600
+
+
+# ------------------------------------------------------------------ store
+
+
+def test_a_scope_ends_with_its_last_rank() -> None:
+    store = Store(10_000)
+    one, two, other = Name("global_", "0"), Name("global_", "1"), Name("local_h", "0")
+    for name in (one, two, other):
+        store.put(name, name.key.encode())
+    store.delete(one)
+    store.delete(one)
+    assert store.get(one) == b"0", "the others may not have read it"
+    store.delete(two)
+    assert store.get(one) is store.get(two) is None
+    assert store.get(other) == b"0"
+    store.delete(other)
+    store.delete(Name("nowhere", "0"))
+    assert store.held == 0
+
+
+def test_a_store_has_room_for_so_much() -> None:
+    store = Store(1000)
+    name = Name("a", "b")
+    store.put(name, b"x" * 700)
+    store.put(name, b"y" * 700)  # in its place
+    with pytest.raises(Refused):
+        store.put(Name("a", "c"), b"")
+    with pytest.raises(Refused):
+        store.put(name, b"x" * 800)
+    assert store.get(name) == b"y" * 700
+    store.delete(name)
+    assert store.held == 0
+
+
+# ------------------------------------------------------------------ sockets
+
+
+class _Failures:
+    """What the service told the session."""
+
+    def __init__(self) -> None:
+        self.heard: List[Tuple[str, str, int]] = []
+        self._one = threading.Event()
+
+    def __call__(self, reason: str, task: str, exit_code: int) -> None:
+        self.heard.append((reason, task, exit_code))
+        self._one.set()
+
+    def first(self) -> Tuple[str, str, int]:
+        assert self._one.wait(30), "nothing failed within 30 s"
+        return self.heard[0]
+
+
+@pytest.fixture
+def failures() -> _Failures:
+    return _Failures()
+
+
+@pytest.fixture
+def serve(failures: _Failures) -> Iterator[Callable[..., RendezvousService]]:
+    made: List[RendezvousService] = []
+
+    def start(size: int = 2, timeout: float = 60.0) -> RendezvousService:
+        made.append(RendezvousService(size, ServiceContext("127.0.0.1", failures), timeout))
+        return made[-1]
+
+    yield start
+    for service in made:
+        service.close()
+        service.close()
+
+
+def _ask(
+    service: RendezvousService, method: str, path: str, body: bytes = b""
+) -> Tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    try:
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def _raw(service: RendezvousService) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", service.port), timeout=30)
+
+
+def _rest(sock: socket.socket) -> bytes:
+    """All that still comes; nothing where the line was cut."""
+    found = b""
+    try:
+        while True:
+            data = sock.recv(65536)
+            if not data:
+                return found
+            found += data
+    except ConnectionError:
+        return found
+
+
+def test_what_one_puts_another_gets(serve: Callable[..., RendezvousService]) -> None:
+    service = serve()
+    value = bytes(range(256)) * 2000
+    assert service.environment() == {
+        "horovod_addr": "127.0.0.1",
+        "horovod_port": str(service.port),
+    }
+    assert _ask(service, "GET", "/global_/0") == (404, b"")
+    assert _ask(service, "PUT", "/global_/0", value) == (200, b"")
+    assert _ask(service, "GET", "/global_/0") == (200, value)
+    assert _ask(service, "GET", "/local_/0") == (404, b"")
+    assert _ask(service, "DELETE", "/global_/0") == (200, b"")
+    assert _ask(service, "GET", "/global_/0") == (404, b"")
+
+
+def test_who_waits_is_answered_when_the_key_comes(
+    serve: Callable[..., RendezvousService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(horovod_service, "_NOT_YET_S", 60.0)
+    monkeypatch.setattr(horovod_service, "_REQUEST_S", 60.0)
+    service = serve()
+    waiting = [_raw(service) for _ in range(3)]
+    for sock in waiting:
+        sock.sendall(b"GET /global_/1 HTTP/1.1\r\n\r\n")
+    waiting[2].close()
+    assert _ask(service, "PUT", "/global_/1", b"here") == (200, b"")
+    for sock in waiting[:2]:
+        assert _rest(sock).endswith(b"\r\n\r\nhere")
+        sock.close()
+
+
+def test_garbage_oversize_and_silence_harm_nobody(
+    serve: Callable[..., RendezvousService],
+    failures: _Failures,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(horovod_service, "_REQUEST_S", 0.2)
+    service = serve()
+    said = [
+        b"\x00\xff" * 5000,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"PUT /a/b HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 100_000,
+        b"PUT /a/b HTTP/1.1\r\nContent-Length: 100\r\n\r\ntoo little",
+        b"GET /a",
+        b"",
+    ]
+    for text in said:
+        sock = _raw(service)
+        try:
+            sock.sendall(text)
+        except ConnectionError:
+            pass
+        assert not _rest(sock).startswith(b"HTTP/1.1 200")
+        sock.close()
+    monkeypatch.undo()
+    assert _ask(service, "GET", "/a/b") == (404, b"")
+    assert _ask(service, "PUT", "/a/b", b"v") == (200, b"")
+    assert failures.heard == []
+
+
+def test_who_does_not_read_its_answer_keeps_nobody(
+    serve: Callable[..., RendezvousService],
+) -> None:
+    service = serve()
+    assert _ask(service, "PUT", "/a/b", b"x" * 4_000_000) == (200, b"")
+    lazy = _raw(service)
+    lazy.sendall(b"GET /a/b HTTP/1.1\r\n\r\n")
+    assert _ask(service, "PUT", "/a/c", b"v") == (200, b"")
+    assert _ask(service, "GET", "/a/c") == (200, b"v")
+    lazy.close()
+
+
+def test_of_too_many_the_oldest_goes(
+    serve: Callable[..., RendezvousService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(horovod_service, "_MOST_CONNECTIONS", 8)
+    service = serve(0)
+    silent = [_raw(service) for _ in range(30)]
+    assert _ask(service, "PUT", "/a/b", b"v") == (200, b"")
+    assert _rest(silent[0]) == b""
+    for sock in silent:
+        sock.close()
+
+
+def test_who_does_not_begin_is_named(
+    serve: Callable[..., RendezvousService], failures: _Failures
+) -> None:
+    service = serve(3, 0.1)
+    service.tasks = ["chief:0", "worker:0", "worker:1"]
+    assert _ask(service, "PUT", "/local_h/0", b"v") == (200, b"")
+    assert _ask(service, "PUT", "/global_/1", b"v") == (200, b"")
+    reason, task, code = failures.first()
+    assert "2 of 3 Horovod ranks (chief:0, worker:1) did not call hvd.init()" in reason
+    assert "tony.container.registration.timeout" in reason
+    assert (task, code) == ("chief:0", 1)
+
+
+def test_all_that_began_are_waited_for_no_more(
+    serve: Callable[..., RendezvousService], failures: _Failures
+) -> None:
+    service = serve(2, 0.2)
+    service.tasks = ["worker:0", "worker:1"]
+    for rank in (0, 1):
+        _ask(service, "PUT", f"/global_/{rank}", b"v")
+    gone = _raw(service)
+    gone.sendall(b"GET /x/y HTTP/1.1\r\n\r\n")
+    assert _rest(gone).startswith(b"HTTP/1.1 404")  # after a moment longer than that
+    gone.close()
+    assert failures.heard == []
+
+
+def test_no_port_of_an_earlier_session(failures: _Failures) -> None:
+    first = RendezvousService(1, ServiceContext("127.0.0.1", failures), 60.0)
+    first.close()
+    avoid = range(1, 65536)
+    unlucky = RendezvousService(1, ServiceContext("127.0.0.1", failures), 60.0, avoid)
+    unlucky.close()  # as there must be one
+    second = RendezvousService(1, ServiceContext("127.0.0.1", failures), 60.0, [first.port])
+    second.close()
+    assert second.port != first.port

@@ -1,0 +1,284 @@
+"""The sockets and the clock of Horovod's rendezvous: one thread in the master for one session.
+
+A rank opens a connection for each request and asks for a missing key a hundred times a second.
+So a request for a key that is not there is kept for a moment, and answered as soon as somebody
+has put it: of a thousand ranks nearly all wait at any time, and cost nothing.
+
+Every wait has an end. A connection has some seconds for its request and for reading the answer;
+where there are too many the oldest goes. Once one rank has begun the others have a deadline to do
+so, too, or the session fails, naming them: they would wait for each other.
+
+Horovod's protocol has no secret, so whoever reaches the port may put and delete; it is a new port
+for each session, and no port of an earlier one.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+import threading
+import time
+from typing import Callable, Dict, List, Optional, Sequence, Set
+
+from tony_core.frameworks.base import ServiceContext
+from tony_core.frameworks.horovod_store import (
+    MOST_HEAD,
+    Head,
+    Name,
+    Refused,
+    Store,
+    answer,
+    head_of,
+)
+
+_REQUEST_S = 10.0  # to send a request whole, and to read its answer
+_NOT_YET_S = 0.3  # how long a 404 waits for the key to come
+_MOST_CONNECTIONS = 512  # and four for each rank
+_GLOBAL = ("global", "global_")  # the scope of all ranks, by Horovod's version
+
+
+class _Connection:
+    """One request's socket and what is half read and half written of it."""
+
+    def __init__(self, sock: socket.socket, due: float) -> None:
+        self.sock = sock
+        self.due = due
+        self.received = bytearray()
+        self.head: Optional[Head] = None
+        self.wants: Optional[Name] = None  # the key that it waits for
+        self.unsent: Optional[bytes] = None  # its answer; from then on nothing is read
+
+
+class RendezvousService:
+    """Serves the ranks of one session until :meth:`close`."""
+
+    def __init__(
+        self,
+        size: int,
+        context: ServiceContext,
+        join_timeout_s: float,
+        avoid: Sequence[int] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        #: Names by rank, as soon as it is known which is which.
+        self.tasks: Sequence[str] = ()
+        self._context = context
+        self._join_timeout_s = join_timeout_s
+        self._clock = clock
+        # All ranks tell each other's addresses, in three scopes at first.
+        self._store = Store(16 * 1024 * 1024 + 1024 * size * size)
+        self._most = _MOST_CONNECTIONS + 4 * size
+        self._begun: Set[int] = set()
+        self._deadline: Optional[float] = None
+        self._connections: Dict[int, _Connection] = {}  # the oldest first
+        self._waiting: Dict[Name, Set[int]] = {}
+        self._numbers = 0
+        self._listener = _listen(context.host, avoid)
+        self.port: int = self._listener.getsockname()[1]
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._run, name="tony-horovod", daemon=True)
+        self._thread.start()
+
+    def environment(self) -> Dict[str, str]:
+        """Where it is."""
+        return {"horovod_addr": self._context.host, "horovod_port": str(self.port)}
+
+    def close(self) -> None:
+        """End the thread and every connection; idempotent."""
+        if self._thread.is_alive():
+            self._wake_write.send(b"x")
+            self._thread.join()
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        try:
+            while True:
+                for key, mask in self._selector.select(self._patience()):
+                    if key.fileobj is self._wake_read:
+                        return
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    else:
+                        self._serve(key.data, mask)
+                self._watch_the_clock()
+        except Exception as error:
+            # Whatever it is: without this server no rank gets through hvd.init().
+            text = f"the master's Horovod rendezvous broke: {type(error).__name__}: {error}"
+            self._context.failed(text, "", 1)
+        finally:
+            for number in list(self._connections):
+                self._close(number)
+            self._selector.close()
+            for sock in (self._listener, self._wake_read, self._wake_write):
+                sock.close()
+
+    def _patience(self) -> Optional[float]:
+        due = [connection.due for connection in self._connections.values()]
+        if self._deadline is not None:
+            due.append(self._deadline)
+        return max(0.0, min(due) - self._clock()) if due else None
+
+    def _watch_the_clock(self) -> None:
+        now = self._clock()
+        for number, connection in list(self._connections.items()):
+            if connection.due <= now:
+                self._give_up(number, connection)
+        if self._deadline is not None and self._deadline <= now:
+            self._deadline = None
+            missing = [rank for rank in range(len(self.tasks)) if rank not in self._begun]
+            if missing:
+                names = [self.tasks[rank] for rank in missing]
+                named = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+                self._context.failed(
+                    f"{len(names)} of {len(self.tasks)} Horovod ranks ({named}) did not call"
+                    f" hvd.init() within {self._join_timeout_s:g} s of the first"
+                    " (tony.container.registration.timeout)",
+                    names[0],
+                    1,
+                )
+
+    def _give_up(self, number: int, connection: _Connection) -> None:
+        if connection.wants is not None:
+            self._answer(number, connection, answer(404))  # not yet
+        else:
+            self._close(number)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                raise
+            return  # it went away again before we looked
+        sock.setblocking(False)
+        if len(self._connections) >= self._most:
+            oldest = next(iter(self._connections))
+            self._give_up(oldest, self._connections[oldest])
+            self._close(oldest)
+        self._numbers += 1
+        self._connections[self._numbers] = _Connection(sock, self._clock() + _REQUEST_S)
+        self._selector.register(sock, selectors.EVENT_READ, self._numbers)
+
+    def _serve(self, number: int, mask: int) -> None:
+        connection = self._connections.get(number)
+        if connection is None:
+            return
+        if mask & selectors.EVENT_WRITE:
+            self._flush(number, connection)
+            return
+        try:
+            data = connection.sock.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close(number)
+            return
+        if connection.wants is not None:
+            return  # more than it was to say; its answer comes
+        connection.received += data
+        try:
+            self._read(number, connection)
+        except Refused as refused:
+            self._answer(number, connection, answer(refused.status))
+
+    def _read(self, number: int, connection: _Connection) -> None:
+        if connection.head is None:
+            connection.head = head_of(bytes(connection.received[: MOST_HEAD + 1]))
+        head = connection.head
+        if head is None or len(connection.received) < head.body_at + head.length:
+            return
+        name = Name(head.scope, head.key)
+        if head.method == "GET":
+            value = self._store.get(name)
+            if value is None:
+                connection.wants = name
+                connection.due = min(connection.due, self._clock() + _NOT_YET_S)
+                self._waiting.setdefault(name, set()).add(number)
+                return
+            self._answer(number, connection, answer(200, value))
+            return
+        if head.method == "PUT":
+            value = bytes(connection.received[head.body_at : head.body_at + head.length])
+            self._store.put(name, value)
+            self._came(name)
+            for waiting in sorted(self._waiting.get(name, ())):
+                self._answer(waiting, self._connections[waiting], answer(200, value))
+        else:
+            self._store.delete(name)
+        self._answer(number, connection, answer(200))
+
+    def _came(self, name: Name) -> None:
+        """Watch who of all ranks has begun."""
+        key = name.key
+        if name.scope not in _GLOBAL or not (key.isascii() and key.isdigit()) or len(key) > 9:
+            return
+        self._begun.add(int(key))
+        if self._begun.issuperset(range(len(self.tasks))):
+            self._deadline = None
+        elif len(self._begun) == 1:
+            self._deadline = self._clock() + self._join_timeout_s
+
+    # ------------------------------------------------------------------ answers
+
+    def _answer(self, number: int, connection: _Connection, text: bytes) -> None:
+        self._wait_no_more(number, connection)
+        connection.unsent = text
+        connection.received.clear()
+        connection.due = self._clock() + _REQUEST_S
+        self._flush(number, connection)
+
+    def _flush(self, number: int, connection: _Connection) -> None:
+        assert connection.unsent is not None
+        try:
+            sent = connection.sock.send(connection.unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._close(number)
+            return
+        connection.unsent = connection.unsent[sent:]
+        if connection.unsent:
+            self._selector.modify(connection.sock, selectors.EVENT_WRITE, number)
+        else:
+            self._close(number)
+
+    def _wait_no_more(self, number: int, connection: _Connection) -> None:
+        if connection.wants is None:
+            return
+        others = self._waiting[connection.wants]
+        others.discard(number)
+        if not others:
+            del self._waiting[connection.wants]
+        connection.wants = None
+
+    def _close(self, number: int) -> None:
+        connection = self._connections.pop(number, None)
+        if connection is None:
+            return
+        self._wait_no_more(number, connection)
+        self._selector.unregister(connection.sock)
+        connection.sock.close()
+
+
+def _listen(host: str, avoid: Sequence[int]) -> socket.socket:
+    """Where tasks reach the master, else everywhere; at no port of an earlier session."""
+    refused: List[socket.socket] = []
+    try:
+        while True:
+            try:
+                made = socket.create_server((host, 0), backlog=4096)
+            except OSError:
+                made = socket.create_server(("", 0), backlog=4096)
+            if made.getsockname()[1] not in avoid or len(refused) >= 64:
+                return made
+            refused.append(made)
+    finally:
+        for sock in refused:
+            sock.close()
