@@ -1,0 +1,122 @@
+"""Every figure of the core, and the table of them in docs/benchmarks.md.
+
+    python benchmarks/core_all.py [--quick] [--only commands,start,...] [--lines FILE] [--write]
+
+Runs each ``core_*.py`` in turn, some nine minutes in all, and prints their lines; ``--write`` puts
+the table between the marks of the page, with the date, the machine and the command. ``--lines``
+keeps the lines in a file; where the file is there already, nothing is run and its lines are taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Dict, List
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+PARTS = ("commands", "start", "memory", "overhead", "detection", "scale")
+#: In a full run: what keeps all of it below ten minutes on a quiet machine of two cores.
+WORDS: Dict[str, List[str]] = {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="the short form of each")
+    parser.add_argument("--only", default=",".join(PARTS), help="some of them")
+    parser.add_argument("--lines", type=Path, help="where the lines are kept, or are already")
+    parser.add_argument("--write", action="store_true", help=f"bring {PAGE.name} up to date")
+    args = parser.parse_args()
+    if args.lines is not None and args.lines.exists():
+        lines = args.lines.read_text().splitlines()
+    else:
+        lines = run(args.only.split(","), args.quick)
+        if args.lines is not None:
+            args.lines.write_text("".join(line + "\n" for line in lines))
+    if args.write:
+        write([json.loads(line) for line in lines])
+
+
+def run(parts: List[str], quick: bool) -> List[str]:
+    """Each in a process of its own; what one of them cannot do ends only itself."""
+    lines: List[str] = []
+    failed = []
+    for part in parts:
+        command = [sys.executable, str(HERE / f"core_{part}.py"), *WORDS.get(part, [])]
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [*command, *(["--quick"] if quick else [])], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            lines.append(line.strip())
+        if process.wait():
+            failed.append(part)
+        sys.stderr.write(f"{part}: {time.monotonic() - began:.0f} s\n")
+    if failed:
+        sys.stderr.write(f"not measured: {', '.join(failed)}\n")
+    return lines
+
+
+def write(figures: List[Dict[str, Any]]) -> None:
+    """Put the table onto the page."""
+    text = PAGE.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    assert before and after, f"{PAGE} has lost its marks"
+    PAGE.write_text(f"{before}{BEGIN}\n{table(figures)}\n{END}{after}")
+
+
+def table(figures: List[Dict[str, Any]]) -> str:
+    """As a page shows it."""
+    low, high = (pick(told["load"] for told in figures) for pick in (min, max))
+    lines = [
+        f"Measured on {datetime.now(timezone.utc):%Y-%m-%d} by `python benchmarks/core_all.py"
+        f" --write`, on {os.cpu_count()} cores ({processor()}), {platform.system()}"
+        f" {platform.release().split('-')[0]}, Python {platform.python_version()}; load average"
+        f" {low:g} to {high:g}.",
+        "",
+        "| figure | median | floor | bar | |",
+        "|---|---|---|---|---|",
+    ]
+    for told in figures:
+        unit = "" if told["unit"] == "ratio" else f" {told['unit']}"
+        value = f"{shown(told['value'])}{unit}"
+        if "low" in told:
+            value += f" ({shown(told['low'])} to {shown(told['high'])})"
+        floor = f"{shown(told['floor'])}{unit} ({told['floor_is']})" if "floor" in told else ""
+        bar = told.get("bar", "")
+        bar = f"{shown(bar)}{unit}" if isinstance(bar, (int, float)) else bar
+        lines.append(
+            f"| {told['figure']} | {value} | {floor} | {bar} | {told.get('verdict', '')} |"
+        )
+    return "\n".join(lines)
+
+
+def shown(value: float) -> str:
+    """Three digits that count."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def processor() -> str:
+    """What the kernel calls it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+if __name__ == "__main__":
+    main()

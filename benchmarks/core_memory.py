@@ -1,0 +1,93 @@
+"""What TonY's own processes hold and do while the programs only sleep.
+
+    python benchmarks/core_memory.py [--quick] [--runs 3]
+
+One job of one worker and one of 32, on the embedded scheduler. Memory is resident, as the
+kernel counts it; an executor's share of a core is measured over 20 s in which nothing happens
+but heartbeats and the sampling of the program. The floor is a bare Python that waits for input.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, List
+
+sys.path[:0] = [str(Path(__file__).resolve().parent)]
+
+from measuring import exact_cpu_s, figure, median, options, rss_kb
+from running import Home, Submitted, began, processes_of, program, verb_of
+
+EXECUTOR_BAR_MB, IDLE_BAR = 16.0, 0.002
+MASTER_BAR_KB, TASK_BAR_KB = 40 * 1024, 10
+CALM_S = 20.0
+MANY = 32
+
+
+def main() -> None:
+    args = options(__doc__, 3, 1)
+    calm_s = 2.0 if args.quick else CALM_S
+    many = 4 if args.quick else MANY
+    bare = [bare_python(calm_s) for _ in range(args.runs)]
+    floor_mb = median([told["rss_kb"] for told in bare]) / 1024
+    floor_is = "a bare Python that waits"
+    with Home() as home:
+        one = [held(home, 1, calm_s) for _ in range(args.runs)]
+        figure(
+            "an executor's memory", median([told["executor_kb"] for told in one]) / 1024, "MB",
+            floor=floor_mb, floor_is=floor_is, bar=EXECUTOR_BAR_MB, runs=args.runs,
+        )  # fmt: skip
+        figure(
+            "an idle executor's share of a core", median([told["idle"] for told in one]), "cores",
+            floor=median([told["idle"] for told in bare]), floor_is=floor_is,
+            bar=IDLE_BAR, runs=args.runs, over_s=calm_s,
+        )  # fmt: skip
+        more = [held(home, many, 1.0)]
+        for count, told in ((1, one), (many, more)):
+            figure(
+                f"the master's memory at {count}",
+                median([each["master_kb"] for each in told]) / 1024, "MB",
+                floor=floor_mb, floor_is=floor_is,
+                bar=(MASTER_BAR_KB + count * TASK_BAR_KB) / 1024, runs=len(told),
+            )  # fmt: skip
+
+
+def held(home: Home, count: int, calm_s: float) -> Dict[str, float]:
+    """A job's processes, when all its programs have run for a moment."""
+    folder = home.folder()
+    with Submitted(home, count, program("waits", folder)) as job:
+        job.until(lambda: began(folder, count), "program that runs")
+        time.sleep(min(calm_s, 3.0))
+        pids = processes_of(job.app_id)
+        executors = [pid for pid in pids if verb_of(pid) == "executor"]
+        (master,) = (pid for pid in pids if verb_of(pid) == "master")
+        assert len(executors) == count, (executors, count)
+        before, at = exact_cpu_s(executors[0]), time.monotonic()
+        time.sleep(calm_s)
+        idle = (exact_cpu_s(executors[0]) - before) / (time.monotonic() - at)
+        return {
+            "executor_kb": median([rss_kb(pid) for pid in executors]),
+            "idle": idle,
+            "master_kb": rss_kb(master),
+        }
+
+
+def bare_python(calm_s: float) -> Dict[str, float]:
+    """One that does nothing."""
+    command: List[str] = [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdout.readline()
+    before, at = exact_cpu_s(process.pid), time.monotonic()
+    time.sleep(min(calm_s, 2.0))
+    idle = (exact_cpu_s(process.pid) - before) / (time.monotonic() - at)
+    told = {"rss_kb": rss_kb(process.pid), "idle": idle}
+    process.stdin.write(b"\n")
+    process.communicate()
+    return told
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Steps a second under TonY over the same processes by hand, at 1, 2, 4 and 8 workers.
+
+    python benchmarks/core_overhead.py [--quick] [--runs 10] [--steps 75]
+
+A step sleeps 20 ms and adds up 64 numbers of all workers over sockets (``running.py``); rank 0
+measures from the first step to the last, so that nothing of the start is in it. Each pair is one
+run by hand and one under TonY, whichever first by turns; the ratio is the mean over pairs, with
+its 95 % interval (Student's t), which should reach 0.99.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import socket
+import statistics
+import sys
+from pathlib import Path
+from typing import List, Tuple
+
+sys.path[:0] = [str(Path(__file__).resolve().parent)]
+
+from measuring import figure, median
+from running import Home, Submitted, by_hand, program
+
+WANTED = 0.99
+COUNTS = (1, 2, 4, 8)
+#: Student's t for 95 % both sides, by degrees of freedom; from 30 on the normal's is near enough.
+T95 = (
+    12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045,
+)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, help="pairs of each (default 10, quick 2)")
+    parser.add_argument("--steps", type=int, help="in each run (default 75, quick 10)")
+    parser.add_argument("--quick", action="store_true", help="two short pairs: does it work?")
+    args = parser.parse_args()
+    pairs = args.runs or (2 if args.quick else 10)
+    steps = args.steps or (10 if args.quick else 75)
+    with Home() as home:
+        for count in (1, 2) if args.quick else COUNTS:
+            hand: List[float] = []
+            ours: List[float] = []
+            for number in range(pairs):
+                ways = [(hand, alone), (ours, submitted)]
+                for rates, way in ways if number % 2 else reversed(ways):
+                    rates.append(way(home, count, steps))
+            ratio, low, high = interval(ours, hand)
+            figure(
+                f"steps a second at {count}, over those by hand", ratio, "ratio",
+                floor=1.0, floor_is="the same processes by hand",
+                bar_is=f"the interval reaches {WANTED}", held=high >= WANTED,
+                low=low, high=high, pairs=pairs, steps=steps,
+                steps_per_s=median(ours), by_hand_per_s=median(hand),
+            )  # fmt: skip
+
+
+def interval(ours: List[float], hand: List[float]) -> Tuple[float, float, float]:
+    """The mean ratio of the pairs, and its 95 % interval; on logarithms, as ratios are."""
+    logs = [math.log(a / b) for a, b in zip(ours, hand)]
+    freedom = len(logs) - 1
+    mean = statistics.fmean(logs)
+    wide = (T95[freedom - 1] if freedom <= len(T95) else 1.96) if freedom else math.inf
+    half = wide * statistics.stdev(logs) / math.sqrt(len(logs)) if freedom else math.inf
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def submitted(home: Home, count: int, steps: int) -> float:
+    """Under TonY."""
+    folder = home.folder()
+    command = program("steps", folder, steps)
+    with Submitted(home, count, command, **{"application.framework": "pytorch"}) as job:
+        job.ends()
+    return float((folder / "rate").read_text())
+
+
+def alone(home: Home, count: int, steps: int) -> float:
+    """By hand."""
+    folder = home.folder()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
+    for process in by_hand(program("steps", folder, steps), count, **where):
+        if process.wait(120):
+            sys.exit(f"a process by hand exited with {process.returncode}")
+    return float((folder / "rate").read_text())
+
+
+if __name__ == "__main__":
+    main()
