@@ -12,7 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
+import pytest
+
 from tests.frameworks.submitting import _PATHS
+
+pytestmark = pytest.mark.timeout(240)
 
 _RANK = Path(__file__).with_name("gloo_rank.py")
 
@@ -39,7 +43,7 @@ def _run(folder: Path, workers: int, words: str = "") -> subprocess.CompletedPro
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=200,
     )
 
 
