@@ -13,10 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Callable, Dict, List, Tuple
-
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from measuring import TONY, by_turns, figure, median, options
 from running import Home, Submitted, program

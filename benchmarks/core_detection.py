@@ -12,12 +12,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
-
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from measuring import by_turns, figure, median, options
 from running import Home, Submitted, began, by_hand, processes_of, program, verb_of
@@ -73,9 +69,7 @@ def executor_killed(home: Home) -> Tuple[float, float]:
     return _killed(home, victim)
 
 
-def _killed(
-    home: Home, victim: Callable[[Submitted, List[List[str]]], int]
-) -> Tuple[float, float]:
+def _killed(home: Home, victim: Callable[[Submitted, List[List[str]]], int]) -> Tuple[float, float]:
     folder = home.folder()
     with Submitted(home, 2, program("waits", folder)) as job:
         first = job.until(lambda: began(folder, 2), "program that runs")

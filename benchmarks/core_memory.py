@@ -12,10 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Dict, List
-
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from measuring import exact_cpu_s, figure, median, options, rss_kb
 from running import Home, Submitted, began, processes_of, program, verb_of

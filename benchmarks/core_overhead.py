@@ -15,10 +15,7 @@ import math
 import socket
 import statistics
 import sys
-from pathlib import Path
 from typing import List, Tuple
-
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from measuring import figure, median
 from running import Home, Submitted, by_hand, program
@@ -63,7 +60,7 @@ def main() -> None:
 
 def interval(ours: List[float], hand: List[float]) -> Tuple[float, float, float]:
     """The mean ratio of the pairs, and its 95 % interval; on logarithms, as ratios are."""
-    logs = [math.log(a / b) for a, b in zip(ours, hand)]
+    logs = [math.log(a / b) for a, b in zip(ours, hand, strict=True)]
     freedom = len(logs) - 1
     mean = statistics.fmean(logs)
     wide = (T95[freedom - 1] if freedom <= len(T95) else 1.96) if freedom else math.inf

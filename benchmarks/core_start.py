@@ -13,12 +13,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Callable, Dict, Tuple
-
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from measuring import TONY, by_turns, figure, median, options, until
 from running import Home, Submitted, alive, began, by_hand, processes_of, program
@@ -36,9 +33,7 @@ def main() -> None:
                 "floor": lambda count=count: bare(home, count),
             }
             found = by_turns(args.runs, ways)
-            medians = [
-                median([told[at] for told in found[way]]) for at in (0, 1) for way in ways
-            ]
+            medians = [median([told[at] for told in found[way]]) for at in (0, 1) for way in ways]
             bare_is = f"{count} of the same program by Popen"
             figure(
                 f"submit to the first line of {count}", medians[0], "s",

@@ -72,7 +72,9 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def by_turns(runs: int, ways: Mapping[str, Callable[[], Any]], warm: int = 1) -> Dict[str, List[Any]]:
+def by_turns(
+    runs: int, ways: Mapping[str, Callable[[], Any]], warm: int = 1
+) -> Dict[str, List[Any]]:
     """What each way gave, A B A B ...; the first rounds fill caches and are not counted."""
     found: Dict[str, List[Any]] = {name: [] for name in ways}
     for number in range(-warm, runs):

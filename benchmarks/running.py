@@ -93,7 +93,7 @@ def _all_reduce(rank: int, peers: List[socket.socket], mine: List[float]) -> Lis
         total = list(mine)
         for peer in peers:
             theirs = array("d", _exactly(peer, 8 * len(mine)))
-            total = [a + b for a, b in zip(total, theirs)]
+            total = [a + b for a, b in zip(total, theirs, strict=True)]
         for peer in peers:
             peer.sendall(array("d", total).tobytes())
         return total

@@ -9,6 +9,8 @@ at once, writes ``launched ID`` to its output for each executor that is to be st
 protocol over TCP for all of them, each on a connection of its own.
 """
 
+# ruff: noqa: E402 - nothing of ours is on the path before
+
 from __future__ import annotations
 
 import os
@@ -21,7 +23,6 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Resources, Role, Timeouts
 from tony_core.light import socket
@@ -55,6 +56,7 @@ from tony_core.schedulers.port import (
 
 SECRET = b"a secret that is worth nothing.."
 HEARTBEAT_S = 1.0
+PORTS = {"main": 30000}
 SPREAD = 100  # heartbeats leave in so many portions a second
 
 
@@ -149,13 +151,18 @@ def be_master(folder: str, framework: str, count: str) -> int:
 class _Executor:
     """One of them: a connection, and how far it is."""
 
-    __slots__ = ("channel", "container_id", "session", "sock", "unsent")
+    __slots__ = ("channel", "container_id", "phase", "session", "sock", "task", "unsent")
 
-    def __init__(self, container_id: str, sock: Any) -> None:
+    def __init__(self, container_id: str) -> None:
         self.container_id = container_id
+        self.task = ""
+        self.session = -1
+        self.phase = "idle"
+
+    def connect(self, sock: Any) -> None:
+        """Speak over this socket from now on."""
         self.sock = sock
         self.channel = Channel(SECRET, dialler=True)
-        self.session = -1
         self.unsent = b""
 
 
@@ -173,12 +180,17 @@ class Executors:
         self.specs: List[float] = []  # when each had what its program needs
         self.acknowledged = 0
         self.beats = 0
+        self.calls_again = 0
+        self._ending = False
 
     def __len__(self) -> int:
         return len(self._by_number)
 
     def start(self, container_id: str) -> None:
         """One more, which calls the master."""
+        self._call(_Executor(container_id))
+
+    def _call(self, executor: _Executor) -> None:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         number = sock.fileno()
         # So that no address has more connections than it has ports.
@@ -186,10 +198,14 @@ class Executors:
         sock.connect(self._address)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made = self._by_number[number] = _Executor(container_id, sock)
+        executor.connect(sock)
+        self._by_number[number] = executor
         self._poll.register(number, select.EPOLLIN)
-        made.channel.send(Register(container_id, "127.0.0.1", 40000, 1, "0"))
-        self._write(made)
+        first = Register(
+            executor.container_id, "127.0.0.1", 40000, 1, "0",
+            executor.task, executor.session, executor.phase, PORTS if executor.task else {},
+        )  # fmt: skip
+        self._say(executor, first)
 
     def run_until(
         self, what: Callable[[], object], within_s: float, beating: bool = False, why: str = ""
@@ -208,8 +224,9 @@ class Executors:
             if executor is not None:
                 self._readable(executor)
         now = time.monotonic()
-        if beating and now >= self._beat_at:
-            self._beat_at = max(self._beat_at + HEARTBEAT_S / SPREAD, now - 0.2)
+        self._beat_at = max(self._beat_at, now - HEARTBEAT_S)  # not more than once around
+        while beating and now >= self._beat_at:
+            self._beat_at += HEARTBEAT_S / SPREAD
             self._portion = (self._portion + 1) % SPREAD
             for number in list(self._by_number):
                 if number % SPREAD == self._portion:
@@ -218,11 +235,13 @@ class Executors:
 
     def end_all(self) -> None:
         """Every program ends well."""
+        self._ending = True
         for executor in list(self._by_number.values()):
             self._say(executor, Ended(executor.session, 0))
 
     def close(self) -> None:
         """Hang up."""
+        self._ending = True
         for executor in list(self._by_number.values()):
             self._close(executor)
         self._poll.close()
@@ -239,7 +258,7 @@ class Executors:
             except BlockingIOError:
                 pass
             except OSError:
-                self._close(executor)
+                self._call_again(executor)
 
     def _readable(self, executor: _Executor) -> None:
         try:
@@ -249,16 +268,17 @@ class Executors:
         except OSError:
             data = b""
         if not data:
-            self._close(executor)
+            self._call_again(executor)
             return
         for message in executor.channel.receive(data):
             if isinstance(message, Prepare):
-                executor.session = message.session
-                ports = {name: 30000 + at for at, name in enumerate(message.ports)}
-                executor.channel.send(Ready(message.session, "10.11.12.13", ports))
+                executor.task, executor.session = message.task, message.session
+                executor.phase = "ready"
+                executor.channel.send(Ready(message.session, "10.11.12.13", PORTS))
             elif isinstance(message, Start):
                 self.specs.append(time.monotonic())
                 self.spec_bytes = max(map(len, message.shared.values()), default=0)
+                executor.phase = "running"
                 executor.channel.send(Running(message.session, 4711))
             elif isinstance(message, Acknowledge):
                 self.acknowledged += 1
@@ -266,6 +286,16 @@ class Executors:
                 self._close(executor)
                 return
         self._write(executor)
+
+    def _call_again(self, executor: _Executor) -> None:
+        """As an executor does whose connection was lost."""
+        if self._by_number.pop(executor.sock.fileno(), None) is not None:
+            executor.sock.close()
+            self.calls_again += 1
+            if not self._ending:
+                self._call(executor)
+            else:
+                self._gone(executor.container_id)
 
     def _close(self, executor: _Executor) -> None:
         if self._by_number.pop(executor.sock.fileno(), None) is not None:
