@@ -14,7 +14,7 @@ or has no more, is told to shut down.
 from __future__ import annotations
 
 import socket
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Type
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Type
 
 from tony_core.master.events import (
     Event,
@@ -86,7 +86,7 @@ class Rendezvous:
         self._owner: Dict[Link, str] = {}
         self._hosts: Dict[str, str] = {}
         self._strangers: Dict[Link, Any] = {}  # connections without a Register -> their timer
-        self._acknowledged: Set[Tuple[str, int]] = set()
+        self._acknowledged: Dict[str, Set[int]] = {}  # container -> sessions
         self._listener: Optional[Listener] = None
         self._pinger = reactor.call_later(self._ping_s, self._ping)
         self._handlers: Dict[Type[Any], Callable[[str, Any], None]] = {
@@ -156,7 +156,7 @@ class Rendezvous:
         self._leaving.discard(container_id)
         self._hosts.pop(container_id, None)
         self._liveness.forget(container_id)
-        self._acknowledged = {item for item in self._acknowledged if item[0] != container_id}
+        self._acknowledged.pop(container_id, None)
 
     def is_connected(self, container_id: str) -> bool:
         """Whether its executor can be spoken to."""
@@ -169,10 +169,8 @@ class Rendezvous:
         link = self._links.get(container_id)
         if link is None:
             return False
-        if isinstance(message, Acknowledge):
-            self._acknowledged.add((container_id, message.session))
-        elif isinstance(message, Prepare):
-            self._acknowledged.discard((container_id, message.session))
+        if isinstance(message, Prepare) and container_id in self._acknowledged:
+            self._acknowledged[container_id].discard(message.session)
         elif isinstance(message, Shutdown):
             self._leaving.add(container_id)
         link.send(message, raw or {})
@@ -180,7 +178,7 @@ class Rendezvous:
 
     def acknowledge(self, container_id: str, session: int) -> None:
         """That end is written down, whether or not it can be said now."""
-        self._acknowledged.add((container_id, session))
+        self._acknowledged.setdefault(container_id, set()).add(session)
         self.send(container_id, Acknowledge(session))
 
     def close(self) -> None:
@@ -284,7 +282,7 @@ class Rendezvous:
         )
 
     def _ended(self, container_id: str, m: Ended) -> None:
-        if (container_id, m.session) in self._acknowledged:
+        if m.session in self._acknowledged.get(container_id, ()):
             self.send(container_id, Acknowledge(m.session))
             return
         self._to.event(
