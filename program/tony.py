@@ -1,6 +1,6 @@
-"""What a program may use of TonY: report(), result(), task(), checkpoints, data sets, JAX.
+"""What a program may use of TonY: report(), result(), task(), checkpoints, data sets, frameworks.
 
-Without dependencies (what concerns HDFS stands in tony_hdfs.py beside it); the same in a job
+Without dependencies (what concerns HDFS and single frameworks stands beside it); the same in a job
 and outside of one, where report() does nothing and task() describes a single task. Nothing
 here ends a training because of TonY: a full disk or a lost file loses a report, not the program.
 
@@ -37,6 +37,8 @@ __all__ = [
     "dataset",
     "upload",
     "jax_initialize",
+    "xgboost_communicator",
+    "lightgbm_parameters",
 ]
 
 # ------------------------------------------------------------------ reports
@@ -224,7 +226,7 @@ def _whole(text: Optional[str], default: int) -> int:
         return default
 
 
-# ------------------------------------------------------------------ JAX
+# ------------------------------------------------------------------ frameworks
 
 
 def jax_initialize(**more: Any) -> None:
@@ -246,6 +248,25 @@ def jax_initialize(**more: Any) -> None:
         "process_id": int(env["TONY_JAX_PROCESS_ID"]),
     }
     jax.distributed.initialize(**{**arguments, **more})
+
+
+def xgboost_communicator(**more: Any) -> Any:
+    """A context in which XGBoost trains with the whole job; by hand, alone.
+
+    Rank 0 runs XGBoost's tracker meanwhile. ``more`` goes to ``CommunicatorContext`` as it is
+    (``dmlc_timeout=600``).
+    """
+    return importlib.import_module("tony_boosting").xgboost_communicator(**more)
+
+
+def lightgbm_parameters(**more: Any) -> Dict[str, Any]:
+    """The parameters by which LightGBM trains with the whole job; by hand, only ``more``.
+
+    ``more`` are parameters of the training, and count more than what is found
+    (``tree_learner="voting"``).
+    """
+    found: Dict[str, Any] = importlib.import_module("tony_boosting").lightgbm_parameters(**more)
+    return found
 
 
 # ------------------------------------------------------------------ checkpoints

@@ -21,11 +21,14 @@ from tony_airflow.operators.tony import TonyOperator
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 # Each the folder of its example. They take turns: a laptop has room for one.
-FRAMEWORKS = ["mpi", "jax", "pytorch", "horovod", "mxnet", "tensorflow", "tensorflow-ps", "keras"]
+FRAMEWORKS = [
+    *("mpi", "jax", "pytorch", "horovod", "mxnet", "xgboost", "lightgbm"),
+    *("tensorflow", "tensorflow-ps", "keras"),
+]
 
 with DAG(
     "tony_frameworks",
-    description="The same training by TensorFlow, PyTorch, JAX, MPI, Horovod, MXNet and Keras",
+    description="The same training by each framework",
     schedule=None,
     catchup=False,
     max_active_tasks=1,

@@ -15,7 +15,8 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/tony.xml"))
 
 
 def test_there_is_one_for_each_framework() -> None:
-    frameworks = {"horovod", "jax", "keras", "mpi", "mxnet", "pytorch", "tensorflow"}
+    frameworks = {"horovod", "jax", "keras", "lightgbm", "mpi", "mxnet", "pytorch", "tensorflow"}
+    frameworks |= {"xgboost"}
     assert {"hdfs", *frameworks, "tensorflow-ps"} <= set(NAMES)
 
 

@@ -110,6 +110,12 @@ class Submitted:
         found: Dict[str, Any] = json.loads((self.folder / "result.json").read_text())
         return found
 
+    def printed(self) -> List[str]:
+        """Every line that a task's program printed."""
+        home = Path(os.environ["TONY_HOME"])
+        logs = sorted(home.glob("apps/*/logs/*/stdout*"))
+        return [line for log in logs for line in log.read_text().splitlines()]
+
     def story(self) -> List[Dict[str, Any]]:
         """The job's events, as its history keeps them."""
         home = Path(os.environ["TONY_HOME"])

@@ -18,6 +18,8 @@ _CASES: List[Tuple[str, str, int, Tuple[str, int]]] = [
     ("tensorflow", "tensorflow", 2, ("worker", 1)),
     ("tensorflow-ps", "tensorflow", 2, ("worker", 1)),
     ("keras", "tensorflow", 1, ("worker", 0)),
+    ("xgboost", "boosting", 2, ("worker", 1)),
+    ("lightgbm", "boosting", 2, ("worker", 1)),
 ]
 _NAMES = [case[0] for case in _CASES]
 _EVERY = 20  # steps between two checkpoints
@@ -42,6 +44,11 @@ def test_it_trains(
     if env in ("jax", "mpi"):  # the other two come without TensorBoard
         (written,) = job.events.glob("*/events.out.tfevents.*")
         assert written.stat().st_size > 30 * result["steps"]
+    if env == "boosting":  # one model, of the points of both
+        said = [line for line in job.printed() if " points, model " in line]
+        (models,) = {line.partition(": ")[2] for line in said}
+        assert models.startswith("1600 points, model ")
+        assert sorted(line.partition(":")[0] for line in said) == ["rank 0", "rank 1"]
 
 
 @pytest.mark.parametrize(("example", "env", "processes", "victim"), _CASES, ids=_NAMES)

@@ -82,7 +82,8 @@ CLIENT_ONLY = (
     "schedulers/yarn/client.py",
     "schedulers/yarn/sending.py",
 )
-PROGRAM = ("tony.py", "tony_hdfs.py", "tony_webhdfs.py")  # what programs may import
+# What programs may import.
+PROGRAM = ("tony.py", "tony_boosting.py", "tony_hdfs.py", "tony_webhdfs.py")
 _TOP = ("__init__.py", "light.py", "plugins.py", "version.py")
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
 

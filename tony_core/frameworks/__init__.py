@@ -21,16 +21,18 @@ GROUP = "tony.frameworks"
 _BUILT_IN: Dict[str, Tuple[str, str]] = {
     "horovod": ("tony_core.frameworks.horovod", "Horovod"),
     "jax": ("tony_core.frameworks.jax", "Jax"),
+    "lightgbm": ("tony_core.frameworks.lightgbm", "LightGbm"),
     "mpi": ("tony_core.frameworks.mpi", "Mpi"),
     "mxnet": ("tony_core.frameworks.mxnet", "MxNet"),
     "pytorch": ("tony_core.frameworks.pytorch", "PyTorch"),
     "standalone": ("tony_core.frameworks.standalone", "Standalone"),
     "tensorflow": ("tony_core.frameworks.tensorflow", "TensorFlow"),
+    "xgboost": ("tony_core.frameworks.xgboost", "XGBoost"),
 }
 
 # Names that job files may hold and that mean something; they are known, not mistyped.
 # Another distribution may bring one before we do.
-_NOT_BUILT = ("lightgbm", "ray", "xgboost")
+_NOT_BUILT = ("ray",)
 
 
 class UnknownFramework(ValueError):
