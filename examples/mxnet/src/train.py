@@ -14,8 +14,9 @@ def main():
     args = course.options(__doc__, steps=400)
     store = mx.kv.create("dist_sync")  # reads DMLC_*
     rank, ranks = store.rank, store.num_workers
-    # Its own numbers are not the tasks': one of the two must be the job's chief.
-    run = course.Course(args, chief=os.environ.get("IS_CHIEF", str(rank == 0)).lower() == "true")
+    # Its own numbers are not the tasks': who writes is the job's chief, and by hand the first.
+    chief = "IS_CHIEF" in os.environ if "JOB_ID" in os.environ else rank == 0
+    run = course.Course(args, chief=chief)
     x, y = course.load(args.data)
     weights = course.first_weights(x.shape[1])
     weights = {name: mx.nd.array(value) for name, value in weights.items()}
