@@ -35,7 +35,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.light": (),
     "tony_core.plugins": (),
     "tony_core.job": (),
-    "tony_core.protocol": ("tony_core.light",),
+    "tony_core.protocol": ("tony_core.light", "tony_core.protocol.jobkey"),
     "tony_core.files": ("tony_core.hadoop",),  # where the NameNodes are, by the site files
     "tony_core.hadoop": ("tony_core.version",),
     "tony_core.bundle": ("tony_core.bundle.unpack", "tony_core.bundle.jobfolder", *_BOTTOM),
@@ -57,14 +57,22 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.frameworks",
         "tony_core.history",
         "tony_core.protocol",
+        "tony_core.protocol.jobkey",
         "tony_core.files",
         "tony_core.job",
         "tony_core.version",
     ),
-    "tony_core.client": _CLIENT,
+    "tony_core.client": (*_CLIENT, "tony_core.protocol.jobkey"),
+    # How a job's secret is laid out: the client makes it, master and executor read it.
+    "tony_core.protocol.jobkey": ("tony_core.protocol", "tony_core.light"),
     "tony_core.portal": ("tony_core.client", *_CLIENT),
     "tony_core.cli": ("tony_core.client", "tony_core.portal", *_CLIENT),
-    "tony_executor": ("tony_core.protocol", "tony_core.light", "tony_core.version"),
+    "tony_executor": (
+        "tony_core.protocol",
+        "tony_core.protocol.jobkey",
+        "tony_core.light",
+        "tony_core.version",
+    ),
     "tony_airflow": ("tony_core.client", *_CLIENT),
     "tony_azkaban": ("tony_core.client", "tony_core.cli", *_CLIENT),
 }

@@ -12,10 +12,8 @@ and the executor tells the next master of a failure and not of a success.
 
 from __future__ import annotations
 
-import socket
-
-from tony_core.light import TYPE_CHECKING
-from tony_core.protocol.link import Dial, dial
+from tony_core.light import TYPE_CHECKING, socket
+from tony_core.protocol.link import Dial, dial, listen
 from tony_core.protocol.reactor import Reactor
 
 if TYPE_CHECKING:
@@ -42,25 +40,17 @@ class PmiRelay:
         self._server = server
         self._log = log
         self._pairs: Set[_Pair] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setblocking(False)
+        self._listener = listen(reactor, "127.0.0.1", 0, self._accepted, backlog=128)
         #: What the program finds as PMI_PORT.
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        reactor.watch(self._listener, self._accept)
+        self.address = f"127.0.0.1:{self._listener.port}"
 
     def close(self) -> None:
         """The program has ended; idempotent."""
-        if self._listener.fileno() >= 0:
-            self._reactor.unwatch(self._listener)
-            self._listener.close()
+        self._listener.close()
         for pair in list(self._pairs):
             pair.close()
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return  # it went away again before we looked
+    def _accepted(self, sock: socket.socket) -> None:
         if len(self._pairs) >= _MOST_CONNECTIONS:
             sock.close()
             return
@@ -161,6 +151,8 @@ class _Pair:
                 self._send(self._master, line + b"\n")
             else:
                 self._early += line + b"\n"
+                if len(self._early) > _MOST_BUFFERED:
+                    self.close()
             if self._hung_up():
                 return
 

@@ -12,6 +12,8 @@ import time
 
 from tony_core.light import TYPE_CHECKING, deque, signal, socket
 from tony_core.protocol.channel import Channel
+from tony_core.protocol.door import Door
+from tony_core.protocol.jobkey import carrier, unpack
 from tony_core.protocol.link import Link, Listener, listen
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
@@ -43,6 +45,10 @@ class Shell:
         self._log_size = 0
         self._links: Dict[int, Link] = {}
         self._strangers: Set[Link] = set()
+        key = unpack(site.secret)
+        self._secret = key.secret
+        self._carrier = carrier(key, master=False)
+        self._door = Door(self._reactor, MAX_STRANGERS, self._log)
         self._count = 0
         self._queue: Deque[Event] = deque()
         self._busy = False
@@ -53,6 +59,7 @@ class Shell:
         self._listener: Listener = listen(
             self._reactor, site.host if is_loopback(site.host) else everywhere, 0, self._called
         )
+        self._door.listener = self._listener
         identity = Identity(
             site.container_id,
             site.host,
@@ -152,10 +159,7 @@ class Shell:
     # ------------------------------------------------------------------ links
 
     def _called(self, sock: socket.socket) -> None:
-        if len(self._strangers) >= MAX_STRANGERS:
-            sock.close()
-            return
-        self._strangers.add(self._link(sock, dialler=False))
+        self._door.enter(self._link(sock, dialler=False))
 
     def _dialled(self, sock: socket.socket) -> None:
         self._strangers.add(self._link(sock, dialler=True))
@@ -166,6 +170,7 @@ class Shell:
 
         def established(link: Link) -> None:
             self._strangers.discard(link)
+            self._door.leave(link)
             self._links[number] = link
             self._feed(Linked(self._reactor.now(), number))
             self._reactor.call_later(WELCOME_S, self._check_welcomed, number)
@@ -177,15 +182,15 @@ class Shell:
             self._strangers.discard(link)
             if self._links.pop(number, None) is not None:
                 self._feed(Unlinked(self._reactor.now(), number, reason))
-            else:
+            elif not self._door.ended(link, reason):
                 self._log(f"{link.peer}: {reason}")
             if self._exit is not None:
                 self._reactor.stop()
             elif dialler:
                 self._seeking.again()
 
-        channel = Channel(self._site.secret, dialler)
-        return Link(self._reactor, sock, channel, heard, closed, established)
+        channel = Channel(self._secret, dialler)
+        return Link(self._reactor, self._carrier(sock), channel, heard, closed, established)
 
     def _check_welcomed(self, number: int) -> None:
         link = self._links.get(number)
@@ -249,6 +254,8 @@ class Shell:
     def _leave(self, command: commands.Exit) -> None:
         self._exit = command
         self._seeking.stop()
+        self._listener.close()
+        self._door.close()
         link = self._links.get(self._life.link) if self._life.link is not None else None
         for other in [*self._links.values(), *self._strangers]:
             if other is not link:

@@ -95,7 +95,6 @@ def test_no_command() -> None:
         ("tony.containers.resources", "http:///x", "names no host"),
         ("tony.worker.min-instances", "1", "not built yet"),
         ("tony.worker.restart-scope", "task", "not built yet"),
-        ("tony.task.tls", "true", "not built yet"),
         ("tony.execution.env.A-B", "1", "not a name for a variable"),
         ("tony.task.max-total-gpus", "many", "whole number"),
         ("tony.worker.resource.fpga", "x", "whole number"),

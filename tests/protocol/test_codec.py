@@ -18,6 +18,7 @@ TYPES: List[Any] = [
     *messages.TO_EXECUTOR,
 ]
 
+_INT = st.integers(-(2**63), 2**63 - 1)
 _FLOAT = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-5, 5)
 # What an environment really holds: bytes that are no UTF-8 arrive as lone surrogates.
 _TEXT = st.text(max_size=20) | st.just("\udcff\x00")
@@ -27,20 +28,20 @@ _ANY = st.recursive(
     max_leaves=6,
 )
 STRATEGIES: Dict[str, Any] = {
-    "int": st.integers(-(2**63), 2**63),
+    "int": _INT,
     "float": _FLOAT,
     "str": _TEXT,
     "bool": st.booleans(),
     "List[str]": st.lists(_TEXT, max_size=3),
-    "List[int]": st.lists(st.integers(), max_size=3),
-    "Dict[str, int]": st.dictionaries(_TEXT, st.integers(), max_size=3),
+    "List[int]": st.lists(_INT, max_size=3),
+    "Dict[str, int]": st.dictionaries(_TEXT, _INT, max_size=3),
     "Dict[str, str]": st.dictionaries(_TEXT, _TEXT, max_size=3),
     "Dict[str, float]": st.dictionaries(_TEXT, _FLOAT, max_size=3),
     "Dict[str, Any]": st.dictionaries(_TEXT, _ANY, max_size=3),
     "Optional[Dict[str, Any]]": st.none() | st.dictionaries(_TEXT, _ANY, max_size=3),
     "Optional[float]": st.none() | _FLOAT,
-    "Optional[int]": st.none() | st.integers(),
-    "Optional[List[int]]": st.none() | st.lists(st.integers(), max_size=3),
+    "Optional[int]": st.none() | _INT,
+    "Optional[List[int]]": st.none() | st.lists(_INT, max_size=3),
 }
 
 

@@ -14,6 +14,7 @@ from typing import Callable, Optional, Tuple
 
 from tony_core import frameworks, schedulers
 from tony_core.bundle import Plan, jobfolder, plan, stage
+from tony_core.client import tlskey
 from tony_core.job.limits import check_limits, problem_at
 from tony_core.job.problems import JobError, Problem, Severity, errors, warnings
 from tony_core.job.spec import Job
@@ -46,6 +47,8 @@ def prepare(scheduler: Scheduler, job: Job) -> Prepared:
         plugins += [pool] if pool else []
     except SchedulerError as error:
         problems.append(problem_at(job, "tony.scheduler", str(error)))
+    if job.network.tls and tlskey.missing():
+        problems.append(problem_at(job, tlskey.KEY, tlskey.missing()))
     planned = plan(job, root, plugins=plugins)
     problems += planned.problems
     if errors(problems):
@@ -65,6 +68,11 @@ def send(
     """
     secret = os.urandom(SECRET_BYTES)
     app_id, job, root = prepared.app_id, prepared.job, prepared.root
+    if job.network.tls:
+        try:
+            secret = tlskey.with_tls(secret)
+        except tlskey.NoKey as error:
+            raise JobError([problem_at(job, tlskey.KEY, str(error))]) from None
     artifacts = stage(prepared.plan, root, app_id, job, secret)
     try:
         submission = scheduler.dry_run(app_id, job, artifacts)

@@ -253,14 +253,9 @@ def _limits(settings: Settings) -> Limits:
 
 
 def _network(settings: Settings) -> Network:
-    tls = settings.read("tony.task.tls")
-    if tls:
-        settings.problem(
-            "TLS is not built yet: master and executors authenticate each other and every"
-            " message, but do not encrypt; write false",
-            settings.entry("tony.task.tls"),
-        )
-    return Network(port_range=settings.read("tony.task.port-range"), tls=tls)
+    return Network(
+        port_range=settings.read("tony.task.port-range"), tls=settings.read("tony.task.tls")
+    )
 
 
 def _elastic(settings: Settings, instances: Dict[str, int]) -> None:

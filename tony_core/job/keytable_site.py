@@ -102,7 +102,7 @@ _NETWORK = [
     Key(
         "tony.task.tls",
         Kind.BOOL,
-        "Whether master and executors talk TLS; not built yet, refused when true.",
+        "Whether master and executors talk TLS, by a certificate made for the job by openssl.",
         default="false",
         reads="Network.tls",
     ),

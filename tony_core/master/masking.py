@@ -12,6 +12,7 @@ from typing import Any, Set
 
 from tony_core.job.mask import MASK, is_secret, mask_text
 from tony_core.job.spec import Job
+from tony_core.protocol.jobkey import unpack
 
 SHORTEST = 6  # a shorter value would cover innocent words
 
@@ -24,7 +25,9 @@ class Masker:
         for name, value in (*job.program.shell_env, *job.program.container_env):
             if is_secret(name):
                 values.add(value)
-        values.update((secret.hex(), secret.decode("latin-1")))
+        key = unpack(secret)
+        values.update((key.secret.hex(), key.secret.decode("latin-1")))
+        values.update(line for line in key.pem.decode("ascii").splitlines() if len(line) > SHORTEST)
         known = sorted((v for v in values if len(v) >= SHORTEST), key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 

@@ -13,6 +13,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.frameworks.base import Framework, Gang, Peer
+from tony_core.job.mask import is_secret, mask_text
 from tony_core.job.spec import Job, Mode, Tracking
 from tony_core.master.commands import Member, PrepareTask, StartTasks
 from tony_core.master.environment import (
@@ -27,6 +28,7 @@ from tony_core.master.environment import (
     tensorboard,
     unset_for,
 )
+from tony_core.protocol.jobkey import for_executors
 from tony_core.protocol.messages import Prepare, Start
 from tony_core.schedulers.port import Launch
 
@@ -70,9 +72,13 @@ class Orders:
         artifacts = [item for item in self._artifacts if self._travels(item, role.name)]
         return Launch(
             argv=(python, "-I", "-S", folder, "executor", "--master", master),
-            env=dict(self._job.program.container_env),
+            env={
+                name: value
+                for name, value in self._job.program.container_env
+                if _is_open(name, value)
+            },
             artifacts=tuple(artifacts),
-            secret=secret,
+            secret=for_executors(secret),
             task=task,
         )
 
@@ -190,3 +196,9 @@ def _same(gang: Gang, command: StartTasks) -> bool:
 
 def _peer(member: Member) -> Peer:
     return Peer(member.role, member.index, member.node, member.host, dict(member.ports))
+
+
+def _is_open(name: str, value: str) -> bool:
+    """Whether the executor may have it, too: what is secret, only the program gets (by Start)."""
+    place = name.endswith(("_FILE", "_LOCATION", "_DIR", "_PATH"))  # of a secret: none itself
+    return place or not (is_secret(name) or mask_text(value) != value)

@@ -13,8 +13,9 @@ or has no more, is told to shut down.
 
 from __future__ import annotations
 
+import resource
 import socket
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Type
 
 from tony_core.master.events import (
     Event,
@@ -27,6 +28,9 @@ from tony_core.master.events import (
 )
 from tony_core.master.liveness import Liveness
 from tony_core.protocol.channel import Channel
+from tony_core.protocol.codec import ProtocolError, record_of
+from tony_core.protocol.door import Door
+from tony_core.protocol.jobkey import carrier, unpack
 from tony_core.protocol.link import Link, Listener, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -49,6 +53,7 @@ from tony_core.protocol.messages import (
 from tony_core.protocol.reactor import Reactor
 
 REGISTER_S = 15.0  # from a connection's proof to its Register
+MOST_STRANGERS = 512  # and a quarter of the descriptors we may have
 
 
 class Listeners:
@@ -76,7 +81,9 @@ class Rendezvous:
         listeners: Listeners,
     ) -> None:
         self._reactor = reactor
-        self._secret = secret
+        key = unpack(secret)
+        self._secret = key.secret
+        self._carrier = carrier(key, master=True)
         self._welcome = welcome
         self._liveness = liveness
         self._to = listeners
@@ -88,6 +95,9 @@ class Rendezvous:
         self._strangers: Dict[Link, Any] = {}  # connections without a Register -> their timer
         self._acknowledged: Dict[str, Set[int]] = {}  # container -> sessions
         self._listener: Optional[Listener] = None
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = max(8, min(MOST_STRANGERS, soft // 4)) if soft > 0 else MOST_STRANGERS
+        self.door = Door(reactor, most, listeners.log)
         self._pinger = reactor.call_later(self._ping_s, self._ping)
         self._handlers: Dict[Type[Any], Callable[[str, Any], None]] = {
             Ready: self._ready,
@@ -109,13 +119,22 @@ class Rendezvous:
 
     def listen(self, host: str, port: int = 0) -> int:
         """Open for executors; returns the port."""
-        self._listener = listen(self._reactor, host, port, self.accept)
+        self._listener = self.door.listener = listen(self._reactor, host, port, self.accept)
         return self._listener.port
 
     def accept(self, sock: socket.socket) -> None:
         """Somebody connected."""
         channel = Channel(self._secret, dialler=False)
-        Link(self._reactor, sock, channel, self._received, self._lost, self._established)
+        self.door.enter(
+            Link(
+                self._reactor,
+                self._carrier(sock),
+                channel,
+                self._received,
+                self._lost,
+                self._established,
+            )
+        )
 
     def call(
         self, address: str, connected: Callable[[], None], failed: Callable[[str], None]
@@ -134,7 +153,7 @@ class Rendezvous:
 
         def on_socket(sock: socket.socket) -> None:
             channel = Channel(self._secret, dialler=True)
-            Link(self._reactor, sock, channel, self._received, closed, established)
+            Link(self._reactor, self._carrier(sock), channel, self._received, closed, established)
 
         dial(self._reactor, address, on_socket, failed)
 
@@ -186,6 +205,7 @@ class Rendezvous:
         self._pinger.cancel()
         if self._listener is not None:
             self._listener.close()
+        self.door.close()
         for link in [*self._links.values(), *self._strangers]:
             link.close()
         for timer in self._strangers.values():
@@ -197,9 +217,17 @@ class Rendezvous:
     # ------------------------------------------------------------------ from the links
 
     def _established(self, link: Link) -> None:
-        self._strangers[link] = self._reactor.call_later(REGISTER_S, link.close)
+        self.door.leave(link)
+        self._strangers[link] = self._reactor.call_later(REGISTER_S, self._never_registered, link)
+
+    def _never_registered(self, link: Link) -> None:
+        del self._strangers[link]
+        self._to.log(f"{link.peer}: closed: no Register within {REGISTER_S:g} s")
+        link.close()
 
     def _lost(self, link: Link, reason: str) -> None:
+        if self.door.ended(link, reason):
+            return
         timer = self._strangers.pop(link, None)
         if timer is not None:
             timer.cancel()
@@ -216,7 +244,14 @@ class Rendezvous:
     def _received(self, link: Link, message: Message) -> None:
         container_id = self._owner.get(link)
         if isinstance(message, Register):
-            self._register(link, message)
+            try:
+                ended = None if message.ended is None else record_of(Ended, message.ended)
+            except ProtocolError as error:
+                self._to.log(f"{link.peer}: closed: Register.ended: {error}")
+                link.close()
+                self._lost(link, str(error))
+                return
+            self._register(link, message, ended)
         elif container_id is None:
             self._to.log(f"closed: {type(message).__name__} before Register")
             link.close()
@@ -229,7 +264,7 @@ class Rendezvous:
             else:
                 handler(container_id, message)
 
-    def _register(self, link: Link, message: Register) -> None:
+    def _register(self, link: Link, message: Register, ended: Optional[Ended]) -> None:
         timer = self._strangers.pop(link, None)
         if timer is not None:
             timer.cancel()
@@ -265,8 +300,8 @@ class Rendezvous:
                 ran_s=message.ran_s,
             )
         )
-        if message.ended is not None and self._links.get(container_id) is link:
-            self._ended(container_id, ended_of(message.ended))
+        if ended is not None and self._links.get(container_id) is link:
+            self._ended(container_id, ended)
 
     # ------------------------------------------------------------------ words to events
 
@@ -323,9 +358,3 @@ class Rendezvous:
         for link in list(self._links.values()):
             link.send(Ping())
         self._pinger = self._reactor.call_later(self._ping_s, self._ping)
-
-
-def ended_of(data: Mapping[str, Any]) -> Ended:
-    """An unacknowledged end, as a Register carries it; fields unknown here are passed over."""
-    known: List[str] = [name for name in Ended._fields if name in data]
-    return Ended(**{name: data[name] for name in known})

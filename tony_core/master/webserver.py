@@ -8,24 +8,29 @@ A connection reads one request at a time, hands it to the *handler* with an
 :class:`Exchange`, and reads on once that was answered; the answer may come at any time (a
 long poll), in one piece or as a stream that ends with the connection (a relay). Limits: a
 request's head and body, the number of connections, how long one may be idle or refuse to
-take what is sent. Only GET, HEAD and POST are read at all; what may be posted is the
-handler's business.
+take what is sent, how long a request may take to come, and what all the unread bodies may
+hold together. Who sends many requests at once gets one answered in a turn of the reactor, and the
+next when the answer was taken. Only GET, HEAD and POST are read at all; what may be posted is
+the handler's business.
 """
 
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
 from urllib.parse import parse_qsl, unquote
 
 from tony_core.master import peers
-from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.link import listen
+from tony_core.protocol.reactor import Reactor, Timer
 
 MAX_HEAD = 16 * 1024
 MAX_BODY = 4 * 1024 * 1024
+MAX_BODIES = 4 * MAX_BODY  # what has come and was not handled yet, of all readers together
 MAX_CONNECTIONS = 128
 IDLE_S = 70.0  # longer than a long poll
+REQUEST_S = 30.0  # from a request's first byte to its last
 HIGH_WATER = 1 << 20
 
 _REASONS = {
@@ -70,6 +75,29 @@ class Answer:
 
 def parse(data: bytearray) -> Optional[Request]:
     """Take one request out of the buffer; None while it is not all there."""
+    head = parse_head(data)
+    return None if head is None else head.take(data)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A request whose body may not be all there yet."""
+
+    request: Request
+    start: int  # where the body begins
+    end: int
+
+    def take(self, data: bytearray) -> Optional[Request]:
+        """Take the request out of the buffer that it was read from; None: not all there."""
+        if len(data) < self.end:
+            return None
+        body = bytes(data[self.start : self.end])
+        del data[: self.end]
+        return replace(self.request, body=body)
+
+
+def parse_head(data: bytearray) -> Optional[Head]:
+    """What the buffer begins with; None while the head is not all there."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         if len(data) > MAX_HEAD:
@@ -109,15 +137,12 @@ def parse(data: bytearray) -> Optional[Request]:
     if not target.startswith("/"):
         raise BadRequest(400, "the target must be a path")
     start = end + 4
-    if len(data) < start + length:
-        return None
-    body = bytes(data[start : start + length])
-    del data[: start + length]
     path, _, query = target.partition("?")
     wish = headers.get("connection", "").lower()
     keep = "close" not in wish if version == "HTTP/1.1" else "keep-alive" in wish
     fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=50))
-    return Request(method, target, unquote(path), fields, headers, body, keep)
+    request = Request(method, target, unquote(path), fields, headers, b"", keep)
+    return Head(request, start, start + length)
 
 
 class Exchange:
@@ -195,8 +220,11 @@ class _Connection:
         self._current: Optional[Exchange] = None
         self._closing = False
         self._closed = False
-        self._handling = False
         self.active = server.reactor.now()  # when a byte last moved
+        self.asking_since: Optional[float] = None  # a request began to come, and is not all there
+        self.held = 0  # of what all readers' bodies may hold
+        self._head: Optional[Head] = None
+        self._to_go_on: Optional[Timer] = None
         self._caller: Optional[int] = None
         self._watch()
 
@@ -229,15 +257,21 @@ class _Connection:
         self._closing = self._closing or not keep
         if self._closing and not self._out:
             self.close()
-        elif not self._closing and not self._handling:
-            # Not from within the handler: pipelined requests are no reason to recurse.
-            self._server.reactor.call_later(0, self._next)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """With the next request, in a later turn: others are waiting, too."""
+        if self._to_go_on is None or not self._to_go_on.active:
+            self._to_go_on = self._server.reactor.call_later(0, self._next)
 
     def close(self) -> None:
         """End it now."""
         if self._closed:
             return
         self._closed = True
+        self._in.clear()
+        self._hold()
         self._server.reactor.unwatch(self._sock)
         self._sock.close()
         self._server.forget(self)
@@ -269,35 +303,57 @@ class _Connection:
             return
         self.active = self._server.reactor.now()
         self._in += data
-        if len(self._in) > MAX_HEAD + MAX_BODY + 65536:
-            self.close()
-            return
-        if self._current is None:
+        self._hold()
+        waits = self._current is not None or len(self._out) > HIGH_WATER
+        if waits and len(self._in) > MAX_HEAD + 65536 and self._head is None:
+            self.close()  # it asks without end, and reads no answer
+        elif self._server.held > MAX_BODIES:
+            self._refuse(BadRequest(503, "too much is being posted here at once"))
+        else:
             self._next()
 
+    def _hold(self) -> None:
+        held = max(0, len(self._in) - MAX_HEAD)
+        self._server.held += held - self.held
+        self.held = held
+
     def _next(self) -> None:
-        while not self._closed and self._current is None and not self._closing:
-            try:
-                request = parse(self._in)
-            except BadRequest as error:
-                refused = Request("GET", "/", "/", {}, {}, keep_alive=False)
-                self._current = Exchange(self, refused)
-                self._current.answer(Answer(error.status, f"{error}\n".encode()))
-                return
-            except ValueError:
-                self.close()
-                return
-            if request is None:
-                return
-            self._current = exchange = Exchange(self, request)
-            self._handling = True
-            try:
-                self._server.handler(exchange)
-            except Exception as error:  # a reader's page is not worth the job's master
-                self._server.on_error(request, error)
-                exchange.answer(Answer(500, b"the page failed; the job goes on\n"))
-            finally:
-                self._handling = False
+        """Handle one request, if it is there, and the answer before it was taken."""
+        if self._closed or self._closing or self._current is not None:
+            return
+        if len(self._out) > HIGH_WATER:
+            return  # _flush comes back
+        try:
+            self._head = self._head or parse_head(self._in)
+        except BadRequest as error:
+            self._refuse(error)
+            return
+        except ValueError:
+            self.close()
+            return
+        request = None if self._head is None else self._head.take(self._in)
+        if request is None:
+            if self._in and self.asking_since is None:
+                self.asking_since = self._server.reactor.now()
+            return
+        self._head = self.asking_since = None
+        self._hold()
+        self._current = exchange = Exchange(self, request)
+        try:
+            self._server.handler(exchange)
+        except Exception as error:  # a reader's page is not worth the job's master
+            self._server.on_error(request, error)
+            exchange.answer(Answer(500, b"the page failed; the job goes on\n"))
+
+    def _refuse(self, error: BadRequest) -> None:
+        if self._current is not None:
+            self.close()
+            return
+        self._in.clear()
+        self._hold()
+        refused = Request("GET", "/", "/", {}, {}, keep_alive=False)
+        self._current = Exchange(self, refused)
+        self._current.answer(Answer(error.status, f"{error}\n".encode()))
 
     def _flush(self) -> None:
         if self._closed:
@@ -316,6 +372,8 @@ class _Connection:
             self.close()
             return
         self._watch()
+        if self._in and self._current is None and len(self._out) <= HIGH_WATER:
+            self._go_on()
         current = self._current
         if len(self._out) < HIGH_WATER // 2 and current is not None and current.on_drain:
             current.on_drain()
@@ -335,20 +393,11 @@ class WebServer:
         self.reactor = reactor
         self.handler = handler
         self.on_error = on_error
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._sock.bind((host, port))
-            self._sock.listen(64)
-            self._sock.setblocking(False)
-        except OSError:
-            self._sock.close()
-            raise
-        self.port: int = self._sock.getsockname()[1]
+        self.held = 0  # bytes of requests that are not handled yet, of all readers
         self._connections: Set[_Connection] = set()
         self._closed = False
-        reactor.watch(self._sock, on_read=self._accept)
+        self._listener = listen(reactor, host, port, self._accepted)
+        self.port = self._listener.port
         self._sweeper = reactor.call_later(IDLE_S / 10, self._sweep)
 
     def forget(self, connection: _Connection) -> None:
@@ -360,8 +409,7 @@ class WebServer:
         if not self._closed:
             self._closed = True
             self._sweeper.cancel()
-            self.reactor.unwatch(self._sock)
-            self._sock.close()
+            self._listener.close()
 
     def finish(self) -> int:
         """Close every connection once its answer is out; returns how many are left."""
@@ -376,20 +424,14 @@ class WebServer:
         for connection in list(self._connections):
             connection.close()
 
-    def _accept(self) -> None:
-        for _ in range(16):
-            try:
-                sock, peer = self._sock.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                return  # out of descriptors, or gone before we came: the next one may do
-            if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
-                sock.close()
-                continue
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connections.add(_Connection(self, sock, str(peer[0])))
+    def _accepted(self, sock: socket.socket) -> None:
+        if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
+            sock.close()
+            return
+        peer = sock.getpeername()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connections.add(_Connection(self, sock, str(peer[0])))
 
     def _make_room(self) -> bool:
         idle = [connection for connection in self._connections if not connection.waits]
@@ -399,9 +441,12 @@ class WebServer:
         return True
 
     def _sweep(self) -> None:
-        """Close those that are silent, or do not take their answer."""
-        oldest = self.reactor.now() - IDLE_S
+        """Close those that are silent, do not take their answer, or ask for ever."""
+        now = self.reactor.now()
+        oldest = now - IDLE_S
         for connection in list(self._connections):
-            if connection.active < oldest and (connection.backlog or not connection.waits):
+            asks_for_ever = (connection.asking_since or now) < now - REQUEST_S
+            silent = connection.active < oldest and (connection.backlog or not connection.waits)
+            if asks_for_ever or silent:
                 connection.close()
         self._sweeper = self.reactor.call_later(IDLE_S / 10, self._sweep)

@@ -72,15 +72,34 @@ def decode(payload: bytes) -> Message:
     return made
 
 
+def record_of(kind: Any, values: Mapping[str, Any]) -> Any:
+    """A message that came inside another, as strictly read; unknown fields are passed over."""
+    fields = _FIELDS[kind.__name__]
+    known = {field: value for field, value in values.items() if field in fields}
+    for field, value in known.items():
+        name, fits = fields[field]
+        if not fits(value):
+            raise ProtocolError(f"{kind.__name__}.{field} is no {name}")
+    missing = [f for f in fields if f not in known and f not in _defaults(kind)]
+    if missing:
+        raise ProtocolError(f"{kind.__name__} lacks {', '.join(missing)}")
+    return kind(**known)
+
+
 # ------------------------------------------------------------------ the table of fields
+
+_MOST = 1 << 63  # no count is larger, and no larger one can be reckoned with as a float
+_INFINITE = float("inf")
 
 
 def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and -_MOST <= value < _MOST
 
 
 def _is_float(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, float):
+        return -_INFINITE < value < _INFINITE
+    return _is_int(value)
 
 
 def _is_str(value: object) -> bool:
@@ -114,7 +133,6 @@ def _checker(kind: str) -> Callable[[object], bool]:
         return lambda value: isinstance(value, list) and all(map(item, value))
     if outer == "Dict" and inner.startswith("str, "):
         each = _checker(inner[len("str, ") :])
-        # JSON's keys are strings anyway.
         return lambda value: isinstance(value, dict) and all(map(each, value.values()))
     raise TypeError(f"messages.py uses {kind}, which the codec does not know")
 

@@ -5,7 +5,8 @@ clocks watch it: the handshake's deadline (a peer that connects and says nothing
 slowly, holds nothing for longer), the silence that :meth:`Link.expect_within` allows, and
 the time that :meth:`Link.flush_then_close` gives the last bytes.
 
-:class:`Plain` is all that touches the socket; TLS is another class with its methods.
+:class:`Plain` is all that touches the socket; TLS is another class with its methods
+(``tls.py``). How many strangers there may be at a listener is ``door.py``'s business.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ HANDSHAKE_S = 10.0
 FLUSH_S = 5.0
 MAX_UNWRITTEN = 64 * 1024 * 1024
 _READ_SIZE = 64 * 1024
+_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT)  # our own mistakes
 
 
 class Plain:
@@ -52,6 +55,13 @@ class Plain:
             return self.sock.send(data)
         except (BlockingIOError, InterruptedError):
             return 0
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def blocked(self, unwritten: bool) -> bool:
+        """Whether the socket is waited for; ``unwritten``: there is what it did not take."""
+        return unwritten
 
     def close(self) -> None:
         """Close it."""
@@ -146,6 +156,7 @@ class Link:
             self._end(f"the connection broke: {error.strerror or error}")
             return
         if data is None:
+            self._write()  # a handshake below may be done now
             return
         if not data:
             self._end("the peer closed the connection")
@@ -183,6 +194,7 @@ class Link:
             return
         self._unwritten += self._channel.outgoing()
         try:
+            self._transport.flush()
             while self._unwritten:
                 taken = self._transport.write(bytes(self._unwritten[:_READ_SIZE]))
                 if not taken:
@@ -194,17 +206,18 @@ class Link:
             self._unwritten.clear()
             self._reactor.call_later(0, self._end, reason)
             return
+        blocked = self._transport.blocked(bool(self._unwritten))
         if len(self._unwritten) > MAX_UNWRITTEN:
             self._unwritten.clear()
             self._reactor.call_later(0, self._end, "the peer does not read what it is sent")
-        elif bool(self._unwritten) != self._waits_to_write:
-            self._waits_to_write = bool(self._unwritten)
+        elif blocked != self._waits_to_write:
+            self._waits_to_write = blocked
             self._reactor.watch(
                 self._transport.sock,
                 self._readable,
                 self._write if self._waits_to_write else None,
             )
-        if self._closing and not self._unwritten and self._channel.established:
+        if self._closing and not (self._unwritten or blocked) and self._channel.established:
             self._reactor.call_later(0, self._end, "closed by us")
 
     def _last_words(self) -> None:
@@ -239,27 +252,48 @@ class Listener:
         self._on_socket = on_socket
         self._closed = False
         self._resume: Optional[Timer] = None
+        self._paused = False
         reactor.watch(sock, self._accept)
 
     def _accept(self) -> None:
         for _ in range(64):  # others want their turn too
-            if self._closed:
+            if self._closed or self._paused:
                 return
             try:
                 sock, _ = self._sock.accept()
-            except (BlockingIOError, ConnectionAbortedError):
+            except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                if error.errno in _BROKEN:
                     raise
+                if error.errno not in _FULL:
+                    continue  # that connection's trouble, which accept passes on
                 # Out of descriptors: a readable listener would spin. Look again in a moment.
                 self._reactor.unwatch(self._sock)
                 self._resume = self._reactor.call_later(0.5, self._watch_again)
                 return
-            self._on_socket(sock)
+            try:
+                self._on_socket(sock)
+            except OSError:
+                sock.close()  # it had gone, or the system has no room for it
 
     def _watch_again(self) -> None:
-        self._reactor.watch(self._sock, self._accept)
+        self._resume = None
+        if not (self._closed or self._paused):
+            self._reactor.watch(self._sock, self._accept)
+
+    def pause(self) -> None:
+        """Who calls waits in the kernel's backlog, until :meth:`resume`."""
+        if not (self._closed or self._paused):
+            self._paused = True
+            self._reactor.unwatch(self._sock)
+
+    def resume(self) -> None:
+        """Let them in again; silence if they were."""
+        if self._paused:
+            self._paused = False
+            if self._resume is None:
+                self._watch_again()
 
     def close(self) -> None:
         """Stop listening; what was accepted stays."""

@@ -1,0 +1,235 @@
+"""Strangers at a real listener: how many there may be, for how long, what is said of them."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from typing import Callable, Iterator, List
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tony_core.protocol import door as doors
+from tony_core.protocol.channel import Channel
+from tony_core.protocol.codec import ProtocolError, decode, record_of
+from tony_core.protocol.door import Door
+from tony_core.protocol.link import Link, Listener, dial, listen
+from tony_core.protocol.messages import Ended, Heartbeat, Message
+from tony_core.protocol.reactor import Reactor
+
+SECRET = b"a secret of this job"
+
+
+class House:
+    """A listener behind a door for four, and an honest peer when one is wanted."""
+
+    def __init__(self, most: int = 4) -> None:
+        self.reactor = Reactor()
+        self.said: List[str] = []
+        self.messages: List[Message] = []
+        self.links: List[Link] = []
+        self.raw: List[socket.socket] = []
+        self.door = Door(self.reactor, most, self.said.append)
+        self.listener: Listener = listen(self.reactor, "127.0.0.1", 0, self._called)
+        self.door.listener = self.listener
+
+    def _link(self, sock: socket.socket, dialler: bool) -> Link:
+        made = Link(
+            self.reactor,
+            sock,
+            Channel(SECRET, dialler),
+            lambda _, message: self.messages.append(message),
+            self.door.ended if not dialler else lambda link, reason: None,
+            self.door.leave if not dialler else None,
+        )
+        self.links.append(made)
+        return made
+
+    def _called(self, sock: socket.socket) -> None:
+        self.door.enter(self._link(sock, dialler=False))
+
+    def honest(self, number: int) -> None:
+        """Somebody who knows the secret calls, and says one word."""
+
+        def connected(sock: socket.socket) -> None:
+            self._link(sock, dialler=True).send(Heartbeat(number))
+
+        dial(self.reactor, f"127.0.0.1:{self.listener.port}", connected, pytest.fail, 50.0)
+
+    def strangers(self, count: int, words: bytes = b"") -> List[socket.socket]:
+        made = []
+        for _ in range(count):
+            sock = socket.create_connection(("127.0.0.1", self.listener.port), 30)
+            sock.sendall(words)
+            made.append(sock)
+        self.raw += made
+        return made
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 50
+        late: List[bool] = []
+
+        def look() -> None:
+            late[:] = [time.monotonic() > deadline]
+            if condition() or late[0]:
+                self.reactor.stop()
+            else:
+                self.reactor.call_later(0.01, look)
+
+        self.reactor.call_later(0, look)
+        self.reactor.run()
+        assert not late[0], self.said
+
+    def close(self) -> None:
+        self.listener.close()
+        self.door.close()
+        for link in self.links:
+            link.close()
+        for sock in self.raw:
+            sock.close()
+        self.reactor.close()
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    made = House()
+    yield made
+    made.close()
+
+
+def test_the_silent_make_room_and_an_honest_peer_comes_in(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "PATIENCE_S", 0.1)
+    house.strangers(20)
+    house.honest(7)
+    most = 0
+
+    def heard() -> bool:
+        nonlocal most
+        most = max(most, len(house.door))
+        return house.messages == [Heartbeat(7)]
+
+    house.until(heard)
+    assert most == 4
+    assert house.door.turned_away >= 17 - 4
+    assert len(house.said) == 1, "one line for all of them"
+    assert "had not authenticated in 0.1 s while others waited" in house.said[0]
+    house.door.close()
+    assert f"({house.door.turned_away} in all)" in house.said[1]
+
+
+def test_a_crowd_of_honest_peers_only_waits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "PATIENCE_S", 60.0)
+    for number in range(40):
+        house.honest(number)
+    house.until(lambda: len(house.messages) == 40)
+    assert house.door.turned_away == 0
+    assert house.said == []
+
+
+def test_a_minute_of_refusals_is_one_line(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.strangers(10, b"GET / HTTP/1.0\r\n\r\n")
+    house.until(lambda: house.door.turned_away == 10)
+    assert len(house.said) == 1
+    monkeypatch.setattr(doors, "TOLD_EVERY_S", 0.05)
+    house.door._tell_more()
+    assert "turned away 9 more connections (10 in all); the latest 127.0.0.1:" in house.said[1]
+    assert house.said[1].endswith("the peer does not speak TonY's protocol")
+
+
+def test_an_error_that_accept_passes_on_ends_nothing(house: House) -> None:
+    real = house.listener._sock
+    left = [errno.EPERM, errno.ENETDOWN, errno.EPROTO, errno.ECONNABORTED, errno.EMFILE]
+
+    class Broken:
+        def accept(self) -> object:
+            if left:
+                raise OSError(left.pop(0), "passed on")
+            return real.accept()
+
+        def fileno(self) -> int:
+            return real.fileno()
+
+        def close(self) -> None:
+            real.close()
+
+    house.reactor.unwatch(real)
+    broken: object = Broken()
+    house.listener._sock = broken  # type: ignore[assignment]
+    house.reactor.watch(broken, house.listener._accept)
+    house.honest(1)
+    house.until(lambda: house.messages == [Heartbeat(1)])
+    assert left == []
+
+
+PIECES = st.lists(
+    st.one_of(
+        st.binary(max_size=200),
+        st.sampled_from(
+            [
+                b"TonY",
+                b"TonY\x00\x01",
+                b"TonY\x00\x09",
+                b"TonY\x00\x01" + bytes(32),
+                bytes(32),
+                (2**32 - 1).to_bytes(4, "big"),
+                b'["Shutdown",{"grace_s":0}]',
+            ]
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def test_whatever_a_stranger_says_no_word_of_it_is_heard() -> None:
+    house = House(most=64)
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(PIECES, st.booleans())
+    def strange(pieces: List[bytes], hangs_up: bool) -> None:
+        (sock,) = house.strangers(1)
+        before = len(house.links)
+        house.until(lambda: len(house.links) > before or len(house.door) == 64)
+        for piece in pieces:
+            try:
+                sock.sendall(piece)
+            except OSError:
+                break
+        if hangs_up:
+            sock.close()
+
+    try:
+        strange()
+        house.honest(3)
+        house.until(lambda: bool(house.messages))
+        assert house.messages == [Heartbeat(3)]
+        held = [len(link._channel._incoming) for link in house.links]
+        assert max(held) <= 70, "what a stranger can make us hold"
+    finally:
+        house.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["Heartbeat",{"session":1e999}]',
+        '["Heartbeat",{"session":99999999999999999999999}]',
+        '["Measured",{"session":1,"values":{"a":1e999}}]',
+        '["Measured",{"session":1,"values":{"a":%s}}]' % ("9" * 400),
+    ],
+)
+def test_numbers_nobody_can_reckon_with_are_none(text: str) -> None:
+    with pytest.raises(ProtocolError):
+        decode(text.encode())
+
+
+def test_a_message_within_another_is_read_as_strictly() -> None:
+    whole = {"session": 1, "exit_code": 0, "of_tomorrow": 1}
+    assert record_of(Ended, whole) == Ended(1, 0)
+    for wrong in ({"session": 1}, {"session": "x", "exit_code": 0}, {}):
+        with pytest.raises(ProtocolError):
+            record_of(Ended, wrong)

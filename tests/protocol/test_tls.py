@@ -1,0 +1,300 @@
+"""TLS below the channel: what is on the wire, who is refused, words of any size."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, Optional
+
+import pytest
+
+from tony_core.client import tlskey
+from tony_core.protocol.channel import Channel
+from tony_core.protocol.codec import ProtocolError
+from tony_core.protocol.jobkey import JobKey, carrier, for_executors, pack, unpack
+from tony_core.protocol.link import Link, dial, listen
+from tony_core.protocol.messages import Heartbeat, Message, Noted
+from tony_core.protocol.reactor import Reactor
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+
+SECRET = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def key() -> JobKey:
+    return unpack(tlskey.with_tls(SECRET))
+
+
+@pytest.fixture(scope="module")
+def other() -> JobKey:
+    return unpack(tlskey.with_tls(SECRET))
+
+
+class Wire:
+    """A master and an executor on one reactor, and a relay between that records every byte."""
+
+    def __init__(self, master: JobKey, executor: JobKey, master_dials: bool = False) -> None:
+        self.reactor = Reactor()
+        self.heard: List[Message] = []
+        self.closed: List[str] = []
+        self.links: List[Link] = []
+        self.recorded = bytearray()
+        self._keys = {True: master, False: executor}
+        self._carriers = {True: carrier(master, True), False: carrier(executor, False)}
+        self._listens = not master_dials
+        self._socks: List[socket.socket] = []
+        self._listener = listen(
+            self.reactor, "127.0.0.1", 0, lambda s: self._link(s, self._listens, False)
+        )
+        self._relay = listen(self.reactor, "127.0.0.1", 0, self._relayed)
+        dial(
+            self.reactor,
+            f"127.0.0.1:{self._relay.port}",
+            lambda s: self._link(s, not self._listens, True),
+            pytest.fail,
+            50.0,
+        )
+
+    def _link(self, sock: Any, master: bool, dialler: bool) -> None:
+        made = Link(
+            self.reactor,
+            self._carriers[master](sock),
+            Channel(self._keys[master].secret, dialler),
+            lambda _, message: self.heard.append(message),
+            lambda _, reason: self.closed.append(reason),
+            handshake_s=50,
+        )
+        self.links.append(made)
+
+    def _relayed(self, one: Any) -> None:
+        other = socket.create_connection(("127.0.0.1", self._listener.port))
+        for source, sink in ((one, other), (other, one)):
+            source.setblocking(False)
+            self._socks.append(source)
+            self.reactor.watch(source, lambda a=source, b=sink: self._pass_on(a, b))
+
+    def _pass_on(self, source: Any, sink: Any) -> None:
+        try:
+            data = source.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.reactor.unwatch(source)
+            try:
+                sink.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+            return
+        self.recorded += data
+        sink.setblocking(True)
+        try:
+            sink.sendall(data)
+        except OSError:
+            pass
+        sink.setblocking(False)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 50
+        late: List[bool] = []
+
+        def look() -> None:
+            late[:] = [time.monotonic() > deadline]
+            if condition() or late[0]:
+                self.reactor.stop()
+            else:
+                self.reactor.call_later(0.005, look)
+
+        self.reactor.call_later(0, look)
+        self.reactor.run()
+        assert not late[0], (self.heard, self.closed)
+
+    def established(self) -> bool:
+        return len(self.links) == 2 and all(link.established for link in self.links)
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+        for sock in self._socks:
+            self.reactor.unwatch(sock)
+            sock.close()
+        self._listener.close()
+        self._relay.close()
+        self.reactor.close()
+
+
+@pytest.fixture
+def wire() -> Iterator[Callable[..., Wire]]:
+    made: List[Wire] = []
+
+    def make(*words: Any, **named: Any) -> Wire:
+        made.append(Wire(*words, **named))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("master_dials", [False, True])
+def test_the_wire_shows_tls_and_no_word_of_ours(
+    key: JobKey, wire: Callable[..., Wire], master_dials: bool
+) -> None:
+    executor = unpack(for_executors(pack(key)))
+    assert executor.pem == b"" and executor.secret == SECRET
+    made = wire(key, executor, master_dials)
+    made.until(made.established)
+    word = "a word that would be seen " * 4
+    for link in made.links:
+        for number in range(20):
+            link.send(Heartbeat(number))
+        link.send(Noted("info", word + "x" * 500_000))
+    made.until(lambda: len(made.heard) == 42)
+    recorded = bytes(made.recorded)
+    assert recorded[0] == 0x16 and recorded[1] == 3, "a TLS handshake comes first"
+    assert b"TonY" not in recorded and b"Heartbeat" not in recorded
+    assert b"a word that" not in recorded and SECRET not in recorded
+    assert made.closed == []
+
+
+def test_without_tls_the_words_can_be_read(wire: Callable[..., Wire]) -> None:
+    made = wire(JobKey(SECRET), JobKey(SECRET))
+    made.until(made.established)
+    made.links[0].send(Heartbeat(5))
+    made.until(lambda: len(made.heard) == 1)
+    assert b'["Heartbeat"' in made.recorded and SECRET not in made.recorded
+
+
+def test_another_certificate_is_refused_before_a_byte_of_ours(
+    key: JobKey, other: JobKey, wire: Callable[..., Wire]
+) -> None:
+    made = wire(other, unpack(for_executors(pack(key))))
+    made.until(lambda: len(made.closed) == 2)
+    assert any("another certificate than this job's master" in text for text in made.closed)
+    assert made.heard == []
+
+
+def test_the_right_certificate_and_a_wrong_secret(key: JobKey, wire: Callable[..., Wire]) -> None:
+    made = wire(key, unpack(for_executors(pack(key)))._replace(secret=bytes(32)))
+    made.until(lambda: len(made.closed) == 2)
+    assert any("does not know this job's secret" in text for text in made.closed)
+
+
+@pytest.mark.parametrize("who", ["master", "executor"])
+def test_one_without_tls_is_refused(key: JobKey, wire: Callable[..., Wire], who: str) -> None:
+    plain, secured = JobKey(SECRET), unpack(for_executors(pack(key)))
+    made = wire(plain, secured) if who == "master" else wire(key, plain)
+    made.until(lambda: len(made.closed) == 2)
+    assert made.heard == []
+    assert any(
+        "this job has tony.task.tls" in text or "does not speak TonY's" in text
+        for text in made.closed
+    )
+
+
+def test_the_last_words_are_heard(key: JobKey, wire: Callable[..., Wire]) -> None:
+    made = wire(key, unpack(for_executors(pack(key))))
+    made.until(made.established)
+    made.links[0].send(Noted("info", "z" * 3_000_000))
+    made.links[0].flush_then_close(50)
+    made.until(lambda: len(made.closed) == 2)
+    assert [len(word.text) for word in made.heard] == [3_000_000]  # type: ignore[union-attr]
+
+
+def test_the_secret_file(key: JobKey) -> None:
+    assert unpack(b"plain") == JobKey(b"plain") and pack(JobKey(b"plain")) == b"plain"
+    assert for_executors(b"plain") == b"plain"
+    assert unpack(pack(key)) == key
+    assert b"PRIVATE" in key.pem and b"PRIVATE" not in for_executors(pack(key))
+    with pytest.raises(ProtocolError, match="cut short"):
+        unpack(pack(key)[:40])
+    with pytest.raises(ProtocolError, match="32 bytes"):
+        pack(JobKey(b"short", bytes(32)))
+    with pytest.raises(ProtocolError, match="cannot be used here"):
+        carrier(key._replace(pem=b"no key"), master=True)
+
+
+def test_the_fingerprint_is_the_certificates(key: JobKey) -> None:
+    text = key.pem.decode()
+    shown = ssl.PEM_cert_to_DER_cert(text[text.index("-----BEGIN CERTIFICATE") :].strip())
+    assert hashlib.sha256(shown).digest() == key.fingerprint
+
+
+class TestMakingIt:
+    def fake(self, folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        program = folder / "openssl"
+        program.write_text("#!/bin/sh\n" + script)
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def test_no_program(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "/nowhere")
+        assert "needs the program openssl" in tlskey.missing()
+        with pytest.raises(tlskey.NoKey, match=r"tony\.task\.tls=false"):
+            tlskey.with_tls(SECRET)
+
+    @pytest.mark.parametrize(
+        ("script", "words"),
+        [("cat >/dev/null; echo 'no such curve' >&2; exit 1\n", "no such curve"),
+         ("cat >/dev/null; exit 3\n", "exit code 3"),
+         ("cat >/dev/null; echo hello\n", "made no certificate")],
+    )  # fmt: skip
+    def test_a_program_that_fails(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+    ) -> None:
+        self.fake(tmp_path, script, monkeypatch)
+        with pytest.raises(tlskey.NoKey, match=words):
+            tlskey.with_tls(SECRET)
+
+
+def test_who_does_not_ask_for_it_does_not_load_it() -> None:
+    root = Path(__file__).resolve().parents[2]
+    code = (
+        f"import sys; sys.path.insert(0, {str(root)!r})\n"
+        "from tony_core.protocol.jobkey import carrier, unpack\n"
+        "carrier(unpack(b'x' * 32), False)\n"
+        "print(' '.join(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not {"ssl", "_ssl", "hashlib", "tempfile"} & set(done.stdout.split())
+
+
+def test_nothing_waits_for_a_peer_that_says_nothing(key: JobKey) -> None:
+    """Before its peer's first word a link must not ask the reactor to be called all the time."""
+    reactor = Reactor()
+    ours, theirs = socket.socketpair()
+    ended: List[Optional[str]] = []
+    link = Link(
+        reactor,
+        carrier(key, True)(ours),
+        Channel(SECRET, False),
+        lambda *_: None,
+        lambda _, reason: ended.append(reason),
+        handshake_s=0.2,
+    )
+    turns = 0
+    real = reactor._turn
+
+    def counted() -> None:
+        nonlocal turns
+        turns += 1
+        real()
+
+    reactor._turn = counted  # type: ignore[method-assign]
+    reactor.call_later(0.3, reactor.stop)
+    reactor.run()
+    link.close()
+    theirs.close()
+    reactor.close()
+    assert ended == ["the peer did not authenticate within 0.2 s"]
+    assert turns < 20

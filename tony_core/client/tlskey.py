@@ -1,0 +1,64 @@
+"""The key pair of one job that asked for TLS, made by the ``openssl`` program.
+
+Python's library cannot make a certificate. ``openssl`` is on nearly every machine, and needed on
+this one only: the nodes get what it made. The private key goes through pipes and lies in no file
+but the job's secret (and YARN's credentials).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import ssl
+import subprocess
+from typing import List
+
+from tony_core.protocol.jobkey import JobKey, pack
+
+PROGRAM = "openssl"
+PATIENCE_S = 60.0
+DAYS = "36500"  # nobody asks for its dates
+KEY = "tony.task.tls"
+
+_MISSING = (
+    f"{KEY} needs the program {PROGRAM} on this machine, to make the job's certificate: install"
+    f" it, or write {KEY}=false"
+)
+
+
+class NoKey(Exception):
+    """The pair cannot be made; the text says what to do."""
+
+
+def missing() -> str:
+    """Why no key can be made here; empty if one can."""
+    return "" if shutil.which(PROGRAM) else _MISSING
+
+
+def with_tls(secret: bytes) -> bytes:
+    """A job's secret file with a new key pair; raises :class:`NoKey`."""
+    key = _run(["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], b"")
+    words = ["req", "-x509", "-new", "-sha256", "-subj", "/CN=tony", "-days", DAYS]
+    certificate = _run([*words, "-key", "/dev/stdin"], key)
+    try:
+        shown = ssl.PEM_cert_to_DER_cert(certificate.decode("ascii").strip())
+    except ValueError as error:
+        raise NoKey(f"{PROGRAM} made no certificate: {error}") from None
+    return pack(JobKey(secret, hashlib.sha256(shown).digest(), key + certificate))
+
+
+def _run(words: List[str], given: bytes) -> bytes:
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise NoKey(_MISSING)
+    try:
+        done = subprocess.run(
+            [program, *words], input=given, capture_output=True, timeout=PATIENCE_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoKey(f"{KEY}: {program} {words[0]} did not end well: {error}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = said[-1] if said else f"exit code {done.returncode}"
+        raise NoKey(f"{KEY}: {program} {words[0]} failed ({why}); mend it, or write {KEY}=false")
+    return done.stdout

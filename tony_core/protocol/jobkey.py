@@ -1,0 +1,71 @@
+"""What the processes of a job have in common, and nobody else: its secret, and its TLS key.
+
+A job's secret file (or its YARN credential) holds 32 bytes that prove to master and executors
+who the other is. Where the job wants TLS (``tony.task.tls``) it holds more, behind a mark::
+
+    "TonY-TLS-1\\n" | secret (32) | SHA-256 of the certificate (32) | key and certificate (PEM)
+
+The client makes the pair, for one job. Every attempt at being its master finds it where the
+secret is, and is the TLS server on every connection, whoever dialled. An executor's file lacks
+the PEM text: it takes the one certificate of that fingerprint, and no other. Names, dates and
+authorities mean nothing here. That both know the secret is proved inside, as without TLS.
+
+Python 3.8, and light (``tony_core/light.py``): ``ssl`` is loaded only where it is used.
+"""
+
+from __future__ import annotations
+
+from tony_core.light import TYPE_CHECKING, Record
+from tony_core.protocol.codec import ProtocolError
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+
+MARK = b"TonY-TLS-1\n"
+SIZE = 32
+
+
+class JobKey(Record):
+    """See the module; without TLS there is only a secret."""
+
+    secret: bytes
+    fingerprint: bytes = b""
+    pem: bytes = b""
+
+
+def pack(key: JobKey) -> bytes:
+    """As a secret file holds it."""
+    if not key.fingerprint:
+        return key.secret
+    if len(key.secret) != SIZE or len(key.fingerprint) != SIZE:
+        raise ProtocolError("a job's secret and fingerprint have 32 bytes", fault="local")
+    return MARK + key.secret + key.fingerprint + key.pem
+
+
+def unpack(data: bytes) -> JobKey:
+    """What a secret file holds."""
+    if not data.startswith(MARK):
+        return JobKey(data)
+    rest = data[len(MARK) :]
+    if len(rest) < 2 * SIZE:
+        raise ProtocolError("the job's secret file was cut short", fault="local")
+    return JobKey(rest[:SIZE], rest[SIZE : 2 * SIZE], rest[2 * SIZE :])
+
+
+def for_executors(data: bytes) -> bytes:
+    """The same without the private key."""
+    return pack(unpack(data)._replace(pem=b""))
+
+
+def carrier(key: JobKey, master: bool) -> Callable[[Any], Any]:
+    """What makes of a connected socket the thing that a link is made on."""
+    if not key.fingerprint:
+        return lambda sock: sock
+    from tony_core.protocol import tls  # 4 MB: for those who asked for it
+
+    if master:
+        served = tls.master_context(key.pem)
+        return lambda sock: tls.Secured(sock, served, server_side=True)
+    called = tls.executor_context()
+    return lambda sock: tls.Secured(sock, called, fingerprint=key.fingerprint)
