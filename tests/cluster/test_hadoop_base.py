@@ -105,6 +105,7 @@ class TestApplications:
         # The NodeManager itself has the folder in its arguments, but not what is below it.
         assert eventually(lambda: not supervisor.processes_in(work / "local"))
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("version", ["3.4.2", "3.3.6"])
     def test_mapreduce_runs(self, hadoop: GetHadoop, version: str) -> None:
         cluster = hadoop("mapreduce", version=version)
@@ -115,6 +116,7 @@ class TestApplications:
         assert [app["finalStatus"] for app in cluster.applications()] == ["SUCCEEDED"]
 
 
+@pytest.mark.nightly
 class TestDaemons:
     def test_they_listen_on_loopback_only(self, hadoop: GetHadoop) -> None:
         cluster = hadoop("two_nodes")

@@ -22,7 +22,8 @@ from tony_core.hadoop.rm_client import RmClient
 from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.hadoop.wire import User
 
-pytestmark = pytest.mark.cluster
+# Every feature is used by tests of ours too, which fail when it does not work.
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 # What goes together is asked for together: a cluster takes ten seconds and 1 GB.
 SCHEDULING = ("labels", "gpu", "queues", "racks", "preemption", "integrity")

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.hadoop import supervisor
 from tests.importgraph import CHECKOUT
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 FAILING = """
 import pytest

@@ -307,6 +307,7 @@ class TestTrouble:
         assert caught.value.errno == errno.ENOSPC
         assert names(files, folder) == []
 
+    @pytest.mark.nightly
     def test_the_data_node_is_down(self, hadoop: GetHadoop, connect: Connect) -> None:
         cluster = hadoop()
         files = connect(cluster)
@@ -329,6 +330,7 @@ class TestTrouble:
             cluster.wait_ready()
         assert files.get(f"{folder}/f") == b"x"
 
+    @pytest.mark.nightly
     def test_the_name_node_restarts(self, hadoop: GetHadoop, connect: Connect) -> None:
         cluster = hadoop()
         files = connect(cluster)
@@ -387,6 +389,7 @@ class TestTrouble:
         assert wrong == []
         assert names(files, folder) == []
 
+    @pytest.mark.nightly
     def test_the_active_name_node_dies(self, hadoop: GetHadoop, connect: Connect) -> None:
         cluster = hadoop("nn_ha")
         files = connect(cluster)

@@ -391,6 +391,8 @@ class TestMasters:
         assert node.start([(container.token, Launch(("true",)))]).done == (container.id,)
 
 
+# What a job makes of these is looked at in tests/cluster/yarn/test_failovers.py.
+@pytest.mark.nightly
 class TestRestarts:
     def test_the_resource_manager_comes_back(
         self, hadoop: GetHadoop, make_master: MakeMaster, open_node: OpenNode

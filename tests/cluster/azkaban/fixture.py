@@ -32,6 +32,7 @@ class Servers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: Dict[str, Azkaban] = {}
+        self._made = 0
         # A test's environment is its own; where the jars are is the session's matter.
         self._cache = cache_root().absolute()
 
@@ -43,7 +44,8 @@ class Servers:
         """One whose job type submits to this cluster, or to the embedded scheduler."""
         key = str(cluster.folder) if cluster else ""
         if key not in self._known:
-            folder = self._folder / str(len(self._known))
+            folder = self._folder / str(self._made)  # never that of one that did not come up
+            self._made += 1
             conf = cluster.conf_dir if cluster else None
             self._known[key] = Azkaban.up(folder, installer(conf), jars=self.jars)
         return self._known[key]

@@ -59,6 +59,8 @@ _USERS = f"""\
 </azkaban-users>
 """
 
+EVERYWHERE = "0.0.0.0"
+
 
 class Azkaban(Daemons):
     """One server, running or not, in a folder."""
@@ -187,7 +189,7 @@ class Azkaban(Daemons):
 def _write(folder: Path, jars: ServerJars, ports: Ports, environment: Mapping[str, str]) -> None:
     """Everything that the server finds when it starts."""
     home = folder / "data" / NAME
-    web, executor = ports.take(), ports.take()
+    web, executor = ports.take(EVERYWHERE), ports.take(EVERYWHERE)
     schema.write(home / "sql")
     (home / "conf").mkdir()
     for name in ("executions", "projects", "temp", "plugins/jobtypes"):

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.cluster
 
 KINDS = [
     ("3.4.2", "log_aggregation"),
-    ("3.4.2", "indexed_logs"),
-    ("3.3.6", "log_aggregation"),
+    pytest.param("3.4.2", "indexed_logs", marks=pytest.mark.nightly),
+    pytest.param("3.3.6", "log_aggregation", marks=pytest.mark.nightly),
     ("3.3.6", "indexed_logs"),
 ]
 LINE = "a line of a log that goes on and on\n"

@@ -185,8 +185,8 @@ class TestWaiting:
         assert said.startswith("waits: ")
         assert "MB of memory" in said
         assert "they hold 256 MB of memory, 1 vcore, and this one wants 512 MB" in said
-        (line,) = [w for w in opened.warnings(job(queue="tiny")) if "wait" in w]
-        assert "2 applications already wait in the queue root.tiny" in line
+        said = "\n".join(opened.warnings(job(queue="tiny")))
+        assert "2 applications already wait in the queue root.tiny" in said
         opened.kill(app_id, "enough of it")
         assert "enough of it" in opened.status(app_id).diagnostics
 

@@ -118,6 +118,7 @@ def test_without_the_feature_constraints_are_refused(
     until(lambda: any(isinstance(e, Allocated) for e in master.heard) or master.next(Allocated), "")
 
 
+@pytest.mark.nightly
 def test_the_resource_manager_restarts(hadoop: GetHadoop, masters_on: MakeMasters) -> None:
     cluster = hadoop("rm_recovery")
     masters = masters_on(cluster)
@@ -140,6 +141,7 @@ def test_the_resource_manager_restarts(hadoop: GetHadoop, masters_on: MakeMaster
     assert cluster.wait_for(app)["finalStatus"] == "SUCCEEDED"
 
 
+@pytest.mark.nightly
 def test_a_node_is_lost(hadoop: GetHadoop, masters_on: MakeMasters) -> None:
     cluster = hadoop("two_nodes", "short_expiry")
     masters = masters_on(cluster)
