@@ -124,6 +124,14 @@ def test_only_the_user_may_read(cluster: FakeCluster, src: Path) -> None:
         assert mode == (0o700 if path.is_dir() else 0o600), path
 
 
+def test_a_home_that_was_not_there_is_for_all_to_enter(cluster: FakeCluster, src: Path) -> None:
+    RemoteStore(ROOT).prepare()
+    home, root = cluster.stat(ROOT.rpartition("/")[0]), cluster.stat(ROOT)
+    assert (home.mode, root.mode) == (0o755, 0o700)
+    users = cluster.stat(ROOT.rpartition("/")[0].rpartition("/")[0])
+    assert users.mode == 0o755
+
+
 def test_a_store_that_stands_open_is_closed(cluster: FakeCluster, src: Path) -> None:
     staged(job(src))
     os.chmod(cluster.path(f"{ROOT}/store"), 0o755)

@@ -43,6 +43,20 @@ def test_join() -> None:
     assert location.join("file:///", "a") == "file:///a"
 
 
+@pytest.mark.parametrize(
+    ("text", "above"),
+    [
+        ("hdfs://nn/user/me/.tony/", "hdfs://nn/user/me"),
+        ("hdfs:///user", "hdfs:///"),
+        ("hdfs://nn", "hdfs://nn/"),
+        ("/a/b", "/a"),
+        ("/", "/"),
+    ],
+)
+def test_what_stands_above(text: str, above: str) -> None:
+    assert location.parent(text) == above
+
+
 def test_names_are_quoted_where_they_become_part_of_a_url() -> None:
     name = "50% of a b?#c.tar"
     assert location.join("/x", name) == f"/x/{name}"

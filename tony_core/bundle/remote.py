@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar, cast
 
 from tony_core.bundle.leases import check_app_id
-from tony_core.files.location import base_name, join
+from tony_core.files.location import base_name, join, parent
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 
@@ -206,6 +206,9 @@ class RemoteStore:
         try:
             found = self.files.stat(self.path)
         except FileNotFoundError:
+            # HDFS gives every folder that one call makes the same mode: a home that was not
+            # there (or even /user) must not become this user's alone.
+            self.files.mkdir(parent(self.root))
             self.files.mkdir(self.root, FOLDER_MODE)
             self.files.mkdir(self.path, FOLDER_MODE)
             return

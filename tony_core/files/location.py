@@ -54,6 +54,15 @@ def base_name(location: str) -> str:
     return os.path.basename(os.path.abspath(local_path(location)))
 
 
+def parent(location: str) -> str:
+    """The folder that it stands in; of a file system's root, that root."""
+    match = _SCHEME.match(location)
+    if match and is_remote(location):
+        authority, _, path = location[match.end() :].partition("/")
+        return f"{match[0]}{authority}/{path.rstrip('/').rpartition('/')[0]}"
+    return os.path.dirname(os.path.abspath(local_path(location)))
+
+
 def masked(location: str) -> str:
     """The location as people may see it: without user info."""
     return _USER_INFO.sub(r"\1****@", location)

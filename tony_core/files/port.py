@@ -86,7 +86,10 @@ class FileSystem(ABC):
 
     @abstractmethod
     def mkdir(self, location: str, mode: int = 0o755) -> None:
-        """Make a folder and those above it; silence when it is there. ``mode`` is the last's."""
+        """Make a folder and those above it; silence when it is there.
+
+        ``mode`` is the last's; on HDFS all that were missing have it.
+        """
 
     @abstractmethod
     def rename(self, source: str, target: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
-from tony_core.files.location import join
+from tony_core.files.location import join, parent
 from tony_core.hadoop import endpoints
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import HadoopError
@@ -141,6 +141,7 @@ def _storage(cluster: Cluster) -> Finding:
         root = cluster.root()
         files = registry.filesystem(root)
         place = join(root, f"doctor-{os.getpid()}-{time.time_ns()}")
+        files.mkdir(parent(root))
         files.mkdir(root, 0o700)
         began = time.monotonic()
         try:
