@@ -55,7 +55,7 @@ def test_a_failing_task_is_the_last_that_is_said(tmp_path: Path) -> None:
 
 def test_what_the_tasks_see(tmp_path: Path) -> None:
     shown = tmp_path / "shown.json"
-    Job(
+    job = Job(
         tmp_path,
         f"show {shown}",
         task_params='\'one word\' "two words" grüße \\"q\\"',
@@ -67,8 +67,10 @@ def test_what_the_tasks_see(tmp_path: Path) -> None:
             "env.OWN": "of the job",
             "azkaban.input.dataset": "hdfs:///a,hdfs:///b",
             "azkaban.output.dataset": "hdfs:///c",
+            "srcdir": "a property of the flow, or a slip",
         }
-    ).run()
+    )
+    assert "(did you mean src_dir?)" in job.run()
     told = json.loads(shown.read_text())
     assert told["argv"] == ["one word", "two words", "grüße", '"q"']
     env = told["env"]

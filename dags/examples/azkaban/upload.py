@@ -224,11 +224,23 @@ def _setting(text: str) -> Tuple[str, str]:
     return key, value
 
 
+def _password() -> str:
+    """Not from the command line, where everybody sees it."""
+    password = os.environ.get("AZKABAN_PASSWORD")
+    if password:
+        return password
+    if not sys.stdin.isatty():
+        # Without a terminal getpass would read it from wherever the input comes from, and show it.
+        raise AzkabanError("no password: export AZKABAN_PASSWORD, or run this in a terminal")
+    try:
+        return getpass.getpass("Password: ")
+    except EOFError:
+        raise AzkabanError("no password was given") from None
+
+
 def _upload(options: argparse.Namespace) -> int:
     archive = pack([options.folder, *options.more])
-    # Not on the command line, where everybody sees it.
-    password = os.environ.get("AZKABAN_PASSWORD") or getpass.getpass("Password: ")
-    server = Server(options.server, options.user, password)
+    server = Server(options.server, options.user, _password())
     project = options.project or options.folder.resolve().name
     server.create(project)
     server.upload(project, archive)

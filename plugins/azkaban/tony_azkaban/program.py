@@ -61,7 +61,9 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     from tony_azkaban import execution, predecessors, site, translation, users
     from tony_azkaban.attempt import Attempt
     from tony_azkaban.linked import make_whole
+    from tony_azkaban.misspelt import misspelt, refused
     from tony_core.client.loading import load
+    from tony_core.job.problems import JobError
 
     props = properties(os.environ)
     predecessors.check(props)
@@ -70,11 +72,14 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     who = users.asked(props, said)
     this = execution.read(props, os.environ, said.server_name, said.server_url)
     left = make_whole(os.getcwd())
-    loaded = load(translation.arguments(props, said, os.getcwd()))
+    try:
+        loaded = load(translation.arguments(props, said, os.getcwd()))
+    except JobError as error:
+        raise JobError(refused(error.problems, props)) from None
     job, notes = translation.finished(loaded, said, this)
     job, more = users.as_whom(job, who)
     attempt = Attempt(props, said, this, job, interrupts)
-    return attempt.run([*left, *map(str, notes), *more])
+    return attempt.run([*left, *map(str, [*misspelt(props), *notes]), *more])
 
 
 def properties(env: Mapping[str, str]) -> Dict[str, str]:

@@ -9,6 +9,7 @@ in the job's folder), the job's properties. What the site calls final, nobody ch
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from typing import Dict, List, Mapping, Tuple
 
@@ -43,6 +44,7 @@ _WHERE = {
     "--hdfs_classpath": "hdfs_classpath",
     "--shell_env": "worker_env",
 }
+_SAID = re.compile(r"(?<![\w-])(" + "|".join(word for word in _WHERE if word[0] == "-") + r")\b")
 
 
 def arguments(props: Mapping[str, str], site: Site, cwd: str) -> JobArguments:
@@ -118,7 +120,9 @@ def retold(error: JobError) -> JobError:
 def _retold(problem: Problem) -> Problem:
     return replace(
         problem,
-        message=problem.message.replace("(argument)", f"({_WHERE['argument']})"),
+        message=_SAID.sub(lambda found: _WHERE[found[1]], problem.message).replace(
+            "(argument)", f"({_WHERE['argument']})"
+        ),
         file=_WHERE.get(problem.file or "", problem.file),
     )
 
