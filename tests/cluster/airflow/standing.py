@@ -190,6 +190,10 @@ class Airflow(Daemons):
             for pid in task if task_only else worker + task:
                 os.kill(pid, number)
 
+    def works_on(self, task_instance: str) -> bool:
+        """Whether a task's own process is there."""
+        return bool(self._titled(f"airflow worker -- {task_instance}"))
+
     def _titled(self, title: str) -> List[int]:
         """The pids of this Airflow's processes of that name."""
         found = []

@@ -5,14 +5,17 @@ Each test has a task that waits on its worker and one that is deferred, at the s
 
 from __future__ import annotations
 
+import time
 from typing import Callable, List
 
 import pytest
 
 from tests.cluster.airflow import dags
+from tests.cluster.airflow.rest import wait_for
 from tests.cluster.airflow.standing import Airflow
 from tests.cluster.airflow.training import Training
 from tests.cluster.hadoop.cluster import Hadoop
+from tony_airflow.operators.owner import SETTLED_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -134,8 +137,6 @@ def test_the_triggerer_restarts(airflow: Airflow, training: Train) -> None:
 
 
 def test_the_scheduler_restarts(airflow: Airflow, training: Train) -> None:
-    # One whose task is in a worker that outlives its scheduler is Airflow's to end: it takes
-    # running tasks of a dead scheduler for orphans, tells them to end, and runs them again.
     (one,) = train(training, "deferred")
     app_id = one.trains()
     for end in (airflow.stop, airflow.crash):
@@ -145,6 +146,29 @@ def test_the_scheduler_restarts(airflow: Airflow, training: Train) -> None:
         assert one.goes_on(app_id) and one.task()["state"] == "deferred"
     one.over()
     one.wait("success", tries=1)
+    assert one.gone(app_id) == {app_id: "SUCCEEDED"}
+
+
+@pytest.mark.nightly
+def test_the_scheduler_dies_and_its_workers_do_not(airflow: Airflow, training: Train) -> None:
+    # Airflow takes their tasks for orphaned, and runs them again: the old try is told to end.
+    (one,) = train(training, "sync_retried")
+    app_id = one.trains()
+    old = one.task()["id"]
+    time.sleep(SETTLED_S)  # before that the job would be ended, to be safe from a second one
+    airflow.crash("scheduler")
+    assert airflow.works_on(old)
+    airflow.start("scheduler")
+    airflow.wait_healthy()
+    one.wait("running", tries=2)
+    wait_for(
+        lambda: airflow.works_on(old),
+        lambda lives: not lives,
+        lambda _: f"the old worker lives on\n{one.story()}",
+    )
+    assert one.goes_on(app_id)
+    one.over()
+    one.wait("success", tries=2)
     assert one.gone(app_id) == {app_id: "SUCCEEDED"}
 
 
@@ -163,11 +187,14 @@ def test_the_scheduler_s_host_restarts(airflow: Airflow, training: Train) -> Non
 
 
 def test_it_takes_too_long(training: Train) -> None:
-    for one in [training("sync_timed"), training("deferred_timed")]:
-        one.wait("failed")
-        ids = [found["id"] for found in one.applications()]
-        assert len(ids) <= 1  # on a busy machine the time may be over before it was submitted
-        assert set(one.gone(*ids).values()) <= {"KILLED"}
+    sync, deferred = training("sync_timed"), training("deferred_timed")
+    app_id = deferred.appears()  # its time begins with the deferral
+    deferred.wait("failed")
+    assert deferred.gone(app_id) == {app_id: "KILLED"}
+    sync.wait("failed")
+    ids = [found["id"] for found in sync.applications()]
+    assert len(ids) <= 1  # on a busy machine the time may be over before it was submitted
+    assert set(sync.gone(*ids).values()) <= {"KILLED"}
 
 
 def test_a_retry(training: Train) -> None:

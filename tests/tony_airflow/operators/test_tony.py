@@ -23,6 +23,7 @@ from tests.tony_airflow.conftest import Connect
 from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator, until
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.operators import life
 from tony_airflow.operators.life import TaskJob
 from tony_airflow.operators.tony import TonyOperator
 from tony_core.client.view import JobView
@@ -258,6 +259,28 @@ class TestNeverOrphaned:
         assert "told to end" in str(came["error"])
         assert [job.state for job in jobs()] == [AppState.KILLED]
 
+    def test_another_try_has_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Airflow took the task for orphaned, and has begun it again (:mod:`.owner`)."""
+        ti = Instance()
+        task = ti.task(SLEEPS)
+        came = running_in_a_thread(task, ti)
+        app_id = until(lambda: ti.pushed.get("application_id"), "the job")
+        monkeypatch.setattr(life, "SETTLED_S", 0.0)
+        monkeypatch.setattr(life, "ASK_NOW_S", 60.0)
+        states = {"run": {"train": "queued"}}
+        ti.get_task_states = lambda **words: states  # type: ignore[attr-defined]
+        task.on_kill()
+        came["thread"].join(60)
+        assert f"another try of this task has {app_id}" in str(came["error"])
+        again = ti.retry().task(SLEEPS)
+        came = running_in_a_thread(again, ti)
+        assert until(lambda: ti.pushed.get("application_id"), "the next try") == app_id
+        assert [job.app_id for job in jobs(running=True)] == [app_id]
+        states["run"]["train"] = "failed"  # somebody marks it
+        again.on_kill()
+        came["thread"].join(60)
+        until(lambda: [job.state for job in jobs()] == [AppState.KILLED], "its end")
+
     def test_a_kill_before_anything_was_submitted(self) -> None:
         ti = Instance()
         task = ti.task(SLEEPS)
@@ -387,7 +410,11 @@ class TestDeferred:
     def test_all_that_the_trigger_needs_travels(self) -> None:
         ti = Instance()
         told = self.deferred(
-            ti, program=SLEEPS, execution_timeout=timedelta(hours=1), poll_interval=2, lease=60
+            ti,
+            program=SLEEPS,
+            execution_timeout=timedelta(hours=1),
+            poll_interval=2,
+            conf={"tony.client.lease": "60s"},
         )
         path, arguments = told.trigger.serialize()
         assert path == "tony_airflow.triggers.tony.TonyTrigger"

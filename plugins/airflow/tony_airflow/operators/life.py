@@ -9,8 +9,9 @@ one of an older generation is ended, and only then a new one may be submitted. W
 cannot be asked for is not guessed: the try fails, and the next one asks again.
 
 **Never orphaned.** A task that is told to end ends its job (:meth:`TaskJob.kill_now`, from a signal
-handler, so it asks nobody but the cluster, in a thread that may be left behind). One that fails
-while its job goes on leaves it to the next try if there is one, and ends it if there is none.
+handler, so whom it asks it asks in a thread that may be left behind), unless another try has
+taken the task over (:mod:`.owner`). One that fails while its job goes on leaves it to the next try
+if there is one, and ends it if there is none.
 One that vanishes renews no lease (``tony.client.lease``): whoever waits, here or in a trigger,
 reads the job's page, which renews it; when nobody has for that long, the job ends by itself.
 """
@@ -18,12 +19,14 @@ reads the job's page, which renews it; when nobody has for that long, the job en
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.lease import UnseenPage
 from tony_airflow.links.addresses import application_page, links_of
+from tony_airflow.operators.owner import SETTLED_S, within
 from tony_airflow.reporting import Reporter, failing_tail, failing_task
 from tony_airflow.tags import TaskTags, sort_out
 from tony_core.client.errors import ClientError, NotFound
@@ -33,6 +36,7 @@ from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, Sc
 
 #: Between SIGTERM and SIGKILL Airflow leaves five seconds.
 KILL_NOW_S = 4.0
+ASK_NOW_S = 2.0  # of these, for whose the job is
 GONE = "GONE"
 TAIL_LINES = 20
 
@@ -53,6 +57,7 @@ class TaskJob:
         self.hook = hook
         self.app_id: Optional[str] = None
         self.killed = False  # by this very task
+        self.given_up = False  # another try of the task has it
         self.ended = False  # as far as was seen
         self.links: Dict[str, str] = {}  # all that were seen
         self.alone = False  # whether no trigger has pushed links, or will
@@ -60,6 +65,7 @@ class TaskJob:
         self._publish = publish
         self._watch: Optional[Watch] = None
         self._tags: Optional[TaskTags] = None
+        self._taken_at = float("inf")
 
     # ------------------------------------------------------------------ beginning
 
@@ -88,6 +94,7 @@ class TaskJob:
     def take(self, app_id: str) -> None:
         """This is the task's job from now on; at once ended if the task was told to end."""
         self.app_id = app_id
+        self._taken_at = time.monotonic()
         if self.killed:
             self._kill()
 
@@ -122,7 +129,7 @@ class TaskJob:
         event: Optional[Mapping[str, Any]] = None,
         lease_s: Optional[float] = None,
     ) -> Optional[JobView]:
-        """Its end; None when the task was told to end meanwhile.
+        """Its end; None when the task was told to end meanwhile, or has lost it to another try.
 
         A job that has ended already is read at once, to the last line of its history. ``event`` is
         what a trigger said of its end: the log has the story by then, and a scheduler may have
@@ -176,7 +183,7 @@ class TaskJob:
                 unreachable_s=unreachable_s,
             )
             try:
-                return None if self.killed else watch.run()
+                return None if self.killed or self.given_up else watch.run()
             finally:
                 self._watch = None
 
@@ -224,6 +231,30 @@ class TaskJob:
             thread.start()
             thread.join(wait_s)
 
+    def told_to_end(self, is_anothers: Callable[[], bool]) -> None:
+        """Airflow's call, in a signal handler: end it, unless another try of the task has it."""
+        began = time.monotonic()
+        if not self._gives_up(is_anothers):
+            self.kill_now(KILL_NOW_S - min(ASK_NOW_S, time.monotonic() - began))
+
+    def _gives_up(self, is_anothers: Callable[[], bool]) -> bool:
+        """Whether another try of the task has the job, which then goes on.
+
+        Airflow is asked, and the cluster too: of two jobs, however they came to be, the one of the
+        try that is over is ended.
+        """
+        if self.given_up:
+            return True
+        if self.killed or self._tags is None or time.monotonic() - self._taken_at < SETTLED_S:
+            return False
+        if not within(ASK_NOW_S, lambda: is_anothers() and self._submitted() == [self.app_id]):
+            return False
+        self.given_up = True
+        watch = self._watch
+        if watch is not None:
+            watch.stop()
+        return True
+
     def _kill(self) -> None:
         try:
             for app_id in [self.app_id] if self.app_id else self._submitted():
@@ -240,7 +271,7 @@ class TaskJob:
 
     def leave(self, retried: bool, why: str) -> None:
         """The task fails while its job may go on: the next try's, or nobody's."""
-        if self.app_id is None or self.killed or self.ended:
+        if self.app_id is None or self.killed or self.given_up or self.ended:
             return
         if retried:
             self._log.warning("%s goes on: the next try takes it up again", self.app_id)

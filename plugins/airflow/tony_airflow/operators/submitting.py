@@ -4,7 +4,7 @@ is sent."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Tuple
 
 from airflow.providers.common.compat.sdk import mask_secret
 
@@ -24,8 +24,8 @@ def submitted(
     lease_s: Optional[float] = None,
     folder: Optional[str] = None,
     job_folder: Optional[str] = None,
-) -> str:
-    """Start the job; its application's id.
+) -> Tuple[str, Optional[float]]:
+    """Start the job; its application's id, and its lease as the job file and all else have it.
 
     ``below`` are keys that the job file and the connection may change; ``folder`` is the DAG
     file's, ``job_folder`` that of a job file which was rendered to a text.
@@ -40,10 +40,11 @@ def submitted(
     )
     with as_file(arguments) as arguments:
         try:
-            own = hook.load(arguments).job.tags
+            job = hook.load(arguments).job
         except JobError as error:
             raise JobError([*wrong, *error.problems]) from error
         if wrong:
             raise JobError(wrong)
-        said = ",".join(dict.fromkeys((*own, *tags.both)))
-        return hook.submit(replace(arguments, extra={**arguments.extra, TAGS: said}))
+        said = ",".join(dict.fromkeys((*job.tags, *tags.both)))
+        app_id = hook.submit(replace(arguments, extra={**arguments.extra, TAGS: said}))
+    return app_id, job.timeouts.client_lease_s

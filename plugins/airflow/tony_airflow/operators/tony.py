@@ -207,6 +207,8 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         self.template_ext = ()
         self.operator_extra_links = (*LINKS, *map(TaskLogLink, tasks_of(roles)))
         self._job: Optional[TaskJob] = None
+        self._ti: Any = None
+        self._submitted_lease_s: Optional[float] = None
         self._mine: Optional[AppStatus] = None
         self._tags: Optional[TaskTags] = None
         self._result: Any = None
@@ -261,7 +263,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
     def on_kill(self) -> None:
         """Airflow's call on SIGTERM, in a signal handler, and when the time is over."""
         if self._job is not None:
-            self._job.kill_now()
+            self._job.told_to_end(self._is_anothers)
 
     # ------------------------------------------------------------------ ResumableJobMixin
 
@@ -342,7 +344,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         lease_s = self._lease_s()
         if lease_s and self.lease in (None, True) and self.wait_for_completion:
             below["tony.client.lease"] = f"{lease_s:g}s"
-        app_id = submitted(
+        app_id, lease_s = submitted(
             job.hook,
             self.job_words(),
             self._tags,
@@ -351,11 +353,14 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
             folder=self._folder(),
             job_folder=self._job_folder,
         )
+        self._submitted_lease_s = lease_s or 0.0
         self.log.info("submitted %s to %s", app_id, job.hook.site.words)
         return app_id
 
     def _lease_s(self) -> Optional[float]:
         """How long a job may be without anybody who waits for it, and still be wanted."""
+        if self._submitted_lease_s is not None:
+            return self._submitted_lease_s or None
         if self.lease is False:
             return None
         if self.lease is not None and not isinstance(self.lease, bool):
@@ -390,6 +395,8 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
     def _wait(self, context: Any, event: Optional[Mapping[str, Any]] = None) -> Any:
         job = self._has_job()
         view = job.wait(self.unreachable_timeout, event, self._lease_s())
+        if job.given_up:
+            raise AirflowException(f"another try of this task has {job.app_id}, which goes on")
         if view is None:
             raise AirflowException(f"the task was told to end, and {job.app_id} with it")
         return self._finish(context, job, view)
@@ -431,8 +438,19 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         def publish(links: Mapping[str, str]) -> None:
             push(context["ti"], {n: url for n, url in links.items() if n in wanted})
 
+        self._ti = context["ti"]
         self._job = TaskJob(hook, self.log, publish)
         return self._job
+
+    def _is_anothers(self) -> bool:
+        """Whether another try takes the job up. Without a lease nobody would end one that waits
+        for a try in vain; where jobs are not taken up (``durable``) nobody needs it."""
+        from tony_airflow.operators.owner import ask
+
+        if not (self.durable and self._lease_s()):
+            return False
+        told = ask(self._ti)
+        return told is not None and told.is_anothers
 
     def _has_job(self) -> TaskJob:
         assert self._job is not None, "execute() comes first"
