@@ -72,3 +72,14 @@ def test_one_clear_message_each() -> None:
     )
     assert words(OSError("full")) == "OSError: full"
     assert "hunter2" not in words(SchedulerError("hdfs://me:hunter2@nn/x cannot be written"))
+
+
+def test_arguments_are_called_what_they_are_called_here() -> None:
+    wrong = [
+        Problem("no command for worker: give --executes, or tony.containers.command"),
+        Problem("'1A' is not a name for an environment variable", file="--shell_env"),
+        Problem("does not know --executed, a--conf or --conf-dir", file="--conf"),
+    ]
+    said = words(JobError(wrong))
+    assert "give executes, or" in said and "\n  env: '1A'" in said
+    assert "\n  conf: does not know --executed, a--conf or" in said

@@ -7,6 +7,8 @@ wrong would go wrong again; what the cluster could not do just now may work in f
 
 from __future__ import annotations
 
+import re
+
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
@@ -29,6 +31,13 @@ FOR_GOOD = (
 )
 """What asking again cannot mend."""
 
+_CALLED = {"shell_env": "env", "sidecar_tensorboard_log_dir": "tensorboard_log_dir"}
+_COMMAND_LINES = re.compile(
+    r"(?<![\w-])--(executes|task_params|src_dir|python_venv|python_binary_path|conf_file|conf"
+    r"|hdfs_classpath|scheduler|shell_env|container_env|sidecar_tensorboard_log_dir)\b"
+)
+"""The words of ``tony submit`` for what are arguments here."""
+
 
 def as_airflow(error: BaseException) -> AirflowException:
     """The exception that a task raises for it: ``raise as_airflow(error) from error``."""
@@ -42,11 +51,16 @@ def as_airflow(error: BaseException) -> AirflowException:
 def words(error: BaseException) -> str:
     """One clear message, without what is secret."""
     if isinstance(error, JobError):
-        wrong = errors(error.problems) or error.problems
+        wrong = [in_our_words(str(each)) for each in errors(error.problems) or error.problems]
         if len(wrong) == 1:
             return f"the job was not submitted: {wrong[0]}"
-        lines = "".join(f"\n  {problem}" for problem in wrong)
+        lines = "".join(f"\n  {each}" for each in wrong)
         return f"the job was not submitted, {len(wrong)} things are wrong with it:{lines}"
     if isinstance(error, (SchedulerError, ClientError, SiteError, AirflowException)):
         return mask_text(str(error))
     return mask_text(f"{type(error).__name__}: {error}")
+
+
+def in_our_words(text: str) -> str:
+    """With the operator's arguments for the command line's words: ``executes``, ``env``."""
+    return _COMMAND_LINES.sub(lambda found: _CALLED.get(found[1], found[1]), text)

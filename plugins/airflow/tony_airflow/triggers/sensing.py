@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
 import weakref
 from contextlib import asynccontextmanager
@@ -17,10 +16,11 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, MutableMapping, Opti
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from tony_airflow.connection import LOCAL, Site
+from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import metrics_of
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_airflow.sensors.condition import WAITING, Answer, Condition
+from tony_airflow.triggers.refusals import elsewhere, not_from_here, silent
 from tony_airflow.triggers.watcher import (
     REFUSALS,
     Ended,
@@ -34,6 +34,7 @@ from tony_airflow.triggers.watcher import (
 )
 from tony_core.schedulers.port import AppStatus
 
+WHAT = "the application"
 FRESH_S = 2.0
 """A list that was asked for so lately is everybody's."""
 
@@ -79,14 +80,9 @@ class TonySensingTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait until it is there, or will never be."""
-        here = socket.gethostname()
-        if self.site.get("scheduler", LOCAL) == LOCAL and self.host not in ("", here):
-            yield TriggerEvent(
-                {
-                    "error": f"jobs of the embedded scheduler of {self.host} cannot be seen from"
-                    f" this triggerer, which is on {here}: use deferrable=False"
-                }
-            )
+        refused = elsewhere(self.site, self.host, "jobs")
+        if refused:
+            yield TriggerEvent({"error": refused})
             return
         yield await self._wait(Condition.from_dict(self.condition))
 
@@ -113,9 +109,9 @@ class TonySensingTrigger(BaseTrigger):
                 elif isinstance(news, Lost):
                     return TriggerEvent({"error": f"{app_id} is gone: {news.why}"})
                 elif isinstance(news, Refused):
-                    return _refused(news.why)
+                    return TriggerEvent({"refused": not_from_here(WHAT, news.why)})
                 elif isinstance(news, Unreachable):
-                    return _silent(news.silent_s, news.why)
+                    return TriggerEvent({"error": silent(news.silent_s, news.why)})
                 if answer is not None and answer.verdict != WAITING:
                     return TriggerEvent(
                         {"verdict": answer.verdict, "said": answer.said, "found": answer.found}
@@ -137,29 +133,19 @@ class TonySensingTrigger(BaseTrigger):
                     found = condition.pick(await listing.newest())
                     silent_since = None
                 except REFUSALS as error:
-                    return None, _refused(str(error))
+                    return None, TriggerEvent({"refused": not_from_here(WHAT, str(error))})
                 except Exception as error:
                     now = time.monotonic()
                     if silent_since is None:
                         silent_since = now
                         self.log.warning("the scheduler does not answer: %s", error)
                     if now - silent_since >= self.unreachable_s:
-                        return None, _silent(now - silent_since, str(error))
+                        said = silent(now - silent_since, str(error))
+                        return None, TriggerEvent({"error": said})
                     found = None
                 if found is not None:
                     return found, TriggerEvent({})
                 await asyncio.sleep(self.poll_interval)
-
-
-def _silent(seconds: float, why: str) -> TriggerEvent:
-    said = f"the scheduler has not answered for {seconds:.0f} s: {why}"
-    return TriggerEvent({"error": said})
-
-
-def _refused(why: str) -> TriggerEvent:
-    """For good: no retry would find this machine set up otherwise."""
-    said = f"this triggerer ({socket.gethostname()}) cannot ask for the application: {why}"
-    return TriggerEvent({"refused": said})
 
 
 class SharedList:

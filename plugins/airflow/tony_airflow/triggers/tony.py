@@ -7,16 +7,16 @@ one, begins it again and goes on. All that the task needs to go on travels in th
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from tony_airflow.connection import LOCAL, Site
+from tony_airflow.connection import Site
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_airflow.links.addresses import links_of
 from tony_airflow.links.tony import LOG, a_push
 from tony_airflow.reporting import Reporter
+from tony_airflow.triggers.refusals import elsewhere, not_from_here, silent
 from tony_airflow.triggers.watcher import (
     Ended,
     Lost,
@@ -108,14 +108,7 @@ class TonyTrigger(BaseTrigger):
 
     def refusal(self) -> str:
         """Why nothing on this machine can wait for the job; empty if it can."""
-        here = socket.gethostname()
-        if self.site.get("scheduler", LOCAL) != LOCAL or not self.host or self.host == here:
-            return ""
-        return (
-            f"the job {self.app_id} runs by the embedded scheduler of {self.host}, and this"
-            f" triggerer is on {here}, from where it cannot be seen: use deferrable=False, run"
-            f" a triggerer on {self.host}, or send the job to a cluster"
-        )
+        return elsewhere(self.site, self.host, f"the job {self.app_id}")
 
     async def on_kill(self) -> None:
         """Airflow's call when somebody marks or clears the deferred task; not on a restart."""
@@ -143,12 +136,9 @@ class TonyTrigger(BaseTrigger):
         if isinstance(news, Lost):
             return self._event(error=f"the job {self.app_id} is gone: {news.why}")
         if isinstance(news, Refused):
-            here = f"this triggerer ({socket.gethostname()})"
-            return self._event(refused=f"{here} cannot ask for the job {self.app_id}: {news.why}")
+            return self._event(refused=not_from_here(f"the job {self.app_id}", news.why))
         assert isinstance(news, Unreachable)
-        return self._event(
-            error=f"the scheduler has not answered for {news.silent_s:.0f} s: {news.why}"
-        )
+        return self._event(error=silent(news.silent_s, news.why))
 
     def _event(self, **told: Any) -> TriggerEvent:
         return TriggerEvent({"site": self.site, "app_id": self.app_id, **told})
