@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import select
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
 from pathlib import Path
-from typing import IO, Any, Dict, List, Tuple
+from typing import IO, Any, Deque, Dict, List, Tuple
 
 from measuring import cpu_s, figure, median, rss_kb, until
 from simulated import HEARTBEAT_S, SPREAD, Executors
@@ -44,30 +45,27 @@ class Master:
     def __init__(self, folder: Path, framework: str, count: int) -> None:
         words = [SIMULATED, "master", str(folder), framework, str(count)]
         self.process, self._out = _started(words, folder)
-        self._rest = b""
         self.granted = self.finished = 0.0
-        self.launched: List[str] = []
+        self._launched: Deque[str] = deque()
+        threading.Thread(target=self._read, daemon=True).start()
         until(lambda: (folder / "state" / "master.json").exists(), "the master's port")
         told = json.loads((folder / "state" / "master.json").read_text())
         self.address: Tuple[str, int] = (told["host"], int(told["port"]))
 
+    def _read(self) -> None:
+        # A thread of its own: a master whose words nobody takes would stand still.
+        for line in self._out:
+            verb, *words = line.decode().split()
+            if verb == "granted":
+                self.granted = float(words[0])
+            elif verb == "launched":
+                self._launched.append(words[0])
+            elif verb == "finished":
+                self.finished = float(words[1])
+
     def hear(self) -> List[str]:
-        """The executors that are to be started now."""
-        found: List[str] = []
-        while select.select([self._out], [], [], 0)[0]:
-            data = os.read(self._out.fileno(), 1 << 16)
-            if not data:
-                break
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                verb, *words = line.decode().split()
-                if verb == "granted":
-                    self.granted = float(words[0])
-                elif verb == "launched":
-                    found.append(words[0])
-                elif verb == "finished":
-                    self.finished = float(words[1])
-        return found
+        """Some executors that are to be started now."""
+        return [self._launched.popleft() for _ in range(min(32, len(self._launched)))]
 
     def gone(self, container_id: str) -> None:
         """An executor has exited."""
@@ -95,7 +93,6 @@ def ours(framework: str, count: int, steady_s: float) -> Dict[str, float]:
         pid = master.process.pid
         empty_kb = rss_kb(pid)
         executors = Executors(master.address, master.gone)
-        started = 0
         try:
             end = time.monotonic() + WITHIN_S
             while len(executors.specs) < count:
@@ -107,9 +104,6 @@ def ours(framework: str, count: int, steady_s: float) -> Dict[str, float]:
                     )
                 for container_id in master.hear():
                     executors.start(container_id)
-                    started += 1
-                    if not started % 32:
-                        executors.turn(beating=True)
                 executors.turn(beating=True)
             told = {
                 "ready_s": max(executors.specs) - master.granted,
@@ -125,7 +119,6 @@ def ours(framework: str, count: int, steady_s: float) -> Dict[str, float]:
             executors.end_all()
 
             def over() -> bool:
-                master.hear()
                 if master.process.stdin is not None:
                     master.process.stdin.flush()
                 return bool(master.finished) or master.process.poll() is not None
