@@ -213,3 +213,23 @@ def test_who_asks_again_waits_for_nothing(far: FarFileSystem) -> None:
     asked.run(signal.SIGTERM, signal.SIGINT)
     far.back()
     assert asked.killed == ["the master was told to end by SIGINT"] * 2
+
+
+FILES = """
+import resource
+from tony_core.master.main import open_enough_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 300))
+said = open_enough_files(50), resource.getrlimit(resource.RLIMIT_NOFILE)
+assert said == ("", (250, 300)), said
+assert open_enough_files(10) == "" and resource.getrlimit(resource.RLIMIT_NOFILE) == (250, 300)
+print(open_enough_files(500))
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, 300)
+"""
+
+
+def test_a_master_may_open_a_file_for_each_task_or_says_why_not() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FILES], cwd=CHECKOUT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "500 tasks need 700 open files" in done.stdout and "300 is what it may" in done.stdout

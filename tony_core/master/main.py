@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
+import resource
 import signal
 import sys
 import threading
@@ -32,6 +33,7 @@ CRASHED = 1
 USAGE = 2
 REASON_S = 2.0  # that the reason of a kill may take to be read elsewhere
 MOST_BYTES = 1 << 16
+SPARE_FILES = 200  # that are open besides one connection for each task: pages, files, the scheduler
 
 
 class CannotStart(Exception):
@@ -72,9 +74,12 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
     master: Optional[Master] = None
     try:
         job, artifacts, config = read_job(context)
+        short = open_enough_files(sum(role.instances for role in job.roles))
         master = Master(context, pool, job, artifacts, config)
         if master.ended_before():
             return 0
+        if short:
+            master.log(short)
         with Signals(master, context):
             gc.freeze()  # what is there now stays: the collector need not look at it again
             master.run()
@@ -88,6 +93,23 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
     finally:
         if master is not None:
             master.close()
+
+
+def open_enough_files(tasks: int) -> str:
+    """Raise our own limit to what that many tasks need; what is wrong where it cannot be."""
+    wanted = tasks + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return ""
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most == wanted:
+        return ""
+    return (
+        f"{tasks} tasks need {wanted} open files in their master, and {hard} is what it may have:"
+        " some of them will not be able to call it; ask who runs this node for a larger hard limit"
+        " (ulimit -Hn)"
+    )
 
 
 def read_job(context: MasterContext) -> Tuple[Job, Tuple[Artifact, ...], Optional[bytes]]:
