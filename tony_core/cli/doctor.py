@@ -1,7 +1,7 @@
 """Looks whether jobs can run on a scheduler, thing by thing, and says what to do.
 
-On YARN it submits a small application of its own (--no-probe leaves that out): one container
-that looks at its node from inside and ends by itself. Ends with 0 when nothing is wrong, else 3.
+It submits a small application of its own (--no-probe leaves that out): one container that ends
+by itself, on YARN after a look at its node from inside. Ends with 0 when nothing is wrong, else 3.
 """
 
 from __future__ import annotations
@@ -36,14 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 when nothing is wrong."""
-    from tony_core.client.doctor import examine
+    from tony_core.client.doctor import examine, site
     from tony_core.job.load import JobArguments, load_job
 
+    of_site = site(os.environ)
+    if of_site.verdict is Verdict.WRONG:
+        # Every job stands on it: which scheduler, which folder, which interpreter.
+        return _end(args, [of_site], shown=False)
     conf = {"tony.yarn.queue": args.queue, "tony.runtime.python": args.python}
     words = tuple(f"{key}={value}" for key, value in conf.items() if value)
     # An empty folder: the site's file and these words, not the job file that lies about here.
     job = load_job(JobArguments(conf=words), cwd=os.devnull, needs_command=False).job
-    found: List[Finding] = []
+    found: List[Finding] = [of_site]
+    _show(of_site, args.json)
     try:
         scheduler = scheduler_of(args)
     except SchedulerError as error:
@@ -61,6 +66,12 @@ def run(args: argparse.Namespace) -> int:
                 _show(finding, args.json)
         finally:
             scheduler.close()
+    return _end(args, found)
+
+
+def _end(args: argparse.Namespace, found: List[Finding], shown: bool = True) -> int:
+    for finding in found if not shown else ():
+        _show(finding, args.json)
     wrong = sum(finding.verdict is Verdict.WRONG for finding in found)
     if args.json:
         print_json({"findings": [_data(finding) for finding in found], "wrong": wrong})

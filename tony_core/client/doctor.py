@@ -1,13 +1,40 @@
-"""An examination of a scheduler, with our own code staged as for a job."""
+"""An examination: of the site's file, and of a scheduler with our own code staged as for a job."""
 
 from __future__ import annotations
 
-from typing import Iterator, Tuple
+import os
+from typing import Iterator, Mapping, Tuple
 
 from tony_core.bundle import jobfolder, plan, stage
 from tony_core.files.artifact import Artifact
+from tony_core.job.load import JobArguments, load_job
+from tony_core.job.problems import JobError
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import Finding, Scheduler, SchedulerError
+from tony_core.schedulers.port import Finding, Scheduler, SchedulerError, Verdict
+
+
+def site(env: Mapping[str, str]) -> Finding:
+    """What the administrators have set up for everybody, by itself."""
+    what, folder = "the site's file", env.get("TONY_CONF_DIR", "")
+    if not folder:
+        return Finding(what, Verdict.OK, "none (TONY_CONF_DIR is not set)")
+    path = os.path.join(folder, "tony-site.xml")
+    if not os.path.exists(path):
+        advice = "unset TONY_CONF_DIR, or set it to the folder that holds tony-site.xml"
+        return Finding(what, Verdict.NOTE, f"there is no {path}", advice)
+    try:
+        loaded = load_job(JobArguments(), env=env, cwd=os.devnull, needs_command=False)
+    except JobError as error:
+        said = " / ".join(str(problem) for problem in error.problems)
+        return Finding(what, Verdict.WRONG, said, f"whoever keeps {path} has to mend it")
+    doubts = [str(problem) for problem in loaded.warnings if problem.file == path]
+    if doubts:
+        said = " / ".join(doubts)
+        return Finding(what, Verdict.NOTE, said, f"whoever keeps {path} may want to mend it")
+    own = [item for item in loaded.job.settings if item.source.startswith(path)]
+    final = [item.key for item in own if item.final]
+    said = f"{path}: {len(own)} keys, {len(final)} of them final"
+    return Finding(what, Verdict.OK, said + (f" ({', '.join(final)})" if final else ""))
 
 
 def examine(scheduler: Scheduler, job: Job, probe: bool = True) -> Iterator[Finding]:

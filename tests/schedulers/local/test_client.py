@@ -419,8 +419,8 @@ NEVER = {
         Role("worker", 1, Resources(1, other=(("fpga", 1),)), "true")
     ),
     "there is no program /no/python": job(role("worker", 1), runtime=Runtime("/no/python")),
-    "an image is asked for (the master)": job(
-        role("worker", 1), master=MasterSpec(docker=Docker("image"))
+    "the master of the embedded scheduler runs on this machine": job(
+        role("worker", 1), master=MasterSpec(docker=Docker("image"), preprocess="make")
     ),
     "an image is asked for (worker)": job(role("worker", 1, docker=Docker("image"))),
 }

@@ -14,6 +14,7 @@ from tony_core.job.spec import Job, Local
 from tony_core.schedulers.local import home, localise, processes
 from tony_core.schedulers.local.environment import passed
 from tony_core.schedulers.local.home import AppFolder
+from tony_core.schedulers.local.images import Images
 from tony_core.schedulers.local.processes import Identity
 from tony_core.schedulers.port import AppState, AppStatus, SchedulerError
 
@@ -40,6 +41,7 @@ class Application:
     max_attempts: int
     kill_grace_s: float
     local: Local
+    images: Optional[Images] = None
 
     @classmethod
     def of(
@@ -73,6 +75,7 @@ class Application:
             max_attempts=job.master.max_attempts,
             kill_grace_s=job.timeouts.kill_grace_s,
             local=job.local,
+            images=Images.of(job, env),
         )
 
     def to_json(self) -> Dict[str, Any]:
@@ -83,6 +86,7 @@ class Application:
             "submitter": self.submitter.to_json(),
             "environment": dict(self.environment),
             "local": dataclasses.asdict(self.local),
+            "images": None if self.images is None else self.images.to_json(),
         }
 
     @classmethod
@@ -99,6 +103,7 @@ class Application:
                 "tags": tuple(data["tags"]),
                 "submitter": submitter,
                 "local": Local(**data["local"]),
+                "images": Images.from_json(data.get("images")),
             }
         )
 

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
-from typing import Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job
@@ -64,7 +64,8 @@ class LocalScheduler(port.Scheduler):
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
         folder = self._folder(app_id)
-        app = self._application(app_id, job, artifacts).to_json()
+        described = self._application(app_id, job, artifacts)
+        app = described.to_json()
         return Submission(
             scheduler=self.name,
             job=job,
@@ -72,6 +73,7 @@ class LocalScheduler(port.Scheduler):
             details={
                 "argv": mastership.master_argv(folder, app, 1),
                 "env": mastership.master_env(folder, app),
+                **self._containers_in_images(folder, described, job, artifacts),
                 "folders": {
                     "application": folder.path,
                     "job": folder.job,
@@ -91,6 +93,8 @@ class LocalScheduler(port.Scheduler):
         if os.path.exists(folder.app):
             raise SchedulerError(f"there is an application {app_id} already")
         app = self._application(app_id, submission.job, submission.artifacts)
+        if app.images is not None:
+            app.images.prepare()
         try:
             home.make_folder(self._home.root)
             home.make_folder(folder.job)
@@ -106,6 +110,20 @@ class LocalScheduler(port.Scheduler):
             if isinstance(error, OSError):
                 raise SchedulerError(f"{folder.path} cannot be written: {error}") from error
             raise
+
+    def _containers_in_images(
+        self, folder: AppFolder, app: Application, job: Job, artifacts: Sequence[Artifact]
+    ) -> Dict[str, Any]:
+        """The command of a first container of each role in an image."""
+        if app.images is None:
+            return {}
+        return {
+            "images": {
+                role.name: app.images.example(folder, role, artifacts)
+                for role in job.roles
+                if app.images.wanted_by(role.name)
+            }
+        }
 
     def _application(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Application:
         named = job if job.user else job.replace(user=self._env.get("USER") or getpass.getuser())
@@ -343,7 +361,7 @@ class LocalScheduler(port.Scheduler):
     ) -> Iterator[port.Finding]:
         from tony_core.schedulers.local.examine import examine
 
-        return examine(self._home.root, job)
+        return examine(self, self._home.root, job, self._env, stage)
 
     # ------------------------------------------------------------------ folders
 

@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Dict, List, Optional
 
-from tony_core.schedulers.local import home, processes
+from tony_core.schedulers.local import engine, home, images, processes
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder
 from tony_core.schedulers.local.processes import Identity
 from tony_core.schedulers.port import SchedulerError
@@ -54,6 +54,7 @@ def end_containers(folder: AppFolder) -> None:
         if os.path.exists(folder.container(container_id).exit):
             continue  # its shim has seen to it
         left = processes.kill_container(container_id, FORCE_S)
+        remove_image(folder.container(container_id))
         if left:
             raise SchedulerError(
                 f"these processes of {folder.app_id} cannot be killed: "
@@ -65,10 +66,20 @@ def remove_leftovers(folder: AppFolder) -> None:
     """The containers' working folders and secrets; their logs and how they ended stay."""
     for container_id in folder.container_ids():
         container = folder.container(container_id)
+        remove_image(container)  # of before a restart of the machine, when nobody could end it
         shutil.rmtree(container.work, ignore_errors=True)
-        for path in (container.secret, container.launch):  # launch.json has the job's variables
+        # launch.json has the job's variables, as an image's environment file has.
+        for path in (container.secret, container.launch, images.env_file(container.path)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+
+
+def remove_image(container: ContainerFolder) -> None:
+    """What docker or podman still has of it, if its shim did not come to that."""
+    if not os.path.exists(container.exit):
+        image = (home.read_json(container.launch) or {}).get("image")
+        if image:
+            engine.remove(image)
 
 
 def remove_job_folder(folder: AppFolder) -> None:

@@ -6,8 +6,8 @@ together; a role of a later stage has to fit by itself, a sidecar container by c
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from dataclasses import replace
 from typing import List, Optional
 
@@ -15,7 +15,7 @@ from tony_core.files.location import is_remote, local_path
 from tony_core.job.keys import table
 from tony_core.job.limits import problem_at
 from tony_core.job.spec import Job, Mode, Role, Setting, Tracking
-from tony_core.schedulers.local import capacity, home
+from tony_core.schedulers.local import capacity, home, images
 from tony_core.schedulers.local.allocation import Capacity, Demand, never_fits, total
 from tony_core.schedulers.local.applications import interpreter
 from tony_core.schedulers.port import SchedulerError
@@ -34,7 +34,8 @@ _FOR_A_CLUSTER = re.compile(
 
 def problems_of(job: Job) -> List[str]:
     """All that speaks against it; empty if it can run."""
-    problems = [*_names(job), *_docker(job), *_resources(job), *_places(job)]
+    problems = [*_names(job), *_resources(job), *_places(job)]
+    problems += images.problems(job, os.environ, home.home_root())
     if interpreter(job) is None:
         problems.append(
             f"tony.runtime.python: there is no program {job.runtime.python} on this machine"
@@ -128,9 +129,12 @@ def warnings_of(job: Job) -> List[str]:
         for item in job.settings
         if item.source != "default" and _FOR_A_CLUSTER.match(item.key) and _means(item)
     ]
-    if not named:
-        return []
-    return [f"of no effect on the embedded scheduler: {', '.join(named)}"]
+    found = []
+    if named:
+        found.append(f"of no effect on the embedded scheduler: {', '.join(named)}")
+    if job.master.docker is not None:
+        found.append("tony.docker.am.image: the embedded scheduler's master runs in no image")
+    return found
 
 
 def _means(item: Setting) -> bool:
@@ -171,18 +175,6 @@ def _by_the_program(key: str, place: str) -> bool:
     """Checkpoints are the program's own: ``tony.checkpoints`` keeps them on HDFS too."""
     on_hdfs = place.partition("://")[0].lower() in ("hdfs", "webhdfs", "swebhdfs")
     return on_hdfs and key == "tony.application.checkpoint-dir"
-
-
-def _docker(job: Job) -> List[str]:
-    wants = [role.name for role in job.roles if role.docker is not None]
-    if job.master.docker is not None:
-        wants.append("the master")
-    if not wants:
-        return []
-    names = ", ".join(wants)
-    if shutil.which("docker") is None and shutil.which("podman") is None:
-        return [f"an image is asked for ({names}), and neither docker nor podman is on PATH"]
-    return [f"an image is asked for ({names}): not built yet on the embedded scheduler"]
 
 
 def _resources(job: Job) -> List[str]:

@@ -214,6 +214,12 @@ class Ledger:
         book, claimed, asking = self._transact(what, app)
         return claimed, asking, book.waits.get(app, "")
 
+    def holdings(self) -> List[Holding]:
+        """What the living hold; to be looked at, without the lock and without a change."""
+        book = self._read()
+        book.prune()
+        return list(book.held.values())
+
     def free(self, container_ids: Sequence[str]) -> None:
         """Give back; silence for what is not held."""
 

@@ -250,7 +250,9 @@ class LocalPool(port.ContainerPool):
             return
         try:
             env = self._environment(container, launch)
-            running = Running.launch(self._folder, container, launch, env, self._own)
+            running = Running.launch(
+                self._folder, container, launch, env, self._own, self._app.images
+            )
         except OSError as error:
             self._wanted.free([container.id])
             home.write_json(self._folder.container(container.id).ended, {"at": time.time()})

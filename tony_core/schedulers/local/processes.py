@@ -101,6 +101,11 @@ def descendants(root: int) -> List[int]:
     return found
 
 
+def marked(pid: int, mark: bytes) -> bool:
+    """Whether it has this ``NAME=value`` in its environment."""
+    return mark in _bytes("/proc/%d/environ" % pid).split(b"\0")
+
+
 def of_container(container_id: str) -> List[int]:
     """What belongs to a container, whoever its parent is now.
 
@@ -111,7 +116,7 @@ def of_container(container_id: str) -> List[int]:
     found: Set[int] = set()
     sessions: Set[int] = set()
     for pid in everyone():
-        if mark in _bytes("/proc/%d/environ" % pid).split(b"\0"):
+        if marked(pid, mark):
             fields = _stat(pid)
             if fields is None or fields[0] in ("Z", "X"):
                 continue

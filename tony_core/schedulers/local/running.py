@@ -14,8 +14,9 @@ import time
 from typing import Any, Dict, List, Mapping, Optional
 
 from tony_core.job.spec import Resources
-from tony_core.schedulers.local import home, mastership, processes
+from tony_core.schedulers.local import engine, home, images, mastership, processes
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder
+from tony_core.schedulers.local.images import Images
 from tony_core.schedulers.local.processes import Identity
 from tony_core.schedulers.port import Cause, Completed, Container, Launch
 
@@ -44,6 +45,7 @@ class Running:
         launch: Launch,
         env: Mapping[str, str],
         own: OwnCode,
+        imaged: Optional[Images] = None,
     ) -> Running:
         """Write down what is to run, and start the shim that runs it."""
         running = cls(container, app.container(container.id))
@@ -63,6 +65,8 @@ class Running:
             "root": app.home.root,
             "successor": own.argv("local-successor", "--app-dir", app.path),
         }
+        if imaged is not None and imaged.wanted_by(container.role):
+            spec.update(_in_image(imaged, app, container, launch, env))
         home.write_json(folder.launch, spec)
         reading, writing = os.pipe()
         try:
@@ -164,7 +168,10 @@ class Running:
         story = home.read_json(self.folder.exit)
         if story is None:
             left = processes.kill_container(self.container.id)
+            kept = _remove_image(self.folder)
             story = self._without_story(left)
+            if kept:
+                story["diagnostics"] += f"; left behind: {kept}"
         cause = Cause(story["cause"])
         words = str(story["diagnostics"])
         if cause is Cause.EXITED and story["exit_code"] != 0:
@@ -207,6 +214,38 @@ class Running:
         asked = os.path.exists(self.folder.stop)
         cause = Cause.RELEASED if asked else Cause.KILLED
         return {"exit_code": 128 + signal.SIGKILL, "cause": cause.value, "diagnostics": words}
+
+
+def _in_image(
+    imaged: Images, app: AppFolder, container: Container, launch: Launch, env: Mapping[str, str]
+) -> Dict[str, Any]:
+    """What of launch.json is different for a container in an image."""
+    folder = app.container(container.id)
+    inside = imaged.environment(env, launch, folder.work)
+    text, rest = images.write_env(inside)
+    home.write_bytes(images.env_file(folder.path), text)
+    own = dict(imaged.engine.env)
+    return {
+        "argv": imaged.command(app, container, launch, rest),
+        "env": {
+            **{name: inside[name] for name in rest},
+            **own,
+            # For the next master, which the shim may have to start.
+            "PATH": env["PATH"],
+            "TONY_HOME": env["TONY_HOME"],
+        },
+        "image": {
+            "program": imaged.engine.program,
+            "env": own,
+            "name": engine.container_name(container.id),
+            "container": container.id,
+        },
+    }
+
+
+def _remove_image(folder: ContainerFolder) -> str:
+    image = (home.read_json(folder.launch) or {}).get("image")
+    return engine.remove(image) if image else ""
 
 
 class OwnCode:

@@ -26,6 +26,9 @@ SIGUSR1 asks it to start the application's next master: what is started inside t
 belongs to it and ends with it, so the executor that has lost its master asks the shim
 (:mod:`successor`), and the shim forks it out of its own descendants.
 
+A container in an image is docker's or podman's program in the foreground, for all of this; what
+that does not end or see, :mod:`engine` does.
+
 Being killed itself (SIGKILL) leaves no ``exit.json``; the pool then looks for what is left.
 
 Light, standard library only, Python 3.8.
@@ -39,7 +42,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from tony_core.schedulers.local import home, processes
+from tony_core.schedulers.local import engine, home, processes
 from tony_core.schedulers.local.watch import MB, MemoryWatch
 
 GRACE_S = 0.25  # from TERM to KILL
@@ -64,9 +67,12 @@ class Shim:
         self._status: Optional[int] = None
         self._cpu_s = 0.0
         self._began = time.monotonic()
-        self._memory = MemoryWatch(int(spec["memory_mb"]))
+        self._image: Optional[Mapping[str, Any]] = spec.get("image")
+        inside = None if self._image is None else engine.Inside(self._image["container"]).pids
+        self._memory = MemoryWatch(int(spec["memory_mb"]), inside)
         self._asked_by = 0  # who sent SIGTERM
         self._over: Optional[str] = None
+        self._removed: Optional[str] = None  # from its engine; why not, if not
 
     def run(self, started_fd: Optional[int]) -> Dict[str, Any]:
         """From the artifacts to the end; returns what ``exit.json`` is to say."""
@@ -208,6 +214,7 @@ class Shim:
 
     def _end_all(self) -> List[int]:
         """Kill every descendant until the kernel says there is none; the ones that stay."""
+        self._end_image()
         end = time.monotonic() + UNKILLABLE_S
         while self._reap():
             left = processes.descendants(os.getpid())
@@ -221,6 +228,17 @@ class Shim:
             signal.sigtimedwait((signal.SIGCHLD,), 0.01)
         return []
 
+    def _end_image(self) -> None:
+        """What runs in an image need not be descended from us; what its engine keeps goes too."""
+        if self._image is None or self._removed is not None:
+            return
+        self._reap()
+        unasked = not self._asked_by and self._over is None
+        killed = _exit(self._status)[0] == 128 + signal.SIGKILL
+        if unasked and killed and engine.out_of_memory(self._image):
+            self._over = "over the memory limit: ended by the kernel for its control group"
+        self._removed = engine.end(self._image, 0 if self._status is not None else self._pid)
+
     # ------------------------------------------------------------------ the story
 
     def _story(self, left: List[int]) -> Dict[str, Any]:
@@ -233,6 +251,14 @@ class Shim:
                 cause, words = "released", "stopped by the master"
             else:
                 cause, words = "killed", "ended by SIGTERM from process %d" % self._asked_by
+        elif self._image is not None and code in engine.NOT_STARTED:
+            said = home.tail(self._folder.process_log, lines=5, limit=2048)
+            cause, words = (
+                "launch",
+                "%s started nothing in the image (%s): %s" % (self._image["program"], words, said),
+            )
+        if self._removed:
+            words += "; left behind: %s" % self._removed
         if left:
             words += "; left behind, as they cannot be killed: %s" % "; ".join(
                 "pid %d (state %s) %s" % (pid, processes.state(pid), processes.command(pid))

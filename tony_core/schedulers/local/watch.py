@@ -11,7 +11,7 @@ Light, standard library only, Python 3.8: the shim imports it.
 from __future__ import annotations
 
 import os
-from typing import FrozenSet, List, NamedTuple, Optional
+from typing import Callable, FrozenSet, List, NamedTuple, Optional
 
 from tony_core.schedulers.local import processes
 
@@ -28,18 +28,20 @@ class Measure(NamedTuple):
 
 
 class MemoryWatch:
-    """Looks at the descendants of this process; ``limit_mb`` 0 is no limit."""
+    """Looks at the descendants of this process, or whom else ``whose`` tells.
 
-    def __init__(self, limit_mb: int) -> None:
+    ``limit_mb`` 0 is no limit.
+    """
+
+    def __init__(self, limit_mb: int, whose: Optional[Callable[[], List[int]]] = None) -> None:
         self._limit = limit_mb * MB
+        self._whose = whose or (lambda: processes.descendants(os.getpid()))
         self._before: FrozenSet[int] = frozenset()
         self.peak = 0
 
     def look(self) -> Optional[str]:
         """Why the container must end, in words with the numbers; None while it may go on."""
-        return self.judge(
-            [Measure(pid, processes.rss_bytes(pid)) for pid in processes.descendants(os.getpid())]
-        )
+        return self.judge([Measure(pid, processes.rss_bytes(pid)) for pid in self._whose()])
 
     def judge(self, found: List[Measure]) -> Optional[str]:
         """The decision of :meth:`look` about what it found."""

@@ -1,0 +1,299 @@
+"""Each finding of the examination, in both directions: what is broken here is broken for real."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Dict, List
+
+import pytest
+
+from tests.schedulers.contract import SMALL, Master
+from tests.schedulers.local.fixtures import LocalHarness
+from tony_core.client.doctor import examine as whole
+from tony_core.client.doctor import site
+from tony_core.job.spec import Job, Local, Network, Runtime
+from tony_core.schedulers.local import examine, machine
+from tony_core.schedulers.local.client import LocalScheduler
+from tony_core.schedulers.port import Finding, Verdict
+
+OK, NOTE, WRONG, SKIPPED = Verdict.OK, Verdict.NOTE, Verdict.WRONG, Verdict.SKIPPED
+
+
+def told(finding: Finding) -> str:
+    """All of it; whatever is wrong or noted says what to do."""
+    assert finding.advice or finding.verdict in (OK, SKIPPED), finding
+    return f"{finding.verdict.value}: {finding.said}; {finding.advice}"
+
+
+def asked(job: Job = Job("j", ()), **env: str) -> Dict[str, Finding]:
+    """What an examination that only asks finds."""
+    scheduler = LocalScheduler({**os.environ, **env})
+    return {one.what: one for one in scheduler.examine(job)}
+
+
+def program(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+# ---------------------------------------------------------------------- the interpreter
+
+
+def test_the_interpreter(tmp_path: Path) -> None:
+    def look(python: str) -> str:
+        return told(examine._python(Job("j", (), runtime=Runtime(python))))
+
+    assert look(sys.executable).startswith("ok: ")
+    assert "wrong: there is no /no/python" in look("/no/python")
+    old = program(tmp_path, "old", "#!/bin/sh\necho 3.6.8\n")
+    assert "is 3.6.8; 3.9 or newer is needed" in look(old)
+    broken = program(tmp_path, "broken", "#!/no/such/interpreter\n")
+    assert "does not run" in look(broken)
+
+
+# ---------------------------------------------------------------------- the environment
+
+
+def test_nothing_in_the_environment_is_wrong() -> None:
+    (found,) = machine.environment({"PATH": "/bin", "LANG": "C.UTF-8"})
+    assert found.verdict is OK
+    proxied = {"http_proxy": "http://p:3128", "no_proxy": "localhost, 127.0.0.1,.site"}
+    assert machine.environment(proxied)[0].verdict is OK
+    assert machine.environment({**proxied, "no_proxy": "*"})[0].verdict is OK
+
+
+@pytest.mark.parametrize(
+    ("env", "verdict", "words"),
+    [
+        ({"PYTHONHOME": "/opt/py"}, NOTE, "--shell_env"),
+        ({"PYTHONDONTWRITEBYTECODE": "1"}, NOTE, "unset it"),
+        ({"http_proxy": "http://p:3128"}, WRONG, "export no_proxy=localhost,127.0.0.1"),
+        ({"HTTPS_PROXY": "http://p:3128", "no_proxy": "localhost"}, WRONG, "no_proxy"),
+        ({"LANG": "en_US.ISO-8859-1"}, NOTE, "C.UTF-8"),
+    ],
+)
+def test_a_variable_that_breaks_things(env: Dict[str, str], verdict: Verdict, words: str) -> None:
+    (found,) = machine.environment(env)
+    assert found.verdict is verdict
+    assert words in told(found)
+
+
+def test_limits() -> None:
+    code = (
+        "import resource, sys; sys.path.insert(0, sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)\n"
+        "from tony_core.schedulers.local import machine; print(machine.limits())"
+    )
+    checkout = str(Path(machine.__file__).parents[3])
+
+    def look(files: int) -> str:
+        argv = [sys.executable, "-c", code, checkout, str(files)]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+    assert "Verdict.WRONG" in look(256)
+    assert "ulimit -n 1024 (it is 256)" in look(256)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most == resource.RLIM_INFINITY or most >= 2048:
+        assert "ulimit -n" not in look(2048)
+
+
+# ---------------------------------------------------------------------- folders
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    assert machine.folder("F", str(tmp_path / "to" / "come"), "x").verdict is OK
+    file = tmp_path / "file"
+    file.touch()
+    assert "is no folder" in told(machine.folder("F", str(file / "below"), "elsewhere"))
+
+
+def test_a_folder_of_a_file_system_that_cannot_be_written() -> None:
+    found = machine.folder("F", "/proc/sys/kernel/nothing", "elsewhere")
+    if not os.access("/proc/sys/kernel", os.W_OK):
+        assert found.verdict is WRONG
+    noexec = machine.folder("F", "/proc/nothing", "elsewhere")
+    if os.statvfs("/proc").f_flag & os.ST_NOEXEC and os.access("/proc", os.W_OK):
+        assert "mounted noexec" in told(noexec)
+
+
+def test_a_folder_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "LITTLE_MB", 1 << 50)
+    assert " MB left; make room" in told(machine.folder("F", str(tmp_path), "elsewhere"))
+
+
+def test_where_temporary_files_go(tmp_path: Path) -> None:
+    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is OK
+    assert machine.temporary({}).verdict in (OK, NOTE)
+    assert "there is no folder /no/where" in told(machine.temporary({"TMPDIR": "/no/where"}))
+
+
+def test_staging(tmp_path: Path) -> None:
+    assert machine.trial(str(tmp_path)).verdict is OK
+    assert os.listdir(tmp_path) == []
+    assert machine.trial(str(tmp_path / "gone")).verdict is WRONG
+    assert machine.trial("/proc").verdict is WRONG
+    assert "does not run" in machine._not_run(program(tmp_path, "p", "#!/no/sh\n"))
+    assert "ends with 3" in machine._not_run(program(tmp_path, "p", "#!/bin/sh\nexit 3\n"))
+
+
+# ---------------------------------------------------------------------- the network
+
+
+def test_ports() -> None:
+    def look(span: tuple[int, int]) -> Finding:
+        return machine.ports(Job("j", (), network=Network(port_range=span)))
+
+    low, _ = machine.ephemeral()
+    assert machine.ports(Job("j", ())).verdict is OK or low <= 1536
+    assert look((low, low + 20)).verdict is NOTE
+    assert f"below {low}" in told(look((low, low + 20)))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "every one of them is taken" in told(look((port, port)))
+    quiet = next(
+        first
+        for first in range(3000, low, 10)
+        if not any(first <= port < first + 5 for port in machine._listening())
+    )
+    assert look((quiet, quiet + 4)).verdict is OK
+
+
+def test_ports_of_a_machine_that_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "range").write_text("1024\t65535\n")
+    monkeypatch.setattr(machine, "EPHEMERAL", str(tmp_path / "range"))
+    assert "set tony.task.port-range" in told(machine.ports(Job("j", ())))
+
+
+def test_names() -> None:
+    assert machine.names("localhost").verdict is OK
+    assert "is 192.0.2.7, which is not this machine" in told(machine.names("192.0.2.7"))
+    assert "cannot be resolved" in told(machine.names("no name at all"))
+    assert machine.names("localhost", loopback="192.0.2.7").verdict is WRONG
+
+
+# ---------------------------------------------------------------------- what is handed out
+
+
+def test_memory(harness: LocalHarness) -> None:
+    root = harness.home.root
+    job = harness.job()
+    assert told(examine._memory(job, root)) == "ok: 3000 MB of memory; "
+    master: Master = harness.master()
+    master.get(resources=SMALL)
+    assert "64 MB held by jobs now" in told(examine._memory(job, root))
+    much = replace(job, local=Local(memory_mb=1 << 40))
+    assert examine._memory(much, root).verdict is WRONG
+
+
+def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert examine._gpus(Job("j", ())).verdict in (OK, NOTE)
+    text = (
+        '#!/bin/sh\ncase $1 in\n--query-gpu*) echo GPU-a; echo GPU-b;;\n*) echo "$BUSY";;\nesac\n'
+    )
+    program(tmp_path, "nvidia-smi", text)
+    monkeypatch.setenv("BUSY", "GPU-elsewhere, 3")
+    assert told(examine._gpus(Job("j", ()))) == "ok: 2; "
+    monkeypatch.setenv("BUSY", "GPU-b, 4711")
+    assert "processes run on them already: 4711" in told(examine._gpus(Job("j", ())))
+    three = Job("j", (), local=Local(gpus=3))
+    assert "says 3, and nvidia-smi shows 2" in told(examine._gpus(three))
+    program(tmp_path, "nvidia-smi", "#!/no/such/interpreter\n")
+    assert "cannot be run" in told(examine._gpus(Job("j", ())))
+
+
+# ---------------------------------------------------------------------- beside them
+
+
+def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {"PATH": str(tmp_path)}
+    assert "there is none on the PATH" in told(examine._tensorboard(env))
+
+    def look(python: str) -> str:
+        program(tmp_path, "python", f"#!/bin/sh\n{python}\n")
+        program(tmp_path, "tensorboard", f"#!{tmp_path}/python\n")
+        return told(examine._tensorboard(env))
+
+    assert look("echo without; echo 2.19.0").startswith(f"ok: {tmp_path}/tensorboard 2.19.0")
+    assert "with TensorFlow, which it loads" in look("echo with; echo 2.19.0")
+    assert "cannot be imported: No module" in look("echo No module; exit 1")
+    monkeypatch.setattr(examine, "TENSORBOARD_S", 0.1)
+    assert "slow to import" in look("exec /bin/sleep 60")
+    program(tmp_path, "tensorboard", "#!/no/such/python\n")
+    assert "has no interpreter" in told(examine._tensorboard(env))
+
+
+def test_images(tmp_path: Path) -> None:
+    env = {"PATH": str(tmp_path)}
+    assert "note: neither docker nor podman is on the PATH" in told(examine._engine(env))
+    program(tmp_path, "podman", "#!/bin/sh\necho Podman Engine\n")
+    assert told(examine._engine(env)) == f"ok: by {tmp_path}/podman; "
+
+
+def xml(*properties: str) -> str:
+    return f"<configuration>{''.join(properties)}</configuration>"
+
+
+FINAL = "<property><name>tony.local.memory</name><value>4g</value><final>true</final></property>"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "words"),
+    [
+        (xml(FINAL), OK, "1 keys, 1 of them final (tony.local.memory)"),
+        (xml("\n", FINAL.replace("4g", "lots")), WRONG, "tony-site.xml:2: tony.local.memory"),
+        ("<configuration>\n<property>", WRONG, "tony-site.xml:2"),
+        (None, NOTE, "there is no "),
+    ],
+)
+def test_the_sites_file(tmp_path: Path, text: str | None, verdict: Verdict, words: str) -> None:
+    if text is not None:
+        (tmp_path / "tony-site.xml").write_text(text)
+    found = site({"TONY_CONF_DIR": str(tmp_path), "PATH": "/bin"})
+    assert found.verdict is verdict, found
+    assert words in told(found)
+    assert site({}).verdict is OK
+
+
+# ---------------------------------------------------------------------- the whole of it
+
+
+def test_what_only_asks_writes_nothing(tony_home: Path) -> None:
+    found = asked()
+    assert found["staging"].verdict is found["a container"].verdict is SKIPPED
+    assert not tony_home.exists()
+
+
+def probed(job: Job) -> List[Finding]:
+    return [one for one in whole(LocalScheduler(), job) if one.what in ("staging", "a container")]
+
+
+def test_a_container_goes_the_whole_way_and_leaves_nothing(tony_home: Path) -> None:
+    staging, container = probed(Job("j", ()))
+    assert (staging.verdict, container.verdict) == (OK, OK), container
+    assert os.listdir(tony_home / "apps") == []
+    assert os.listdir(tony_home / "history") == []
+
+
+def test_a_container_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+    small = Job("j", (), local=Local(memory_mb=64))
+    (_, container) = probed(small)
+    assert container.verdict is WRONG
+    assert "one container never fits" in told(container)
+    # A Python that answers the question, and then runs nothing.
+    text = f"#!/bin/sh\ncase $3 in -c) exec {shutil.which('echo')} 3.11.0;; *) exit 9;; esac\n"
+    broken = program(tmp_path, "python", text)
+    (_, container) = probed(Job("j", (), runtime=Runtime(broken)))
+    assert container.verdict is WRONG
+    assert "is no Python that runs" in told(container)

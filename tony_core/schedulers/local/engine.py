@@ -1,0 +1,172 @@
+"""What a shim, a master and a client ask of docker or podman: little, and with a deadline each.
+
+A container in an image is started by its shim as ``docker run ...`` in the foreground
+(:mod:`images` says how), so that its output and its exit code are those of any other process.
+But the processes inside need not be the shim's descendants (docker's are its daemon's), and
+whoever kills the program ``docker run`` has ended nothing. So two things tell what belongs to
+a container: the mark in the environment, which all of them inherit, and the name that we give.
+
+Light, standard library only, Python 3.8: the shim imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
+
+from tony_core.schedulers.local import processes
+
+REMOVE_S = 20.0
+ASK_S = 10.0
+LEAVE_S = 1.0  # for the program in the foreground to notice that its container has ended
+NOT_STARTED = (125, 126, 127)  # an engine's own exit codes, and no executor's
+
+
+def container_name(container_id: str) -> str:
+    """What the engine knows it by."""
+    return "tony-" + container_id
+
+
+def ask(argv: Sequence[str], env: Mapping[str, str], limit_s: float) -> Tuple[int, str]:
+    """Its exit code and all it said; 124 when it had to be killed for its time.
+
+    Not subprocess, which costs the shim a megabyte; no fork, as a master has threads.
+    """
+    reading, writing = os.pipe()
+    actions: List[Any] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, writing, 1),
+        (os.POSIX_SPAWN_DUP2, writing, 2),
+    ]
+    try:
+        pid = os.posix_spawn(argv[0], list(argv), dict(env), file_actions=actions, setsigmask=())
+    except OSError as error:
+        os.close(reading)
+        return 127, "%s: %s" % (argv[0], error.strerror)
+    finally:
+        os.close(writing)
+    end = time.monotonic() + limit_s
+    said = _read(reading, end)
+    status = _wait(pid, end)
+    if status is None:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return 124, "%s did not answer within %g s" % (" ".join(argv[:2]), limit_s)
+    code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return code, said.decode("utf-8", "replace").strip()
+
+
+def _read(handle: int, end: float) -> bytes:
+    said = b""
+    poller = select.poll()
+    poller.register(handle, select.POLLIN)
+    try:
+        while time.monotonic() < end:
+            if poller.poll(max(0.0, end - time.monotonic()) * 1000 + 1):
+                got = os.read(handle, 65536)
+                if not got:
+                    break
+                said = (said + got)[-65536:]
+    finally:
+        os.close(handle)
+    return said
+
+
+def _wait(pid: int, end: float) -> Optional[int]:
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return status
+        if time.monotonic() >= end:
+            return None
+        time.sleep(0.005)
+
+
+# -------------------------------------------------------------------------- one container
+# ``image`` is what launch.json says under that name: program, env, name, container.
+
+
+def inside(container_id: str) -> List[int]:
+    """The processes in the image; for its shim, which has the mark as well."""
+    mark = b"TONY_CONTAINER_ID=" + os.fsencode(container_id)
+    found = {
+        pid for pid in processes.everyone() if pid != os.getpid() and processes.marked(pid, mark)
+    }
+    for pid in sorted(found):
+        found.update(processes.descendants(pid))
+    return sorted(pid for pid in found if processes.start_time(pid) is not None)
+
+
+class Inside:
+    """The same for somebody who asks all the time: who was first is remembered.
+
+    The executor is first, and takes all orphans among its descendants.
+    """
+
+    def __init__(self, container_id: str) -> None:
+        self._id = container_id
+        self._first: Optional[processes.Identity] = None
+
+    def pids(self) -> List[int]:
+        """The processes in the image; none before it has started."""
+        if self._first is None or not self._first.alive(self._first.boot):
+            found = inside(self._id)
+            self._first = processes.Identity.of(min(found, key=_age)) if found else None
+            return found
+        return [self._first.pid, *processes.descendants(self._first.pid)]
+
+
+def _age(pid: int) -> Tuple[int, int]:
+    return processes.start_time(pid) or 1 << 62, pid
+
+
+def end(image: Mapping[str, Any], client: int = 0) -> str:
+    """Leave nothing of it, neither a process nor what the engine keeps; why not, if not.
+
+    ``client``: our child that runs in the foreground, and that gets a moment to leave.
+    """
+    _kill(image["container"])
+    if client:
+        late = time.monotonic() + LEAVE_S
+        while processes.start_time(client) is not None and time.monotonic() < late:
+            time.sleep(0.01)
+        try:
+            os.kill(client, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    why = remove(image)
+    _kill(image["container"])
+    return why
+
+
+def _kill(container_id: str, limit_s: float = 4.0) -> None:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        left = inside(container_id)
+        if not left:
+            return
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass  # another user's, by a mapping of ids: the engine's to end
+        time.sleep(0.01)
+
+
+def remove(image: Mapping[str, Any]) -> str:
+    """End and forget the container of that name; empty when there is none (any more)."""
+    argv = [image["program"], "rm", "-f", image["name"]]
+    code, said = ask(argv, image["env"], REMOVE_S)
+    if code == 0 or "no such container" in said.lower():
+        return ""
+    return "%s failed (%d): %s" % (" ".join(argv), code, said[-500:])
+
+
+def out_of_memory(image: Mapping[str, Any]) -> bool:
+    """Whether the kernel ended it for its control group's limit; asked before it is removed."""
+    argv = [image["program"], "inspect", "--format", "{{.State.OOMKilled}}", image["name"]]
+    code, said = ask(argv, image["env"], ASK_S)
+    return code == 0 and said.strip().lower() == "true"

@@ -1,0 +1,242 @@
+"""What of this machine and this shell stands in the way of jobs; each thing by itself.
+
+Findings for ``tony doctor``. What only asks takes no folder's word for anything it can look up,
+and writes nothing; :func:`trial` does write, so it belongs to the probe.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from typing import Dict, List, Mapping, Tuple
+
+from tony_core.job.spec import Job
+from tony_core.schedulers.port import Finding, Verdict
+
+LITTLE_MB = 1024
+RESOLVE_S = 1.0
+FEW_FILES, FEW_PROCESSES = 1024, 512
+EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
+_LISTENING = "0A"
+_PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+
+
+def environment(env: Mapping[str, str]) -> List[Finding]:
+    """Variables that break programs, or make them slow."""
+    found: List[Finding] = []
+
+    def say(name: str, verdict: Verdict, said: str, advice: str) -> None:
+        found.append(Finding(name, verdict, said, advice))
+
+    for name in ("PYTHONHOME", "PYTHONPATH"):
+        if env.get(name):
+            said = f"{env[name]}: tony and our own code run without it, and jobs do not get it"
+            say(name, Verdict.NOTE, said, "give it with --shell_env if a program needs it")
+    if env.get("PYTHONDONTWRITEBYTECODE"):
+        said = "is set here: Python compiles tony anew at each start"
+        say("PYTHONDONTWRITEBYTECODE", Verdict.NOTE, said, "unset it in this shell")
+    proxies = [name for name in _PROXIES if env.get(name)]
+    if proxies:
+        listed = (env.get("no_proxy") or env.get("NO_PROXY") or "").split(",")
+        free = {word.strip() for word in listed}
+        if "*" not in free and not {"localhost", "127.0.0.1"} <= free:
+            said = f"{proxies[0]} is set, and what is on this machine is asked for through it"
+            advice = "export no_proxy=localhost,127.0.0.1 (and what else is near)"
+            say("proxy", Verdict.WRONG, said, advice)
+    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
+    if locale and "utf" not in locale.lower():
+        said = f"{locale} is not UTF-8; programs may fail to write what is not ASCII"
+        say("locale", Verdict.NOTE, said, "export LANG=C.UTF-8")
+    return found or [Finding("environment", Verdict.OK, "nothing in it that breaks jobs")]
+
+
+def limits() -> Finding:
+    """How much one user's processes may open and be."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    low = []
+    if files != resource.RLIM_INFINITY and files < FEW_FILES:
+        low.append(f"ulimit -n {FEW_FILES} (it is {files})")
+    if processes != resource.RLIM_INFINITY and processes < FEW_PROCESSES:
+        low.append(f"ulimit -u {FEW_PROCESSES} (it is {processes})")
+    if low:
+        said = "too few files or processes at a time for a job of some tasks"
+        advice = "or more: " + ", ".join(low) + "; or ask who runs this machine"
+        return Finding("limits", Verdict.WRONG, said, advice)
+    return Finding("limits", Verdict.OK, f"{_count(files)} files, {_count(processes)} processes")
+
+
+def _count(limit: int) -> str:
+    return "any number of" if limit == resource.RLIM_INFINITY else str(limit)
+
+
+# -------------------------------------------------------------------------- folders
+
+
+def folder(what: str, path: str, advice: str) -> Finding:
+    """Whether it is there (or can be made), may be written and run from, and has room."""
+    there = path
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        return Finding(what, Verdict.WRONG, f"{path}: {there} is no folder", advice)
+    about = os.statvfs(there)
+    if about.f_flag & os.ST_RDONLY or not os.access(there, os.W_OK | os.X_OK):
+        return Finding(what, Verdict.WRONG, f"{there} cannot be written", advice)
+    if about.f_flag & os.ST_NOEXEC:
+        said = f"{there} is mounted noexec: no program in it can be run"
+        return Finding(what, Verdict.WRONG, said, advice)
+    free = shutil.disk_usage(there).free >> 20
+    if free < LITTLE_MB:
+        return Finding(what, Verdict.NOTE, f"{path} has {free} MB left", f"make room, or {advice}")
+    return Finding(what, Verdict.OK, f"{path}, {free} MB free")
+
+
+def temporary(env: Mapping[str, str]) -> Finding:
+    """Where programs put what they need for a moment."""
+    named = env.get("TMPDIR")
+    advice = "set TMPDIR to a folder on this machine's own disk"
+    if named and not os.path.isdir(named):
+        return Finding("TMPDIR", Verdict.WRONG, f"there is no folder {named}", advice)
+    return folder("TMPDIR", named or tempfile.gettempdir(), advice)
+
+
+def trial(root: str) -> Finding:
+    """Below ``root``, as staging does: write, read back, run, lock."""
+    what, advice = "staging", "set TONY_HOME to a folder on this machine's own disk"
+    text = b"#!/bin/sh\nexit 7\n" + b"# what is staged comes back as it was\n" * 1000
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=root) as aside:
+            program = os.path.join(aside, "program")
+            handle = os.open(program, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(text)
+                os.fsync(stream.fileno())
+            with open(program, "rb") as stream:
+                if hashlib.sha256(stream.read()).digest() != hashlib.sha256(text).digest():
+                    return Finding(what, Verdict.WRONG, f"{root} gives back other bytes", advice)
+            why = _not_run(program) or _not_locked(program)
+    except OSError as error:
+        return Finding(what, Verdict.WRONG, f"{root}: {error.strerror}", advice)
+    if why:
+        return Finding(what, Verdict.WRONG, f"{root}: {why}", advice)
+    return Finding(what, Verdict.OK, f"{root} is written, read, run from and locked")
+
+
+def _not_run(program: str) -> str:
+    try:
+        done = subprocess.run([program], stdin=subprocess.DEVNULL, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"a program in it does not run ({error})"
+    return "" if done.returncode == 7 else f"a program in it ends with {done.returncode}"
+
+
+def _not_locked(path: str) -> str:
+    with open(path, "rb") as one, open(path, "rb") as other:
+        try:
+            fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return f"its file system knows no locks ({error.strerror})"
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return ""
+    return "two processes can hold one lock of its file system"
+
+
+# -------------------------------------------------------------------------- the network
+
+
+def ports(job: Job) -> Finding:
+    """The range that tasks' ports come from: below the one that anybody's connections use."""
+    low, high = ephemeral()
+    span = job.network.port_range
+    what = "ports"
+    if span is None:
+        if low <= 1024 + 512:
+            said = f"connections take their ports from {low}-{high}, which leaves tasks none below"
+            return Finding(what, Verdict.WRONG, said, "set tony.task.port-range")
+        return Finding(what, Verdict.OK, f"below {low} (connections use {low}-{high})")
+    name = f"tony.task.port-range {span[0]}-{span[1]}"
+    taken = {port for port in _listening() if span[0] <= port <= span[1]}
+    if len(taken) == span[1] - span[0] + 1:
+        said = f"{name}: every one of them is taken"
+        return Finding(what, Verdict.WRONG, said, "end what listens there, or name another range")
+    if span[1] >= low and span[0] <= high:
+        said = f"{name} reaches into {low}-{high}, which this machine's connections use"
+        return Finding(what, Verdict.NOTE, said, f"choose one below {low}: some may be taken")
+    return Finding(what, Verdict.OK, f"{name}, {len(taken)} of them taken")
+
+
+def ephemeral() -> Tuple[int, int]:
+    """The ports that the kernel gives to connections."""
+    try:
+        with open(EPHEMERAL, encoding="ascii") as stream:
+            low, high = stream.read().split()
+        return int(low), int(high)
+    except (OSError, ValueError):
+        return 32768, 60999
+
+
+def _listening() -> List[int]:
+    found = []
+    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(name, encoding="ascii") as stream:
+                rows = [line.split() for line in stream][1:]
+        except OSError:
+            continue
+        found += [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTENING]
+    return found
+
+
+def names(host: str, loopback: str = "localhost") -> Finding:
+    """Whether the names that programs ask for lead to this machine."""
+    what = "host names"
+    at = _addresses(loopback)
+    if "127.0.0.1" not in at:
+        said = f"{loopback} is {', '.join(at) or 'unknown'}, not 127.0.0.1"
+        return Finding(what, Verdict.WRONG, said, "put 127.0.0.1 localhost into /etc/hosts")
+    mine = _addresses(host)
+    advice = f"put 127.0.1.1 {host} into /etc/hosts: gloo and MPI ask for this name"
+    if not mine:
+        said = f"this machine's own name, {host}, cannot be resolved within {RESOLVE_S:g} s"
+        return Finding(what, Verdict.NOTE, said, advice)
+    if not any(_is_here(address) for address in mine):
+        said = f"this machine's own name, {host}, is {mine[0]}, which is not this machine"
+        return Finding(what, Verdict.NOTE, said, advice)
+    return Finding(what, Verdict.OK, f"localhost, and {host} at {mine[0]}")
+
+
+def _addresses(host: str) -> List[str]:
+    """None when nobody answers in time: a name server may take its time."""
+    found: Dict[str, None] = {}
+
+    def ask() -> None:
+        try:
+            for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+                found[str(answer[4][0])] = None
+        except OSError:
+            pass
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(RESOLVE_S)
+    return list(found)
+
+
+def _is_here(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.bind((address, 0))
+    except OSError:
+        return False
+    return True
