@@ -9,12 +9,14 @@ import contextlib
 import importlib
 import os
 import socket
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
 # XGBoost waits 2 s before the first retry and 2 s more before each further one: five minutes.
 _RETRIES = 17
 # Until the others have said good-bye to the tracker.
 _GOODBYE_S = 60
+# Asked for the way to it, never sent anything.
+_SOMEWHERE = ("10.255.255.255", 9)
 
 
 @contextlib.contextmanager
@@ -24,7 +26,7 @@ def xgboost_communicator(**more: Any) -> Iterator[None]:
     if "TONY_XGBOOST_RANK" not in env:
         yield
         return
-    host, port = env["DMLC_TRACKER_URI"], int(env["DMLC_TRACKER_PORT"])
+    host, port = _address(env["DMLC_TRACKER_URI"]), int(env["DMLC_TRACKER_PORT"])
     arguments: Dict[str, Any] = {
         "dmlc_tracker_uri": host,
         "dmlc_tracker_port": port,
@@ -34,8 +36,6 @@ def xgboost_communicator(**more: Any) -> Iterator[None]:
     tracker = None
     if int(env["TONY_XGBOOST_RANK"]) == 0:
         tracker = _tracker(host, port, int(env["DMLC_NUM_WORKER"]))
-        # The address by which the others see this one is where it calls the tracker from.
-        arguments["dmlc_tracker_uri"] = tracker.worker_args()["dmlc_tracker_uri"]
     collective = importlib.import_module("xgboost.collective")
     with collective.CommunicatorContext(**{**arguments, **more}):
         yield
@@ -44,12 +44,9 @@ def xgboost_communicator(**more: Any) -> Iterator[None]:
 
 
 def _tracker(host: str, port: int, workers: int) -> Any:
-    """XGBoost's own, listening; where the host's name means itself alone, at what it finds."""
-    address: Optional[str] = _resolved(host)
-    if address != host and _is_loopback(address):
-        address = None
+    """XGBoost's own, listening."""
     made = importlib.import_module("xgboost.tracker").RabitTracker(
-        n_workers=workers, host_ip=address, port=port, sortby="task"
+        n_workers=workers, host_ip=host, port=port, sortby="task"
     )
     made.start()
     return made
@@ -62,13 +59,9 @@ def lightgbm_parameters(**more: Any) -> Dict[str, Any]:
     if len(machines) < 2:
         return dict(more)
     own = int(env["TONY_LIGHTGBM_RANK"])
-    addresses = [_resolved(host) for host, _ in machines]
-    addresses[own] = _seen_by_others(addresses, own)
     found: Dict[str, Any] = {
         # Addresses: LightGBM looks itself up among those of this machine, where names do not stand.
-        "machines": ",".join(
-            f"{address}:{port}" for address, (_, port) in zip(addresses, machines)
-        ),
+        "machines": ",".join(f"{_address(host)}:{port}" for host, port in machines),
         "num_machines": len(machines),
         "local_listen_port": machines[own][1],
         # Without it each would train by itself, without a word.
@@ -77,24 +70,24 @@ def lightgbm_parameters(**more: Any) -> Dict[str, Any]:
     return {**found, **more}
 
 
-def _seen_by_others(addresses: List[str], own: int) -> str:
-    """This machine's address; the file of hosts may say only what it is to itself."""
-    others = [address for address in addresses if not _is_loopback(address)]
-    if not _is_loopback(addresses[own]) or not others:
-        return addresses[own]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((others[0], 9))  # sends nothing
-        return str(probe.getsockname()[0])
-
-
 def _split(address: str) -> Tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)
 
 
-def _resolved(host: str) -> str:
-    return socket.gethostbyname(host)
+def _address(host: str) -> str:
+    """The host's address, the same for every worker.
 
-
-def _is_loopback(address: Optional[str]) -> bool:
-    return address is not None and address.startswith("127.")
+    Many a file of hosts says of the machine's own name only what it is to itself (127.0.1.1). Then
+    it is this machine, and what counts is the address at which it meets others; where there is
+    no network, nobody else can be in the job.
+    """
+    address = socket.gethostbyname(host)
+    if address == host or not address.startswith("127."):
+        return address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_SOMEWHERE)
+        except OSError:
+            return address
+        return str(probe.getsockname()[0])

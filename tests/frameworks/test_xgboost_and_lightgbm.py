@@ -140,33 +140,10 @@ class TestLightGbm:
         assert tony.lightgbm_parameters(tree_learner="voting")["tree_learner"] == "voting"
 
     def test_names_become_addresses(self, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        hosts = {"a": "127.0.0.3", "b": "127.0.0.4"}
+        hosts = {"a": "10.0.0.3", "b": "10.0.0.4"}
         monkeypatch.setattr(socket, "gethostbyname", hosts.__getitem__)
         machines(told, "a:1,b:2", 0)
-        assert tony.lightgbm_parameters()["machines"] == "127.0.0.3:1,127.0.0.4:2"
-
-    def test_a_machine_that_knows_itself_by_loopback_is_named_as_the_others_see_it(
-        self, told: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        class Probe:
-            """A socket towards the others, on a machine with a network."""
-
-            def __init__(self, *of: Any) -> None: ...
-            def __enter__(self) -> Probe:
-                return self
-
-            def __exit__(self, *error: Any) -> None: ...
-            def connect(self, where: Any) -> None:
-                assert where[0] == "10.0.0.9"
-
-            def getsockname(self) -> Any:
-                return ("10.0.0.5", 40000)
-
-        hosts = {"me": "127.0.1.1", "other": "10.0.0.9"}
-        monkeypatch.setattr(socket, "gethostbyname", hosts.__getitem__)
-        monkeypatch.setattr(socket, "socket", Probe)
-        machines(told, "other:1,me:2", 1)
-        assert tony.lightgbm_parameters()["machines"] == "10.0.0.9:1,10.0.0.5:2"
+        assert tony.lightgbm_parameters()["machines"] == "10.0.0.3:1,10.0.0.4:2"
 
 
 class TestXGBoost:
@@ -181,9 +158,6 @@ class TestXGBoost:
 
             def start(self) -> None:
                 done.append("start")
-
-            def worker_args(self) -> Dict[str, Any]:
-                return {"dmlc_tracker_uri": "10.0.0.7", "dmlc_tracker_port": 1}
 
             def wait_for(self, timeout: int) -> None:
                 done.append("wait")
@@ -236,10 +210,9 @@ class TestXGBoost:
         self.job(told, 0)
         with tony.xgboost_communicator():
             pass
-        (_, made), start, (_, joined), *rest = done
+        (_, made), start, _, *rest = done
         assert made == {"n_workers": 2, "host_ip": "10.0.0.1", "port": 20001, "sortby": "task"}
         assert start == "start" and rest == ["out", "wait"]
-        assert joined["dmlc_tracker_uri"] == "10.0.0.7"  # as the others see it
 
     def test_after_a_failure_nobody_is_waited_for(self, told: Any, done: List[Any]) -> None:
         self.job(told, 0)
@@ -247,26 +220,38 @@ class TestXGBoost:
             raise KeyError
         assert "wait" not in done
 
-    @pytest.mark.parametrize(
-        ("host", "resolved", "listens"),
-        [
-            ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
-            ("me", "127.0.1.1", None),
-            ("me", "10.1", "10.1"),
-        ],
-    )
-    def test_where_the_tracker_listens(
-        self,
-        told: Any,
-        done: List[Any],
-        monkeypatch: pytest.MonkeyPatch,
-        host: str,
-        resolved: str,
-        listens: Any,
+
+class TestAddresses:
+    @pytest.fixture
+    def hosts(self, monkeypatch: pytest.MonkeyPatch) -> Dict[str, str]:
+        """What the file of hosts says."""
+        hosts = {"127.0.0.1": "127.0.0.1", "me": "127.0.1.1", "other": "10.0.0.9"}
+        monkeypatch.setattr(socket, "gethostbyname", hosts.__getitem__)
+        return hosts
+
+    def test_of_another_machine_and_of_an_address(self, hosts: Dict[str, str]) -> None:
+        assert tony_boosting._address("other") == "10.0.0.9"
+        assert tony_boosting._address("127.0.0.1") == "127.0.0.1"
+
+    def test_a_name_for_itself_alone_becomes_what_others_see(
+        self, hosts: Dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A name that leads to the machine itself is of no use to the others."""
-        monkeypatch.setattr(socket, "gethostbyname", lambda name: resolved)
-        self.job(told, 0, host)
-        with tony.xgboost_communicator():
-            pass
-        assert done[0][1]["host_ip"] == listens
+        monkeypatch.setattr(tony_boosting, "_SOMEWHERE", ("127.0.0.1", 9))  # no network needed
+        assert tony_boosting._address("me") == "127.0.0.1"
+
+    def test_without_a_network_it_stays(
+        self, hosts: Dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tony_boosting, "_SOMEWHERE", ("255.255.255.255", 9))  # refused
+        assert tony_boosting._address("me") == "127.0.1.1"
+
+    def test_the_tracker_is_where_all_look_for_it(
+        self, hosts: Dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The same on the machine itself, whichever worker asks."""
+        monkeypatch.setattr(tony_boosting, "_SOMEWHERE", ("127.0.0.1", 9))
+        monkeypatch.setenv("TONY_LIGHTGBM_MACHINES", "me:1,me:2,other:3")
+        for rank in ("0", "1"):
+            monkeypatch.setenv("TONY_LIGHTGBM_RANK", rank)
+            found = tony.lightgbm_parameters()["machines"]
+            assert found == "127.0.0.1:1,127.0.0.1:2,10.0.0.9:3"
