@@ -1,0 +1,121 @@
+"""The benchmarks of the core still run, and their lines make a page."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+from tests.importgraph import CHECKOUT
+
+BENCHMARKS = CHECKOUT / "benchmarks"
+PROGRAMS = sorted(path.name for path in BENCHMARKS.glob("core_*.py"))
+FIGURES_OF = {
+    "core_commands.py": 3, "core_detection.py": 4, "core_memory.py": 4, "core_overhead.py": 2,
+    "core_scale.py": 8, "core_start.py": 5,
+}  # fmt: skip
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Import one of them by its name, as if it stood where it is run."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    yield load
+    for name in set(sys.modules) - before:
+        path = getattr(sys.modules[name], "__file__", None) or ""
+        if path.startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+def run(program: str, *words: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(BENCHMARKS / program), *words],
+        cwd=CHECKOUT, capture_output=True, text=True, timeout=timeout,
+    )  # fmt: skip
+
+
+def lines(program: str, *words: str, timeout: float) -> List[Dict[str, Any]]:
+    """What it printed, when it went well."""
+    done = run(program, *words, timeout=timeout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_program_of_the_core_is_run_by_the_one_that_runs_all(module: Any) -> None:
+    parts = {f"core_{part}.py" for part in module("core_all").PARTS}
+    assert parts | {"core_all.py"} == set(PROGRAMS)
+    assert parts == set(FIGURES_OF)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_each_tells_what_it_does(program: str) -> None:
+    done = run(program, "--help")
+    assert done.returncode == 0 and "--quick" in done.stdout, done.stderr
+
+
+def test_a_figure_stands_beside_its_floor(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    module("measuring").figure(
+        "a start", 0.123456, "s", floor=0.1, floor_is="bare", bar=0.1, runs=3
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert told.pop("load") >= 0
+    assert told == {
+        "figure": "a start", "value": 0.1235, "unit": "s", "floor": 0.1, "floor_is": "bare",
+        "over_floor": 0.02346, "bar": 0.1, "verdict": "missed", "runs": 3,
+    }  # fmt: skip
+
+
+def test_the_interval_is_students(module: Any) -> None:
+    ratio, low, high = module("core_overhead").interval([0.9, 1.0, 1.1], [1.0, 1.0, 1.0])
+    assert low < 0.8 < ratio < 1.01 < 1.2 < high
+    same = module("core_overhead").interval([50.0] * 10, [50.0] * 10)
+    assert same == pytest.approx((1.0, 1.0, 1.0))
+
+
+def test_the_page_gets_the_table_and_keeps_the_rest(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    runner = module("core_all")
+    page.write_text(f"before\n{runner.BEGIN}\nold\n{runner.END}\nafter\n")
+    monkeypatch.setattr(runner, "PAGE", page)
+    told = {"figure": "a start", "value": 0.05, "unit": "s", "floor": 0.02, "floor_is": "bare"}
+    ratio = {"figure": "steps", "value": 0.99, "unit": "ratio", "low": 0.98, "high": 1.0}
+    runner.write([
+        {**told, "bar": 0.1, "verdict": "held", "load": 0.5},
+        {**ratio, "bar": "the interval reaches 0.99", "verdict": "held", "load": 1.5},
+    ])  # fmt: skip
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert "| a start | 0.05 s | 0.02 s (bare) | 0.1 s | held |" in text
+    assert "| steps | 0.99 (0.98 to 1) |  | the interval reaches 0.99 | held |" in text
+    assert "load average 0.5 to 1.5" in text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_executors_that_are_simulated_get_their_spec_and_end_well() -> None:
+    found = lines("core_scale.py", "--quick", "--counts", "20,40", timeout=300)
+    assert [told["unit"] for told in found] == ["s", "cores", "KB", "s"] * 2
+    assert found[0]["spec_kb"] > 0.3  # the addresses of twenty
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("program", sorted(set(FIGURES_OF) - {"core_scale.py"}))
+def test_it_measures_all_it_should(program: str) -> None:
+    found = lines(program, "--quick", timeout=600)
+    assert len(found) == FIGURES_OF[program]
+    assert all(told["value"] >= 0 and "load" in told for told in found)
