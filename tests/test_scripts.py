@@ -146,6 +146,7 @@ class TestTheEnvironmentsOfFrameworkTests:
         lists = checkout / "tests" / "envs"
         lists.mkdir(parents=True)
         (lists / "tiny.txt").write_text("# nothing\n")
+        (lists / "tiny.sh").write_text('"$1" --version >"$(dirname "$1")/../built"\n')
         (lists / "late.txt").write_text("# nightly\n")
         monkeypatch.setenv("TONY_ENVS", str(tmp_path / "envs"))
         return checkout / ".ci" / "envs"
@@ -178,6 +179,7 @@ class TestTheEnvironmentsOfFrameworkTests:
         ((folder,),) = {tuple(out.decode().split()) for out, _ in said}
         assert sum(err.count(b"envs: building") for _, err in said) == 1
         assert list(Path(folder).rglob("pip/__pycache__/*.pyc"))
+        assert (Path(folder) / "built").read_text().startswith("Python 3")
 
         (Path(folder) / ".tony-env-complete").unlink()
         (Path(folder) / "half-done").touch()
