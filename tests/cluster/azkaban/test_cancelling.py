@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
 from dags.examples.azkaban.upload import ENDED
+from tests.cluster.azkaban import ways
 from tests.cluster.azkaban.fixture import GetFlows, Servers
-from tests.cluster.azkaban.flows import LASTS, Flows, Run, command_of, until
+from tests.cluster.azkaban.flows import LASTS, Flows, Run, until
 from tests.cluster.azkaban.installing import installer, tony_azkaban
 from tests.cluster.azkaban.server import NAME, PASSWORD, Azkaban
 from tests.cluster.hadoop import supervisor
@@ -29,40 +28,8 @@ def flows(azkaban: GetFlows) -> Flows:
     return azkaban()
 
 
-@pytest.fixture
-def silent() -> Iterator[int]:
-    """The port of a server that takes calls and never answers."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        yield int(listening.getsockname()[1])
-
-
-def of_job(flows: Flows, run: Run) -> int:
-    """The process that the server has started for the job."""
-
-    def find() -> int:
-        below = supervisor.descendants(flows.server.running_pid())
-        inside = supervisor.processes_in(run.folder) & below
-        found = [pid for pid in inside if "tony_azkaban" in command_of(pid)]
-        return found[0] if found else 0
-
-    return int(until(find, "the job's process"))
-
-
-def test_while_it_submits(flows: Flows, silent: int) -> None:
-    conf = {"tony.containers.resources": f"http://127.0.0.1:{silent}/data", **LASTS}
-    for _ in range(3):
-        run = flows.one("true", conf)
-        of_job(flows, run)
-        time.sleep(1)  # to be where it waits for an answer; cancelled sooner it must do as well
-        run.cancel()
-        run.ends("KILLED")
-        if not run.killed_hard():
-            break
-    assert not run.killed_hard(), run.story()
-    flows.nothing_runs()
-    assert run.apps() == []
+def test_while_it_submits(flows: Flows) -> None:
+    ways.cancelled_while_it_submits(flows)
 
 
 def test_at_once(flows: Flows) -> None:
@@ -74,7 +41,7 @@ def test_at_once(flows: Flows) -> None:
     project = flows.upload({"train.job": flows.job("sleep 300", LASTS)})
     for pause in (0.2, 0.4, 0.7, 1.0):
         run = flows.run(project, "train")
-        pid = of_job(flows, run)
+        pid = ways.of_job(flows, run)
         time.sleep(pause)
         run.cancel()
         run.ends("KILLED")
@@ -97,7 +64,7 @@ def test_a_sweep(flows: Flows) -> None:
     run = flows.one(CLINGS, LASTS, **{"tony.task.kill-grace": "2"})
     app_id = run.app_id()
     until(lambda: "up" in flows.tony("logs", app_id).stdout, "the program runs")
-    os.kill(of_job(flows, run), signal.SIGKILL)
+    os.kill(ways.of_job(flows, run), signal.SIGKILL)
     run.ends("FAILED")
     other = flows.one("sleep 300", LASTS)
     kept = other.app_id()
@@ -131,7 +98,7 @@ def test_sigkill_and_the_lease(flows: Flows) -> None:
     run = flows.one("sleep 300", **{"tony.client.lease": "15"})
     app_id = run.app_id()
     until(lambda: flows.status(app_id)["state"] == "RUNNING", "it runs")
-    os.kill(of_job(flows, run), signal.SIGKILL)
+    os.kill(ways.of_job(flows, run), signal.SIGKILL)
     run.ends("FAILED")
     assert flows.gone(app_id)["state"] in ("KILLED", "FAILED")
     flows.nothing_runs()
@@ -147,7 +114,7 @@ def test_a_retry_after_sigkill(flows: Flows) -> None:
     )
     first = run.app_id()
     until(mark.exists, "the program runs")
-    os.kill(of_job(flows, run), signal.SIGKILL)
+    os.kill(ways.of_job(flows, run), signal.SIGKILL)
     run.ends(seconds=240)
     second = run.of_attempt(1)
     states = [flows.status(app_id)["state"] for app_id in (first, second)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Dict, List, Tuple
 
 import pytest
 
-from tests.cluster.azkaban import odd
+from tests.cluster.azkaban import odd, ways
 from tests.cluster.azkaban.fixture import GetFlows
-from tests.cluster.azkaban.flows import Content, Flows, cut_links
+from tests.cluster.azkaban.flows import Flows, cut_links
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -68,69 +67,15 @@ def test_outputs_for_the_next_job(flows: Flows) -> None:
 
 
 def test_what_is_said_twice(flows: Flows) -> None:
-    """The job file's word counts more than a run's, and that more than a shared property's."""
-    files = {
-        "src/show.py": odd.SHOWS,
-        "shared.properties": {"worker_env.A": "shared", "worker_env.B": "shared", "word": "shared"},
-    }
-    run = flows.one(
-        "python3 show.py A,B,C ${word}",
-        files=files,
-        settings={"word": "run", "worker_env.B": "run", "worker_env.C": "run"},
-        **{"worker_env.C": "job", "conf_file": "own.xml", "tony.worker.memory": "80m"},
-    )
-    run.ends("FAILED")
-    assert "own.xml" in run.log()
-    xml = "".join(
-        f"<property><name>{name}</name><value>{value}</value></property>"
-        for name, value in {
-            "tony.worker.instances": "3",
-            "tony.worker.memory": "70m",
-            "tony.application.name": "of-the-file",
-        }.items()
-    )
-    files["own.xml"] = f"<configuration>{xml}</configuration>"
-    run = flows.one(
-        "python3 show.py A,B,C ${word}",
-        files=files,
-        settings={"word": "run", "worker_env.B": "run", "worker_env.C": "run"},
-        **{"worker_env.C": "job", "conf_file": "own.xml", "tony.worker.memory": "80m"},
-    ).ends()
-    app_id = run.app_id()
-    told = odd.shown(flows, app_id)
-    assert [told[name] for name in "ABC"] == ["shared", "run", "job"]
-    assert told["argv"] == ["A,B,C", "run"]
-    status = flows.status(app_id)
-    assert status["name"] == "of-the-file"
-    assert [task["task"] for task in status["tasks"]] == ["worker:0"]  # the job's one, not three
+    ways.what_is_said_twice(flows)
 
 
 def test_unicode_and_quotes(flows: Flows) -> None:
     odd.comes_through(flows)
 
 
-BAD: Dict[str, Tuple[Dict[str, object], List[str]]] = {
-    "key": ({"tony.worker.instancs": 2}, ["tony.worker.instancs", "tony.worker.instances"]),
-    "value": ({"tony.worker.memory": "much"}, ["tony.worker.memory", "much"]),
-    "folder": ({"src_dir": "nowhere"}, ["src_dir", "nowhere"]),
-    "name": ({"worker_env.A B": "x"}, ["A B"]),
-}
-"""By the job's name: what is wrong with it, and what the line about it must say."""
-
-
 def test_bad_properties(flows: Flows) -> None:
-    """One clear line, a failed job, and a server that goes on as before."""
-    files: Dict[str, Content] = {
-        f"{name}.job": flows.job("true", conf) for name, (conf, _) in BAD.items()
-    }
-    files["all.job"] = {"type": "noop", "dependencies": ",".join(BAD)}
-    run = flows.start(files, "all").ends("FAILED")
-    for name, (_, says) in BAD.items():
-        log = "\n".join(run.said(name))
-        told = [line for line in run.said(name) if all(word in line for word in says)]
-        assert len(told) == 1, log
-        assert "Traceback" not in log and "local_" not in log
-    flows.one("true").ends()
+    ways.bad_properties(flows)
 
 
 def test_a_retry_succeeds(flows: Flows) -> None:

@@ -7,7 +7,7 @@ from typing import Tuple
 
 import pytest
 
-from tests.cluster.azkaban import odd
+from tests.cluster.azkaban import odd, ways
 from tests.cluster.azkaban.fixture import GetFlows
 from tests.cluster.azkaban.flows import LASTS, Flows, Run, cut_links, until
 from tests.cluster.hadoop.cluster import Hadoop
@@ -81,6 +81,11 @@ def test_a_retry_succeeds(both: Both) -> None:
     assert (first["finalStatus"], second["finalStatus"]) == ("FAILED", "SUCCEEDED")
 
 
+@pytest.mark.nightly
+def test_cancelled_while_it_submits(both: Both) -> None:
+    ways.cancelled_while_it_submits(both[0])
+
+
 def test_cancelled_while_accepted(both: Both) -> None:
     """A queue with room for one master, which is somebody else's."""
     flows, cluster = both
@@ -144,6 +149,16 @@ def test_as_another_user(both: Both) -> None:
     assert (app["user"], app["finalStatus"]) == ("alice", "KILLED")
     assert cluster.hdfs.list("/user/alice")[".tony"]["owner"] == "alice"
     flows.nothing_runs()
+
+
+@pytest.mark.nightly
+def test_what_is_said_twice(both: Both) -> None:
+    ways.what_is_said_twice(both[0])
+
+
+@pytest.mark.nightly
+def test_bad_properties(both: Both) -> None:
+    ways.bad_properties(both[0])
 
 
 def test_unicode_and_quotes(both: Both) -> None:
