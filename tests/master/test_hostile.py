@@ -270,6 +270,7 @@ class TestThePage:
         assert attack.shell.get("/api/job")[0] == 200
         for connection in list(attack.shell.master._server._connections):
             assert connection.backlog < 3 * 1024 * 1024
+            assert len(connection._in) < 256 * 1024
 
     def test_a_long_head_is_read_once(self, attack: Attack) -> None:
         sock = attack.call(attack.page)

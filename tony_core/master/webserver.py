@@ -304,13 +304,12 @@ class _Connection:
         self.active = self._server.reactor.now()
         self._in += data
         self._hold()
-        waits = self._current is not None or len(self._out) > HIGH_WATER
-        if waits and len(self._in) > MAX_HEAD + 65536 and self._head is None:
-            self.close()  # it asks without end, and reads no answer
-        elif self._server.held > MAX_BODIES:
+        if self._server.held > MAX_BODIES:
             self._refuse(BadRequest(503, "too much is being posted here at once"))
-        else:
-            self._next()
+            return
+        self._next()
+        if self._head is None and len(self._in) > MAX_HEAD + 65536:
+            self.close()  # it asks without end, faster than it can be answered
 
     def _hold(self) -> None:
         held = max(0, len(self._in) - MAX_HEAD)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
-import tempfile
 from _operator import _compare_digest as compare_digest
 
 from tony_core.light import TYPE_CHECKING
@@ -136,8 +135,7 @@ def master_context(pem: bytes) -> ssl.SSLContext:
     """A server's, with this key and certificate; the library reads them from a file only."""
     context = _context(ssl.PROTOCOL_TLS_SERVER)
     context.num_tickets = 0  # nothing is resumed, and nothing kept for it
-    memory = hasattr(os, "memfd_create")  # else a file without a name
-    with os.fdopen(os.memfd_create("tony"), "w+b") if memory else tempfile.TemporaryFile() as file:
+    with _file() as file:
         file.write(pem)
         file.flush()
         try:
@@ -147,6 +145,15 @@ def master_context(pem: bytes) -> ssl.SSLContext:
                 f"the job's TLS key cannot be used here: {error}", fault="local"
             ) from None
     return context
+
+
+def _file() -> Any:
+    """Something with a name below /proc, and none that outlives it."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("tony"), "w+b")
+    import tempfile  # executors need none of it
+
+    return tempfile.TemporaryFile()
 
 
 def executor_context() -> ssl.SSLContext:
