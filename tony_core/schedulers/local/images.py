@@ -208,7 +208,7 @@ class Images:
         need = container.resources
         words = [self.engine.program, "run", *self._common()]
         words += ["--name", engine.container_name(container.id)]
-        words += ["--label", f"tony.application={app.app_id}"]
+        words += ["--label", f"tony-application={app.app_id}"]
         if need.memory_mb:
             limit = f"{need.memory_mb}m"
             words += ["--memory", limit, "--memory-swap", limit]
