@@ -18,8 +18,9 @@ import select
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
@@ -56,6 +57,7 @@ from tony_core.schedulers.port import (
 
 SECRET = b"a secret that is worth nothing.."
 HEARTBEAT_S = 1.0
+AGAIN_S = 0.5  # until an executor whose connection was lost calls again
 PORTS = {"main": 30000}
 SPREAD = 100  # heartbeats leave in so many portions a second
 
@@ -183,6 +185,7 @@ class Executors:
         self.beats = 0
         self.calls_again = 0
         self._ending = False
+        self._waiting: Deque[Tuple[float, _Executor]] = deque()  # to call again
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -193,15 +196,15 @@ class Executors:
 
     def _call(self, executor: _Executor) -> None:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         number = sock.fileno()
         # So that no address has more connections than it has ports.
         sock.bind((f"127.0.{1 + number // 10000}.1", 0))
-        sock.connect(self._address)
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.connect_ex(self._address)  # never waited for: the others must go on speaking
         executor.connect(sock)
         self._by_number[number] = executor
-        self._poll.register(number, select.EPOLLIN)
+        self._poll.register(number, select.EPOLLIN | select.EPOLLOUT)
         first = Register(
             executor.container_id, "127.0.0.1", 40000, 1, "0",
             executor.task, executor.session, executor.phase, PORTS if executor.task else {},
@@ -220,10 +223,17 @@ class Executors:
 
     def turn(self, beating: bool = False) -> None:
         """Hear what came; let those whose turn it is beat."""
-        for number, _events in self._poll.poll(1.0 / SPREAD, 1024):
+        for number, events in self._poll.poll(1.0 / SPREAD, 1024):
             executor = self._by_number.get(number)
-            if executor is not None:
+            if executor is None:
+                continue
+            if events & select.EPOLLOUT:
+                self._poll.modify(number, select.EPOLLIN)
+                self._write(executor)
+            if events & ~select.EPOLLOUT:
                 self._readable(executor)
+        while self._waiting and self._waiting[0][0] <= time.monotonic():
+            self._call(self._waiting.popleft()[1])
         now = time.monotonic()
         self._beat_at = max(self._beat_at, now - HEARTBEAT_S)  # not more than once around
         while beating and now >= self._beat_at:
@@ -259,7 +269,7 @@ class Executors:
             except BlockingIOError:
                 pass
             except OSError:
-                self._call_again(executor)
+                pass  # reading tells it, too
 
     def _readable(self, executor: _Executor) -> None:
         try:
@@ -294,7 +304,7 @@ class Executors:
             executor.sock.close()
             self.calls_again += 1
             if not self._ending:
-                self._call(executor)
+                self._waiting.append((time.monotonic() + AGAIN_S, executor))
             else:
                 self._gone(executor.container_id)
 
