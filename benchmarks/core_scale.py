@@ -160,7 +160,6 @@ def floor(count: int, steady_s: float) -> Dict[str, float]:
         socks: List[socket.socket] = []
         try:
             port = int(out.readline().split()[1])
-            empty_kb = rss_kb(process.pid)
             began = time.monotonic()
             poll = select.epoll()
             for number in range(count):
@@ -187,7 +186,7 @@ def floor(count: int, steady_s: float) -> Dict[str, float]:
                         sock.send(bytes(45))
             took = time.monotonic() - began
             told["cores"] = (cpu_s(process.pid) - spent) / took
-            told["rss_kb"] = rss_kb(process.pid) - empty_kb
+            told["rss_kb"] = rss_kb(process.pid)
             poll.close()
             return told
         finally:
@@ -256,11 +255,10 @@ def report(framework: str, count: int, runs: int, found: Dict[str, List[Dict[str
         beats_per_s=of("ours", "beats_per_s"), **more,
     )  # fmt: skip
     figure(
-        f"{name}: the master's memory for a task",
-        (of("ours", "rss_kb") - of("ours", "empty_kb")) / count, "KB",
-        floor=of("floor", "rss_kb") / count, floor_is=bare, bar=float(TASK_KB),
-        master_rss_mb=of("ours", "rss_kb") / 1024, master_empty_mb=of("ours", "empty_kb") / 1024,
-        **more,
+        f"{name}: the master's memory", of("ours", "rss_kb") / 1024, "MB",
+        floor=of("floor", "rss_kb") / 1024, floor_is=bare,
+        bar=(MASTER_KB + TASK_KB * count) / 1024,
+        kb_for_a_task=(of("ours", "rss_kb") - of("ours", "empty_kb")) / count, **more,
     )  # fmt: skip
     figure(f"{name}: last word to the job's end", of("ours", "end_s"), "s", **more)
 

@@ -107,7 +107,7 @@ def test_the_page_gets_the_table_and_keeps_the_rest(
 @pytest.mark.timeout(400)
 def test_executors_that_are_simulated_get_their_spec_and_end_well() -> None:
     found = lines("core_scale.py", "--quick", "--counts", "20,40", timeout=300)
-    assert [told["unit"] for told in found] == ["s", "cores", "KB", "s"] * 2
+    assert [told["unit"] for told in found] == ["s", "cores", "MB", "s"] * 2
     assert found[0]["spec_kb"] > 0.3  # the addresses of twenty
 
 
