@@ -39,6 +39,7 @@ __all__ = [
     "jax_initialize",
     "xgboost_communicator",
     "lightgbm_parameters",
+    "ray_init",
 ]
 
 # ------------------------------------------------------------------ reports
@@ -267,6 +268,15 @@ def lightgbm_parameters(**more: Any) -> Dict[str, Any]:
     """
     found: Dict[str, Any] = importlib.import_module("tony_boosting").lightgbm_parameters(**more)
     return found
+
+
+def ray_init(**more: Any) -> None:
+    """Start this task's node of the job's Ray cluster; by hand, ``ray.init``.
+
+    In the chief it returns when all nodes are there, and ``more`` goes to ``ray.init`` as it is.
+    In the other tasks it does not return: they serve until the chief's program has ended.
+    """
+    importlib.import_module("tony_ray").init(**more)
 
 
 # ------------------------------------------------------------------ checkpoints

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 # Each the folder of its example. They take turns: a laptop has room for one.
 FRAMEWORKS = [
-    *("mpi", "jax", "pytorch", "horovod", "mxnet", "xgboost", "lightgbm"),
+    *("mpi", "jax", "pytorch", "horovod", "mxnet", "xgboost", "lightgbm", "ray"),
     *("tensorflow", "tensorflow-ps", "keras"),
 ]
 

@@ -26,7 +26,7 @@ NO_KEYS = {
     "tony.xml", "tony.<role>", "tony.am", "tony.execution", "tony.containers", "tony.dev",
     # the module of programs, the entry points, and a typing error on purpose
     "tony.report", "tony.task", "tony.checkpoints", "tony.dataset", "tony.upload", "tony.py",
-    "tony.xgboost_communicator", "tony.lightgbm_parameters",
+    "tony.xgboost_communicator", "tony.ray_init", "tony.lightgbm_parameters",
     "tony.result", "tony.schedulers", "tony.frameworks", "tony.pools", "tony.worker.memroy",
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/tony.xml"))
 
 def test_there_is_one_for_each_framework() -> None:
     frameworks = {"horovod", "jax", "keras", "lightgbm", "mpi", "mxnet", "pytorch", "tensorflow"}
-    frameworks |= {"xgboost"}
+    frameworks |= {"ray", "xgboost"}
     assert {"hdfs", *frameworks, "tensorflow-ps"} <= set(NAMES)
 
 

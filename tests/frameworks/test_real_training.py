@@ -20,12 +20,17 @@ _CASES: List[Tuple[str, str, int, Tuple[str, int]]] = [
     ("keras", "tensorflow", 1, ("worker", 0)),
     ("xgboost", "boosting", 2, ("worker", 1)),
     ("lightgbm", "boosting", 2, ("worker", 1)),
+    ("ray", "ray", 2, ("worker", 1)),
 ]
-_NAMES = [case[0] for case in _CASES]
+_NIGHTLY = ("ray",)
+_PARAMETERS = [
+    pytest.param(*case, id=case[0], marks=[pytest.mark.nightly] if case[0] in _NIGHTLY else [])
+    for case in _CASES
+]
 _EVERY = 20  # steps between two checkpoints
 
 
-@pytest.mark.parametrize(("example", "env", "processes", "victim"), _CASES, ids=_NAMES)
+@pytest.mark.parametrize(("example", "env", "processes", "victim"), _PARAMETERS)
 def test_it_trains(
     submit: Callable[..., Submitted],
     example: str,
@@ -51,7 +56,7 @@ def test_it_trains(
         assert sorted(line.partition(":")[0] for line in said) == ["rank 0", "rank 1"]
 
 
-@pytest.mark.parametrize(("example", "env", "processes", "victim"), _CASES, ids=_NAMES)
+@pytest.mark.parametrize(("example", "env", "processes", "victim"), _PARAMETERS)
 def test_it_goes_on_from_its_checkpoint_when_a_process_is_killed(
     submit: Callable[..., Submitted],
     example: str,

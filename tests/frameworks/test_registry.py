@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.gangs import job
 from tony_core import frameworks
 from tony_core.frameworks.base import Framework
 
 _ROOT = Path(frameworks.__file__).parents[2]
 _OURS = [
-    *("horovod", "jax", "lightgbm", "mpi", "mxnet", "pytorch", "standalone", "tensorflow"),
-    "xgboost",
+    *("horovod", "jax", "lightgbm", "mpi", "mxnet", "pytorch"),
+    *("ray", "standalone", "tensorflow", "xgboost"),
 ]
 
 
@@ -22,14 +21,6 @@ def test_ours_are_found_by_name_in_any_case(name: str) -> None:
     assert frameworks.find(name).name == name
     assert frameworks.find(name.upper()).name == name
     assert name in frameworks.names()
-
-
-@pytest.mark.parametrize("name", ["ray"])
-def test_what_comes_later_is_known(name: str) -> None:
-    (problem,) = frameworks.find(name).validate(job(name, {"worker": 1}))
-    assert problem.message.startswith(f"the framework {name} is not built yet; there are")
-    assert problem.key == "tony.application.framework"
-    assert name not in frameworks.names()
 
 
 def test_a_mistyped_name_is_answered_with_the_nearest() -> None:

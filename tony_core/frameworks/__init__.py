@@ -11,9 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import Dict, List, Optional, Tuple
 
-from tony_core.frameworks.base import Framework, Problem
+from tony_core.frameworks.base import Framework
 from tony_core.job.problems import did_you_mean
-from tony_core.job.spec import Job
 from tony_core.plugins import Plugin, installed
 
 GROUP = "tony.frameworks"
@@ -25,30 +24,15 @@ _BUILT_IN: Dict[str, Tuple[str, str]] = {
     "mpi": ("tony_core.frameworks.mpi", "Mpi"),
     "mxnet": ("tony_core.frameworks.mxnet", "MxNet"),
     "pytorch": ("tony_core.frameworks.pytorch", "PyTorch"),
+    "ray": ("tony_core.frameworks.ray", "Ray"),
     "standalone": ("tony_core.frameworks.standalone", "Standalone"),
     "tensorflow": ("tony_core.frameworks.tensorflow", "TensorFlow"),
     "xgboost": ("tony_core.frameworks.xgboost", "XGBoost"),
 }
 
-# Names that job files may hold and that mean something; they are known, not mistyped.
-# Another distribution may bring one before we do.
-_NOT_BUILT = ("ray",)
-
 
 class UnknownFramework(ValueError):
     """``tony.application.framework`` names none that is here; the text says what to do."""
-
-
-class _NotBuilt(Framework):
-    """Refuses every job with one message, where all the others of a job file are told."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def validate(self, job: Job) -> List[Problem]:
-        """Always a problem."""
-        message = f"the framework {self.name} is not built yet; there are {', '.join(names())}"
-        return [Problem(message, "tony.application.framework")]
 
 
 def find(name: str) -> Framework:
@@ -62,11 +46,9 @@ def find(name: str) -> Framework:
     plugin = installed(GROUP).get(wanted)
     if plugin is not None:
         return _load(plugin)
-    if wanted in _NOT_BUILT:
-        return _NotBuilt(wanted)
     known = names()
     raise UnknownFramework(
-        f"there is no framework called {name!r}{did_you_mean(wanted, [*known, *_NOT_BUILT])};"
+        f"there is no framework called {name!r}{did_you_mean(wanted, known)};"
         f" there are {', '.join(known)}"
     )
 
