@@ -19,7 +19,7 @@ from tony_core.job.spec import (
 from tony_core.master import commands as c
 from tony_core.master import events as e
 from tony_core.master.board import Phase
-from tony_core.master.lifecycle import InvalidTransition, TaskState
+from tony_core.master.lifecycle import Hold, InvalidTransition, TaskState
 from tony_core.schedulers.port import AppState, Cause, Container
 
 
@@ -819,3 +819,23 @@ def test_a_sidecar_that_was_told_to_start_has_a_deadline_over_a_restart() -> Non
     world.after(world.job.timeouts.registration_s + 1)
     lost = [text for text in world.told("task-state") if text.startswith("board:0 lost")]
     assert lost and "to start their programs" in lost[-1]
+
+
+def test_the_last_that_is_waited_for_succeeds_while_a_session_settles() -> None:
+    roles = (role("worker", 1), role("ps", 1, **PS))
+    world = world_of(*roles, mode=Mode.FCFS, settle_s=3.0).settle()
+    world.end("ps:0", 1)
+    world.end("worker:0")
+    world.after(10).settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+def test_a_late_word_on_an_earlier_session_clears_nothing() -> None:
+    world = world_of(role("worker", 2), master=MasterSpec(user_retries=2)).settle()
+    world.end("worker:0", 1).after(1).settle()
+    assert (world.machine.session, len(world.running())) == (1, 2)
+    world.end("worker:0", 2).after(3)
+    world.feed(e.TaskStopped(world.now, "c2", 0, True))
+    assert world.machine.open["c2"].hold is Hold.CLEARING, "its program of session 1 still runs"
+    world.settle()
+    assert world.machine.open["c2"].hold is not Hold.CLEARING

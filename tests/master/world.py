@@ -56,6 +56,7 @@ class Executor:
     task: str = ""
     session: int = -1
     phase: str = "idle"
+    stopped: int = -1  # no program of this session or an earlier one starts any more
     gone: bool = False  # the container ended (whether the machine knows or not)
 
 
@@ -230,6 +231,8 @@ class World:
         def ready() -> None:
             if executor.gone or (executor.session, executor.phase) == (command.session, "running"):
                 return
+            if command.session < executor.session or command.session <= executor.stopped:
+                return  # its connection keeps what it is told in order
             executor.task, executor.session = command.task, command.session
             executor.phase = "ready"
             self.feed(
@@ -252,6 +255,8 @@ class World:
         """The program starts."""
         if executor.gone or executor.session != session or executor.phase != "ready":
             return
+        if session <= executor.stopped:
+            return
         executor.phase = "running"
         self.feed(e.TaskRunning(self.now, executor.container.id, session, 7))
 
@@ -261,7 +266,9 @@ class World:
 
         def stopped() -> None:
             if not executor.gone:
-                executor.phase = "idle"
+                executor.stopped = max(executor.stopped, command.session)
+                if executor.session <= command.session:
+                    executor.phase = "idle"
                 self.feed(e.TaskStopped(self.now, executor.container.id, command.session, True))
 
         self.later(f"stop {command.container_id}", stopped)
@@ -284,7 +291,8 @@ class World:
         """Written ahead; what it says is never taken back."""
         before, self.journal = self.journal, dict(command.record)
         for word in ("session", "elapsed_s", "chief_done"):
-            assert self.journal[word] >= before.get(word, -1), f"{word}: {before}, {command}"
+            kept = before.get(word, -1) - 1e-6  # time is counted from another zero
+            assert self.journal[word] >= kept, f"{word}: {before}, {command}"
         assert set(before.get("done", ())) <= set(self.journal["done"]), f"{before}, {command}"
         assert before.get("outcome") in (None, self.journal["outcome"]), f"{before}, {command}"
 

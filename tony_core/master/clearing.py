@@ -62,6 +62,8 @@ class Clearing(Judging):
         self.journal()
         self.tell("session-started", f"session {number} begins", Weight.DECISION)
         self.release_roles()
+        if self.done:
+            self.after_end()  # the last that was waited for may have succeeded meanwhile
 
     def stays(self, name: str) -> bool:
         """A sidecar that goes on over a warm restart."""
@@ -179,8 +181,10 @@ class Clearing(Judging):
             return
         if record.hold is not Hold.CLEARING:
             return
-        self.waits.cancel("clear", record.id)
         task = self.task_of(record.id)
+        if task is not None and event.session < task.session:
+            return  # a late word on an earlier program: this one may still run
+        self.waits.cancel("clear", record.id)
         if task is not None and task.state not in TERMINAL and task.session == event.session:
             self.move(task, S.KILLED, "ended by the master")
         if event.clean:

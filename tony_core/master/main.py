@@ -9,6 +9,7 @@ nothing runs yet that could start one.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import resource
@@ -141,8 +142,12 @@ def _crashed(
     context: MasterContext, pool: ContainerPool, master: Optional[Master], error: BaseException
 ) -> None:
     """Say it where it can be found; end the job if no other master can."""
-    story = _story()
-    sys.stderr.write("the master crashed (a fault of tony's own):\n" + story)
+    text = f"the master crashed (a fault of tony's own): {type(error).__name__}: {error}"
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full:  # nobody's fault in the code, and few words may still find room
+        text = f"the disk on which the master keeps its state is full ({error}): free some space"
+    story = f"{text}\n" if full else _story()
+    sys.stderr.write(story if full else "the master crashed (a fault of tony's own):\n" + story)
     sys.stderr.flush()
     try:
         path = Path(local_path(context.work_dir)) / f"crash-{context.attempt}.txt"
@@ -153,11 +158,10 @@ def _crashed(
     another = info is not None and info.can_restart_master
     if another and master is not None and master.running():
         return  # its executors start the next attempt
-    text = f"the master crashed (a fault of tony's own): {type(error).__name__}: {error}"
     try:
         _finish(context, pool, master, AppState.FAILED, text)
     except Exception:
-        sys.stderr.write("and the scheduler could not be told:\n" + _story())
+        sys.stderr.write("and the scheduler could not be told:\n" + (text if full else _story()))
 
 
 def _story() -> str:

@@ -228,12 +228,13 @@ class LocalScheduler(port.Scheduler):
                 ending.end_containers(folder)
             except SchedulerError as error:
                 diagnostics = f"{diagnostics}\n{error}"
-        Ledger(self._home.ledger).forget(app.app_id)
         try:
+            # First of all: what it filled the disk with may be what nothing can be written for.
             ending.remove_leftovers(folder)
             ending.remove_job_folder(folder)
         except OSError as error:
             diagnostics = f"{diagnostics}\nnot removed: {error}"
+        Ledger(self._home.ledger).forget(app.app_id)
         status = replace(
             read_status(folder, app),
             state=state,

@@ -39,7 +39,8 @@ def end_containers(folder: AppFolder) -> None:
             continue
         shim = _shim(container)
         if shim is not None and shim.alive():
-            home.write_bytes(container.stop, b"")
+            with contextlib.suppress(OSError):  # a full disk; the signal says it, too
+                home.write_bytes(container.stop, b"")
             shim.send(signal.SIGTERM)
             shim.send(signal.SIGCONT)
             asked[container_id] = shim

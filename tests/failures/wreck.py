@@ -1,0 +1,109 @@
+"""One real job that is going to fail, and what must hold whatever it failed of."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Callable, List
+
+from tests.master.test_master_real import Submitted, a_job
+from tony_core.job.spec import Job, MasterSpec, Resources, Role
+from tony_core.schedulers.local.client import LocalScheduler
+from tony_core.schedulers.local.home import Home
+from tony_core.schedulers.local.ledger import Ledger
+from tony_core.schedulers.port import AppState
+
+PATIENCE_S = 120.0
+
+ONCE = MasterSpec(user_retries=0, infrastructure_retries=0)
+
+
+def until(true: Callable[[], Any], what: str) -> Any:
+    """Wait for something that a busy machine may take long for."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        found = true()
+        if found:
+            return found
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def belonging_to(app_id: str) -> List[int]:
+    """The processes that have an application's name in their environment, whoever's they are."""
+    found: List[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                mine = app_id.encode() in (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if mine and state not in "ZX":
+                found.append(int(entry.name))
+    return found
+
+
+def one_role(command: str, count: int = 1, **changes: Any) -> Job:
+    """Workers alone, that are not tried again."""
+    return a_job(command, count, **{"master": ONCE, **changes})
+
+
+def with_role(name: str, command: str, other: str, **more: Any) -> Job:
+    """One worker, and one task of a role that something happens to."""
+    job = one_role(other)
+    role = Role(name, 1, Resources(memory_mb=200), command, **more)
+    return job.replace(roles=(*job.roles, role))
+
+
+class Wreck(Submitted):
+    """A job on its way to its end."""
+
+    @classmethod
+    def of(cls, home: Path, app_id: str) -> Wreck:
+        """One that somebody else has submitted."""
+        made = cls.__new__(cls)
+        made.scheduler = LocalScheduler()
+        made.app_id = app_id
+        made.home = Home(str(home))
+        made.folder = made.home.app(app_id)
+        return made
+
+    def ends(self, state: AppState, *words: str) -> str:
+        """It ends so, says these words, and leaves nothing; what it said."""
+        until(lambda: self.status().state.ended, "the end" + self.words())
+        status = self.status()
+        said = f"{status.diagnostics}\n{self.story()}"
+        assert status.state is state, said + self.words()
+        for word in words:
+            assert word in said, f"{word!r} is not in:\n{said}{self.words()}"
+        self.leaves_nothing()
+        return said
+
+    def story(self) -> str:
+        """What history has of it."""
+        return "\n".join(str(event["text"]) for event in self.history().events)
+
+    def leaves_nothing(self) -> None:
+        """No process, no share of the machine, nothing of the job's own folder, no secret."""
+        until(lambda: not belonging_to(self.app_id), "every process to go")
+        book = Ledger(self.home.ledger).change()
+        held = [item for item in book.held.values() if item.app == self.app_id]
+        assert not held and self.app_id not in book.queue, book
+        gone: List[str] = [self.folder.job, self.folder.secret]
+        for name in self.folder.container_ids():
+            container = self.folder.container(name)
+            gone += [container.work, container.secret, container.launch]
+        until(lambda: not any(map(os.path.exists, gone)), f"the removal of {gone}")
+
+    def log_of(self, text: str, stream: str = "stdout") -> str:
+        """The log with that in it, as soon as it is."""
+        return str(until(lambda: "".join(x for x in self.logs(stream) if text in x), text))
+
+
+def script(folder: Path, text: str) -> Path:
+    """A Python program of the test's."""
+    path = folder / "program.py"
+    path.write_text(text)
+    return path
