@@ -151,6 +151,11 @@ def master(harness: LocalHarness, notes: Path) -> Master:
     return harness.master(roles=(worker(),))
 
 
+def pid_in(path: str) -> int:
+    """Of the process that the file names, as soon as it does."""
+    return int(until(lambda: home.read_json(path), path)["pid"])
+
+
 # ---------------------------------------------------------------------- the life of one
 
 
@@ -202,8 +207,7 @@ def test_the_end_of_its_shim_leaves_nothing_either(
 ) -> None:
     container = run(master, "import time; time.sleep(60)")
     until(lambda: kept(notes), "the container")
-    folder = harness.folder(master).container(container.id)
-    os.kill((home.read_json(folder.shim) or {})["pid"], signal.SIGKILL)
+    os.kill(pid_in(harness.folder(master).container(container.id).shim), signal.SIGKILL)
     assert master.end_of(container).cause is Cause.KILLED
     assert kept(notes) == []
     assert engine.inside(container.id) == []
@@ -214,8 +218,7 @@ def test_nor_that_of_the_engines_own_program(
 ) -> None:
     container = run(master, "import time; time.sleep(60)")
     until(lambda: kept(notes), "the container")
-    client = home.read_json(harness.folder(master).container(container.id).process) or {}
-    os.kill(client["pid"], signal.SIGKILL)
+    os.kill(pid_in(harness.folder(master).container(container.id).process), signal.SIGKILL)
     assert master.end_of(container).exit_code == 137
     assert kept(notes) == []
     assert engine.inside(container.id) == []
@@ -266,8 +269,8 @@ def test_a_job_that_nobody_ends_is_ended_with_its_containers(
     )
     until(lambda: len(kept(notes)) == 2, "both containers")
     for container_id in harness.home.app(app_id).container_ids():
-        shim = home.read_json(harness.home.app(app_id).container(container_id).shim) or {}
-        os.kill(shim["pid"], signal.SIGSTOP)
+        shim = pid_in(harness.home.app(app_id).container(container_id).shim)
+        os.kill(shim, signal.SIGSTOP)
     harness.kill_master(app_id)
     harness.scheduler.kill(app_id, "enough")
     assert ended(harness, app_id).state.ended

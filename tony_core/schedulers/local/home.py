@@ -21,6 +21,7 @@
           stop                  the pool asked for its end
           exit.json             how it ended, written by the shim
           ended.json            ... and that the master was told so
+          env                   the variables of a container in an image (images.py), 0600
           secret                0600; gone at the end, as launch.json is
           work/                 the process's working folder
         logs/CONTAINER/
