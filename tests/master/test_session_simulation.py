@@ -72,4 +72,4 @@ def test_a_seed_replays_a_run() -> None:
     assert told[0] and told[0] == told[1]
     words = [sys.executable, "-m", "tests.master.chances", "17"]
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[: len(told[0])] == [x for y in told[0] for x in y.split("\n")]
+    assert done.stdout.startswith("\n".join(told[0]) + "\n")
