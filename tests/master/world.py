@@ -348,7 +348,6 @@ class World:
         """The master dies; a later one is given the journal and what still lives."""
         self.machine = SessionMachine(self.job, **self.options)
         self.masters += 1
-        self.given_up.clear()
         self.queue = [item for item in self.queue if item.name.startswith("end ")]
         self.wanted.clear()
         alive = [x for x in self.executors.values() if x.launched and not x.gone]
