@@ -33,6 +33,7 @@ DAEMONS = (
 )
 
 slow = pytest.mark.slow
+by_night = (pytest.mark.slow, pytest.mark.nightly)  # looked at by the executor's tests, too
 
 
 def both(command: str, **more: Any) -> Job:
@@ -55,24 +56,24 @@ CASES = [
         id="untracked",
         marks=slow,
     ),
-    pytest.param(both("kill -SEGV $$"), ["worker:0", "signal 11"], id="segv", marks=slow),
+    pytest.param(both("kill -SEGV $$"), ["worker:0", "signal 11"], id="segv", marks=by_night),
     pytest.param(
         both("kill -KILL $$"), ["worker:0", "signal 9", "TonY did not send"], id="kill", marks=slow
     ),
     pytest.param(
-        both("exec no-such-program"), ["not-found", "no-such-program"], id="program", marks=slow
+        both("exec no-such-program"), ["not-found", "no-such-program"], id="program", marks=by_night
     ),
     pytest.param(
         both("printf '#!/no/such/python\\n' > run; chmod +x run; exec ./run"),
         ["worker:0", "not-found", "./run"],
         id="interpreter",
-        marks=slow,
+        marks=by_night,
     ),
     pytest.param(
         both("echo x > /dev/full || exit 1"),
         ["disk-full", "free some space"],
         id="disk",
-        marks=slow,
+        marks=by_night,
     ),
 ]
 
