@@ -93,7 +93,8 @@ def test_no_command() -> None:
         ("tony.application.checkpoint-dir", "webhdfs://nn:99999/x", "not a URL"),
         ("tony.history.location", "file://host/x", "three slashes"),
         ("tony.containers.resources", "http:///x", "names no host"),
-        ("tony.worker.min-instances", "1", "not built yet"),
+        ("tony.worker.min-instances", "3", "3 are more than tony.worker.instances (2)"),
+        ("tony.worker.min-instances", "0", "at least 1"),
         ("tony.worker.restart-scope", "task", "not built yet"),
         ("tony.execution.env.A-B", "1", "not a name for a variable"),
         ("tony.task.max-total-gpus", "many", "whole number"),
@@ -115,6 +116,25 @@ def test_a_silence_that_any_process_may_keep_is_no_loss() -> None:
 
 def test_elastic_keys_that_ask_for_nothing_new() -> None:
     job({**WORKER, "tony.worker.min-instances": "2", "tony.worker.restart-scope": "session"})
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ({"tony.application.distributed-mode": "FCFS"}, "only a gang is elastic"),
+        ({"tony.application.sidecar.jobtypes": "worker"}, "only a tracked role is elastic"),
+        ({"tony.last.instances": "1", "tony.last.depends-on": "worker"}, "last must wait"),
+        ({"tony.application.elastic-interval": "1h"}, "their executors give up"),
+    ],
+)
+def test_what_cannot_be_elastic(more: Dict[str, str], wrong: str) -> None:
+    problems = refused({**WORKER, "tony.worker.min-instances": "1", **more})
+    assert wrong in "\n".join(problem.message for problem in problems)
+
+
+def test_an_elastic_role() -> None:
+    worker = job({**WORKER, "tony.worker.min-instances": "1"}).role("worker")
+    assert (worker.least, worker.instances, worker.is_elastic) == (1, 2, True)
 
 
 def test_caps() -> None:

@@ -59,18 +59,23 @@ def a_job(chance: Chance) -> Job:
     def maybe() -> bool:
         return chance.number(0, 1) == 1
 
-    roles = [role("worker", chance.number(1, 3))]
+    mode = chance.one_of(list(Mode))
+    workers = chance.number(1, 4)
+    waited_for = maybe()
+    may = mode is Mode.GANG and not waited_for
+    least = chance.number(1, workers) if may else workers
+    roles = [role("worker", workers, min_instances=least)]
     if maybe():
         roles.append(role("ps", chance.number(1, 2), **PS))
     if maybe():
         roles.append(role("chief"))
     if maybe():
         roles.append(role("board", tracking=Tracking.SIDECAR, max_restarts=1))
-    if maybe():
+    if waited_for:
         roles.append(role("last", depends_on=("worker",)))
     return job(
         *roles,
-        mode=chance.one_of(list(Mode)),
+        mode=mode,
         fail_on_worker_failure=maybe(),
         master=MasterSpec(
             user_retries=chance.number(0, 2),
@@ -195,6 +200,10 @@ def to_the_end(world: World) -> None:
 
 def check_the_end(world: World) -> None:
     """What holds of every job that has ended."""
+    for _, names in world.started:
+        number = sum(name.startswith("worker:") for name in names)
+        least = world.job.role("worker").least
+        assert number in (0, 1) or least <= number, f"{names} began with fewer than {least}"
     world.check_nothing_is_left()
     assert world.outcome in (
         AppState.SUCCEEDED,
@@ -202,6 +211,8 @@ def check_the_end(world: World) -> None:
         AppState.KILLED,
         AppState.TIMED_OUT,
     )
+    if world.job.role("worker").is_elastic:
+        return  # rounds have no limit
     sessions = [session for session, _ in world.started]
     healed = sum(item.kind == "budget-healed" for item in world.story)
     master = world.job.master

@@ -31,6 +31,7 @@ class Mpi(Framework):
             *refusals.fcfs(job, "MPI", "for MPI_Init waits for every one"),
             *refusals.nobody(job, "MPI", trains),
             *refusals.several(job, "chief", "MPI has one rank 0"),
+            *refusals.elastic(job, "the ranks of MPI are known before any of them begins"),
         ]
 
     def __init__(self) -> None:

@@ -40,3 +40,12 @@ def several(job: Job, role: str, why: str) -> List[Problem]:
         if candidate.name == role and candidate.instances > 1:
             return [Problem(f"{candidate.instances} x {role}: {why}", f"tony.{role}.instances")]
     return []
+
+
+def elastic(job: Job, why: str) -> List[Problem]:
+    """A role whose number may change, under a framework that must know it before."""
+    for role in job.roles:
+        if role.is_elastic:
+            key = f"tony.{role.name}.min-instances"
+            return [Problem(f"{why}: it must equal tony.{role.name}.instances", key)]
+    return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from tony_core.job.build_roles import RoleBuilder, find_roles
 from tony_core.job.commands import common_command, python_of
@@ -48,7 +48,7 @@ def build_job(settings: Settings, user: str) -> Job:
     builder = RoleBuilder(settings, named)
     roles = builder.build()
     groups = _groups(settings, roles, named.known)
-    _elastic(settings, named.instances)
+    _restart_scopes(settings, named.instances)
     # A name is for people only, and stands in places where nobody masks it.
     name = mask_text(settings.text("tony.application.name") or "TonyApplication")
     return Job(
@@ -164,6 +164,7 @@ def _timeouts(settings: Settings) -> Timeouts:
         # A grace of "off" or 0 is none at all, not for ever.
         kill_grace_s=settings.read("tony.task.kill-grace") or 0.0,
         chief_grace_s=settings.read("tony.application.chief-grace") or 0.0,
+        elastic_interval_s=settings.read("tony.application.elastic-interval") or 0.0,
         client_lease_s=settings.read("tony.client.lease"),
     )
 
@@ -258,15 +259,8 @@ def _network(settings: Settings) -> Network:
     )
 
 
-def _elastic(settings: Settings, instances: Dict[str, int]) -> None:
-    for role, count in instances.items():
-        least = settings.read("tony.<role>.min-instances", role=role)
-        if least is not None and least != count:
-            entry = settings.entry("tony.<role>.min-instances", role=role)
-            settings.problem(
-                f"elastic jobs are not built yet: it must equal tony.{role}.instances ({count})",
-                entry,
-            )
+def _restart_scopes(settings: Settings, roles: Iterable[str]) -> None:
+    for role in roles:
         if settings.read("tony.<role>.restart-scope", role=role) != "session":
             entry = settings.entry("tony.<role>.restart-scope", role=role)
             settings.problem("restarting single tasks is not built yet: write session", entry)

@@ -175,6 +175,7 @@ class RoleBuilder:
             or settings.read("tony.containers.allocation-tags"),
             docker=read_docker(settings, name),
             max_restarts=settings.read("tony.<role>.max-restarts", role=name),
+            min_instances=settings.read("tony.<role>.min-instances", role=name),
         )
 
     def _single(self) -> Role:

@@ -222,6 +222,14 @@ _TIME = [
         reads="Timeouts.chief_grace_s",
     ),
     Key(
+        "tony.application.elastic-interval",
+        Kind.DURATION,
+        "How long a round of an elastic role lasts at least before more tasks are taken in.",
+        default="30s",
+        unit="s",
+        reads="Timeouts.elastic_interval_s",
+    ),
+    Key(
         "tony.container.allocation.timeout",
         Kind.DURATION,
         "How long a job may hold some of its containers and not all.",

@@ -98,10 +98,10 @@ _ROLES = [
     Key(
         "tony.<role>.min-instances",
         Kind.INT,
-        "The fewest instances of an elastic job. Not built yet: refused unless it equals"
-        " instances.",
-        at_least=0,
-        status=Status.REFUSED,
+        "The fewest tasks of an elastic role: the job begins and goes on with so many, and asks"
+        " for the rest meanwhile. Not set: all instances.",
+        at_least=1,
+        reads="Role.min_instances",
     ),
     Key(
         "tony.<role>.restart-scope",

@@ -85,7 +85,18 @@ class Role:
     allocation_tags: Tuple[str, ...] = ()
     docker: Optional[Docker] = None
     max_restarts: int = 3  # a sidecar's own budget
+    min_instances: Optional[int] = None  # of an elastic role; None: all of them
     generated: bool = False  # made by us (the tensorboard sidecar), not named in the job file
+
+    @property
+    def least(self) -> int:
+        """How many of its tasks must be there."""
+        return self.instances if self.min_instances is None else self.min_instances
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether its job goes on with fewer tasks than it asks for."""
+        return self.least < self.instances
 
 
 @dataclass(frozen=True)
@@ -132,6 +143,7 @@ class Timeouts:
     master_lost_s: Optional[float] = None  # None: the scheduler's own (YARN 20 min, local 30 s)
     kill_grace_s: float = 10.0
     chief_grace_s: float = 60.0
+    elastic_interval_s: float = 30.0  # from a round's beginning to the next that grows
     client_lease_s: Optional[float] = None
 
 

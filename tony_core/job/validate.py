@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence
 from urllib.parse import urlsplit
 
+from tony_core.job.elastic import check_elastic
 from tony_core.job.keys import Kind, table
 from tony_core.job.limits import check_limits, problem_at
 from tony_core.job.problems import Problem, Severity, did_you_mean
@@ -44,6 +45,7 @@ def validate(
     problems: List[Problem] = []
     problems += _commands(job, settings, needs_command)
     problems += _roles(job)
+    problems += check_elastic(job)
     problems += _cycle(job)
     problems += _amounts(job)
     problems += check_limits(job)

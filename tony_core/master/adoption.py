@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any, List, Mapping
 
 from tony_core.master.board import Phase
-from tony_core.master.clearing import Clearing
 from tony_core.master.commands import Weight
+from tony_core.master.elastic import elastic_roles
 from tony_core.master.events import ContainersInherited, ExecutorRegistered
 from tony_core.master.lifecycle import (
     HOLDS_CONTAINER,
@@ -25,6 +25,7 @@ from tony_core.master.lifecycle import (
     TaskRecord,
     TaskState,
 )
+from tony_core.master.rounds import Rounds
 from tony_core.master.verdict import how_it_ended
 from tony_core.master.waits import Wait
 from tony_core.schedulers.port import AppState
@@ -33,7 +34,7 @@ S = TaskState
 ADOPTION_S = 20.0
 
 
-class Adoption(Clearing):
+class Adoption(Rounds):
     """The part of the machine that a later master begins with."""
 
     leaving = False  # nothing is taken over: what is left ends, and then the job goes on
@@ -109,6 +110,11 @@ class Adoption(Clearing):
         self.started = {name for name in journal.get("started", ()) if name in roles}
         for task in self.tasks.values():
             task.session = self.session
+        for name in journal.get("outside", ()):
+            if name in self.tasks:
+                self.leave(self.tasks[name])
+        self.regrouping = bool(journal.get("regrouping"))
+        self.since = self.now
         for name in journal.get("done", ()):
             task = self.tasks[name]
             self.move(task, S.SUCCEEDED, "before the takeover")
@@ -161,6 +167,9 @@ class Adoption(Clearing):
                 self.stop_container(record, 0.0, "its executor did not call the new master")
         ended = [t for t in self.tasks.values() if t.state in TERMINAL and t.name not in self.done]
         spare = [r for r in self.open.values() if r.hold is Hold.LIVE and r.task is None]
+        if self.regrouping or self.has_gaps():
+            self.go_on_regrouping(spare)
+            return
         failures = self.place_missing(spare)
         for record in spare:
             if record.task is None:
@@ -178,10 +187,42 @@ class Adoption(Clearing):
         for task in sorted(ended, key=lambda task: task.state is S.SUCCEEDED):
             self.judge(task)
         if not failures and self.is_active():
+            self.ask_for_the_rest()
+            if self.newcomers():
+                self.came()
             for wave in sorted(set(self.released.values())):
                 self.check_barrier(wave)
             self.start_the_ready()
             self.after_end()
+
+    def has_gaps(self) -> bool:
+        """Whether a task that is ready has one before it that nobody spoke for."""
+        for name in elastic_roles(self.job):
+            if name in self.released and name not in self.started:
+                ready = [task.state is S.READY for task in self.by_role[name]]
+                if True in ready[self.ready_in_order(name) :]:
+                    return True
+        return False
+
+    def go_on_regrouping(self, spare: List[ContainerRecord]) -> None:
+        """The earlier master was about to begin a round, or this one must."""
+        for name in elastic_roles(self.job):
+            for task in self.by_role[name]:
+                if task.state is S.PENDING:
+                    self.take_spare(task, spare)
+        for task in self.tasks.values():
+            if task.is_sidecar and task.state is S.PENDING and task.role.name in self.released:
+                self.place(task)  # sidecars go on over a round
+        self.begin_round("the round that an earlier master began", 0.0, Weight.DECISION)
+
+    def take_spare(self, task: TaskRecord, spare: List[ContainerRecord]) -> None:
+        """Bind an idle executor to a task that is in no round yet."""
+        for record in spare:
+            if record.task is None and record.container.role == task.role.name:
+                record.task = task.name
+                task.container = record.id
+                self.move(task, S.LAUNCHED, quiet=True)
+                return
 
     def is_active(self) -> bool:
         """Whether the session still goes on."""
@@ -203,6 +244,9 @@ class Adoption(Clearing):
         for name in list(self.released):
             for task in self.by_role[name]:
                 if task.state in TERMINAL or task.state in HOLDS_CONTAINER:
+                    continue
+                if task.name in self.outside:
+                    self.take_spare(task, spare)
                     continue
                 if name in self.started and not task.is_sidecar and not self.chief_done:
                     task.cause = "not-taken-over"

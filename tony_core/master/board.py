@@ -102,6 +102,8 @@ class Board:
         self.diagnostics = ""
         self.root: Dict[str, Any] = {}
         self.allocation_tries = 0
+        self.outside: Set[str] = set()  # tasks of elastic roles that are not in this round
+        self.regrouping = False  # programs are ended for a round, not for a failure
         self.progress_seen = False
         self.result = ""  # what the chief gave by tony.result(), as JSON text
         self.out: List[Command] = []
@@ -143,6 +145,8 @@ class Board:
             "parameters": self.parameters,
             "released": dict(self.released),
             "started": sorted(self.started),
+            "outside": sorted(self.outside),
+            "regrouping": self.regrouping,
             "done": sorted(self.done),
             "chief_done": self.chief_done,
             "outcome": self.outcome.value if self.outcome else None,
@@ -153,13 +157,14 @@ class Board:
 
     # ------------------------------------------------------------------ tasks
 
-    def move(self, task: TaskRecord, state: TaskState, why: str = "") -> None:
+    def move(self, task: TaskRecord, state: TaskState, why: str = "", quiet: bool = False) -> None:
         """Take a task to a state, by the table."""
         if not may_move(task.state, state):
             raise InvalidTransition(task, state)
-        count = self.counts[task.role.name]
-        count[task.state] -= 1
-        count[state] += 1
+        if task.name not in self.outside:
+            count = self.counts[task.role.name]
+            count[task.state] -= 1
+            count[state] += 1
         task.story.append(f"{self.now:.3f} s{task.session} {task.state.value}->{state.value} {why}")
         del task.story[:-20]
         task.state = state
@@ -170,7 +175,7 @@ class Board:
             task.note_run(state=state.value, exit_code=task.exit_code)
             for kind in ("registration", "ready", "sidecar"):
                 self.waits.cancel(kind, task.name)
-        if state in _TOLD:
+        if state in _TOLD and not quiet:
             node = self.node_of(task)
             text = f"{task.name} {state.value}" + (f" on {node}" if node else "")
             if why:
@@ -228,6 +233,7 @@ class Board:
             if not task.ports or not task.container:
                 continue
             gone = task.name in self.done or task.session != self.session
+            gone = gone or task.name in self.outside
             if (task.is_sidecar or gone) and task is not also:
                 continue
             node = self.containers[task.container].container.node
@@ -235,6 +241,17 @@ class Board:
                 Member(task.role.name, task.index, task.container, node, task.host, task.ports)
             )
         return tuple(out)
+
+    # ------------------------------------------------------------------ elastic roles
+
+    def is_short(self, name: str) -> bool:
+        """Whether an elastic role's minimum is not there yet."""
+        raise NotImplementedError
+
+    def inside(self, role: str) -> List[TaskRecord]:
+        """Its tasks that take part in this round: all, unless the role is elastic."""
+        tasks = self.by_role[role]
+        return [t for t in tasks if t.name not in self.outside] if self.outside else tasks
 
     # ------------------------------------------------------------------ containers
 
@@ -244,6 +261,9 @@ class Board:
         single: List[Ask] = []
         for role in self.job.roles:
             count = self.counts[role.name][TaskState.REQUESTED]
+            if role.is_elastic:
+                wanted = self.by_role[role.name]
+                count = sum(task.state is TaskState.REQUESTED for task in wanted)
             if not count and role.name not in self._asked:
                 continue
             (self._asked.add if count else self._asked.discard)(role.name)
@@ -258,6 +278,8 @@ class Board:
                 avoid_nodes=tuple(sorted(self.bad_nodes)),
             )
             whole = self.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
+            if role.is_elastic:
+                whole = self.is_short(role.name)
             (gang if whole else single).append(item)
         if gang:
             self.emit(RequestContainers(tuple(gang), True))

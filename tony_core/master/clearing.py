@@ -42,11 +42,13 @@ class Clearing(Judging):
         self.phase = Phase.ACTIVE
         self.failures.clear()
         self.started.clear()
+        self.all_in()
+        self.move_up()
         self.allocation_tries = 0
         chief = self.job.chief
         if chief is None or f"{chief[0]}:{chief[1]}" not in self.done:
             self.result = ""  # an earlier session's word is not this one's
-        for kind in ("group", "chief-grace"):
+        for kind in ("group", "chief-grace", "gather", "growth"):
             self.waits.cancel_kind(kind)
         self.waits.cancel("start")
         for task in self.tasks.values():
@@ -55,10 +57,12 @@ class Clearing(Judging):
             self.waits.cancel("start", task.name)
             task.forget_end()
             task.session = number
-            task.progress = task.step = None
+            if not self.regrouping:
+                task.progress = task.step = None
             if task.state is not S.PENDING:
                 self.move(task, S.PENDING)
             self.released.pop(task.role.name, None)
+        self.regrouping = False
         self.journal()
         self.tell("session-started", f"session {number} begins", Weight.DECISION)
         self.release_roles()
@@ -68,7 +72,8 @@ class Clearing(Judging):
     def stays(self, name: str) -> bool:
         """A sidecar that goes on over a warm restart."""
         task = self.tasks[name]
-        if not task.is_sidecar or self.job.master.restart_mode is RestartMode.FRESH:
+        fresh = self.job.master.restart_mode is RestartMode.FRESH and not self.regrouping
+        if not task.is_sidecar or fresh:
             return False
         return self.session > 0 and task.role.name in self.released
 
@@ -97,6 +102,9 @@ class Clearing(Judging):
         """The session has settled: name the cause, then try again or end."""
         cause = root_cause(self.failures)
         fault = fault_of(cause)
+        if self.may_shrink(cause):
+            self.shrink(cause)
+            return
         self.root = as_fields(cause)
         ended = (S.FAILED, S.LOST, S.KILLED)
         others = [
@@ -142,11 +150,23 @@ class Clearing(Judging):
             user_left=self.budgets.user_left,
             system_left=self.budgets.system_left,
         )
+        fresh = self.job.master.restart_mode is RestartMode.FRESH
+        self.clear_away(f"session {self.session} failed", RESTART_GRACE_S, fresh)
+
+    def may_shrink(self, cause: Failure) -> bool:
+        """Whether the job goes on with fewer tasks of its elastic roles."""
+        raise NotImplementedError
+
+    def shrink(self, cause: Failure) -> None:
+        """Go on with those that are left."""
+        raise NotImplementedError
+
+    def clear_away(self, reason: str, grace_s: float, fresh: bool) -> None:
+        """End the session's programs; the next session follows when nothing of them is left."""
         self.phase = Phase.CLEARING
         self.waits.cancel_kind("healthy")
         self.emit(EndSession(self.session))
         self.withdraw()
-        fresh = self.job.master.restart_mode is RestartMode.FRESH
         for record in list(self.open.values()):
             task = self.tasks[record.task] if record.task else None
             if task is None or task.container != record.id:
@@ -154,16 +174,15 @@ class Clearing(Judging):
             elif task.state is S.FAILED and task.cause in NODE_CAUSES:
                 self.stop_container(record, 0.0, f"its node is avoided ({task.cause})")
             elif fresh:
-                self.stop_container(record, RESTART_GRACE_S, "a fresh session")
+                self.stop_container(record, grace_s, "a fresh session")
             elif task.is_sidecar or task.name in self.done:
                 continue
             elif record.hold is Hold.LIVE:
                 record.hold = Hold.CLEARING
-                reason = f"session {self.session} failed"
-                self.emit(StopTask(record.id, task.session, RESTART_GRACE_S, reason))
-                self.watch_clearing(record.id, RESTART_GRACE_S)
+                self.emit(StopTask(record.id, task.session, grace_s, reason))
+                self.watch_clearing(record.id, grace_s)
             elif record.hold is Hold.CLEARING:
-                self.watch_clearing(record.id, RESTART_GRACE_S)
+                self.watch_clearing(record.id, grace_s)
         self.waits.cancel("start")
         for task in self.tasks.values():
             if fresh or not task.is_sidecar:
@@ -223,7 +242,7 @@ class Clearing(Judging):
         """Begin the next session when nothing of the old one is left."""
         if any(record.hold in (Hold.CLEARING, Hold.STOPPING) for record in self.open.values()):
             return
-        pause = self.budgets.backoff(self.jitter())
+        pause = 0.0 if self.regrouping else self.budgets.backoff(self.jitter())
         self.journal()
         if pause > 0:
             self.phase = Phase.BACKOFF
@@ -311,10 +330,13 @@ _CANCELLED_AT_END: Tuple[str, ...] = (
     "backoff",
     "chief-grace",
     "clear",
+    "gather",
     "group",
+    "growth",
     "healthy",
     "ready",
     "registration",
+    "regrow",
     "settle",
     "sidecar",
     "start",

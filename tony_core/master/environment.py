@@ -112,7 +112,7 @@ def facts_of(gang: Gang, peer: Peer, facts: Facts) -> Dict[str, str]:
     env = {
         "JOB_NAME": peer.role,
         "TASK_INDEX": str(peer.index),
-        "TASK_NUM": str(job.tracked_tasks),
+        "TASK_NUM": str(tracked_now(gang)),
         "JOB_ID": facts.app_id,
         "APP_ID": facts.app_id,
         "SESSION_ID": session,
@@ -133,6 +133,16 @@ def facts_of(gang: Gang, peer: Peer, facts: Facts) -> Dict[str, str]:
     if facts.parameters is not None:
         env["MODEL_PARAMS"] = facts.parameters
     return env
+
+
+def tracked_now(gang: Gang) -> int:
+    """TASK_NUM: how many tasks are waited for; of an elastic role those that are in the round."""
+    total = gang.job.tracked_tasks
+    for role in gang.job.roles:
+        there = sum(peer.role == role.name for peer in gang.peers) if role.is_elastic else 0
+        if there:
+            total += there - role.instances
+    return total
 
 
 def task_environment(

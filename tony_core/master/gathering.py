@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Dict, List
 
 from tony_core.job.spec import Mode, Tracking
-from tony_core.master.board import Board, Phase
+from tony_core.master.board import Phase
 from tony_core.master.budgets import HEALTHY_S
 from tony_core.master.commands import (
     LaunchExecutor,
@@ -25,6 +25,7 @@ from tony_core.master.commands import (
     StopTask,
     Weight,
 )
+from tony_core.master.elastic import MOST_PAUSES, Elastic
 from tony_core.master.events import (
     ContainersAllocated,
     ExecutorRegistered,
@@ -47,7 +48,7 @@ ALLOCATION_BACKOFF_S = 5.0
 ALLOCATION_BACKOFF_CAP_S = 300.0
 
 
-class Gathering(Board):
+class Gathering(Elastic):
     """The part of the machine that brings a stage to life."""
 
     def release_roles(self) -> None:
@@ -63,9 +64,7 @@ class Gathering(Board):
             return
         for name in fresh:
             self.released[name] = wave
-            for task in self.by_role[name]:
-                if task.state is S.PENDING:
-                    self.place(task)
+            self.place_role(name)
         wanted = [name for name in fresh if self.counts[name][S.REQUESTED]]
         if wanted:
             self.tell("stage-released", "asking for " + self.describe_asks(wanted), roles=wanted)
@@ -74,7 +73,7 @@ class Gathering(Board):
 
     def succeeded(self, role: str) -> bool:
         """Whether every task of a role has succeeded."""
-        return self.counts[role][S.SUCCEEDED] == len(self.by_role[role])
+        return self.counts[role][S.SUCCEEDED] == len(self.inside(role))
 
     def describe_asks(self, roles: List[str]) -> str:
         """``2 x worker (2048 MB, 1 core), 1 x ps ...``."""
@@ -85,6 +84,20 @@ class Gathering(Board):
             size = f"{need.memory_mb} MB, {need.vcores} core{'s' * (need.vcores != 1)}{gpus}"
             parts.append(f"{self.counts[name][S.REQUESTED]} x {name} ({size})")
         return ", ".join(parts)
+
+    def place_role(self, name: str) -> None:
+        """Place all of a role's pending tasks; of an elastic role's only those it may ask for."""
+        elastic = self.job.role(name).is_elastic
+        for task in self.by_role[name]:
+            if task.state is not S.PENDING or task.name in self.done:
+                continue
+            record = self.container_of(task)
+            if not elastic or (record is not None and record.hold in (Hold.LIVE, Hold.LAUNCHED)):
+                self.place(task)
+            else:
+                task.container = None
+        if elastic:
+            self.want_more(name)
 
     def place(self, task: TaskRecord) -> None:
         """Give a pending task its old container, or want one."""
@@ -126,7 +139,24 @@ class Gathering(Board):
                 self.emit(ReleaseContainer(container.id))
                 continue
             self.launch(task, container)
+        if not ending:
+            self.ask_for_the_rest()
         self.watch_allocation()
+
+    def ask_for_the_rest(self) -> None:
+        """Once the minimum of every elastic role is there."""
+        gang = [name for name in self.released if name not in self.started]
+        if any(self.counts[name][S.REQUESTED] and self.needs(name) for name in gang):
+            return
+        elastic = [name for name in self.released if self.job.role(name).is_elastic]
+        asked = [self.want_more(name) for name in elastic]
+        if any(asked):
+            self.ask()
+
+    def needs(self, name: str) -> bool:
+        """Whether the gang cannot start without what a role has asked for."""
+        role = self.job.role(name)
+        return self.is_short(name) if role.is_elastic else role.tracking is not Tracking.SIDECAR
 
     def launch(self, task: TaskRecord, container: Container) -> None:
         """Bind a container to a task and start our executor in it."""
@@ -136,15 +166,7 @@ class Gathering(Board):
         self.move(task, S.ALLOCATED)
         self.move(task, S.LAUNCHED)
         self.emit(LaunchExecutor(container.id, task.name))
-        limit = self.job.timeouts.registration_s
-        self.waits.set(
-            Wait(
-                ("registration", task.name),
-                self.now + limit,
-                f"the executor of {task.name} on {container.node} to call the master",
-                f"tony.container.registration.timeout={limit:g}s",
-            )
-        )
+        self.watch_registration(task)
 
     def watch_allocation(self) -> None:
         """Run the allocation clock exactly while some of a gang's containers are held."""
@@ -154,7 +176,7 @@ class Gathering(Board):
                 if name in self.started or self.job.role(name).tracking is Tracking.SIDECAR:
                     continue
                 counts = self.counts[name]
-                missing += counts[S.REQUESTED]
+                missing += counts[S.REQUESTED] if self.needs(name) else 0
                 held += sum(counts[state] for state in HOLDS_CONTAINER)
         if not missing:
             self.waiting = ""
@@ -212,9 +234,7 @@ class Gathering(Board):
     def ask_again(self) -> None:
         """Want the whole gang once more."""
         for name in self.released:
-            for task in self.by_role[name]:
-                if task.state is S.PENDING and task.name not in self.done:
-                    self.place(task)
+            self.place_role(name)
         self.ask()
 
     # ------------------------------------------------------------------ executors call
@@ -229,8 +249,10 @@ class Gathering(Board):
             return
         if first:
             self.waits.cancel("registration", task.name)
-            if task.state is S.LAUNCHED and (self.phase is Phase.ACTIVE or task.is_sidecar):
-                self.prepare(task, record)
+            if task.name in self.outside:
+                self.came()
+            elif task.state is S.LAUNCHED and (self.phase is Phase.ACTIVE or task.is_sidecar):
+                self.prepare(self.lowest(task), record)
             return
         self.repeat(task, record, event)
 
@@ -260,7 +282,9 @@ class Gathering(Board):
         task.host = event.host
         task.ports = dict(event.ports)
         self.move(task, S.READY)
-        if task.is_sidecar or self.job.mode is Mode.FCFS:
+        if task.name in self.outside:
+            self.came()
+        elif task.is_sidecar or self.job.mode is Mode.FCFS:
             self.start([task])
         else:
             self.check_barrier(self.released[task.role.name])
@@ -268,18 +292,62 @@ class Gathering(Board):
     def may_start(self, task: TaskRecord) -> bool:
         """Whether a ready task need not wait (any more)."""
         alone = task.is_sidecar or self.job.mode is Mode.FCFS
-        return alone or task.role.name in self.started
+        return alone or (task.role.name in self.started and task.name not in self.outside)
 
-    def check_barrier(self, wave: int) -> None:
+    def check_barrier(self, wave: int, late: bool = False) -> None:
         """Start a wave's gang once all of it is ready."""
         roles = self.gang_roles(wave)
         if not roles or roles[0] in self.started:
             return
-        if any(self.counts[name][S.READY] != len(self.by_role[name]) for name in roles):
+        whole = all(self.counts[name][S.READY] == len(self.by_role[name]) for name in roles)
+        if not whole and not self.enough(wave, roles, late):
             return
+        for name in roles:
+            for task in self.by_role[name][self.ready_in_order(name) :]:
+                self.leave(task)
+        self.waits.cancel("gather", str(wave))
         self.started.update(roles)
+        self.since = self.now
         self.journal()
-        self.start([task for name in roles for task in self.by_role[name]])
+        self.tell_size(roles)
+        self.start([task for name in roles for task in self.inside(name)])
+        if self.newcomers():
+            self.came()
+
+    def enough(self, wave: int, roles: List[str], late: bool) -> bool:
+        """Whether a gang with elastic roles begins without those that are not ready.
+
+        Those that are on their way are waited for, and so is what a scheduler with room gives
+        at once; neither for long.
+        """
+        least = {name: self.job.role(name).least for name in roles}
+        if any(self.counts[name][S.READY] < least[name] for name in roles):
+            return False
+        if any(self.ready_in_order(name) < least[name] for name in roles):
+            return False
+        coming = self.on_their_way(roles)
+        if not coming and self.session > 0:
+            return True
+        key = ("gather", str(wave))
+        wait = self.waits.get(*key)
+        if wait is None and not late:
+            self.gathering[wave] = self.now
+            reason = "the rest of the elastic roles"
+            self.waits.set(Wait(key, self.now + self.pause_s, reason))
+        if not late:
+            return False
+        if coming and self.now - self.gathering[wave] < MOST_PAUSES * self.pause_s:
+            self.waits.set(Wait(key, self.now + self.pause_s, "those that are on their way"))
+            return False
+        return True
+
+    def tell_size(self, roles: List[str]) -> None:
+        """How many of an elastic role begin."""
+        for name in roles:
+            role = self.job.role(name)
+            if role.is_elastic:
+                text = f"{len(self.inside(name))} of {role.least}..{role.instances} {name} begin"
+                self.tell("elastic", text, Weight.DECISION, role=name, size=len(self.inside(name)))
 
     def start(self, tasks: List[TaskRecord]) -> None:
         """Run these programs over the cluster spec as it stands."""

@@ -11,6 +11,7 @@ from typing import Tuple
 
 from tony_core.job.spec import Mode, Tracking
 from tony_core.master.board import Phase
+from tony_core.master.budgets import Fault
 from tony_core.master.commands import AcknowledgeEnd, StopTask, Weight
 from tony_core.master.events import (
     ContainerCompleted,
@@ -28,7 +29,7 @@ from tony_core.master.lifecycle import (
     TaskRecord,
     TaskState,
 )
-from tony_core.master.verdict import NODE_CAUSES, how_it_ended
+from tony_core.master.verdict import NODE_CAUSES, fault_of, how_it_ended
 from tony_core.master.waits import Wait
 from tony_core.schedulers.port import AppState, Cause
 
@@ -80,13 +81,18 @@ class Judging(Gathering):
         elif ours:
             self.move(task, S.KILLED, "ended by the master")
         else:
-            self.move(task, S.FAILED, how_it_ended(self.failure_of(task)))
+            outside = task.name in self.outside
+            self.move(task, S.FAILED, how_it_ended(self.failure_of(task)), quiet=outside)
         if event.cause in NODE_CAUSES and record is not None:
             self.avoid(record.container.node)
         if self.phase not in _JUDGED:
             return
         if task.state is S.SUCCEEDED:
             self.task_succeeded(task)
+        elif task.state is S.FAILED and task.name in self.outside:
+            if record is not None:
+                self.stop_container(record, 0.0, "its task could not be prepared")
+            self.task_lost(task, self.failure_of(task))
         elif task.state is S.FAILED:
             self.task_failed(task, self.failure_of(task))
         else:
@@ -141,11 +147,13 @@ class Judging(Gathering):
         if self.job.mode is Mode.FCFS and not task.is_sidecar:
             self.retire(task)
         if role.name in self.dependents and self.succeeded(role.name):
-            for peer in self.by_role[role.name]:
+            for peer in self.inside(role.name):
                 self.retire(peer)
             self.journal()
             if self.phase is Phase.ACTIVE:
                 self.release_roles()
+        if task.is_tracked and self.phase is Phase.ACTIVE and self.ending_soon():
+            self.stop_growing()
         if role.name == "chief" and self.succeeded("chief") and self.phase is Phase.ACTIVE:
             self.chief_ended()
         self.after_end()
@@ -163,7 +171,7 @@ class Judging(Gathering):
             self.after_end()  # the job has succeeded; this is only said
         elif task.is_sidecar and not task.role.stop_on_failure:
             self.sidecar_failed(task)
-        elif self.is_fatal(task):
+        elif self.is_fatal(task) or (task.role.is_elastic and fault_of(failure) is Fault.SYSTEM):
             self.fail(failure)
         else:
             self.after_end()
@@ -322,7 +330,10 @@ class Judging(Gathering):
             self.avoid(record.container.node)
         if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
             if before is Hold.STOPPING:
-                self.move(task, S.KILLED, "ended by the master")
+                outside = task.name in self.outside
+                self.move(task, S.KILLED, "ended by the master", quiet=outside)
+                if task.name in self.outside and self.phase is Phase.ACTIVE:
+                    self.lost_outside(task)
                 self.after_end()
             else:
                 self.lose(task, event)
@@ -355,9 +366,18 @@ class Judging(Gathering):
         task.message = event.diagnostics
         failure = self.failure_of(task)
         state = S.FAILED if event.cause is Cause.MEMORY else S.LOST
-        self.move(task, state, how_it_ended(failure))
+        self.move(task, state, how_it_ended(failure), quiet=task.name in self.outside)
         if self.phase in _JUDGED:
+            self.task_lost(task, failure)
+
+    def task_lost(self, task: TaskRecord, failure: Failure) -> None:
+        """Its container went away: one that stands outside the round is nobody's loss."""
+        if task.name not in self.outside:
             self.task_failed(task, failure)
+        elif self.phase is Phase.ACTIVE:
+            text = f"{task.name}, which waits for the next round, lost its container"
+            self.tell("elastic", f"{text}: {how_it_ended(failure)}", Weight.WARNING)
+            self.lost_outside(task)
 
     def on_lost(self, event: ExecutorLost) -> None:
         """An executor is silent for longer than the heartbeats allow."""
@@ -374,9 +394,9 @@ class Judging(Gathering):
         task.cause = cause
         task.message = message
         failure = self.failure_of(task)
-        self.move(task, S.LOST, message)
+        self.move(task, S.LOST, message, quiet=task.name in self.outside)
         if self.phase in _JUDGED:
-            self.task_failed(task, failure)
+            self.task_lost(task, failure)
 
     def on_service_failed(self, event: ServiceFailed) -> None:
         """The framework's service in the master ended the session (an MPI abort)."""

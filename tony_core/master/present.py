@@ -73,8 +73,12 @@ def state_of(view: JobView) -> str:
 
 
 def describe(job: Job) -> str:
-    """``pytorch: 1 x chief, 4 x worker``."""
-    roles = ", ".join(f"{role.instances} x {role.name}" for role in job.roles)
+    """``pytorch: 1 x chief, 2..4 x worker``."""
+    counts = [
+        (f"{role.least}..{role.instances}" if role.is_elastic else f"{role.instances}", role.name)
+        for role in job.roles
+    ]
+    roles = ", ".join(f"{count} x {name}" for count, name in counts)
     return f"{job.framework}: {roles}"
 
 

@@ -8,13 +8,15 @@ clock, socket, thread or environment inside; time is an event (:class:`Tick`), a
 :meth:`next_deadline` says when the next one is due. The shell performs commands and feeds
 their results back as events. So a thousand failures can be tried in a second.
 
-The machine is one class in five rooms, each standing on the one below::
+The machine is one class in seven rooms, each standing on the one below::
 
     session     dispatch, timers, preprocess, the view          (this module)
     adoption    a later master takes over
+    rounds      elastic roles grow, and go on with fewer
     clearing    settle, decide, clear away, restart, end
     judging     what an end means
     gathering   containers, executors, the barrier
+    elastic     who is in the round, who comes next
     board       the state, and its small moves
 
 A *job* is a row of *sessions*. A session is one gang over one cluster spec: its stages are
@@ -244,6 +246,12 @@ class SessionMachine(Adoption):
             self.given_up(name)
         elif kind == "end":
             self.check_ended(given_up=True)
+        elif kind == "gather":
+            self.check_barrier(int(name), late=True)
+        elif kind == "growth":
+            self.grow()
+        elif kind == "regrow":
+            self.regrow(name)
         elif kind == "chief-grace":
             self.chief_grace_over(name)
         elif kind == "group":
@@ -273,7 +281,9 @@ class SessionMachine(Adoption):
         late = [
             task
             for task in self.tasks.values()
-            if task.state is S.READY and (task.name == name if name else self.may_start(task))
+            if task.state is S.READY
+            and task.name not in self.outside
+            and (task.name == name if name else self.may_start(task))
         ]
         for task in late:
             message = f"waited for {wait.reason}; {wait.setting} passed"
@@ -289,9 +299,10 @@ class SessionMachine(Adoption):
             if task.container and task.container in self.open:
                 other = bound.setdefault(task.container, task.name)
                 assert other == task.name, f"{task.container} belongs to {other} and {task.name}"
-        for role, records in self.by_role.items():
+        for role in self.by_role:
             counted = {state: count for state, count in self.counts[role].items() if count}
-            assert counted == Counter(task.state for task in records), f"{role}: miscounted"
+            inside = Counter(task.state for task in self.inside(role))
+            assert counted == inside, f"{role}: miscounted"
         for record in self.open.values():
             assert record.hold is not Hold.ENDED, f"{record.id} has ended and is still open"
             if record.hold is Hold.STOPPING:
@@ -306,7 +317,9 @@ class SessionMachine(Adoption):
         assert self.budgets.user_left >= 0 and self.budgets.system_left >= 0
         for task in self.tasks.values():
             if task.state is S.LAUNCHED and self.phase is Phase.ACTIVE:
-                assert ("registration", task.name) in self.waits, f"{task.name}: no deadline"
+                waits = ("registration", task.name) in self.waits
+                waits = waits or (task.name in self.outside and ("growth",) in self.waits)
+                assert waits, f"{task.name}: no deadline"
             if task.state is S.REGISTERED and self.phase is Phase.ACTIVE:
                 assert ("ready", task.name) in self.waits, f"{task.name}: no deadline"
             assert task.state in TERMINAL or task.name not in self.done

@@ -80,7 +80,11 @@ def _waves(job: Job) -> List[List[Role]]:
     """The roles that start together, and then by themselves those that wait for another."""
     if job.mode is not Mode.GANG:
         return []
-    gang = [role for role in job.roles if role.tracking is not Tracking.SIDECAR]
+    gang = [
+        replace(role, instances=role.least)  # of an elastic role its minimum is the gang
+        for role in job.roles
+        if role.tracking is not Tracking.SIDECAR
+    ]
     first = [role for role in gang if not role.depends_on]
     return ([first] if first else []) + [[role] for role in gang if role.depends_on]
 

@@ -209,9 +209,7 @@ def _wants(job: Job, facts: ClusterFacts) -> Dict[str, _Want]:
     }
     for role in job.roles:
         label = role.node_label or default
-        wants[role.name] = _Want.of(
-            facts, role.name, role.name, role.instances, role.resources, label
-        )
+        wants[role.name] = _Want.of(facts, role.name, role.name, role.least, role.resources, label)
     return wants
 
 

@@ -1,0 +1,204 @@
+"""Elastic roles: a round is a session that nobody pays for."""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+from tests.master.world import PS, World, job, role
+from tony_core.job.spec import Job, MasterSpec, RestartMode, Timeouts
+from tony_core.master import events as e
+from tony_core.schedulers.port import AppState, Cause
+
+
+def elastic(least: int = 2, most: int = 4, *others: Any, **more: Any) -> Job:
+    """``least`` to ``most`` workers."""
+    more.setdefault("timeouts", Timeouts(elastic_interval_s=30.0))
+    workers = role("worker", most, min_instances=least)
+    return job(workers, *others, **more)
+
+
+def only(world: World, number: int) -> World:
+    """The scheduler has so many containers for workers and no more, for now."""
+    while world.queue:
+        item = world.queue.pop(0)
+        if not item.name.startswith("grant worker"):
+            item.do()
+        elif number:
+            count = min(number, world.wanted["worker"][1])
+            number -= count
+            world.grant("worker", count)
+    return world
+
+
+def began(least: int = 2, most: int = 4, have: int = 2, *others: Any, **more: Any) -> World:
+    """A job whose first round is ``have`` workers."""
+    world = only(World(elastic(least, most, *others, **more), settle_s=0.2).begin(), have)
+    world.after(1.0)
+    return only(world, 0)
+
+
+def sizes(world: World) -> List[int]:
+    """How many tasks each round began with."""
+    return [len(names) for _, names in world.started]
+
+
+def test_with_room_all_begin_at_once_and_the_minimum_is_the_gang() -> None:
+    world = World(elastic(), settle_s=0.2).begin()
+    assert world.wanted["worker"] == (0, 2)
+    world.settle()
+    assert sizes(world) == [4] and len(world.running()) == 4
+    assert world.machine.session == 0
+
+
+def test_it_begins_with_what_there_is_and_asks_for_the_rest() -> None:
+    world = began(have=3)
+    assert sizes(world) == [3]
+    assert {m.index for m in world.members["worker:0"]} == {0, 1, 2}
+    assert world.wanted["worker"] == (0, 1)
+    assert world.told("elastic") == ["3 of 2..4 worker begin"]
+    for name in ("worker:0", "worker:1", "worker:2"):
+        world.end(name)
+    world.settle()
+    assert world.outcome is AppState.SUCCEEDED
+
+
+def test_fewer_than_the_minimum_begin_nothing() -> None:
+    world = began(least=3, have=2)
+    assert not world.started and world.machine.waits.get("allocation")
+
+
+def test_what_comes_is_taken_in_by_one_round_and_nothing_is_charged() -> None:
+    world = began()
+    world.grant("worker", 1)
+    only(world, 0)
+    world.after(5.0)
+    world.grant("worker", 1)
+    only(world, 0)
+    assert sizes(world) == [2]  # not so soon after a round
+    world.after(30.0).settle()
+    assert sizes(world) == [2, 4] and world.machine.session == 1
+    assert len(world.running()) == 4
+    assert world.told("round") == ["worker grows from 2 to 4: a new round (session 1)"]
+    budgets = world.machine.budgets
+    assert (budgets.user_used, budgets.system_used, budgets.restarts_in_row) == (0, 0, 0)
+
+
+def test_a_lost_container_leaves_the_others_a_round_and_the_ranks_have_no_gap() -> None:
+    world = began(have=4)
+    kept = world.machine.tasks["worker:3"].container
+    world.kill("worker:1")
+    only(world, 0)
+    world.after(0.2)
+    only(world, 0)
+    assert sizes(world) == [4, 3] and world.machine.budgets.system_used == 0
+    assert world.running() == ["worker:0", "worker:1", "worker:2"]
+    assert kept in {world.machine.tasks[name].container for name in world.running()}
+    assert any("goes on with 3 of 4 worker: worker:1 lost" in t for t in world.told("elastic"))
+    assert world.wanted["worker"] == (1, 1)
+    only(world, 1)
+    world.grant("worker", 1)
+    world.settle().after(31.0).settle()
+    assert sizes(world) == [4, 3, 4]
+
+
+def test_the_first_worker_may_be_the_one_that_is_lost() -> None:
+    world = began(have=3)
+    world.kill("worker:0")
+    only(world, 0)
+    world.after(0.2)
+    only(world, 0)
+    assert world.running() == ["worker:0", "worker:1"]
+
+
+def test_below_the_minimum_the_rules_of_sessions_hold() -> None:
+    world = began(have=2)
+    world.kill("worker:1")
+    world.after(0.2).settle()
+    assert world.machine.budgets.system_used == 1
+    assert len(world.running()) >= 2
+
+
+def test_the_programs_own_failure_is_paid_for_by_the_user() -> None:
+    world = began(have=4, master=MasterSpec(user_retries=1))
+    world.end("worker:2", 1, cause="exited")
+    world.settle().after(0.2).settle()
+    assert world.machine.budgets.user_used == 1 and sizes(world) == [4, 4]
+
+
+def test_a_lost_task_of_another_role_is_no_shrinking() -> None:
+    world = began(2, 4, 3, role("ps", 1, **PS))
+    world.kill("ps:0")
+    world.after(0.2).settle()
+    assert world.machine.budgets.system_used == 1
+
+
+def test_peers_that_die_of_a_loss_are_no_failure_of_the_program() -> None:
+    world = began(have=4, master=MasterSpec(user_retries=0))
+    world.end("worker:0", 1, cause="exited")
+    world.kill("worker:3")
+    world.settle().after(0.2).settle()
+    assert not world.finished and world.machine.budgets.user_left == 0
+
+
+def test_nothing_grows_once_a_task_has_succeeded() -> None:
+    world = began()
+    world.grant("worker", 1)
+    only(world, 0)
+    waiting = world.machine.tasks["worker:2"].container
+    world.end("worker:0")
+    world.settle().after(60.0)
+    assert world.executors[waiting or ""].gone and sizes(world) == [2]
+    world.end("worker:1").settle()
+    assert world.outcome is AppState.SUCCEEDED
+    world.check_nothing_is_left()
+
+
+def test_losses_outside_mean_nothing_and_are_asked_for_ever_more_slowly() -> None:
+    world = began()
+    for _ in range(5):
+        world.after(60.0)
+        if world.wanted["worker"][1]:
+            world.grant("worker", 1)
+            container = next(x for x in reversed(list(world.executors.values())))
+            world.complete(container, 1, Cause.LAUNCH, "bad image")
+    assert sizes(world) == [2] and world.machine.losses["worker"] >= 3
+    assert ("regrow", "worker") in world.machine.waits
+
+
+def test_a_fresh_restart_mode_keeps_containers_over_rounds() -> None:
+    world = began(master=MasterSpec(restart_mode=RestartMode.FRESH))
+    first = world.machine.tasks["worker:0"].container
+    world.grant("worker", 2)
+    world.settle().after(31.0).settle()
+    assert sizes(world) == [2, 4] and world.machine.tasks["worker:0"].container == first
+
+
+def test_reported_progress_outlives_a_round() -> None:
+    world = began()
+    container = world.executor("worker:0").container.id
+    world.feed(e.TaskReported(world.now, container, 0, 0.4, 40, {}, ""))
+    world.grant("worker", 2)
+    world.settle().after(31.0).settle()
+    assert sizes(world) == [2, 4] and world.machine.tasks["worker:0"].progress == 0.4
+
+
+def test_a_next_master_goes_on_with_the_round_as_it_is() -> None:
+    world = began(have=3)
+    world.takeover()
+    only(world, 0)
+    world.after(25.0)
+    assert sizes(world) == [3] and len(world.running()) == 3
+    world.grant("worker", 1)
+    world.settle().after(31.0).settle()
+    assert sizes(world)[-1] == 4 and world.machine.budgets.system_used == 0
+
+
+def test_a_next_master_finishes_what_an_earlier_one_began() -> None:
+    world = began()
+    world.grant("worker", 2)
+    only(world, 0)
+    world.after(35.0)  # the programs are being ended
+    assert world.machine.regrouping
+    world.takeover().settle().after(25.0).settle().after(31.0).settle()
+    assert world.machine.session >= 1 and len(world.running()) == 4
+    assert world.machine.budgets.system_used == 0
