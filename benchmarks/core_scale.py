@@ -31,10 +31,12 @@ from typing import IO, Any, Deque, Dict, List, Tuple
 from measuring import cpu_s, figure, median, rss_kb, until
 from simulated import HEARTBEAT_S, SPREAD, Executors
 
-SIMULATED = str(Path(__file__).resolve().parent / "simulated.py")
+SIMULATED, ECHO = (
+    str(Path(__file__).resolve().parent / name) for name in ("simulated.py", "bare_echo.py")
+)
 SPARE_FILES = 100
 READY_BAR_S = {"tensorflow": 5.0, "jax": 30.0}
-STEADY_S, QUICK_S = 20.0, 2.0
+STEADY_S, QUICK_S = {"tensorflow": 5.0, "jax": 20.0}, 2.0
 MASTER_KB, TASK_KB = 40 * 1024, 10
 WITHIN_S = 300.0
 
@@ -156,7 +158,7 @@ def _steady(executors: Executors, pid: int, seconds: float) -> Dict[str, float]:
 def floor(count: int, steady_s: float) -> Dict[str, float]:
     """As many connections to a server that gives back what it gets."""
     with tempfile.TemporaryDirectory(prefix="core-scale-") as name:
-        process, out = _started([SIMULATED, "echo"], Path(name))
+        process, out = _started([ECHO], Path(name))
         socks: List[socket.socket] = []
         try:
             port = int(out.readline().split()[1])
@@ -223,9 +225,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="100 and 500, once")
     args = parser.parse_args()
     counts = args.counts or ("100,500" if args.quick else "1000,10000")
-    steady_s = QUICK_S if args.quick else STEADY_S
     for framework, text, few in zip(("tensorflow", "jax"), counts.split(","), (3, 1), strict=False):
         count = int(text)
+        steady_s = QUICK_S if args.quick else STEADY_S[framework]
         enough_files(count)
         runs = args.runs or (1 if args.quick else few)
         found: Dict[str, List[Dict[str, float]]] = {"ours": [], "floor": []}
