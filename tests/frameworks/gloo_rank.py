@@ -78,6 +78,7 @@ class Mesh:
         interface = "127.0.0.1" if os.environ.get("HOROVOD_GLOO_IFACE") == "lo" else ""
         with socket.create_server((interface, 0)) as listener:
             listener.settimeout(_PATIENCE_S)
+            store.put(f"rank_{rank}", socket.gethostname().encode())
             host = interface or os.environ["HOROVOD_HOSTNAME"]
             store.put(rank, json.dumps([host, listener.getsockname()[1]]).encode())
             for other in range(rank):

@@ -7,6 +7,8 @@ host, those with its place on every host, later perhaps a process set. In each i
     GET /SCOPE/OTHER       the same of each other one; 404: not yet, it asks again
     DELETE /SCOPE/RANK     it is connected to all
 
+Some versions of gloo put a second key for each rank (``rank_0``), which nobody deletes.
+
 Sans-IO: bytes in, requests and answers out. :mod:`tony_core.frameworks.horovod_service` has the
 sockets.
 
@@ -141,11 +143,11 @@ class Store:
     def delete(self, name: Name) -> None:
         """That rank has read all; when every one has, the scope is dropped."""
         scope = self._scopes.get(name.scope)
-        if scope is None or name.key not in scope:
+        if scope is None or name.key not in scope or not name.key.isdigit():
             return
         deleted = self._deleted.setdefault(name.scope, set())
         deleted.add(name.key)
-        if len(deleted) < len(scope):
+        if any(key.isdigit() and key not in deleted for key in scope):
             return
         del self._scopes[name.scope], self._deleted[name.scope]
         self._held -= sum(_size(Name(name.scope, key), value) for key, value in scope.items())
