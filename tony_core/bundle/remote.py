@@ -141,8 +141,12 @@ class RemoteStore:
             staged = Staged(found.size, found.mtime_ms, self.checksum(target))
             self.files.mkdir(join(aside, _seal(staged)), FOLDER_MODE)
             self.files.mkdir(self.objects, FOLDER_MODE)
-            mine = self._move_in(aside, digest, staged)
-            other = None if mine else self.look(digest, file)
+            # Once more: what others have found may have come and gone again meanwhile.
+            other = self._taken_back(digest, file)
+            if other is None:
+                mine = self._move_in(aside, digest, staged)
+            if mine is None and other is None:
+                other = self.look(digest, file) or self._taken_back(digest, file)
             # There, and gone when looked for: a collector had it; now the name is free.
             mine = mine or (None if other else self._move_in(aside, digest, staged))
         finally:
