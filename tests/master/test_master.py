@@ -217,13 +217,13 @@ def test_what_was_lost_with_a_connection_is_said_again(tmp_path: Path) -> None:
 def test_a_silent_executor_is_lost_and_its_container_ended(tmp_path: Path) -> None:
     job = a_job(
         ONE,
-        timeouts=Timeouts(heartbeat_s=0.05, max_missed_heartbeats=4, kill_grace_s=0.1),
+        timeouts=Timeouts(heartbeat_s=0.2, max_missed_heartbeats=4, kill_grace_s=0.1),
         master=MasterSpec(infrastructure_retries=0),
     )
     with Shell(tmp_path, job) as shell:
         (executor,) = shell.gang(1)
         for _ in range(4):
-            time.sleep(0.1)
+            time.sleep(0.25)  # four of them outlast the allowance, one by far does not
             executor.say(Heartbeat(0))
         assert not shell.pool.stopped
         until(lambda: shell.pool.stopped, "the stop of a silent container")

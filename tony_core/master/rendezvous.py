@@ -53,6 +53,7 @@ from tony_core.protocol.messages import (
 from tony_core.protocol.reactor import Reactor
 
 REGISTER_S = 15.0  # from a connection's proof to its Register
+CALLERS = 65535  # who may wait to be let in; the kernel (net.core.somaxconn) lowers it
 MOST_STRANGERS = 512  # and a quarter of the descriptors we may have
 
 
@@ -119,7 +120,9 @@ class Rendezvous:
 
     def listen(self, host: str, port: int = 0) -> int:
         """Open for executors; returns the port."""
-        self._listener = self.door.listener = listen(self._reactor, host, port, self.accept)
+        self._listener = self.door.listener = listen(
+            self._reactor, host, port, self.accept, backlog=CALLERS
+        )
         return self._listener.port
 
     def accept(self, sock: socket.socket) -> None:
