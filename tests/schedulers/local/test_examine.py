@@ -38,7 +38,18 @@ def asked(job: Job = Job("j", ()), **env: str) -> Dict[str, Finding]:
     return {one.what: one for one in scheduler.examine(job)}
 
 
+def runs_from(folder: Path) -> None:
+    """Whoever wants to run what it writes there asks first."""
+    if noexec(folder):
+        pytest.skip(f"{folder} is mounted noexec: no program in it can be run")
+
+
+def noexec(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+
+
 def program(folder: Path, name: str, text: str) -> str:
+    runs_from(folder)
     path = folder / name
     path.write_text(text)
     path.chmod(0o755)
@@ -109,7 +120,9 @@ def test_limits() -> None:
 # ---------------------------------------------------------------------- folders
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs_from(tmp_path)
+    monkeypatch.setattr(machine, "LITTLE_MB", 0)
     assert machine.folder("F", str(tmp_path / "to" / "come"), "x").verdict is OK
     file = tmp_path / "file"
     file.touch()
@@ -120,23 +133,28 @@ def test_a_folder_of_a_file_system_that_cannot_be_written() -> None:
     found = machine.folder("F", "/proc/sys/kernel/nothing", "elsewhere")
     if not os.access("/proc/sys/kernel", os.W_OK):
         assert found.verdict is WRONG
-    noexec = machine.folder("F", "/proc/nothing", "elsewhere")
-    if os.statvfs("/proc").f_flag & os.ST_NOEXEC and os.access("/proc", os.W_OK):
-        assert "mounted noexec" in told(noexec)
+    if noexec(Path("/proc")) and os.access("/proc", os.W_OK):
+        found = machine.folder("F", "/proc/nothing", "elsewhere")
+        assert (found.verdict, "mounted noexec" in found.said) == (WRONG, True)
+        assert machine.temporary({"TMPDIR": "/proc"}).verdict is NOTE
 
 
 def test_a_folder_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs_from(tmp_path)
     monkeypatch.setattr(machine, "LITTLE_MB", 1 << 50)
     assert " MB left; make room" in told(machine.folder("F", str(tmp_path), "elsewhere"))
 
 
-def test_where_temporary_files_go(tmp_path: Path) -> None:
-    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is OK
+def test_where_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "LITTLE_MB", 0)
+    wanted = NOTE if noexec(tmp_path) else OK
+    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is wanted
     assert machine.temporary({}).verdict in (OK, NOTE)
     assert "there is no folder /no/where" in told(machine.temporary({"TMPDIR": "/no/where"}))
 
 
 def test_staging(tmp_path: Path) -> None:
+    runs_from(tmp_path)
     assert machine.trial(str(tmp_path)).verdict is OK
     assert os.listdir(tmp_path) == []
     assert machine.trial(str(tmp_path / "gone")).verdict is WRONG
@@ -177,7 +195,9 @@ def test_ports_of_a_machine_that_leaves_none(
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "RESOLVE_S", 30.0)
     assert machine.names("localhost").verdict is OK
-    assert "is 192.0.2.7, which is not this machine" in told(machine.names("192.0.2.7"))
+    nonlocal_bind = Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
+    if not nonlocal_bind.exists() or nonlocal_bind.read_text().strip() == "0":
+        assert "is 192.0.2.7, which is not this machine" in told(machine.names("192.0.2.7"))
     assert "cannot be resolved" in told(machine.names("no..name"))
     assert machine.names("localhost", loopback="192.0.2.7").verdict is WRONG
 
@@ -185,7 +205,14 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------- what is handed out
 
 
-def test_memory(harness: LocalHarness) -> None:
+def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_addresses", lambda host: None)
+    found = machine.names("localhost")
+    assert (found.verdict, "not known within" in told(found)) == (NOTE, True)
+
+
+def test_memory(harness: LocalHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examine.capacity, "machine_memory_mb", lambda: 8000)
     root = harness.home.root
     job = harness.job()
     assert told(examine._memory(job, root)) == "ok: 3000 MB of memory; "
@@ -218,11 +245,12 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {"PATH": str(tmp_path)}
+    monkeypatch.setattr(examine, "TENSORBOARD_S", 30.0)
     assert "there is none on the PATH" in told(examine._tensorboard(env))
 
     def look(python: str) -> str:
-        program(tmp_path, "python", f"#!/bin/sh\n{python}\n")
-        program(tmp_path, "tensorboard", f"#!{tmp_path}/python\n")
+        program(tmp_path, "python3", f"#!/bin/sh\n{python}\n")
+        program(tmp_path, "tensorboard", "#!/usr/bin/env python3\n")
         return told(examine._tensorboard(env))
 
     assert look("echo without; echo 2.19.0").startswith(f"ok: {tmp_path}/tensorboard 2.19.0")
@@ -232,6 +260,12 @@ def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "slow to import" in look("exec /bin/sleep 60")
     program(tmp_path, "tensorboard", "#!/no/such/python\n")
     assert "has no interpreter" in told(examine._tensorboard(env))
+    program(tmp_path, "tensorboard", "#!/bin/sh\nexec python3 -m tensorboard.main\n")
+    assert told(examine._tensorboard(env)).startswith("note: ")
+    assert "cannot be looked into" in told(examine._tensorboard(env))
+    (tmp_path / "tensorboard").chmod(0o311)
+    if os.getuid() != 0:
+        assert "Permission denied" in told(examine._tensorboard(env))
 
 
 def test_images(tmp_path: Path) -> None:
@@ -269,6 +303,16 @@ def test_the_sites_file(tmp_path: Path, text: str | None, verdict: Verdict, word
 # ---------------------------------------------------------------------- the whole of it
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked of this machine's own docker, podman and TensorBoard."""
+    for name in ("_engine", "_tensorboard"):
+        monkeypatch.setattr(examine, name, lambda env, name=name: Finding(name, OK, "not asked"))
+    monkeypatch.setattr(examine, "PROBE_S", 40.0)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("alone")
 def test_what_only_asks_writes_nothing(tony_home: Path) -> None:
     found = asked()
     assert found["staging"].verdict is found["a container"].verdict is SKIPPED
@@ -279,14 +323,20 @@ def probed(job: Job) -> List[Finding]:
     return [one for one in whole(LocalScheduler(), job) if one.what in ("staging", "a container")]
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("alone")
 def test_a_container_goes_the_whole_way_and_leaves_nothing(tony_home: Path) -> None:
+    runs_from(tony_home.parent)
     staging, container = probed(Job("j", ()))
     assert (staging.verdict, container.verdict) == (OK, OK), container
     assert os.listdir(tony_home / "apps") == []
     assert os.listdir(tony_home / "history") == []
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("alone")
 def test_a_container_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+    runs_from(tmp_path)
     small = Job("j", (), local=Local(memory_mb=64))
     (_, container) = probed(small)
     assert container.verdict is WRONG

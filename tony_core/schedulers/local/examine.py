@@ -122,14 +122,21 @@ def _tensorboard(env: Mapping[str, str]) -> Finding:
     if program is None:
         advice = "a job that has it in its own environment shows it all the same"
         return Finding(what, Verdict.NOTE, "there is none on the PATH", advice)
-    with open(program, "rb") as stream:
-        first = stream.readline(400).decode("utf-8", "replace")
-    python = first[2:].split()[:1] if first.startswith("#!") else []
-    if not python or not os.path.exists(python[0]):
+    try:
+        with open(program, "rb") as stream:
+            first = stream.readline(400).decode("utf-8", "replace")
+    except OSError as error:
+        advice = "let it be read, or have it installed anew"
+        return Finding(what, Verdict.NOTE, f"{program}: {error.strerror}", advice)
+    python = first[2:].split() if first.startswith("#!") else []
+    if python and not os.path.exists(python[0]):
         advice = "install tensorboard anew in its environment"
         return Finding(what, Verdict.WRONG, f"{program} has no interpreter", advice)
+    if not any("python" in os.path.basename(word) for word in python):
+        said = f"{program} is no script of Python's and cannot be looked into"
+        return Finding(what, Verdict.NOTE, said, f"see whether {program} --version answers")
     began = time.monotonic()
-    code, said = _said([*python, "-c", _TENSORFLOW], TENSORBOARD_S)
+    code, said = _said([*python, "-c", _TENSORFLOW], TENSORBOARD_S, env)
     took = time.monotonic() - began
     if code is None:
         advice = "it will be some time after a job's beginning until it shows anything"
@@ -155,7 +162,9 @@ def _engine(env: Mapping[str, str]) -> Finding:
     return Finding("images", Verdict.OK, f"by {found.program}")
 
 
-def _said(argv: list[str], limit_s: float) -> Tuple[Optional[int], str]:
+def _said(
+    argv: list[str], limit_s: float, env: Optional[Mapping[str, str]] = None
+) -> Tuple[Optional[int], str]:
     """Its exit code and what it said; no code where it did not run to its end."""
     try:
         done = subprocess.run(
@@ -164,6 +173,7 @@ def _said(argv: list[str], limit_s: float) -> Tuple[Optional[int], str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=limit_s,
+            env=env,
         )
     except subprocess.TimeoutExpired:
         return None, f"no end within {limit_s:g} s"

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import List, Mapping, Tuple
+from typing import List, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import Finding, Verdict
@@ -84,7 +84,7 @@ def _count(limit: int) -> str:
 # -------------------------------------------------------------------------- folders
 
 
-def folder(what: str, path: str, advice: str) -> Finding:
+def folder(what: str, path: str, advice: str, noexec: Verdict = Verdict.WRONG) -> Finding:
     """Whether it is there (or can be made), may be written and run from, and has room."""
     there = path
     while not os.path.exists(there):
@@ -96,7 +96,7 @@ def folder(what: str, path: str, advice: str) -> Finding:
         return Finding(what, Verdict.WRONG, f"{there} cannot be written", advice)
     if about.f_flag & os.ST_NOEXEC:
         said = f"{there} is mounted noexec: no program in it can be run"
-        return Finding(what, Verdict.WRONG, said, advice)
+        return Finding(what, noexec, said, advice)
     free = shutil.disk_usage(there).free >> 20
     if free < LITTLE_MB:
         return Finding(what, Verdict.NOTE, f"{path} has {free} MB left", f"make room, or {advice}")
@@ -109,7 +109,8 @@ def temporary(env: Mapping[str, str]) -> Finding:
     advice = "set TMPDIR to a folder on this machine's own disk"
     if named and not os.path.isdir(named):
         return Finding("TMPDIR", Verdict.WRONG, f"there is no folder {named}", advice)
-    return folder("TMPDIR", named or tempfile.gettempdir(), advice)
+    # Nothing of ours is run from there; programs that compile something for themselves may.
+    return folder("TMPDIR", named or tempfile.gettempdir(), advice, noexec=Verdict.NOTE)
 
 
 def trial(root: str) -> Finding:
@@ -204,10 +205,10 @@ def _listening() -> List[int]:
 def names(host: str, loopback: str = "localhost") -> Finding:
     """Whether the names that programs ask for lead to this machine."""
     what = "host names"
-    try:
-        at = [str(answer[4][0]) for answer in socket.getaddrinfo(loopback, None)]
-    except OSError:
-        at = []
+    at = _addresses(loopback)
+    if at is None:
+        said = f"{loopback} is not known within {RESOLVE_S:g} s"
+        return Finding(what, Verdict.NOTE, said, "put 127.0.0.1 localhost into /etc/hosts")
     if "127.0.0.1" not in at:
         said = f"{loopback} is {', '.join(at) or 'unknown'}, not 127.0.0.1"
         return Finding(what, Verdict.WRONG, said, "put 127.0.0.1 localhost into /etc/hosts")
@@ -222,7 +223,7 @@ def names(host: str, loopback: str = "localhost") -> Finding:
     return Finding(what, Verdict.OK, f"localhost, and {host} at {mine[0]}")
 
 
-def _addresses(host: str) -> List[str]:
+def _addresses(host: str) -> Optional[List[str]]:
     """None when nobody answers in time: a name server may take its time.
 
     In a process of its own, as nothing else ends a question to a name server.
@@ -233,11 +234,12 @@ def _addresses(host: str) -> List[str]:
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RESOLVE_S
         )
     except (OSError, subprocess.TimeoutExpired):
-        return []
+        return None
     return list(dict.fromkeys(done.stdout.split()))
 
 
 def _is_here(address: str) -> bool:
+    """A machine with ``ip_nonlocal_bind`` calls every address its own; then so do we."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as tried:
