@@ -202,3 +202,32 @@ def test_a_next_master_finishes_what_an_earlier_one_began() -> None:
     world.takeover().settle().after(25.0).settle().after(31.0).settle()
     assert world.machine.session >= 1 and len(world.running()) == 4
     assert world.machine.budgets.system_used == 0
+
+
+def test_newcomers_that_keep_coming_are_not_waited_for_without_end() -> None:
+    world = began(2, 60)
+    world.after(30.0)
+    for number in range(40):
+        world.grant("worker", 1)
+        only(world, 0)
+        world.after(0.6)  # less than a pause
+        only(world, 0)
+        if world.machine.session:
+            break
+    assert world.machine.session == 1 and number < 25
+
+
+def test_what_has_succeeded_is_not_asked_for_again() -> None:
+    world = began(2, 4, 2)
+    world.end("worker:0")
+    only(world, 0)
+    before = world.machine.tasks["worker:2"].state
+    world.grant("worker", 1)  # one that was on its way
+    only(world, 0)
+    world.after(40.0)
+    only(world, 0)
+    assert world.machine.tasks["worker:2"].state is before
+    assert world.wanted.get("worker", (0, 0))[1] == 0
+    world.end("worker:1")
+    world.settle()
+    assert world.outcome is AppState.SUCCEEDED

@@ -9,6 +9,7 @@ from tony_core.job.problems import Problem
 from tony_core.job.spec import Job, Mode, Role, Tracking
 
 INTERVAL = "tony.application.elastic-interval"
+ROOM_S = 60.0  # newcomers wait for others to come, and for the programs' end, beside the interval
 
 
 def check_elastic(job: Job) -> List[Problem]:
@@ -19,10 +20,12 @@ def check_elastic(job: Job) -> List[Problem]:
         if why is not None:
             problems.append(problem_at(job, f"tony.{role.name}.min-instances", why))
     times = job.timeouts
-    if any(role.is_elastic for role in job.roles) and times.elastic_interval_s >= times.registry_s:
+    too_long = times.elastic_interval_s + ROOM_S >= times.registry_s
+    if any(role.is_elastic for role in job.roles) and too_long:
         message = (
             "newcomers wait so long, and their executors give up after"
             f" tony.task.executor.registry-timeout-sec={times.registry_s:g}s: it must be shorter"
+            f" by more than {ROOM_S:g} s"
         )
         problems.append(problem_at(job, INTERVAL, message))
     return problems

@@ -260,7 +260,12 @@ class Adoption(Rounds):
                 if record is not None:
                     record.task = task.name
                     task.container = record.id
+                elif self.job.role(name).is_elastic:
+                    task.container = None
+                    continue  # only so many are asked for as the role lacks
                 self.place(task)
+            if self.job.role(name).is_elastic:
+                self.want_more(name)
         return failures
 
     def start_the_ready(self) -> None:

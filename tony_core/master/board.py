@@ -279,7 +279,7 @@ class Board:
             )
             whole = self.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
             if role.is_elastic:
-                whole = self.is_short(role.name)
+                whole = self.is_short(role.name) and role.name not in self.started
             (gang if whole else single).append(item)
         if gang:
             self.emit(RequestContainers(tuple(gang), True))

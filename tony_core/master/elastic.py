@@ -64,6 +64,7 @@ class Elastic(Board):
         self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
         self.lost_at: Dict[str, float] = {}
         self.gathering: Dict[int, float] = {}  # wave -> since when the rest of it is waited for
+        self.growing_since = 0.0  # since when newcomers are waited for
         self.since = 0.0  # when the session's last barrier was passed
 
     @property
@@ -172,7 +173,7 @@ class Elastic(Board):
         """Ask for what an elastic role lacks: its minimum first, then all; whether it changed."""
         role = self.job.role(name)
         requested = sum(task.state is S.REQUESTED for task in self.by_role[name])
-        if self.is_short(name):
+        if self.is_short(name) and name not in self.started:
             number = role.least - self.held(name) - requested
         elif ("regrow", name) in self.waits or self.ending_soon():
             number = 0
@@ -230,10 +231,10 @@ class Elastic(Board):
         coming: Set[str] = {
             name for name in self.outside if self.tasks[name].state in (S.REQUESTED, S.LAUNCHED)
         } - {task.name for task in self.newcomers()}
-        old = self.waits.get("growth")
+        if ("growth",) not in self.waits:
+            self.growing_since = self.now
         until = max(self.now + (self.pause_s if coming else 0.0), start)
-        if old is not None:
-            until = min(until, max(old.until, start) + MOST_PAUSES * self.pause_s)
+        until = min(until, max(self.growing_since, start) + MOST_PAUSES * self.pause_s)
         self.waits.set(Wait(("growth",), until, "more tasks to come before a new round"))
 
     def stop_growing(self) -> None:

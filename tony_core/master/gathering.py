@@ -297,7 +297,7 @@ class Gathering(Elastic):
     def check_barrier(self, wave: int, late: bool = False) -> None:
         """Start a wave's gang once all of it is ready."""
         roles = self.gang_roles(wave)
-        if not roles or roles[0] in self.started:
+        if self.phase is not Phase.ACTIVE or not roles or roles[0] in self.started:
             return
         whole = all(self.counts[name][S.READY] == len(self.by_role[name]) for name in roles)
         if not whole and not self.enough(wave, roles, late):

@@ -302,7 +302,7 @@ class Judging(Gathering):
     def group_timeout(self, number: int, wait: Wait) -> None:
         """The role did not end in time after its group."""
         item = self.job.group_dependencies[number]
-        for task in self.by_role[item.role]:
+        for task in self.inside(item.role):
             if task.state in TERMINAL:
                 continue
             if item.ignored or self.chief_done:
