@@ -447,7 +447,9 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         for a try in vain; where jobs are not taken up (``durable``) nobody needs it."""
         from tony_airflow.operators.owner import ask
 
-        if not (self.durable and self._lease_s()):
+        # Of a job that an earlier try submitted only what this argument says is known.
+        known = self._submitted_lease_s or (not isinstance(self.lease, bool) and self.lease)
+        if not (self.durable and known):
             return False
         told = ask(self._ti)
         return told is not None and told.is_anothers
