@@ -49,8 +49,7 @@ def ask(argv: Sequence[str], env: Mapping[str, str], limit_s: float) -> Tuple[in
     finally:
         os.close(writing)
     end = time.monotonic() + limit_s
-    said = _read(reading, end)
-    status = _wait(pid, end)
+    said, status = _read(reading, pid, end)
     if status is None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -59,30 +58,28 @@ def ask(argv: Sequence[str], env: Mapping[str, str], limit_s: float) -> Tuple[in
     return code, said.decode("utf-8", "replace").strip()
 
 
-def _read(handle: int, end: float) -> bytes:
-    said = b""
+def _read(handle: int, pid: int, end: float) -> Tuple[bytes, Optional[int]]:
+    """What it says until it ends, whoever else keeps the pipe open; no status: it goes on."""
+    said, status, hears = b"", None, True
     poller = select.poll()
     poller.register(handle, select.POLLIN)
     try:
-        while time.monotonic() < end:
-            if poller.poll(max(0.0, end - time.monotonic()) * 1000 + 1):
+        while True:
+            if status is None:
+                ended, found = os.waitpid(pid, os.WNOHANG)
+                status = found if ended else None
+            if hears and poller.poll(20 if status is None else 0):
                 got = os.read(handle, 65536)
-                if not got:
-                    break
-                said = (said + got)[-65536:]
+                said, hears = (said + got)[-65536:], bool(got)
+            elif status is not None:
+                break
+            elif not hears:
+                time.sleep(0.005)
+            if time.monotonic() >= end:
+                break
     finally:
         os.close(handle)
-    return said
-
-
-def _wait(pid: int, end: float) -> Optional[int]:
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return status
-        if time.monotonic() >= end:
-            return None
-        time.sleep(0.005)
+    return said, status
 
 
 # -------------------------------------------------------------------------- one container

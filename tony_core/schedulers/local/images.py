@@ -278,11 +278,15 @@ def write_env(env: Mapping[str, str]) -> Tuple[bytes, List[str]]:
     or longer than an engine reads."""
     lines, rest = [], []
     for name, value in sorted(env.items()):
-        if "\n" in value or "\r" in value or len(value) > LONGEST_LINE:
+        if "\n" in value or "\r" in value or len(_bytes(value)) > LONGEST_LINE:
             rest.append(name)
         else:
             lines.append(f"{name}={value}\n")
-    return "".join(lines).encode("utf-8", "surrogateescape"), rest
+    return _bytes("".join(lines)), rest
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def problems(job: Job, env: Mapping[str, str], root: str) -> List[str]:
