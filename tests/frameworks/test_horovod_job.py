@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -27,18 +28,19 @@ def _run(folder: Path, workers: int, words: str = "") -> subprocess.CompletedPro
     conf = {
         "tony.application.framework": "horovod",
         "tony.worker.instances": str(workers),
-        "tony.worker.memory": "64m",
-        "tony.am.memory": "64m",
+        "tony.worker.memory": "200m",
+        "tony.am.memory": "200m",
         "tony.chief.instances": "1",
-        "tony.chief.memory": "64m",
+        "tony.chief.memory": "200m",
         "tony.horovod.mode.test": "true",  # as a job file of the JVM's may say
         "tony.driver.vcores": "1",
     }
     command = [sys.executable, "-m", "tony_core.cli.main", "submit"]
     for key, value in conf.items():
         command += ["--conf", f"{key}={value}"]
+    executes = shlex.join([sys.executable, str(_RANK), str(found), *words.split()])
     return subprocess.run(
-        [*command, "--executes", f"{sys.executable} {_RANK} {found} {words}"],
+        [*command, "--executes", executes],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATHS))},
         cwd=folder,
         capture_output=True,

@@ -11,8 +11,9 @@ import stat
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 import pytest
 
@@ -51,7 +52,9 @@ class Wire:
         self._keys = {True: master, False: executor}
         self._carriers = {True: carrier(master, True), False: carrier(executor, False)}
         self._listens = not master_dials
-        self._socks: List[socket.socket] = []
+        self._sinks: Dict[socket.socket, socket.socket] = {}
+        self._waiting: Dict[socket.socket, bytearray] = {}  # for it to take
+        self._read: Set[socket.socket] = set()
         self._listener = listen(
             self.reactor, "127.0.0.1", 0, lambda s: self._link(s, self._listens, False)
         )
@@ -79,28 +82,50 @@ class Wire:
         other = socket.create_connection(("127.0.0.1", self._listener.port))
         for source, sink in ((one, other), (other, one)):
             source.setblocking(False)
-            self._socks.append(source)
-            self.reactor.watch(source, lambda a=source, b=sink: self._pass_on(a, b))
+            self._sinks[source] = sink
+            self._waiting[source] = bytearray()
+            self._read.add(source)
+        for sock in (one, other):
+            self._watch(sock)
 
-    def _pass_on(self, source: Any, sink: Any) -> None:
+    def _watch(self, sock: Any) -> None:
+        self.reactor.watch(
+            sock,
+            partial(self._pass_on, sock) if sock in self._read else None,
+            partial(self._send, sock) if self._waiting[sock] else None,
+        )
+
+    def _pass_on(self, source: Any) -> None:
+        sink = self._sinks[source]
         try:
             data = source.recv(65536)
+        except BlockingIOError:
+            return
         except OSError:
             data = b""
         if not data:
-            self.reactor.unwatch(source)
+            self._read.discard(source)
+            self._watch(source)
+        self.recorded += data
+        self._waiting[sink] += data
+        self._send(sink)
+
+    def _send(self, sink: Any) -> None:
+        """Never waits: whoever reads at the other end runs in this thread as well."""
+        waiting = self._waiting[sink]
+        try:
+            while waiting:
+                del waiting[: sink.send(waiting)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            waiting.clear()  # it has gone
+        if not waiting and self._sinks[sink] not in self._read:
             try:
                 sink.shutdown(socket.SHUT_WR)
             except OSError:
                 pass
-            return
-        self.recorded += data
-        sink.setblocking(True)
-        try:
-            sink.sendall(data)
-        except OSError:
-            pass
-        sink.setblocking(False)
+        self._watch(sink)
 
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + 50
@@ -123,7 +148,7 @@ class Wire:
     def close(self) -> None:
         for link in self.links:
             link.close()
-        for sock in self._socks:
+        for sock in self._sinks:
             self.reactor.unwatch(sock)
             sock.close()
         self._listener.close()
@@ -241,6 +266,14 @@ class TestMakingIt:
         with pytest.raises(tlskey.NoKey, match=r"tony\.task\.tls=false"):
             tlskey.with_tls(SECRET)
 
+    def test_the_machines_own_settings_do_not_matter(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        odd = tmp_path / "openssl.cnf"
+        odd.write_text("[req]\nstring_mask = nonsense\nx509_extensions = nowhere\n")
+        monkeypatch.setenv("OPENSSL_CONF", str(odd))
+        assert len(unpack(tlskey.with_tls(SECRET)).fingerprint) == 32
+
     @pytest.mark.parametrize(
         ("script", "words"),
         [("cat >/dev/null; echo 'no such curve' >&2; exit 1\n", "no such curve"),
@@ -267,6 +300,16 @@ def test_who_does_not_ask_for_it_does_not_load_it() -> None:
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
     assert not {"ssl", "_ssl", "hashlib", "tempfile"} & set(done.stdout.split())
+
+
+def test_a_python_without_ssl_is_told(key: JobKey, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tony_core.protocol
+
+    monkeypatch.delattr(tony_core.protocol, "tls", raising=False)
+    monkeypatch.delitem(sys.modules, "tony_core.protocol.tls", raising=False)
+    monkeypatch.setitem(sys.modules, "ssl", None)
+    with pytest.raises(ProtocolError, match=r"no ssl: set tony\.task\.tls=false"):
+        carrier(key, master=True)
 
 
 def test_nothing_waits_for_a_peer_that_says_nothing(key: JobKey) -> None:
