@@ -8,15 +8,18 @@ but the job's secret (and YARN's credentials).
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import ssl
 import subprocess
+import tempfile
 from typing import List
 
 from tony_core.protocol.jobkey import JobKey, pack
 
 PROGRAM = "openssl"
 PATIENCE_S = 60.0
+CONFIG = b"[req]\ndistinguished_name=d\nprompt=no\n[d]\nCN=tony\n"  # not this machine's own
 DAYS = "36500"  # nobody asks for its dates
 KEY = "tony.task.tls"
 
@@ -52,9 +55,16 @@ def _run(words: List[str], given: bytes) -> bytes:
     if program is None:
         raise NoKey(_MISSING)
     try:
-        done = subprocess.run(
-            [program, *words], input=given, capture_output=True, timeout=PATIENCE_S
-        )
+        with tempfile.NamedTemporaryFile(prefix="tony-openssl-") as config:
+            config.write(CONFIG)
+            config.flush()
+            done = subprocess.run(
+                [program, *words],
+                input=given,
+                capture_output=True,
+                timeout=PATIENCE_S,
+                env={**os.environ, "OPENSSL_CONF": config.name},
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoKey(f"{KEY}: {program} {words[0]} did not end well: {error}") from None
     if done.returncode:

@@ -62,7 +62,14 @@ def carrier(key: JobKey, master: bool) -> Callable[[Any], Any]:
     """What makes of a connected socket the thing that a link is made on."""
     if not key.fingerprint:
         return lambda sock: sock
-    from tony_core.protocol import tls  # 4 MB: for those who asked for it
+    try:
+        from tony_core.protocol import tls  # 4 MB: for those who asked for it
+    except ImportError as error:
+        raise ProtocolError(
+            "this Python has no ssl: set tony.task.tls=false, or another tony.runtime.python"
+            f" ({error})",
+            fault="local",
+        ) from None
 
     if master:
         served = tls.master_context(key.pem)
