@@ -130,6 +130,30 @@ def test_a_crowd_of_honest_peers_only_waits(house: House, monkeypatch: pytest.Mo
     assert house.said == []
 
 
+def test_a_crowd_whose_words_lay_unread_is_not_turned_away(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "PATIENCE_S", 0.0)  # as after a master's long pause
+    monkeypatch.setattr(doors, "HEARD_S", 60.0)
+    hello = Channel(SECRET, dialler=True).outgoing()
+    house.strangers(4, hello)
+    house.until(lambda: len(house.door) == 4)
+    house.strangers(4, hello)
+    house.until(lambda: len(house.door._spared) == 4)
+    assert house.door.turned_away == 0 and len(house.door) == 4
+
+
+def test_a_full_disk_below_the_log_harms_no_link(house: House) -> None:
+    def full(text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    house.door._log = full
+    house.strangers(10, b"GET / HTTP/1.0\r\n\r\n")
+    house.honest(1)
+    house.until(lambda: house.door.turned_away == 10 and house.messages)
+    house.door._tell()
+
+
 def test_a_minute_of_refusals_is_one_line(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.strangers(10, b"GET / HTTP/1.0\r\n\r\n")
     house.until(lambda: house.door.turned_away == 10)

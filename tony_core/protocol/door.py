@@ -8,7 +8,8 @@ the hashes of one handshake, until its deadline (``link.HANDSHAKE_S``). A door b
 such there are. When it is full nobody else is let in: whoever calls meanwhile waits in the
 kernel's backlog, and is none the worse for it where the others are honest, for their handshakes
 take milliseconds. A stranger that has taken longer than :data:`PATIENCE_S` makes room for those
-that wait. So a thousand peers that say nothing, or a byte a second, cost an honest one seconds,
+that wait; one that has said something is given :data:`HEARD_S` more, for it may be us who were
+slow. So a thousand peers that say nothing, or a byte a second, cost an honest one seconds,
 and neither memory nor its place.
 
 Who was turned away is counted. The log hears of the first at once, and of all the others in
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 
 PATIENCE_S = 2.0
+HEARD_S = 0.5  # more, once, for one that has said something: it may have waited for us
+PRESS_S = 0.05  # at least, from a full door to the first that goes
+PRESS_MOST = 64
 TOLD_EVERY_S = 60.0
 
 
@@ -40,7 +44,8 @@ class Door:
         self._reactor = reactor
         self._most = most
         self._log = log
-        self._inside: Dict[Link, float] = {}  # who has not proved itself, the oldest first
+        self._inside: Dict[Link, float] = {}  # who has not proved itself, since when; oldest first
+        self._spared: Dict[Link, float] = {}  # of them, who was given more time; until when
         self._pressing: Optional[Timer] = None
         self._untold = 0
         self._latest = ""
@@ -52,12 +57,17 @@ class Door:
     def enter(self, link: Link) -> None:
         """A link whose peer has just connected."""
         self._inside[link] = self._reactor.now()
-        self._press()
+        if len(self._inside) >= self._most:
+            if self.listener is not None:
+                self.listener.pause()
+            if self._pressing is None:
+                self._pressing = self._reactor.call_later(self._wait(), self._press)
 
     def leave(self, link: Link) -> bool:
         """It has proved itself, or ended; whether it was still a stranger."""
         if self._inside.pop(link, None) is None:
             return False
+        self._spared.pop(link, None)
         if self.listener is not None and len(self._inside) < self._most:
             self.listener.resume()
         return True
@@ -78,25 +88,37 @@ class Door:
         for link in list(self._inside):
             link.close()
         self._inside.clear()
+        self._spared.clear()
 
     # ------------------------------------------------------------------ a full door
 
     def _press(self) -> None:
-        """Where it is full: those that took too long make room, or nobody else comes in."""
-        if self._pressing is not None:
-            self._pressing.cancel()
-            self._pressing = None
+        """Where it is full: those that took too long make room.
+
+        A timer's, never an accept's: whatever lay in the strangers' sockets when this turn
+        began has been read. After a master's pause that may be a crowd of honest proofs.
+        """
+        self._pressing = None
         now = self._reactor.now()
-        while len(self._inside) >= self._most:
-            link, since = next(iter(self._inside.items()))
-            if since + PATIENCE_S > now:
-                if self.listener is not None:
-                    self.listener.pause()
-                wait = since + PATIENCE_S - now
-                self._pressing = self._reactor.call_later(wait, self._press)
-                return
+        overdue = [link for link in self._inside if self._due(link, now) <= now]
+        if len(self._inside) < self._most:
+            return
+        for link in overdue[:PRESS_MOST]:
             link.close()
             self.ended(link, f"had not authenticated in {PATIENCE_S:g} s while others waited")
+        if len(self._inside) >= self._most:
+            self._pressing = self._reactor.call_later(self._wait(), self._press)
+
+    def _wait(self) -> float:
+        now = self._reactor.now()
+        return max(PRESS_S, min(self._due(link, now) for link in self._inside) - now)
+
+    def _due(self, link: Link, now: float) -> float:
+        """When it has to make room."""
+        due = self._inside[link] + PATIENCE_S
+        if due <= now and link not in self._spared and link.heard_at > self._inside[link]:
+            self._spared[link] = now + HEARD_S
+        return self._spared.get(link, due)
 
     # ------------------------------------------------------------------ what is said
 
@@ -106,16 +128,22 @@ class Door:
         if self._tells is not None and self._tells.active:
             self._untold += 1
             return
-        self._log(f"turned away {text}")
+        self._say(f"turned away {text}")
         self._tells = self._reactor.call_later(TOLD_EVERY_S, self._tell_more)
 
     def _tell(self) -> None:
         if self._untold:
-            self._log(
+            self._say(
                 f"turned away {self._untold} more connections ({self.turned_away} in all);"
                 f" the latest {self._latest}"
             )
             self._untold = 0
+
+    def _say(self, text: str) -> None:
+        try:
+            self._log(text)
+        except OSError:
+            pass  # a full disk: whoever accepts or reads here must not take it for its socket's
 
     def _tell_more(self) -> None:
         if self._untold:

@@ -156,6 +156,7 @@ class Link:
             self._end(f"the connection broke: {error.strerror or error}")
             return
         if data is None:
+            self.heard_at = self._reactor.now()
             self._write()  # a handshake below may be done now
             return
         if not data:
