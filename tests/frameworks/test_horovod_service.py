@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import resource
 import socket
 import threading
+import time
 from typing import Callable, Iterator, List, Tuple
 
 import pytest
@@ -288,3 +290,42 @@ def test_no_port_of_an_earlier_session(failures: _Failures) -> None:
     second = RendezvousService(1, ServiceContext("127.0.0.1", failures), 60.0, [first.port])
     second.close()
     assert second.port != first.port
+
+
+def test_it_listens_where_other_hosts_reach_it(failures: _Failures) -> None:
+    # A name may stand for 127.0.1.1 in this machine's own /etc/hosts.
+    for host, where in (("node.nowhere", "0.0.0.0"), ("10.9.8.7", "0.0.0.0"),
+                        ("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")):  # fmt: skip
+        service = RendezvousService(1, ServiceContext(host, failures), 60.0)
+        assert service._listener.getsockname()[0] == where
+        assert service.environment()["horovod_addr"] == host
+        service.close()
+
+
+def test_without_a_descriptor_left_it_waits_for_one(
+    serve: Callable[..., RendezvousService], failures: _Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(horovod_service, "_FULL_S", 0.05)
+    service = serve()
+    late = socket.socket()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        late.connect(("127.0.0.1", service.port))
+        deadline = time.monotonic() + 30
+        while service._accepts_at is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert service._accepts_at is not None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    late.sendall(b"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\n\r\nv")
+    assert _rest(late).startswith(b"HTTP/1.1 200")
+    late.close()
+    assert failures.heard == []
+
+
+def test_it_may_have_broken_when_it_is_closed(failures: _Failures) -> None:
+    service = RendezvousService(1, ServiceContext("127.0.0.1", failures), 60.0)
+    service._wake_write.close()  # as its thread does when it ends
+    service._wake_read.shutdown(socket.SHUT_RDWR)
+    service.close()

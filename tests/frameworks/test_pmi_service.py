@@ -1,5 +1,6 @@
 """The PMI server's sockets and clock, spoken to by hand."""
 
+import resource
 import socket
 import threading
 import time
@@ -193,3 +194,42 @@ def test_close_is_idempotent(failures: _Failures) -> None:
     service.close()
     service.close()
     assert failures.heard == []
+
+
+def test_it_listens_where_other_hosts_reach_it(failures: _Failures) -> None:
+    # A name may stand for 127.0.1.1 in this machine's own /etc/hosts.
+    for host, where in (("node.nowhere", "0.0.0.0"), ("10.9.8.7", "0.0.0.0"),
+                        ("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")):  # fmt: skip
+        service = PmiService(["worker:0"], ServiceContext(host, failures), 60.0)
+        assert service._listener.getsockname()[0] == where
+        assert service.address.startswith(f"{host}:")
+        service.close()
+
+
+def test_without_a_descriptor_left_it_waits_for_one(
+    service: PmiService, failures: _Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pmi_service, "_FULL_S", 0.05)
+    late = socket.socket()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        late.connect(("127.0.0.1", int(service.address.rpartition(":")[2])))
+        deadline = time.monotonic() + 30
+        while service._full_until is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert service._full_until is not None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    late.settimeout(30)
+    late.sendall(f"cmd=initack pmiid={_ids(service)[0]}\n".encode())
+    assert late.recv(100).startswith(b"cmd=initack")
+    late.close()
+    assert failures.heard == []
+
+
+def test_it_may_have_broken_when_it_is_closed(failures: _Failures) -> None:
+    service = PmiService(["worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
+    service._wake_write.close()  # as its thread does when it ends
+    service._wake_read.shutdown(socket.SHUT_RDWR)
+    service.close()

@@ -94,6 +94,15 @@ class ServiceContext:
         [str, str, int], None
     ]  # (reason, task, exit code): ends the session; any thread
 
+    @property
+    def listen_host(self) -> str:
+        """The address to listen on: loopback where that is :attr:`host`, else all of them.
+
+        Nothing is looked up: ``/etc/hosts`` may give this machine's own name 127.0.1.1.
+        """
+        loopback = self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return self.host if loopback else ""
+
 
 class Framework:
     """The base: no ports beyond ``main``, no service, nothing in the environment."""

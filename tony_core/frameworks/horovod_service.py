@@ -14,6 +14,7 @@ for each session, and no port of an earlier one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import selectors
 import socket
@@ -33,6 +34,7 @@ from tony_core.frameworks.horovod_store import (
 )
 
 _REQUEST_S = 10.0  # to send a request whole, and to read its answer
+_FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
 _NOT_YET_S = 0.3  # how long a 404 waits for the key to come
 _MOST_CONNECTIONS = 512  # and four for each rank
 _GLOBAL = ("global", "global_")  # the scope of all ranks, by Horovod's version
@@ -74,7 +76,8 @@ class RendezvousService:
         self._connections: Dict[int, _Connection] = {}  # the oldest first
         self._waiting: Dict[Name, Set[int]] = {}
         self._numbers = 0
-        self._listener = _listen(context.host, avoid)
+        self._accepts_at: Optional[float] = None  # when it listens again
+        self._listener = _listen(context.listen_host, avoid)
         self.port: int = self._listener.getsockname()[1]
         self._wake_read, self._wake_write = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -90,7 +93,8 @@ class RendezvousService:
     def close(self) -> None:
         """End the thread and every connection; idempotent."""
         if self._thread.is_alive():
-            self._wake_write.send(b"x")
+            with contextlib.suppress(OSError):  # the thread may break at this moment
+                self._wake_write.send(b"x")
             self._thread.join()
 
     # ------------------------------------------------------------------ the thread
@@ -119,8 +123,7 @@ class RendezvousService:
 
     def _patience(self) -> Optional[float]:
         due = [connection.due for connection in self._connections.values()]
-        if self._deadline is not None:
-            due.append(self._deadline)
+        due += [at for at in (self._deadline, self._accepts_at) if at is not None]
         return max(0.0, min(due) - self._clock()) if due else None
 
     def _watch_the_clock(self) -> None:
@@ -128,6 +131,9 @@ class RendezvousService:
         for number, connection in list(self._connections.items()):
             if connection.due <= now:
                 self._give_up(number, connection)
+        if self._accepts_at is not None and self._accepts_at <= now:
+            self._accepts_at = None
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
         if self._deadline is not None and self._deadline <= now:
             self._deadline = None
             missing = [rank for rank in range(len(self.tasks)) if rank not in self._begun]
@@ -153,8 +159,10 @@ class RendezvousService:
             sock, _ = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                raise
-            return  # it went away again before we looked
+                # It would be readable all the time. Those that wait are answered meanwhile.
+                self._selector.unregister(self._listener)
+                self._accepts_at = self._clock() + _FULL_S
+            return  # else it went away again before we looked
         sock.setblocking(False)
         if len(self._connections) >= self._most:
             oldest = next(iter(self._connections))
@@ -268,12 +276,13 @@ class RendezvousService:
 
 
 def _listen(host: str, avoid: Sequence[int]) -> socket.socket:
-    """Where tasks reach the master, else everywhere; at no port of an earlier session."""
+    """There, or everywhere; at no port of an earlier session."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     refused: List[socket.socket] = []
     try:
         while True:
             try:
-                made = socket.create_server((host, 0), backlog=4096)
+                made = socket.create_server((host, 0), family=family, backlog=4096)
             except OSError:
                 made = socket.create_server(("", 0), backlog=4096)
             if made.getsockname()[1] not in avoid or len(refused) >= 64:

@@ -9,6 +9,7 @@ number is left waiting before it is; while too many are, nobody else is let in. 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import secrets
 import selectors
@@ -21,6 +22,7 @@ from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.pmi import Aborted, Complete, Drop, Joined, Outcome, PmiServer, Send
 
 _UNNAMED_S = 10.0  # to say which rank it is
+_FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
 _PENALTY_S = 2.0  # how long a wrong number waits for its answer, which is none
 _MOST_STRANGERS = 64  # connections at a time that have not said who they are
 _MOST_UNREAD = 1 << 20  # answers that a rank asked for and does not read
@@ -63,7 +65,8 @@ class PmiService:
         self._numbers = 0
         self._failed = False
         self._accepting = True
-        self._listener = _listen(context.host)
+        self._full_until: Optional[float] = None
+        self._listener = _listen(context.listen_host)
         #: PMI_PORT.
         self.address = f"{context.host}:{self._listener.getsockname()[1]}"
         self._wake_read, self._wake_write = socket.socketpair()
@@ -80,7 +83,8 @@ class PmiService:
     def close(self) -> None:
         """End the thread and every connection; idempotent."""
         if self._thread.is_alive():
-            self._wake_write.send(b"x")
+            with contextlib.suppress(OSError):  # the thread may break at this moment
+                self._wake_write.send(b"x")
             self._thread.join()
 
     # ------------------------------------------------------------------ the thread
@@ -108,7 +112,7 @@ class PmiService:
 
     def _patience(self) -> Optional[float]:
         times = [each.closes_at for each in self._connections.values()]
-        due = [at for at in [*times, self._deadline] if at is not None]
+        due = [at for at in [*times, self._deadline, self._full_until] if at is not None]
         return max(0.0, min(due) - self._clock()) if due else None
 
     def _watch_the_clock(self) -> None:
@@ -116,6 +120,9 @@ class PmiService:
         for number, connection in list(self._connections.items()):
             if connection.closes_at is not None and connection.closes_at <= now:
                 self._close(number)
+        if self._full_until is not None and self._full_until <= now:
+            self._full_until = None
+            self._accept_again()
         if self._deadline is not None and self._deadline <= now:
             self._deadline = None
             missing = [self._tasks[rank] for rank in self._server.missing()]
@@ -135,16 +142,16 @@ class PmiService:
             sock, _ = self._listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                raise
-            return  # it went away again before we looked
+                self._full_until = self._clock() + _FULL_S  # it would be readable all the time
+                self._stop_accepting()
+            return  # else it went away again before we looked
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._numbers += 1
         self._connections[self._numbers] = _Connection(sock, self._clock() + _UNNAMED_S)
         self._selector.register(sock, selectors.EVENT_READ, self._numbers)
         if self._strangers() >= _MOST_STRANGERS:
-            self._selector.unregister(self._listener)
-            self._accepting = False
+            self._stop_accepting()
 
     def _serve(self, number: int, mask: int) -> None:
         connection = self._connections.get(number)
@@ -245,8 +252,14 @@ class PmiService:
     def _strangers(self) -> int:
         return sum(each.closes_at is not None for each in self._connections.values())
 
+    def _stop_accepting(self) -> None:
+        self._selector.unregister(self._listener)
+        self._accepting = False
+
     def _accept_again(self) -> None:
-        if not self._accepting and self._strangers() < _MOST_STRANGERS:
+        if self._accepting or self._full_until is not None:
+            return
+        if self._strangers() < _MOST_STRANGERS:
             self._selector.register(self._listener, selectors.EVENT_READ, None)
             self._accepting = True
 
@@ -258,8 +271,9 @@ class PmiService:
 
 
 def _listen(host: str) -> socket.socket:
-    """Listens where tasks reach the master; on all interfaces where that is no address here."""
+    """Listens there; on all interfaces where that is no address here."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, 0), backlog=4096)
+        return socket.create_server((host, 0), family=family, backlog=4096)
     except OSError:
         return socket.create_server(("", 0), backlog=4096)
