@@ -152,6 +152,8 @@ def report(
     if done is not None and not 0.0 <= done <= 1.0:
         raise ValueError(f"progress is from 0 to 1, not {done!r}")
     at = None if step is None else int(_number(step, "step"))
+    if at is not None and abs(at) >= 2**63:
+        raise ValueError(f"a step is a number of 64 bits, not {step!r}")
     values: Dict[str, float] = {}
     for name, value in (metrics or {}).items():
         if not isinstance(name, str) or not name or len(name) > _MAX_NAME:

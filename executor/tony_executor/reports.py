@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 256 * 1024
 _SHORTEN_AT = 256 * 1024
 _MOST_NAMES = 500
+_NO_COUNT = 1 << 63  # a message with a larger number is refused, and its link ended
 _LONGEST_NAME = 200
 LONGEST_RESULT = 64 * 1024  # as program/tony.py refuses it, and says so
 
@@ -78,7 +79,7 @@ class Reports:
                 continue
             if _is_number(said.get("progress")):
                 progress = float(said["progress"])
-            if _is_number(said.get("step")):
+            if _is_number(said.get("step")) and abs(int(said["step"])) < _NO_COUNT:
                 step = int(said["step"])
             values = said.get("metrics")
             for name, value in values.items() if isinstance(values, dict) else ():

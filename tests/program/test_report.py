@@ -101,6 +101,12 @@ def test_progress_is_a_share(file: Path, progress: float) -> None:
         tony.report(progress=progress)
 
 
+def test_a_step_nobody_can_reach_is_refused(file: Path) -> None:
+    for step in (1e19, -1e300, 2**63):
+        with pytest.raises(ValueError, match="64 bits"):
+            tony.report(step=step)  # type: ignore[arg-type]
+
+
 def test_whatever_becomes_a_float_is_a_number(file: Path) -> None:
     class Scalar:
         def __float__(self) -> float:
