@@ -23,6 +23,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
+from tony_core.frameworks import find as find_framework
+from tony_core.frameworks.base import Framework
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job, Limits
 from tony_core.master.ending import tell_the_end
@@ -34,7 +36,9 @@ CRASHED = 1
 USAGE = 2
 REASON_S = 2.0  # that the reason of a kill may take to be read elsewhere
 MOST_BYTES = 1 << 16
-SPARE_FILES = 200  # that are open besides one connection for each task: pages, files, the scheduler
+SPARE_FILES = 200  # that are open besides one connection for each task: files, the scheduler
+CROWD_FILES = 800  # for who may come besides: 512 strangers, 128 readers of pages (two each)
+SERVICE_FILES = (5, 512)  # for a framework's own service: for each task, and in all
 
 
 class CannotStart(Exception):
@@ -75,7 +79,10 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
     master: Optional[Master] = None
     try:
         job, artifacts, config = read_job(context)
-        short = open_enough_files(sum(role.instances for role in job.roles))
+        tasks = sum(role.instances for role in job.roles)
+        serves = type(find_framework(job.framework)).serve is not Framework.serve
+        callers = SERVICE_FILES[0] * tasks + SERVICE_FILES[1] if serves else 0
+        short = open_enough_files(tasks, callers)
         master = Master(context, pool, job, artifacts, config)
         if master.ended_before():
             return 0
@@ -96,18 +103,23 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
             master.close()
 
 
-def open_enough_files(tasks: int) -> str:
-    """Raise our own limit to what that many tasks need; what is wrong where it cannot be."""
-    wanted = tasks + SPARE_FILES
+def open_enough_files(tasks: int, more: int = 0) -> str:
+    """Raise our own limit to what that many tasks need; what is wrong where it cannot be.
+
+    For the rest, a crowd of strangers and a service's callers (``more``), as far as it can be:
+    where there is less of it they wait.
+    """
+    needed = tasks + SPARE_FILES
+    wanted = needed + CROWD_FILES + more
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return ""
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most == wanted:
+    if most >= needed:
         return ""
     return (
-        f"{tasks} tasks need {wanted} open files in their master, and {hard} is what it may have:"
+        f"{tasks} tasks need {needed} open files in their master, and {hard} is what it may have:"
         " some of them will not be able to call it; ask who runs this node for a larger hard limit"
         " (ulimit -Hn)"
     )
