@@ -12,6 +12,8 @@ from tests.failures.wreck import Wreck, one_role, script, until, with_role
 from tony_core.job.spec import Job, Resources, Role, Tracking
 from tony_core.schedulers.port import AppState
 
+pytestmark = pytest.mark.timeout(300)
+
 FAILS = "echo the reason >&2; exit 9"
 ON = "sleep 300"
 UNTRACKED: Dict[str, Any] = {"tracking": Tracking.UNTRACKED}

@@ -16,7 +16,7 @@ from tests.master.test_master_real import Submitted, a_job, pids_of
 from tony_core.job.spec import Local, Resources, Role, Timeouts
 from tony_core.schedulers.port import AppState
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PHASE = 40  # steps between one gate and the next
 
@@ -117,7 +117,10 @@ def test_it_grows_and_shrinks_and_does_every_step_once(tony_home: Path, tmp_path
     assert set(numbers[2 * PHASE :]) == {3}
     story = [event["text"] for event in submitted.history().events if event["kind"] == "elastic"]
     begun = [text for text in story if text.endswith(" worker begin")]
-    assert begun == [f"{number} of 2..4 worker begin" for number in (2, 4, 3)]
+    # Those who come may be further apart than a round is long: then it grows in two steps.
+    counts = [int(text.split()[0]) for text in begun]
+    assert counts in ([2, 4, 3], [2, 3, 4, 3]), story
+    assert begun == [f"{number} of 2..4 worker begin" for number in counts]
     assert any(text.startswith("goes on with 3 of 4 worker: worker:2 lost") for text in story)
     taker.scheduler.kill(taker.app_id, "enough")
     until(lambda: taker.status().state.ended, "the other job's end")

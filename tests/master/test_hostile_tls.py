@@ -10,10 +10,11 @@ import signal
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.master.test_master_real import Submitted, a_job
+from tests.master.test_master_real import Submitted, a_job, until
 from tony_core.client.sending import prepare
 from tony_core.job.problems import JobError
 from tony_core.job.spec import MasterSpec, Network
@@ -43,7 +44,12 @@ def test_two_workers_a_restart_and_a_takeover(tony_home: Path, tmp_path: Path) -
     for path in theirs:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert unpack(path.read_bytes()) == unpack(secret.read_bytes())._replace(pem=b"")
-    before = submitted.logs()
+
+    def begun() -> Any:
+        logs = submitted.logs()
+        return logs if len(logs) == 2 and all(x.endswith("session 1\n") for x in logs) else None
+
+    before = until(begun, "the first lines of session 1" + submitted.words())
     os.kill(submitted.master_pid(), signal.SIGKILL)
     submitted.running(2, session=1, attempt=2)
     at = Path(submitted.folder.path) / "master.json"

@@ -6,13 +6,13 @@ scheduler's word, the job's page, history, the processes that are left.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -39,7 +39,9 @@ from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.home import AppFolder, Home
 from tony_core.schedulers.port import AppState, AppStatus
 
-PATIENCE_S = 30.0
+pytestmark = pytest.mark.timeout(300)
+
+PATIENCE_S = 120.0
 
 
 def until(what: Any, why: str) -> Any:
@@ -72,7 +74,7 @@ class Submitted:
         try:
             with urllib.request.urlopen(url + path, timeout=10) as answer:
                 return json.loads(answer.read())
-        except (urllib.error.URLError, ConnectionError):
+        except (OSError, http.client.HTTPException, ValueError):
             return None
 
     def running(self, count: int, session: int = 0, attempt: int = 1) -> Dict[str, Any]:
@@ -204,7 +206,12 @@ def test_training_goes_on_when_the_master_is_killed(tony_home: Path, tmp_path: P
     command = f'echo "$$ in $SESSION_ID"; until [ -e {go} ]; do sleep 0.1; done; exit 0'
     submitted = Submitted(tony_home, a_job(command))
     submitted.running(2)
-    before = submitted.logs()
+
+    def begun() -> Any:
+        logs = submitted.logs()
+        return logs if len(logs) == 2 and all(x.endswith(" in 0\n") for x in logs) else None
+
+    before = until(begun, "the programs' first lines" + submitted.words())
     os.kill(submitted.master_pid(), signal.SIGKILL)
     job = submitted.running(2, attempt=2)
     assert job["session"] == 0
@@ -259,7 +266,7 @@ def test_term_to_the_master_kills_the_job(tony_home: Path) -> None:
     status = submitted.end()
     assert status.state is AppState.KILLED
     assert "killed by a test" in status.diagnostics
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100, "it ended by itself"
     until(lambda: not pids_of(submitted.app_id), "every process to go")
     assert submitted.history().job["state"] == "KILLED"
 
