@@ -5,7 +5,8 @@
 A step sleeps 20 ms and adds up 64 numbers of all workers over sockets (``running.py``); rank 0
 measures from the first step to the last, so that nothing of the start is in it. Each pair is one
 run by hand and one under TonY, whichever first by turns; the ratio is the mean over pairs, with
-its 95 % interval (Student's t), which should reach 0.99.
+its 95 % interval (Student's t). The interval should reach 0.99, and nothing of it lie below 0.95:
+one that is wider than that says only that the machine was busy, and does not hold.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import List, Tuple
 from measuring import figure, median
 from running import Home, Submitted, by_hand, program
 
-WANTED = 0.99
+WANTED, LEAST = 0.99, 0.95
 COUNTS = (1, 2, 4, 8)
 #: Student's t for 95 % both sides, by degrees of freedom; from 30 on the normal's is near enough.
 T95 = (
@@ -52,7 +53,8 @@ def main() -> None:
             figure(
                 f"steps a second at {count}, over those by hand", ratio, "ratio",
                 floor=1.0, floor_is="the same processes by hand",
-                bar_is=f"the interval reaches {WANTED}", held=high >= WANTED,
+                bar_is=f"the interval reaches {WANTED} and lies above {LEAST}",
+                held=holds(low, high),
                 low=low, high=high, pairs=pairs, steps=steps,
                 steps_per_s=median(ours), by_hand_per_s=median(hand),
             )  # fmt: skip
@@ -66,6 +68,11 @@ def interval(ours: List[float], hand: List[float]) -> Tuple[float, float, float]
     wide = (T95[freedom - 1] if freedom <= len(T95) else 1.96) if freedom else math.inf
     half = wide * statistics.stdev(logs) / math.sqrt(len(logs)) if freedom else math.inf
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def holds(low: float, high: float) -> bool:
+    """Whether an interval says that next to nothing is lost; a very wide one does not."""
+    return high >= WANTED and low >= LEAST
 
 
 def submitted(home: Home, count: int, steps: int) -> float:

@@ -5,7 +5,8 @@
 The master is real, in a process of its own; executors are connections that speak the real
 protocol (``simulated.py``), in this process. With TensorFlow each gets the addresses of all; with
 JAX the rendezvous point. The floor is as many bare TCP connections to a server that gives
-back what it gets, one 100-byte word each for the spec and one of a heartbeat's size each second.
+back what it gets: one 100-byte word each for the spec, one of a heartbeat's size each second, and
+for the end one more each, after whose return both sides hang up.
 On a machine with few cores both sides share them, so times are an upper bound; processor time
 and memory are the master's alone.
 
@@ -38,6 +39,7 @@ SPARE_FILES = 100
 READY_BAR_S = {"tensorflow": 5.0, "jax": 30.0}
 STEADY_S, QUICK_S = {"tensorflow": 5.0, "jax": 20.0}, 2.0
 MASTER_KB, TASK_KB = 40 * 1024, 10
+BEAT_BYTES = 45
 WITHIN_S = 300.0
 
 
@@ -173,22 +175,28 @@ def floor(count: int, steady_s: float) -> Dict[str, float]:
                 poll.register(sock, select.EPOLLIN)
                 socks.append(sock)
             by_number = {sock.fileno(): sock for sock in socks}
-            heard = 0
-            while heard < count:
-                heard += _echoes(poll, by_number)
+            _all_back(poll, by_number, 100 * count)
             told: Dict[str, float] = {"ready_s": time.monotonic() - began}
             began, spent, portion = time.monotonic(), cpu_s(process.pid), 0
-            beat_at = began
+            beat_at, outside = began, 0
             while time.monotonic() < began + steady_s:
-                _echoes(poll, by_number)
+                outside -= _echoes(poll, by_number)
                 if time.monotonic() >= beat_at:
                     beat_at += HEARTBEAT_S / SPREAD
                     portion = (portion + 1) % SPREAD
                     for sock in socks[portion::SPREAD]:
-                        sock.send(bytes(45))
+                        outside += sock.send(bytes(BEAT_BYTES))
             took = time.monotonic() - began
             told["cores"] = (cpu_s(process.pid) - spent) / took
             told["rss_kb"] = rss_kb(process.pid)
+            _all_back(poll, by_number, outside)
+            ended = time.monotonic()
+            _all_back(poll, by_number, sum(sock.send(bytes(BEAT_BYTES)) for sock in socks))
+            for sock in socks:
+                sock.shutdown(socket.SHUT_WR)
+            while by_number:
+                _echoes(poll, by_number)
+            told["end_s"] = time.monotonic() - ended
             poll.close()
             return told
         finally:
@@ -198,12 +206,25 @@ def floor(count: int, steady_s: float) -> Dict[str, float]:
             process.wait()
 
 
+def _all_back(poll: Any, by_number: Dict[int, socket.socket], count: int) -> None:
+    """Until so many bytes have come back."""
+    end = time.monotonic() + WITHIN_S
+    while count > 0:
+        count -= _echoes(poll, by_number)
+        if time.monotonic() > end or not by_number:
+            sys.exit(f"the bare server has not given {count} bytes back")
+
+
 def _echoes(poll: Any, by_number: Dict[int, socket.socket]) -> int:
-    found = 0
+    """The bytes that came; who is hung up on is there no more."""
+    heard = 0
     for number, _events in poll.poll(1.0 / SPREAD, 1024):
-        by_number[number].recv(65536)
-        found += 1
-    return found
+        data = by_number[number].recv(65536)
+        heard += len(data)
+        if not data:
+            poll.unregister(number)
+            del by_number[number]
+    return heard
 
 
 def enough_files(count: int) -> None:
@@ -262,7 +283,10 @@ def report(framework: str, count: int, runs: int, found: Dict[str, List[Dict[str
         bar=(MASTER_KB + TASK_KB * count) / 1024,
         kb_for_a_task=(of("ours", "rss_kb") - of("ours", "empty_kb")) / count, **more,
     )  # fmt: skip
-    figure(f"{name}: last word to the job's end", of("ours", "end_s"), "s", **more)
+    figure(
+        f"{name}: last word to the job's end", of("ours", "end_s"), "s",
+        floor=of("floor", "end_s"), floor_is=f"{bare}, a word and back, hung up", **more,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

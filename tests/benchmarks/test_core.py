@@ -83,6 +83,22 @@ def test_the_interval_is_students(module: Any) -> None:
     assert same == pytest.approx((1.0, 1.0, 1.0))
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "held"), [(0.97, 0.995, True), (0.9, 1.1, False), (0.96, 0.98, False)]
+)
+def test_an_interval_that_is_very_wide_holds_nothing(
+    module: Any, low: float, high: float, held: bool
+) -> None:
+    assert module("core_overhead").holds(low, high) is held
+
+
+def test_nothing_is_written_when_a_part_fails(tmp_path: Path) -> None:
+    kept = tmp_path / "lines"
+    done = run("core_all.py", "--only", "no-such-part", "--lines", str(kept))
+    assert done.returncode == 1 and not kept.exists()
+    assert "not measured: no-such-part" in done.stderr
+
+
 def test_the_page_gets_the_table_and_keeps_the_rest(
     module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
