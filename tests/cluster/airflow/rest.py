@@ -10,6 +10,9 @@ import requests
 ANSWER_S = 60.0
 """Of a server on a busy machine."""
 
+AGAIN_S = 30.0
+"""Its database is a file, and sometimes somebody else has it: a question is asked again so long."""
+
 WITHIN = 180.0
 """What a state may take to come."""
 
@@ -36,9 +39,12 @@ class Rest:
             answer = self._session.get(f"{self._url}/auth/token", timeout=ANSWER_S)
             assert answer.ok, answer.text
             self._session.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
-        answer = self._session.request(
-            method, f"{self._url}/api/v2/{path}", timeout=ANSWER_S, **more
-        )
+        url = f"{self._url}/api/v2/{path}"
+        answer = self._session.request(method, url, timeout=ANSWER_S, **more)
+        deadline = time.monotonic() + AGAIN_S
+        while method == "GET" and answer.status_code >= 500 and time.monotonic() < deadline:
+            time.sleep(1.0)
+            answer = self._session.request(method, url, timeout=ANSWER_S, **more)
         assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:4000]}"
         return answer.json() if answer.content else None
 

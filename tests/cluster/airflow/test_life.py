@@ -43,7 +43,7 @@ def test_success(training: Train) -> None:
         assert result["application_id"] == app_id == one.rest.xcom(one.place, "application_id")
         assert result["metrics"] == one.rest.xcom(one.place, "metrics") == {"accuracy": 0.9}
         assert result["duration_s"] > 0
-        assert app_id in one.log() and "worker:0" in one.log()
+        assert app_id in one.says("worker:0")
 
 
 @pytest.mark.parametrize("state", ["failed", "success"])
@@ -221,7 +221,7 @@ def test_what_retrying_cannot_mend(training: Train) -> None:
     found = {dag_id: training(dag_id) for dag_id in HOPELESS}
     for dag_id, one in found.items():
         assert one.wait("failed")["try_number"] == 1
-        assert HOPELESS[dag_id] in one.log()
+        one.says(HOPELESS[dag_id])
         assert one.applications() == []
 
 
@@ -229,8 +229,7 @@ def test_secrets(airflow: Airflow, cluster: Hadoop, training: Train) -> None:
     secret = "s3cr3t-horse-battery"
     for one in [training(dag_id, secret=secret) for dag_id in ("tells", "tells_deferred")]:
         one.wait("failed")
-        log = one.log()
-        assert "the token is ***" in log
+        log = one.says("the token is ***")
         assert secret not in log
         assert secret not in str(one.task()["rendered_fields"])
         for path in airflow.folder.rglob("*.log"):

@@ -130,6 +130,13 @@ class Training:
     def log(self, number: int = 1) -> str:
         return self.rest.log(self.place, number)
 
+    def says(self, words: str) -> str:
+        """The log once these words stand in it: its end comes a moment after the task's state."""
+        found: str = wait_for(
+            self.log, lambda log: words in log, lambda log: f"not said: {words}\n{log}"
+        )
+        return found
+
     def result(self) -> Any:
         """What the task returned."""
         return self.rest.xcom(self.place)
