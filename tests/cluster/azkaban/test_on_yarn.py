@@ -81,7 +81,6 @@ def test_a_retry_succeeds(both: Both) -> None:
     assert (first["finalStatus"], second["finalStatus"]) == ("FAILED", "SUCCEEDED")
 
 
-@pytest.mark.nightly
 def test_cancelled_while_it_submits(both: Both) -> None:
     ways.cancelled_while_it_submits(both[0])
 
@@ -151,12 +150,10 @@ def test_as_another_user(both: Both) -> None:
     flows.nothing_runs()
 
 
-@pytest.mark.nightly
 def test_what_is_said_twice(both: Both) -> None:
     ways.what_is_said_twice(both[0])
 
 
-@pytest.mark.nightly
 def test_bad_properties(both: Both) -> None:
     ways.bad_properties(both[0])
 
