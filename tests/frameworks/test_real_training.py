@@ -64,7 +64,8 @@ def test_it_goes_on_from_its_checkpoint_when_a_process_is_killed(
     processes: int,
     victim: Tuple[str, int],
 ) -> None:
-    total = 60 if example == "keras" else 150
+    # The loss must fall by half, and parameter servers are noisy.
+    total = {"keras": 60, "tensorflow-ps": 300}.get(example, 150)
     job = submit(example, env, params=f"--steps {total} --step-sleep 0.03")
     job.until("step 45", lambda: len(job.steps()) > 45)
     os.kill(job.program_of(*victim), signal.SIGKILL)
