@@ -1,4 +1,4 @@
-"""Jobs of real frameworks, ended whatever becomes of the test."""
+"""Jobs of real frameworks, ended whatever becomes of the test; who hears their services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
+from tests.frameworks.failures import Failures
 from tests.frameworks.submitting import EXAMPLES, Submitted
+
+
+@pytest.fixture
+def failures() -> Failures:
+    """Who hears what a framework's service fails with."""
+    return Failures()
 
 
 @pytest.fixture

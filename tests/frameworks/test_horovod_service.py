@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import resource
 import socket
-import threading
 import time
 from typing import Callable, Iterator, List, Tuple
 
@@ -13,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tony_core.frameworks import horovod_service
+from tests.frameworks.failures import Failures
+from tony_core.frameworks import horovod_service, serving
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.horovod_service import RendezvousService
 from tony_core.frameworks.horovod_store import MOST_HEAD, MOST_VALUE, Name, Refused, Store, head_of
@@ -106,29 +106,8 @@ def test_a_store_has_room_for_so_much() -> None:
 # ------------------------------------------------------------------ sockets
 
 
-class _Failures:
-    """What the service told the session."""
-
-    def __init__(self) -> None:
-        self.heard: List[Tuple[str, str, int]] = []
-        self._one = threading.Event()
-
-    def __call__(self, reason: str, task: str, exit_code: int) -> None:
-        self.heard.append((reason, task, exit_code))
-        self._one.set()
-
-    def first(self) -> Tuple[str, str, int]:
-        assert self._one.wait(30), "nothing failed within 30 s"
-        return self.heard[0]
-
-
 @pytest.fixture
-def failures() -> _Failures:
-    return _Failures()
-
-
-@pytest.fixture
-def serve(failures: _Failures) -> Iterator[Callable[..., RendezvousService]]:
+def serve(failures: Failures) -> Iterator[Callable[..., RendezvousService]]:
     made: List[RendezvousService] = []
 
     def start(size: int = 2, timeout: float = 60.0) -> RendezvousService:
@@ -203,7 +182,7 @@ def test_who_waits_is_answered_when_the_key_comes(
 
 def test_garbage_oversize_and_silence_harm_nobody(
     serve: Callable[..., RendezvousService],
-    failures: _Failures,
+    failures: Failures,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(horovod_service, "_REQUEST_S", 0.2)
@@ -255,7 +234,7 @@ def test_of_too_many_the_oldest_goes(
 
 
 def test_who_does_not_begin_is_named(
-    serve: Callable[..., RendezvousService], failures: _Failures
+    serve: Callable[..., RendezvousService], failures: Failures
 ) -> None:
     service = serve(3, 0.1)
     service.tasks = ["chief:0", "worker:0", "worker:1"]
@@ -268,7 +247,7 @@ def test_who_does_not_begin_is_named(
 
 
 def test_all_that_began_are_waited_for_no_more(
-    serve: Callable[..., RendezvousService], failures: _Failures
+    serve: Callable[..., RendezvousService], failures: Failures
 ) -> None:
     service = serve(2, 0.2)
     service.tasks = ["worker:0", "worker:1"]
@@ -281,7 +260,7 @@ def test_all_that_began_are_waited_for_no_more(
     assert failures.heard == []
 
 
-def test_no_port_of_an_earlier_session(failures: _Failures) -> None:
+def test_no_port_of_an_earlier_session(failures: Failures) -> None:
     first = RendezvousService(1, ServiceContext("127.0.0.1", failures), 60.0)
     first.close()
     avoid = range(1, 65536)
@@ -292,7 +271,7 @@ def test_no_port_of_an_earlier_session(failures: _Failures) -> None:
     assert second.port != first.port
 
 
-def test_it_listens_where_other_hosts_reach_it(failures: _Failures) -> None:
+def test_it_listens_where_other_hosts_reach_it(failures: Failures) -> None:
     # A name may stand for 127.0.1.1 in this machine's own /etc/hosts.
     for host, where in (("node.nowhere", "0.0.0.0"), ("10.9.8.7", "0.0.0.0"),
                         ("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")):  # fmt: skip
@@ -303,9 +282,9 @@ def test_it_listens_where_other_hosts_reach_it(failures: _Failures) -> None:
 
 
 def test_without_a_descriptor_left_it_waits_for_one(
-    serve: Callable[..., RendezvousService], failures: _Failures, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., RendezvousService], failures: Failures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(horovod_service, "_FULL_S", 0.05)
+    monkeypatch.setattr(serving, "_FULL_S", 0.05)
     service = serve()
     late = socket.socket()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -313,9 +292,9 @@ def test_without_a_descriptor_left_it_waits_for_one(
     try:
         late.connect(("127.0.0.1", service.port))
         deadline = time.monotonic() + 30
-        while service._accepts_at is None and time.monotonic() < deadline:
+        while service._full_until is None and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert service._accepts_at is not None
+        assert service._full_until is not None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     late.sendall(b"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\n\r\nv")
@@ -324,7 +303,7 @@ def test_without_a_descriptor_left_it_waits_for_one(
     assert failures.heard == []
 
 
-def test_it_may_have_broken_when_it_is_closed(failures: _Failures) -> None:
+def test_it_may_have_broken_when_it_is_closed(failures: Failures) -> None:
     service = RendezvousService(1, ServiceContext("127.0.0.1", failures), 60.0)
     service._wake_write.close()  # as its thread does when it ends
     service._wake_read.shutdown(socket.SHUT_RDWR)

@@ -2,31 +2,15 @@
 
 import resource
 import socket
-import threading
 import time
-from typing import Iterator, List, Tuple
+from typing import Iterator, List
 
 import pytest
 
-from tony_core.frameworks import pmi_service
+from tests.frameworks.failures import Failures
+from tony_core.frameworks import pmi_service, serving
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.pmi_service import PmiService
-
-
-class _Failures:
-    """What the service told the session."""
-
-    def __init__(self) -> None:
-        self.heard: List[Tuple[str, str, int]] = []
-        self._one = threading.Event()
-
-    def __call__(self, reason: str, task: str, exit_code: int) -> None:
-        self.heard.append((reason, task, exit_code))
-        self._one.set()
-
-    def first(self) -> Tuple[str, str, int]:
-        assert self._one.wait(10), "nothing failed within 10 s"
-        return self.heard[0]
 
 
 class _Rank:
@@ -53,12 +37,7 @@ class _Rank:
 
 
 @pytest.fixture
-def failures() -> _Failures:
-    return _Failures()
-
-
-@pytest.fixture
-def service(failures: _Failures) -> Iterator[PmiService]:
+def service(failures: Failures) -> Iterator[PmiService]:
     made = PmiService(["chief:0", "worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
     yield made
     made.close()
@@ -90,7 +69,7 @@ def test_two_ranks_meet_at_a_barrier(service: PmiService, ranks: List[_Rank]) ->
     assert ranks[1].hear() == "cmd=barrier_out"
 
 
-def test_numbers_are_of_one_session_and_no_ranks(failures: _Failures, service: PmiService) -> None:
+def test_numbers_are_of_one_session_and_no_ranks(failures: Failures, service: PmiService) -> None:
     other = PmiService(["chief:0", "worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
     other.close()
     assert not set(_ids(other)) & set(_ids(service))
@@ -98,7 +77,7 @@ def test_numbers_are_of_one_session_and_no_ranks(failures: _Failures, service: P
 
 
 def test_abort_fails_the_session_by_the_ranks_name_and_once(
-    service: PmiService, failures: _Failures, ranks: List[_Rank]
+    service: PmiService, failures: Failures, ranks: List[_Rank]
 ) -> None:
     for rank, secret in zip(ranks, _ids(service), strict=True):
         rank.begin(secret)
@@ -116,7 +95,7 @@ def test_abort_fails_the_session_by_the_ranks_name_and_once(
 
 
 def test_a_rank_that_dies_is_its_executors_to_judge(
-    service: PmiService, failures: _Failures, ranks: List[_Rank]
+    service: PmiService, failures: Failures, ranks: List[_Rank]
 ) -> None:
     for rank, secret in zip(ranks, _ids(service), strict=True):
         rank.begin(secret)
@@ -126,7 +105,7 @@ def test_a_rank_that_dies_is_its_executors_to_judge(
     assert failures.heard == []
 
 
-def test_who_never_comes_is_named(failures: _Failures) -> None:
+def test_who_never_comes_is_named(failures: Failures) -> None:
     tasks = ["chief:0", "worker:0", "worker:1"]
     service = PmiService(tasks, ServiceContext("127.0.0.1", failures), 0.2)
     try:
@@ -189,14 +168,14 @@ def test_a_crowd_of_strangers_only_delays_a_rank(
         each.close()
 
 
-def test_close_is_idempotent(failures: _Failures) -> None:
+def test_close_is_idempotent(failures: Failures) -> None:
     service = PmiService(["worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
     service.close()
     service.close()
     assert failures.heard == []
 
 
-def test_it_listens_where_other_hosts_reach_it(failures: _Failures) -> None:
+def test_it_listens_where_other_hosts_reach_it(failures: Failures) -> None:
     # A name may stand for 127.0.1.1 in this machine's own /etc/hosts.
     for host, where in (("node.nowhere", "0.0.0.0"), ("10.9.8.7", "0.0.0.0"),
                         ("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")):  # fmt: skip
@@ -207,9 +186,9 @@ def test_it_listens_where_other_hosts_reach_it(failures: _Failures) -> None:
 
 
 def test_without_a_descriptor_left_it_waits_for_one(
-    service: PmiService, failures: _Failures, monkeypatch: pytest.MonkeyPatch
+    service: PmiService, failures: Failures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pmi_service, "_FULL_S", 0.05)
+    monkeypatch.setattr(serving, "_FULL_S", 0.05)
     late = socket.socket()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
@@ -228,7 +207,7 @@ def test_without_a_descriptor_left_it_waits_for_one(
     assert failures.heard == []
 
 
-def test_it_may_have_broken_when_it_is_closed(failures: _Failures) -> None:
+def test_it_may_have_broken_when_it_is_closed(failures: Failures) -> None:
     service = PmiService(["worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
     service._wake_write.close()  # as its thread does when it ends
     service._wake_read.shutdown(socket.SHUT_RDWR)

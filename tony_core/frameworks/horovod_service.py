@@ -14,13 +14,10 @@ for each session, and no port of an earlier one.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import selectors
 import socket
-import threading
 import time
-from typing import Callable, Dict, List, Optional, Sequence, Set
+from typing import Callable, Dict, Iterable, Optional, Sequence, Set
 
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.horovod_store import (
@@ -32,9 +29,9 @@ from tony_core.frameworks.horovod_store import (
     answer,
     head_of,
 )
+from tony_core.frameworks.serving import Server
 
 _REQUEST_S = 10.0  # to send a request whole, and to read its answer
-_FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
 _NOT_YET_S = 0.3  # how long a 404 waits for the key to come
 _MOST_CONNECTIONS = 512  # and four for each rank
 _GLOBAL = ("global", "global_")  # the scope of all ranks, by Horovod's version
@@ -52,7 +49,7 @@ class _Connection:
         self.unsent: Optional[bytes] = None  # its answer; from then on nothing is read
 
 
-class RendezvousService:
+class RendezvousService(Server):
     """Serves the ranks of one session until :meth:`close`."""
 
     def __init__(
@@ -63,11 +60,11 @@ class RendezvousService:
         avoid: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__("tony-horovod", context.listen_host, avoid, clock)
         #: Names by rank, as soon as it is known which is which.
         self.tasks: Sequence[str] = ()
         self._context = context
         self._join_timeout_s = join_timeout_s
-        self._clock = clock
         # All ranks tell each other's addresses, in three scopes at first.
         self._store = Store(16 * 1024 * 1024 + 1024 * size * size)
         self._most = _MOST_CONNECTIONS + 4 * size
@@ -75,65 +72,32 @@ class RendezvousService:
         self._deadline: Optional[float] = None
         self._connections: Dict[int, _Connection] = {}  # the oldest first
         self._waiting: Dict[Name, Set[int]] = {}
-        self._numbers = 0
-        self._accepts_at: Optional[float] = None  # when it listens again
-        self._listener = _listen(context.listen_host, avoid)
-        self.port: int = self._listener.getsockname()[1]
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._thread = threading.Thread(target=self._run, name="tony-horovod", daemon=True)
         self._thread.start()
 
     def environment(self) -> Dict[str, str]:
         """Where it is."""
         return {"horovod_addr": self._context.host, "horovod_port": str(self.port)}
 
-    def close(self) -> None:
-        """End the thread and every connection; idempotent."""
-        if self._thread.is_alive():
-            with contextlib.suppress(OSError):  # the thread may break at this moment
-                self._wake_write.send(b"x")
-            self._thread.join()
-
     # ------------------------------------------------------------------ the thread
 
-    def _run(self) -> None:
-        try:
-            while True:
-                for key, mask in self._selector.select(self._patience()):
-                    if key.fileobj is self._wake_read:
-                        return
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    else:
-                        self._serve(key.data, mask)
-                self._watch_the_clock()
-        except Exception as error:
-            # Whatever it is: without this server no rank gets through hvd.init().
-            text = f"the master's Horovod rendezvous broke: {type(error).__name__}: {error}"
-            self._context.failed(text, "", 1)
-        finally:
-            for number in list(self._connections):
-                self._close(number)
-            self._selector.close()
-            for sock in (self._listener, self._wake_read, self._wake_write):
-                sock.close()
+    def _broke(self, error: Exception) -> None:
+        # Whatever it is: without this server no rank gets through hvd.init().
+        text = f"the master's Horovod rendezvous broke: {type(error).__name__}: {error}"
+        self._context.failed(text, "", 1)
 
-    def _patience(self) -> Optional[float]:
-        due = [connection.due for connection in self._connections.values()]
-        due += [at for at in (self._deadline, self._accepts_at) if at is not None]
-        return max(0.0, min(due) - self._clock()) if due else None
+    def _close_all(self) -> None:
+        for number in list(self._connections):
+            self._close(number)
 
-    def _watch_the_clock(self) -> None:
-        now = self._clock()
+    def _due(self) -> Iterable[Optional[float]]:
+        yield self._deadline
+        for connection in self._connections.values():
+            yield connection.due
+
+    def _watch_the_clock(self, now: float) -> None:
         for number, connection in list(self._connections.items()):
             if connection.due <= now:
                 self._give_up(number, connection)
-        if self._accepts_at is not None and self._accepts_at <= now:
-            self._accepts_at = None
-            self._selector.register(self._listener, selectors.EVENT_READ, None)
         if self._deadline is not None and self._deadline <= now:
             self._deadline = None
             missing = [rank for rank in range(len(self.tasks)) if rank not in self._begun]
@@ -154,23 +118,12 @@ class RendezvousService:
         else:
             self._close(number)
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                # It would be readable all the time. Those that wait are answered meanwhile.
-                self._selector.unregister(self._listener)
-                self._accepts_at = self._clock() + _FULL_S
-            return  # else it went away again before we looked
-        sock.setblocking(False)
+    def _came(self, number: int, sock: socket.socket) -> None:
         if len(self._connections) >= self._most:
             oldest = next(iter(self._connections))
             self._give_up(oldest, self._connections[oldest])
             self._close(oldest)
-        self._numbers += 1
-        self._connections[self._numbers] = _Connection(sock, self._clock() + _REQUEST_S)
-        self._selector.register(sock, selectors.EVENT_READ, self._numbers)
+        self._connections[number] = _Connection(sock, self._clock() + _REQUEST_S)
 
     def _serve(self, number: int, mask: int) -> None:
         connection = self._connections.get(number)
@@ -215,14 +168,14 @@ class RendezvousService:
         if head.method == "PUT":
             value = bytes(connection.received[head.body_at : head.body_at + head.length])
             self._store.put(name, value)
-            self._came(name)
+            self._begins(name)
             for waiting in sorted(self._waiting.get(name, ())):
                 self._answer(waiting, self._connections[waiting], answer(200, value))
         else:
             self._store.delete(name)
         self._answer(number, connection, answer(200))
 
-    def _came(self, name: Name) -> None:
+    def _begins(self, name: Name) -> None:
         """Watch who of all ranks has begun."""
         key = name.key
         if name.scope not in _GLOBAL or not (key.isascii() and key.isdigit()) or len(key) > 9:
@@ -273,21 +226,3 @@ class RendezvousService:
         self._wait_no_more(number, connection)
         self._selector.unregister(connection.sock)
         connection.sock.close()
-
-
-def _listen(host: str, avoid: Sequence[int]) -> socket.socket:
-    """There, or everywhere; at no port of an earlier session."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    refused: List[socket.socket] = []
-    try:
-        while True:
-            try:
-                made = socket.create_server((host, 0), family=family, backlog=4096)
-            except OSError:
-                made = socket.create_server(("", 0), backlog=4096)
-            if made.getsockname()[1] not in avoid or len(refused) >= 64:
-                return made
-            refused.append(made)
-    finally:
-        for sock in refused:
-            sock.close()

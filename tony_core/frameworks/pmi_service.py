@@ -9,20 +9,17 @@ number is left waiting before it is; while too many are, nobody else is let in. 
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import secrets
 import selectors
 import socket
-import threading
 import time
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.pmi import Aborted, Complete, Drop, Joined, Outcome, PmiServer, Send
+from tony_core.frameworks.serving import Server
 
 _UNNAMED_S = 10.0  # to say which rank it is
-_FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
 _PENALTY_S = 2.0  # how long a wrong number waits for its answer, which is none
 _MOST_STRANGERS = 64  # connections at a time that have not said who they are
 _MOST_UNREAD = 1 << 20  # answers that a rank asked for and does not read
@@ -39,7 +36,7 @@ class _Connection:
         self.outgoing = b""
 
 
-class PmiService:
+class PmiService(Server):
     """Serves one session's ranks until :meth:`close`."""
 
     def __init__(
@@ -49,10 +46,10 @@ class PmiService:
         join_timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__("tony-pmi", context.listen_host, clock=clock)
         self._tasks = list(tasks)  # names by rank
         self._context = context
         self._join_timeout_s = join_timeout_s
-        self._clock = clock
         ids: List[int] = []
         while len(ids) < len(self._tasks):
             number = secrets.randbelow(2**31 - 1) + 1
@@ -62,67 +59,38 @@ class PmiService:
         self._server = PmiServer(ids, f"tony-{secrets.token_hex(8)}")
         self._deadline: Optional[float] = None
         self._connections: Dict[int, _Connection] = {}
-        self._numbers = 0
         self._failed = False
-        self._accepting = True
-        self._full_until: Optional[float] = None
-        self._listener = _listen(context.listen_host)
         #: PMI_PORT.
-        self.address = f"{context.host}:{self._listener.getsockname()[1]}"
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._thread = threading.Thread(target=self._run, name="tony-pmi", daemon=True)
+        self.address = f"{context.host}:{self.port}"
         self._thread.start()
 
     def environment(self) -> Dict[str, str]:
         """Where the server is, and the ranks' secret numbers in their order."""
         return {"pmi_port": self.address, "pmi_ids": ",".join(map(str, self._ids))}
 
-    def close(self) -> None:
-        """End the thread and every connection; idempotent."""
-        if self._thread.is_alive():
-            with contextlib.suppress(OSError):  # the thread may break at this moment
-                self._wake_write.send(b"x")
-            self._thread.join()
-
     # ------------------------------------------------------------------ the thread
 
-    def _run(self) -> None:
-        try:
-            while True:
-                for key, mask in self._selector.select(self._patience()):
-                    if key.fileobj is self._wake_read:
-                        return
-                    if key.fileobj is self._listener:
-                        self._accept()
-                    else:
-                        self._serve(key.data, mask)
-                self._watch_the_clock()
-        except Exception as error:
-            # Whatever it is: without this server no rank gets through MPI_Init.
-            self._fail(f"the master's PMI server broke: {type(error).__name__}: {error}", "", 1)
-        finally:
-            for number in list(self._connections):
-                self._close(number)
-            self._selector.close()
-            for sock in (self._listener, self._wake_read, self._wake_write):
-                sock.close()
+    def _broke(self, error: Exception) -> None:
+        # Whatever it is: without this server no rank gets through MPI_Init.
+        self._fail(f"the master's PMI server broke: {type(error).__name__}: {error}", "", 1)
 
-    def _patience(self) -> Optional[float]:
-        times = [each.closes_at for each in self._connections.values()]
-        due = [at for at in [*times, self._deadline, self._full_until] if at is not None]
-        return max(0.0, min(due) - self._clock()) if due else None
+    def _close_all(self) -> None:
+        for number in list(self._connections):
+            self._close(number)
 
-    def _watch_the_clock(self) -> None:
-        now = self._clock()
+    def _has_room(self) -> bool:
+        strangers = sum(each.closes_at is not None for each in self._connections.values())
+        return strangers < _MOST_STRANGERS
+
+    def _due(self) -> Iterable[Optional[float]]:
+        yield self._deadline
+        for connection in self._connections.values():
+            yield connection.closes_at
+
+    def _watch_the_clock(self, now: float) -> None:
         for number, connection in list(self._connections.items()):
             if connection.closes_at is not None and connection.closes_at <= now:
                 self._close(number)
-        if self._full_until is not None and self._full_until <= now:
-            self._full_until = None
-            self._accept_again()
         if self._deadline is not None and self._deadline <= now:
             self._deadline = None
             missing = [self._tasks[rank] for rank in self._server.missing()]
@@ -137,21 +105,9 @@ class PmiService:
                     1,
                 )
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                self._full_until = self._clock() + _FULL_S  # it would be readable all the time
-                self._stop_accepting()
-            return  # else it went away again before we looked
-        sock.setblocking(False)
+    def _came(self, number: int, sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._numbers += 1
-        self._connections[self._numbers] = _Connection(sock, self._clock() + _UNNAMED_S)
-        self._selector.register(sock, selectors.EVENT_READ, self._numbers)
-        if self._strangers() >= _MOST_STRANGERS:
-            self._stop_accepting()
+        self._connections[number] = _Connection(sock, self._clock() + _UNNAMED_S)
 
     def _serve(self, number: int, mask: int) -> None:
         connection = self._connections.get(number)
@@ -209,7 +165,6 @@ class PmiService:
 
     def _joined(self, number: int) -> None:
         self._connections[number].closes_at = None
-        self._accept_again()
         if self._deadline is None and self._server.missing():
             self._deadline = self._clock() + self._join_timeout_s
 
@@ -246,34 +201,10 @@ class PmiService:
             return
         self._selector.unregister(connection.sock)
         connection.sock.close()
-        self._accept_again()
         self._perform(self._server.closed(number))
-
-    def _strangers(self) -> int:
-        return sum(each.closes_at is not None for each in self._connections.values())
-
-    def _stop_accepting(self) -> None:
-        self._selector.unregister(self._listener)
-        self._accepting = False
-
-    def _accept_again(self) -> None:
-        if self._accepting or self._full_until is not None:
-            return
-        if self._strangers() < _MOST_STRANGERS:
-            self._selector.register(self._listener, selectors.EVENT_READ, None)
-            self._accepting = True
 
     def _fail(self, reason: str, task: str, exit_code: int) -> None:
         # The first failure is the cause; peers that abort because of it are not.
         if not self._failed:
             self._failed = True
             self._context.failed(reason, task, exit_code)
-
-
-def _listen(host: str) -> socket.socket:
-    """Listens there; on all interfaces where that is no address here."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, 0), family=family, backlog=4096)
-    except OSError:
-        return socket.create_server(("", 0), backlog=4096)

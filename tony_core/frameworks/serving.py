@@ -1,0 +1,150 @@
+"""A framework's server in the master: one listening socket, one thread, one session.
+
+What the servers of several frameworks share: the thread and how it ends, whom it lets in, and
+when it has to look at the clock. What is said on a connection is the server's own
+(:class:`Server`'s abstract methods, all called by that thread).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import selectors
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import Callable, Iterable, List, Optional, Sequence
+
+_FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
+_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_MOST_REFUSED = 64  # ports of earlier sessions that the kernel may offer again
+
+
+class Server(ABC):
+    """Serves until :meth:`close`. Connections are known by numbers, which are never used twice."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        avoid: Sequence[int] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._last = 0
+        self._listener = _listen(host, avoid)
+        self.port: int = self._listener.getsockname()[1]
+        self._listens = True
+        self._full_until: Optional[float] = None
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def close(self) -> None:
+        """End the thread and every connection; idempotent."""
+        if self._thread.is_alive():
+            with contextlib.suppress(OSError):  # the thread may break at this moment
+                self._wake_write.send(b"x")
+            self._thread.join()
+
+    # ------------------------------------------------------------------ the server's own
+
+    @abstractmethod
+    def _came(self, number: int, sock: socket.socket) -> None:
+        """Somebody has connected; from here on the socket is read."""
+
+    @abstractmethod
+    def _serve(self, number: int, mask: int) -> None:
+        """A connection can be read or written; it may have been closed in this very turn."""
+
+    @abstractmethod
+    def _close_all(self) -> None:
+        """It ends: close every connection."""
+
+    @abstractmethod
+    def _due(self) -> Iterable[Optional[float]]:
+        """When the clock is to be looked at."""
+
+    @abstractmethod
+    def _watch_the_clock(self, now: float) -> None:
+        """Do what is due."""
+
+    @abstractmethod
+    def _broke(self, error: Exception) -> None:
+        """It serves nobody any more."""
+
+    def _has_room(self) -> bool:
+        """Whether anybody else is let in now; who calls meanwhile waits in the kernel."""
+        return True
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        try:
+            while True:
+                for key, mask in self._selector.select(self._patience()):
+                    if key.fileobj is self._wake_read:
+                        return
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    else:
+                        self._serve(key.data, mask)
+                now = self._clock()
+                if self._full_until is not None and self._full_until <= now:
+                    self._full_until = None
+                self._watch_the_clock(now)
+                self._let_in()
+        except Exception as error:
+            self._broke(error)
+        finally:
+            self._close_all()
+            self._selector.close()
+            for sock in (self._listener, self._wake_read, self._wake_write):
+                sock.close()
+
+    def _patience(self) -> Optional[float]:
+        due = [at for at in (*self._due(), self._full_until) if at is not None]
+        return max(0.0, min(due) - self._clock()) if due else None
+
+    def _accept(self) -> None:
+        if not self._has_room():
+            return  # another that came in this turn has taken the last place
+        try:
+            sock, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in _FULL:  # it would be readable all the time
+                self._full_until = self._clock() + _FULL_S
+            return  # else it went away again before we looked
+        sock.setblocking(False)
+        self._last += 1
+        self._came(self._last, sock)
+        self._selector.register(sock, selectors.EVENT_READ, self._last)
+
+    def _let_in(self) -> None:
+        listens = self._full_until is None and self._has_room()
+        if listens and not self._listens:
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
+        elif self._listens and not listens:
+            self._selector.unregister(self._listener)
+        self._listens = listens
+
+
+def _listen(host: str, avoid: Sequence[int]) -> socket.socket:
+    """There, or on all interfaces where that is no address here; at no port to avoid."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    refused: List[socket.socket] = []
+    try:
+        while True:
+            try:
+                made = socket.create_server((host, 0), family=family, backlog=4096)
+            except OSError:
+                made = socket.create_server(("", 0), backlog=4096)
+            if made.getsockname()[1] not in avoid or len(refused) >= _MOST_REFUSED:
+                return made
+            refused.append(made)
+    finally:
+        for sock in refused:
+            sock.close()
