@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 from typing import Callable, Dict, List
 
+from running import processes_of
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 PATHS = [CHECKOUT / part for part in (".", "executor", "program", "plugins/azkaban")]
 CLINGS = "sh -c 'trap \"\" TERM; touch up; setsid sleep 300 & sleep 301; sleep 302'"
@@ -116,7 +118,7 @@ def _run(command: List[str], folder: Path, executes: str, number: int) -> Dict[s
         ends = {
             "application": lambda: json.loads(status.read_text())["state"] == "KILLED",
             "job": lambda: job.poll() is not None,
-            "processes": lambda: not _processes_of(app_id),
+            "processes": lambda: not processes_of(app_id),
         }
         took: Dict[str, float] = {}
 
@@ -140,22 +142,6 @@ def _await(ready: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             sys.exit(f"not within {WITHIN_S:g} s: {what}")
         time.sleep(0.02)
-
-
-def _processes_of(app_id: str) -> List[int]:
-    """Those that were started with something of the application's, as every container is."""
-    mark = os.fsencode(app_id)
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                words = Path(f"/proc/{entry}/environ").read_bytes()
-                words += Path(f"/proc/{entry}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if mark in words:
-                found.append(int(entry))
-    return found
 
 
 if __name__ == "__main__":

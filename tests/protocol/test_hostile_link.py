@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
-import time
 from typing import Callable, Iterator, List
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.protocol.turning import run_until
 from tony_core.protocol import door as doors
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError, decode, record_of
@@ -68,19 +68,7 @@ class House:
         return made
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 50
-        late: List[bool] = []
-
-        def look() -> None:
-            late[:] = [time.monotonic() > deadline]
-            if condition() or late[0]:
-                self.reactor.stop()
-            else:
-                self.reactor.call_later(0.01, look)
-
-        self.reactor.call_later(0, look)
-        self.reactor.run()
-        assert not late[0], self.said
+        run_until(self.reactor, condition, lambda: self.said)
 
     def close(self) -> None:
         self.listener.close()

@@ -10,13 +10,13 @@ import ssl
 import stat
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 import pytest
 
+from tests.protocol.turning import run_until
 from tony_core.client import tlskey
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
@@ -128,19 +128,7 @@ class Wire:
         self._watch(sink)
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 50
-        late: List[bool] = []
-
-        def look() -> None:
-            late[:] = [time.monotonic() > deadline]
-            if condition() or late[0]:
-                self.reactor.stop()
-            else:
-                self.reactor.call_later(0.005, look)
-
-        self.reactor.call_later(0, look)
-        self.reactor.run()
-        assert not late[0], (self.heard, self.closed)
+        run_until(self.reactor, condition, lambda: (self.heard, self.closed))
 
     def established(self) -> bool:
         return len(self.links) == 2 and all(link.established for link in self.links)
