@@ -10,12 +10,13 @@ say() { printf '%s\n' "$*" >&2; }
 die() { say "$(basename "$0"): $*"; exit 1; }
 
 # find_python MINOR: prints a Python 3 of at least that minor version, or dies.
-# $PYTHON, if given, is the only one looked at.
+# $PYTHON, if given, is the only one looked at. Of a virtual environment's it is the one behind it:
+# the environment may be active that is about to be made anew.
 find_python() {
     local candidate minor=$1
     for candidate in ${PYTHON:-python3 python python3.14 python3.13 python3.12 python3.11 python3.10}; do
         if "$candidate" -c "import sys; sys.exit(sys.version_info < (3, $minor))" 2>/dev/null; then
-            "$candidate" -c 'import sys; print(sys.executable)'
+            "$candidate" -c 'import sys; print(getattr(sys, "_base_executable", "") or sys.executable)'
             return
         fi
     done
@@ -63,7 +64,7 @@ one_at_a_time() {
 # checkout_venv FOLDER EXTRAS REQUIREMENTS...: a virtual environment in FOLDER with this
 # checkout installed in it, editable, with these extras (comma list, may be empty) and
 # requirement files. Made again only when something it was made from has changed; an
-# interrupted one counts as none.
+# interrupted one counts as none. What bin/try keeps in it outlives that.
 checkout_venv() {
     local folder=$1
     mkdir -p "$(dirname "$folder")"
@@ -85,19 +86,31 @@ _checkout_venv() {
     if [[ -x $folder/bin/python && $(cat "$folder/.made-from" 2>/dev/null) == "$key" ]]; then
         return
     fi
-    say "Setting up $folder with $python (once; some minutes where Airflow is part of it) ..."
-    rm -rf "$folder"
+    if [[ -n $(ls -A "$folder" 2>/dev/null) && ! -e $folder/.made-from ]]; then
+        die "$folder was made by somebody else and is left alone: remove it, or name another folder" \
+            "with TONY_VENV"
+    fi
+    say "Setting up $folder with $python (once; some minutes where Airflow is part of it;" \
+        "tail -f $folder.log shows how far it is) ..."
+    for list in airflow tony; do
+        [[ -e $folder/$list ]] && mkdir -p "$folder.kept" && mv "$folder/$list" "$folder.kept"
+    done
+    rm -rf "$folder" "$folder.log"
+    mkdir -p "$folder"
+    : >"$folder/.made-from" # ours, and not whole yet
     make_venv "$python" "$folder"
     _install "$folder" "$extras" ${arguments[@]+"${arguments[@]}"} ||
         _install_without_kerberos "$folder" "$extras" ${arguments[@]+"${arguments[@]}"} ||
-        die "pip could not install what is needed (its own words are above)"
+        { tail -n 60 "$folder.log" >&2; die "pip could not install what is needed (see above)"; }
+    [[ -d $folder.kept ]] && mv "$folder.kept"/* "$folder" && rmdir "$folder.kept"
+    rm -f "$folder.log"
     echo "$key" >"$folder/.made-from"
 }
 
 # _install FOLDER EXTRAS ARGUMENT...: this checkout and what pip's arguments name.
 _install() (
     cd "$checkout"
-    "$1/bin/python" -m pip install --quiet --editable ".${2:+[$2]}" "${@:3}"
+    "$1/bin/python" -m pip install --editable ".${2:+[$2]}" "${@:3}" >>"$1.log" 2>&1
 )
 
 # The same where Airflow's provider of HDFS cannot have the Kerberos it asks for, and never uses
@@ -112,7 +125,7 @@ _install_without_kerberos() {
     extras=${extras#,}
     _install "$folder" "${extras%,}" "${@:3}" || return
     provider=$(grep -om1 'apache-airflow-providers-apache-hdfs[^ ]*' "$checkout/setup.cfg")
-    "$folder/bin/python" -m pip install --quiet --no-deps "$provider"
+    "$folder/bin/python" -m pip install --no-deps "$provider" >>"$folder.log" 2>&1
 }
 
 checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

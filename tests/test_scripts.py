@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import List
+from typing import List, Set
 
 import pytest
 
@@ -15,8 +17,11 @@ from tests.importgraph import CHECKOUT
 
 SCRIPTS = [
     *("bin/test", "bin/try", "bin/hadoop-sandbox", "bin/azkaban-sandbox", "bin/_venv.sh"),
-    *(".ci/run", ".ci/envs"),
+    *(".ci/run", ".ci/night", ".ci/envs", ".ci/_stages.sh"),
 ]
+
+BEHIND = getattr(sys, "_base_executable", "") or sys.executable
+"""The interpreter that our own environment was made from."""
 
 
 def bash(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -53,8 +58,8 @@ class TestFindingAPython:
     FIND = "source bin/_venv.sh; find_python 10"
 
     def test_the_one_that_is_asked_for(self) -> None:
-        done = bash(self.FIND, PYTHON=sys.executable)
-        assert (done.returncode, done.stdout.strip()) == (0, sys.executable)
+        done = bash(self.FIND, PYTHON=sys.executable)  # of an environment: the one behind it
+        assert (done.returncode, done.stdout.strip()) == (0, BEHIND)
 
     def test_one_too_old_is_refused_and_named(self, tmp_path: Path) -> None:
         old = tmp_path / "python3.6"
@@ -71,7 +76,7 @@ class TestFindingAPython:
         for path in tmp_path.iterdir():
             path.chmod(0o755)
         done = bash(self.FIND, PATH=f"{tmp_path}:/usr/bin:/bin", PYTHON="")
-        assert (done.returncode, done.stdout.strip()) == (0, sys.executable)
+        assert (done.returncode, done.stdout.strip()) == (0, BEHIND)
 
 
 class TestMakingAnEnvironment:
@@ -83,6 +88,37 @@ class TestMakingAnEnvironment:
         assert done.returncode == 1
         assert "apt-get install python3-venv" in done.stderr
         assert not (tmp_path / "venv").exists()
+
+    OURS = (
+        'source bin/_venv.sh; make_venv() { mkdir "$2/bin"; }; _install() { :; };'
+        ' checkout_venv "$1" ""'
+    )
+
+    def test_somebody_elses_is_left_alone(self, tmp_path: Path) -> None:
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        (theirs / "pyvenv.cfg").touch()
+        done = bash(self.OURS, str(theirs))
+        assert done.returncode == 1
+        assert f"{theirs} was made by somebody else and is left alone" in done.stderr
+        assert (theirs / "pyvenv.cfg").exists()
+
+    def test_our_own_that_was_interrupted_is_made_again(self, tmp_path: Path) -> None:
+        broken = self.OURS.replace("_install() { :; }", "_install() { kill $$; }")
+        for script, code in ((broken, -15), (self.OURS, 0), (self.OURS, 0)):
+            assert bash(script, str(tmp_path / "ours")).returncode == code
+        assert (tmp_path / "ours" / ".made-from").read_text()
+
+    def test_what_is_kept_in_it_outlives_its_renewal(self, tmp_path: Path) -> None:
+        assert bash(self.OURS, str(tmp_path / "ours")).returncode == 0
+        (tmp_path / "ours" / "tony").mkdir()
+        (tmp_path / "ours" / "tony" / "history").touch()
+        (tmp_path / "ours" / "old").touch()
+        (tmp_path / "ours" / ".made-from").write_text("another version")
+        assert bash(self.OURS, str(tmp_path / "ours")).returncode == 0
+        assert (tmp_path / "ours" / "tony" / "history").exists()
+        assert not (tmp_path / "ours" / "old").exists()
+        assert {path.name for path in tmp_path.iterdir()} == {"ours", "ours.lock"}
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -157,6 +193,9 @@ class TestTheEnvironmentsOfFrameworkTests:
     def test_the_names_there_are_by_day(self, envs: Path) -> None:
         assert self.run(envs, "--list").stdout == "tiny\n"
 
+    def test_the_names_there_are(self, envs: Path) -> None:
+        assert self.run(envs, "--all").stdout == "late\ntiny\n"
+
     @pytest.mark.parametrize("name", ["other", "../tiny", "", "Tiny"])
     def test_an_unknown_name_is_refused_and_nothing_is_made(
         self, name: str, envs: Path, tmp_path: Path
@@ -190,3 +229,108 @@ class TestTheEnvironmentsOfFrameworkTests:
 
         (envs.parent.parent / "tests" / "envs" / "tiny.txt").write_text("# still nothing\n")
         assert self.run(envs, "tiny").stdout.split() != [folder]
+
+
+class TestTheStages:
+    """``.ci/run`` and ``.ci/night`` in a checkout in which everything is soon done."""
+
+    HERE = ("git", "flock", "mvn", "chromium", "krb5-config", "gcc", "cmake", "c++", "make")
+    SAID = """\
+#!/bin/bash
+(IFS="|"; echo "$*" >>asked)
+case "$*" in
+    --version) exit 0 ;;
+    *"${NONE:-nothing}"*) exit 5 ;;
+    *"${BROKEN:-nothing}"*) exit 2 ;;
+    *"${BAD:-nothing}"*) echo "RERUN tests/test_one.py::test_one - late"
+        echo "== 1 failed, 2 passed, 1 rerun in 0.10s =="; exit 1 ;;
+esac
+echo "======== 2 passed, 1 skipped in 61.10s (0:01:01) ========"
+"""
+
+    @pytest.fixture
+    def checkout(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "checkout"
+        (folder / ".ci").mkdir(parents=True)
+        for name in ("run", "night", "_stages.sh"):
+            shutil.copy(CHECKOUT / ".ci" / name, folder / ".ci" / name)
+        nothing = "#!/bin/sh\n"
+        programs = {
+            "bin/test": self.SAID,
+            ".ci/envs": "#!/bin/sh\ncase $1 in --*) echo tiny; echo other;; esac\n",
+            **dict.fromkeys(("bin/try", "bin/hadoop-sandbox", "venv/bin/python"), nothing),
+            **dict.fromkeys([f"path/{name}" for name in (*self.HERE, "apt-get")], nothing),
+        }
+        for name, text in programs.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        return folder
+
+    def run(self, checkout: Path, name: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return bash(
+            f'"$1/.ci/{name}"',
+            str(checkout),
+            PATH=f"{checkout}/path:{os.environ['PATH']}",
+            PYTHON=sys.executable,
+            TMPDIR=str(checkout),
+            TONY_VENV=str(checkout / "venv"),
+            TONY_JAVA_HOME=str(checkout),
+            **env,
+        )
+
+    def expressions(self, checkout: Path) -> Set[str]:
+        """What it asked for by markers; "" is the default."""
+        asked = [line.split("|") for line in (checkout / "asked").read_text().splitlines()]
+        (checkout / "asked").unlink()
+        return {
+            words[words.index("-m") + 1] if "-m" in words else ""
+            for words in asked
+            if words != ["--version"] and "-k" not in words
+        }
+
+    def test_what_became_of_each_and_the_sum_of_the_tests(self, checkout: Path) -> None:
+        done = self.run(checkout, "run")
+        assert (done.returncode, done.stderr) == (0, "")
+        told = done.stdout.split("===== stages\n")[1].splitlines()
+        names = ["system-packages", "set-up", "lint", "format", "types", "tests", "try"]
+        names += ["environments", "frameworks", "slow", "airflow", "hadoop", "azkaban", "cluster"]
+        assert [line.split()[0] for line in told[:-1]] == names
+        assert all(line.endswith(" s   ok") for line in told[:-1]), told
+        assert re.fullmatch(r"=+ 10 passed, 5 skipped in [\d.]+s \(0:00:\d\d\) =+", told[-1])
+        assert not list(checkout.glob("tony-ci.*"))
+
+    def test_what_fails_is_told_and_the_others_run(self, checkout: Path) -> None:
+        bad = {"NONE": "-m frameworks", "BROKEN": "-m slow", "BAD": "-m cluster"}
+        done = self.run(checkout, "run", **bad)
+        assert done.returncode == 1
+        told = done.stdout.split("===== stages\n")[1].splitlines()
+        ends = {line.split()[0]: line.split(" s   ")[1] for line in told if " s   " in line}
+        assert {name: end for name, end in ends.items() if end != "ok"} == {
+            "frameworks": "no such tests",
+            "slow": "FAILED: exit code 2",
+            "cluster": "FAILED: exit code 1",
+        }
+        assert told[-2] == "tried twice: tests/test_one.py::test_one - late"
+        assert re.fullmatch(r"=+ 1 failed, 6 passed, 2 skipped, 1 error in .*", told[-1])
+
+    def test_every_test_is_run_by_day_or_by_night(
+        self, checkout: Path, pytestconfig: pytest.Config
+    ) -> None:
+        options = pytestconfig.getini("addopts")
+        default = options[options.index("-m") + 1]
+        by_day = self.run(checkout, "run")
+        day = self.expressions(checkout)
+        assert by_day.returncode == 0 and "" in day
+        by_night = self.run(checkout, "night")
+        night = self.expressions(checkout)
+        assert by_night.returncode == 0, by_night.stdout
+        assert "\n===== env-tiny\n" in by_night.stdout
+        asked = {expression or default for expression in day | night}
+        names = sorted(set(re.findall(r"\w+", " ".join(asked))) - {"and", "or", "not"})
+        assert {"nightly", "cluster", "frameworks", "slow", "airflow"} <= set(names)
+        for has in itertools.product([False, True], repeat=len(names)):
+            marked = dict(zip(names, has, strict=True))
+            assert any(eval(one, {}, dict(marked)) for one in asked), (
+                "nobody runs what is marked " + ", ".join(name for name in names if marked[name])
+            )
