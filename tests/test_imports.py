@@ -13,6 +13,7 @@ import pytest
 from tests.importgraph import CHECKOUT, Graph, crossings, room_of, within
 
 _BOTTOM = (
+    "tony_core.dataclass",
     "tony_core.light",
     "tony_core.hadoop",
     "tony_core.files",
@@ -33,11 +34,13 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core": (),
     "tony_core.version": (),
     "tony_core.light": (),
-    "tony_core.plugins": (),
-    "tony_core.job": (),
+    "tony_core.dataclass": (),
+    "tony_core.plugins": ("tony_core.dataclass",),
+    "tony_core.job": ("tony_core.dataclass",),
     "tony_core.protocol": ("tony_core.light", "tony_core.protocol.jobkey"),
-    "tony_core.files": ("tony_core.hadoop",),  # where the NameNodes are, by the site files
-    "tony_core.hadoop": ("tony_core.version",),
+    # Of hadoop: where the NameNodes are, by the site files.
+    "tony_core.files": ("tony_core.hadoop", "tony_core.dataclass"),
+    "tony_core.hadoop": ("tony_core.version", "tony_core.dataclass"),
     "tony_core.bundle": ("tony_core.bundle.unpack", "tony_core.bundle.jobfolder", *_BOTTOM),
     # What was bundled is unpacked on the nodes: one of two ways from there into the bundle.
     "tony_core.bundle.unpack": ("tony_core.bundle", *_BOTTOM),
@@ -49,7 +52,12 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.bundle.unpack",
         *_BOTTOM,
     ),
-    "tony_core.frameworks": ("tony_core.job", "tony_core.plugins", "tony_core.protocol"),
+    "tony_core.frameworks": (
+        "tony_core.dataclass",
+        "tony_core.job",
+        "tony_core.plugins",
+        "tony_core.protocol",
+    ),
     "tony_core.master": (
         "tony_core.schedulers",
         "tony_core.bundle.jobfolder",
@@ -58,6 +66,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.history",
         "tony_core.protocol",
         "tony_core.protocol.jobkey",
+        "tony_core.dataclass",
         "tony_core.files",
         "tony_core.job",
         "tony_core.version",

@@ -20,32 +20,23 @@ The type is told from the first bytes, not from the name. Corruption shows by re
 
 from __future__ import annotations
 
-import lzma
 import os
 import posixpath
 import shutil
 import stat as modes
-import tarfile
 import time
-import zipfile
-import zlib
-from dataclasses import dataclass, field
-from typing import IO, Any, Callable, Dict, Iterator, List, Optional, Set, cast
+from typing import IO, TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set, cast
 
 from tony_core.bundle.copying import sealed_mode
+from tony_core.dataclass import dataclass, field
+
+if TYPE_CHECKING:
+    import tarfile
+    import zipfile
 
 SUPPORTED = "zip, tar, tar.gz (tgz), tar.bz2, tar.xz"
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
-_BROKEN = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    NotImplementedError,
-    ValueError,
-)
 _SAID_AT_ONCE = 20
 
 
@@ -139,6 +130,12 @@ Reader = Callable[[Member, IO[bytes]], None]
 
 
 def _read(path: str, reader: Optional[Reader]) -> Listing:
+    import lzma  # here, for few submits read an archive: what has been read is remembered
+    import tarfile
+    import zipfile
+    import zlib
+
+    broken = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
     try:
         with open(path, "rb") as stream:
             start = stream.read(4)
@@ -147,7 +144,7 @@ def _read(path: str, reader: Optional[Reader]) -> Listing:
                 return _read_zip(path, archive, reader)
         with tarfile.open(path, "r:*") as tar:
             return _read_tar(path, tar, reader)
-    except _BROKEN as error:
+    except (*broken, EOFError, NotImplementedError, ValueError) as error:
         if start[:2] == b"PK" or start[:2] == b"\x1f\x8b" or start[:3] in (b"BZh", b"\xfd7z"):
             raise ArchiveError([f"is damaged or cut short ({error})"]) from error
         raise ArchiveError([f"is not an archive that can be read ({SUPPORTED})"]) from error
@@ -228,6 +225,8 @@ class _Exactly:
         data = self._stream.read(size)
         self._left -= len(data)
         if not data and self._left > 0:
+            import tarfile
+
             raise tarfile.ReadError("unexpected end of data")
         return data
 

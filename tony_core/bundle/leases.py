@@ -13,10 +13,10 @@ import json
 import os
 import re
 import tempfile
-from dataclasses import dataclass
 from typing import List, Tuple
 
 from tony_core.bundle.owner import Owner
+from tony_core.dataclass import dataclass
 
 _APP_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 

@@ -13,8 +13,9 @@ import os
 import re
 import socket
 import time
-from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
+
+from tony_core.dataclass import dataclass
 
 # How long the word of a process on another host is believed.
 FOREIGN_S = 24 * 3600.0

@@ -22,13 +22,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import queue
-import tarfile
 import threading
-from typing import BinaryIO, Iterator, List, Optional, Union
+from typing import TYPE_CHECKING, BinaryIO, Iterator, List, Optional, Union
 
 from tony_core.bundle.digests import Stamp
 from tony_core.bundle.tree import Changed, Entry, Tree, Type
+
+if TYPE_CHECKING:
+    import queue
 
 RECORD = 10240  # what tar pads its archives to
 _BLOCK = 512
@@ -151,6 +152,8 @@ def header(entry: Entry, mtime: Optional[int] = None) -> bytes:
 
 
 def _long_header(entry: Entry, mode: int, size: int, mtime: int) -> bytes:
+    import tarfile
+
     info = tarfile.TarInfo(entry.path)
     info.type = {Type.FILE: tarfile.REGTYPE, Type.LINK: tarfile.SYMTYPE}.get(
         entry.type, tarfile.DIRTYPE
@@ -164,6 +167,8 @@ def copy_ahead(source: Iterator[bytes], output: BinaryIO) -> None:
 
     An error of either side ends both; the reader is gone when this returns.
     """
+    import queue
+
     ahead: queue.Queue[Union[bytes, BaseException, None]] = queue.Queue(_AHEAD)
     stop = threading.Event()
 
@@ -196,8 +201,5 @@ def copy_ahead(source: Iterator[bytes], output: BinaryIO) -> None:
 
 
 def _drain(ahead: queue.Queue[Union[bytes, BaseException, None]]) -> None:
-    try:
-        while True:
-            ahead.get_nowait()
-    except queue.Empty:
-        pass
+    while not ahead.empty():  # nobody else takes from it
+        ahead.get_nowait()

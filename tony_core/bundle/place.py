@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,6 +28,7 @@ from tony_core.bundle.failures import staging_error
 from tony_core.bundle.remote import RemoteStore, Staged
 from tony_core.bundle.store import Store
 from tony_core.bundle.wanted import Want
+from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Kind, Use
 from tony_core.files.location import base_name, is_remote, local_path, scheme_of
 from tony_core.files.port import FileSystem, Stat

@@ -7,7 +7,6 @@ is staged. A source that several roles name is looked at once.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.bundle import archive, contents, venv
@@ -28,6 +27,7 @@ from tony_core.bundle.tree import (
     scan,
 )
 from tony_core.bundle.wanted import Want, wants
+from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.port import FileSystem

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import glob
 import os
-from dataclasses import dataclass
 from typing import List, Protocol, Set, Tuple
 
 from tony_core.bundle.runtime import NAME as RUNTIME_NAME
+from tony_core.dataclass import dataclass
 from tony_core.files.artifact import Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.job.problems import Severity

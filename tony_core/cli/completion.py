@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Tuple
 
 from tony_core.cli.output import line
 from tony_core.cli.verbs import VERBS, parser_of
 from tony_core.client.errors import UsageError
+from tony_core.dataclass import dataclass
 
 NAME = "completion"
 HELP = "a shell's completion of this command"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from tony_core.client.errors import PageError
 from tony_core.client.pace import Pace
 from tony_core.client.page import LONGEST_PAUSE_S, Page
+from tony_core.dataclass import dataclass
 
 POLL_S = 2.0  # tasks and metrics change without an event
 JOIN_S = 2.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import getpass
 import threading
 import time
-from dataclasses import dataclass
 from typing import Callable, Optional
 
+from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
 
 #: Beyond the grace that programs get, until the scheduler itself has cleared away.

@@ -24,13 +24,13 @@ from __future__ import annotations
 
 import codecs
 import time
-from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from tony_core.client.errors import UsageError
 from tony_core.client.pace import Pace
 from tony_core.client.past import current_view, final_view
 from tony_core.client.view import JobView, Part, TaskView
+from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
 
 STREAMS = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Callable, List, Optional
 
 from tony_core.client.errors import NotFound
 from tony_core.client.past import read_past
+from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler
 
 SHOWN = 5

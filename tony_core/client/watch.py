@@ -20,7 +20,6 @@ ends the watch and reaches its caller.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Callable, Mapping, Optional, Tuple
 
@@ -28,6 +27,7 @@ from tony_core.client.feed import Facts, Feed, Silence, Story, Told, Wake, numbe
 from tony_core.client.pace import Pace
 from tony_core.client.past import final_view, story_after
 from tony_core.client.view import JobView, TaskView, from_page, from_status, under_status
+from tony_core.dataclass import dataclass
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
 

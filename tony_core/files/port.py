@@ -15,8 +15,9 @@ Runs on the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import BinaryIO, Callable, List, Optional
+
+from tony_core.dataclass import dataclass
 
 COPIED_AT_ONCE = 1 << 20
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import errno
 import importlib
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.files.location import masked, scheme_of
 from tony_core.files.port import FileSystem, UnsupportedLocation
 

@@ -32,10 +32,10 @@ import os
 import posixpath
 import secrets
 import threading
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Optional, Tuple, TypeVar
 from urllib.parse import unquote
 
+from tony_core.dataclass import dataclass
 from tony_core.files.location import join, masked, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation
 from tony_core.files.webhdfs_errors import refused, unreachable

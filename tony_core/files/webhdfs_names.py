@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import List, Tuple
 from urllib.parse import quote, urlencode
 
+from tony_core.dataclass import dataclass
 from tony_core.files.webhdfs_errors import refusal, words
 from tony_core.files.webhdfs_http import Connection
 from tony_core.hadoop.connection import Address, Endpoints

@@ -11,9 +11,9 @@ interface HOROVOD_GLOO_IFACE, else at the address of its host's name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
+from tony_core.dataclass import dataclass
 from tony_core.frameworks import refusals
 from tony_core.frameworks.base import Framework, Gang, Peer, Problem, Service, ServiceContext
 from tony_core.frameworks.horovod_service import RendezvousService

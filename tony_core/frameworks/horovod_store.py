@@ -20,8 +20,9 @@ former world. Before that a deleted key is still served, for others may not have
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Dict, List, NamedTuple, Optional, Set
+
+from tony_core.dataclass import dataclass
 
 MOST_HEAD = 8 * 1024  # request line and headers
 MOST_VALUE = 8 * 1024 * 1024  # a rank tells some 150 bytes for each other rank

@@ -9,9 +9,9 @@ from __future__ import annotations
 import select
 import socket
 import time
-from dataclasses import dataclass
 from typing import Optional, Sequence, Tuple, Union
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import (
     DeadlineExceeded,
     HadoopError,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.connection import Address, Endpoints
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.sasl import PROTECTIONS, STRENGTH

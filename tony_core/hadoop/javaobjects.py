@@ -10,9 +10,9 @@ Depth and number of objects are limited; everything else is bounded by the bytes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.datainput import Buffer, DataInput, FormatError, Unsupported, text_of
 
 _MAGIC = 0xACED

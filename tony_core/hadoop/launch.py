@@ -6,9 +6,9 @@ Environment and command are written into a script on the node without any quotin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Mapping, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.messages import yarn
 from tony_core.hadoop.urls import url_message

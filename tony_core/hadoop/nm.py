@@ -7,9 +7,9 @@ there, and again when it changes. :class:`NodeTokens` keeps the newest for each.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.connection import Address, Endpoints
 from tony_core.hadoop.errors import HadoopError, RemoteError, remote_error
 from tony_core.hadoop.ids import ContainerId, NodeId

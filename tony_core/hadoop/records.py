@@ -5,9 +5,9 @@ Numbers of states become names here, once. A number that is not known keeps its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.messages import reports, yarn
 from tony_core.hadoop.tokens import Token

@@ -13,9 +13,9 @@ again, then ask again for all that is outstanding.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.connection import Deadline, Endpoints
 from tony_core.hadoop.errors import NotRegistered
 from tony_core.hadoop.ids import AttemptId, ContainerId, NodeId

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
 from typing import Dict, Generic, Optional, Sequence, Type, TypeVar, Union
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.connection import Address, Connection, Deadline, Endpoints
 from tony_core.hadoop.errors import (
     Closed,

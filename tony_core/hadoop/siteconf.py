@@ -25,11 +25,11 @@ import json
 import os
 import pwd
 import re
-from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 from xml.etree import ElementTree
 from xml.parsers import expat
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import ConfigurationError
 
 FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")

@@ -6,9 +6,9 @@ from it. Neither is ever shown. Kinds say what a token is for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Optional
 
+from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.ids import AttemptId, ContainerId, NodeId
 from tony_core.hadoop.messages import rpc, yarn
 

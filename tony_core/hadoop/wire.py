@@ -31,9 +31,9 @@ tell the server that it may have seen this call before.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Union
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import AuthenticationError, ProtocolError
 from tony_core.hadoop.messages.rpc import (
     IpcConnectionContext,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.files.location import join
 from tony_core.files.port import FileSystem
 from tony_core.files.registry import filesystem

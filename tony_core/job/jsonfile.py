@@ -5,12 +5,12 @@ Standard library only, Python 3.9. Nothing is masked: the file is for the master
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import typing
 from enum import Enum
 from typing import Any, Dict, Tuple, Union
 
+from tony_core.dataclass import fields, is_dataclass
 from tony_core.job import spec
 from tony_core.job.spec import Job
 
@@ -37,8 +37,8 @@ def job_from_json(text: str) -> Job:
 
 
 def _encode(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
@@ -54,7 +54,7 @@ def _decode(value: Any, kind: Any, where: str) -> Any:
         return _decode(value, next(a for a in typing.get_args(kind) if a is not type(None)), where)
     if origin is tuple:
         return _decode_tuple(value, typing.get_args(kind), where)
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+    if is_dataclass(kind) and isinstance(kind, type):
         return _decode_object(value, kind, where)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass
 from tony_core.job.problems import did_you_mean
 
 

@@ -7,9 +7,9 @@ that the layers meet whatever name each of them uses.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Dict, List, Mapping, Sequence
 
+from tony_core.dataclass import replace
 from tony_core.job.keys import APPENDING, Status, table
 from tony_core.job.problems import Problem, Severity, did_you_mean
 from tony_core.job.xmlreader import Entry

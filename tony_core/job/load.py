@@ -6,10 +6,10 @@ import getpass
 import os
 import re
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+from tony_core.dataclass import dataclass, field
 from tony_core.job.build import build_job
 from tony_core.job.layers import check_known, merge, parse_conf
 from tony_core.job.problems import JobError, Problem, errors, warnings

@@ -8,9 +8,9 @@ nobody knows is an error.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Dict, List, Mapping, Tuple
 
+from tony_core.dataclass import replace
 from tony_core.job.keys import modern_name, table
 from tony_core.job.problems import Problem
 from tony_core.job.xmlreader import Entry

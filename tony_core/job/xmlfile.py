@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Mapping, Optional
-from xml.sax.saxutils import escape
 
 from tony_core.job.mask import mask_settings
 from tony_core.job.spec import Job
 
-_ESCAPES = {"\r": "&#13;"}  # else a reader makes a line feed of it
+# A carriage return too: else a reader makes a line feed of it.
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
 
 
 def job_to_xml(job: Job, masked: bool = True) -> str:
@@ -23,11 +23,11 @@ def job_to_xml(job: Job, masked: bool = True) -> str:
         if item.source == "default":
             continue
         lines.append("  <property>")
-        lines.append(f"    <name>{escape(item.key, _ESCAPES)}</name>")
-        lines.append(f"    <value>{escape(item.value, _ESCAPES)}</value>")
+        lines.append(f"    <name>{item.key.translate(_ESCAPES)}</name>")
+        lines.append(f"    <value>{item.value.translate(_ESCAPES)}</value>")
         if item.final:
             lines.append("    <final>true</final>")
-        lines.append(f"    <source>{escape(_printable(item.source))}</source>")
+        lines.append(f"    <source>{_printable(item.source).translate(_ESCAPES)}</source>")
         lines.append("  </property>")
     lines.append("</configuration>")
     return "\n".join(lines) + "\n"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
-from lxml import etree
-
+from tony_core.dataclass import dataclass
 from tony_core.job.problems import Problem, did_you_mean
 
 MOST_BYTES = 4 * 1024 * 1024  # a job file is some kilobytes
@@ -46,6 +44,8 @@ def read_xml(data: bytes, file: str) -> Tuple[List[Entry], List[Problem]]:
     """Every property in the order of the file, and what is wrong with it. Never raises."""
     if len(data) > MOST_BYTES:
         return [], [Problem(f"is larger than {MOST_BYTES // 1024 // 1024} MB", file=file)]
+    from lxml import etree  # the dearest import of all; many jobs have no file
+
     parser = etree.XMLParser(
         resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False
     )
@@ -70,10 +70,12 @@ class _Reader:
         self.problems: List[Problem] = []
 
     def read(self, root: Element) -> Tuple[List[Entry], List[Problem]]:
+        from lxml import etree
+
         for element in root.iter():
             if isinstance(element.tag, str) and element.tag.startswith(_XINCLUDE):
                 self._problem("includes another file (xi:include), which is not accepted", element)
-            elif isinstance(element, etree._Entity):
+            elif element.tag is etree.Entity:
                 self._problem(f"refers to the entity {element.text}; not accepted", element)
         if self.problems:
             return [], self.problems

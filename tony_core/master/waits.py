@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import Dict, List, Optional, Tuple
+
+from tony_core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ the handler's business.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
 from urllib.parse import parse_qsl, unquote
 
+from tony_core.dataclass import dataclass, field, replace
 from tony_core.master import peers
 from tony_core.protocol.link import listen
 from tony_core.protocol.reactor import Reactor, Timer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import replace
 from typing import List, Mapping, Optional
 
 from tony_azkaban import outputs
@@ -19,6 +18,7 @@ from tony_core.client.past import history_root
 from tony_core.client.sending import prepare, send
 from tony_core.client.view import JobView
 from tony_core.client.watch import Watch
+from tony_core.dataclass import replace
 from tony_core.job.spec import Job
 from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.port import Scheduler

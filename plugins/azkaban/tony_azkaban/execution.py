@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Tuple
 from urllib.parse import quote, urlsplit
+
+from tony_core.dataclass import dataclass
 
 EXECUTION = "azkaban.flow.execid"
 FLOW = "azkaban.flow.flowid"

@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -26,6 +25,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from tony_azkaban.properties import PropertiesError, line, parse
 from tony_azkaban.site import FILE as SITE
 from tony_core.client.errors import ClientError, UsageError
+from tony_core.dataclass import dataclass
 from tony_core.version import __version__
 
 NAME = "tony"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.cli import outcome
@@ -21,6 +20,7 @@ from tony_core.cli.output import line, safe, silence
 from tony_core.cli.presenters import QUIET_S, event_lines, worth_showing
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
+from tony_core.dataclass import replace
 
 HERE = "azkaban_log"  # the link to this very log: for the job's page and history alone
 

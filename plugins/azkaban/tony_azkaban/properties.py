@@ -8,8 +8,9 @@ units. A backslash before a line's end joins the next line to it, without its le
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping, Tuple
+
+from tony_core.dataclass import dataclass
 
 _BLANKS = " \t\f"
 _ENDS = "\r\n"

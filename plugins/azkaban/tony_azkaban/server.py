@@ -6,11 +6,11 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
 from tony_azkaban.execution import JOB, tag
 from tony_core.client.errors import ClientError, UsageError
+from tony_core.dataclass import dataclass
 
 TIMEOUT_S = 30.0
 #: Nothing more happens in these; in any other state, one that we do not know too, it may.

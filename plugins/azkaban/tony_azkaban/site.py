@@ -7,10 +7,10 @@ properties, so nothing that a job must not decide may stand there.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from tony_azkaban.properties import PropertiesError, Property, parse
+from tony_core.dataclass import dataclass, field
 from tony_core.job.problems import JobError, Problem, did_you_mean
 
 FILE = "site.properties"

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from typing import Dict, List, Mapping, Tuple
 
 from tony_azkaban.execution import Execution, beside
 from tony_azkaban.site import Site
+from tony_core.dataclass import replace
 from tony_core.job.keys import modern_name
 from tony_core.job.load import JobArguments, Loaded
 from tony_core.job.problems import JobError, Problem, Severity

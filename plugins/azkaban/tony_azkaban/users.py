@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import List, Mapping, Tuple
 
 from tony_azkaban.site import HONOUR, IGNORE, REFUSE, Site
+from tony_core.dataclass import dataclass
 from tony_core.job.problems import JobError, Problem
 from tony_core.job.spec import Job
 

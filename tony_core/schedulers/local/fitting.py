@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from typing import List, Optional
 
+from tony_core.dataclass import replace
 from tony_core.files.location import is_remote, local_path
 from tony_core.job.keys import table
 from tony_core.job.limits import problem_at

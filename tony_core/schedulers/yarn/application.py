@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import NoReturn, Optional
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop import urls
 from tony_core.hadoop.ids import AttemptId
 from tony_core.hadoop.records import Container

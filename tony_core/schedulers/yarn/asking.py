@@ -33,9 +33,9 @@ again. Nothing here has a clock: time comes in as seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
 
+from tony_core.dataclass import dataclass, field, replace
 from tony_core.hadoop.messages.asks import (
     ExecutionTypeRequest,
     ResourceRequest,

@@ -7,10 +7,10 @@ container. What is full today is not refused: that is ``waits``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.records import MEMORY, VCORES, Queue
 from tony_core.job.limits import problem_at
 from tony_core.job.spec import Job, Mode, Resources, Role, Tracking

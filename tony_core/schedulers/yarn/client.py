@@ -12,10 +12,10 @@ nothing that a submit alone needs.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+from tony_core.dataclass import dataclass, field
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote

@@ -19,9 +19,9 @@ Pure; the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Tuple, Union
 
+from tony_core.dataclass import dataclass, replace
 from tony_core.hadoop.messages.asks import (
     CompositePlacementConstraint,
     PlacementConstraint,

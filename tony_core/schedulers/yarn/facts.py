@@ -6,9 +6,9 @@ Gathered by few calls over one connection, before anything is staged; judged els
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Set, Tuple
 
+from tony_core.dataclass import dataclass, field, replace
 from tony_core.hadoop.errors import InvalidRequest, RemoteError
 from tony_core.hadoop.records import Capability, NewApplication, NodeReport, Queue
 from tony_core.hadoop.rm_client import RmClient

@@ -21,10 +21,10 @@ import json
 import threading
 import time
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, Optional, Set, Tuple, Union
 
+from tony_core.dataclass import dataclass
 from tony_core.files.location import base_name, join
 from tony_core.files.registry import filesystem
 from tony_core.hadoop.errors import HadoopError

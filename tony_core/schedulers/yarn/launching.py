@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
 from typing import (
     Any,
     Callable,
@@ -27,6 +26,7 @@ from typing import (
     Tuple,
 )
 
+from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import HadoopError, InvalidToken
 from tony_core.hadoop.ids import ContainerId, NodeId
 from tony_core.hadoop.launch import Launch

@@ -23,9 +23,9 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.schedulers.yarn.secretfile import SECRET as SECRET
 from tony_core.schedulers.yarn.secretfile import SITE as SITE
 from tony_core.schedulers.yarn.secretfile import ParcelError as ParcelError

@@ -15,9 +15,9 @@ Pure: no clock, no input or output.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass, replace
 from tony_core.hadoop.records import Capability, NodeReport
 
 HOSTS_EACH = 3

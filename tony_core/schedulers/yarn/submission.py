@@ -7,9 +7,9 @@ by ``rest`` as JSON.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass, replace
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.ids import ApplicationId
