@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import List
+from typing import List, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +25,7 @@ from tony_core.hadoop.wire import Answer, Event, Ready, Refusal, User, Wire
 
 TOKENS = [name for name in NAMES if name.startswith("token_")]
 PROTECTED = ["token_integrity", "token_privacy"]
+TRAILER = 6  # version and number, after the MAC
 
 
 def packet(*messages: Message, tail: bytes = b"") -> bytes:
@@ -39,6 +40,29 @@ def answer(call_id: int, body: bytes = b"") -> bytes:
 
 def token_wire() -> Wire:
     return Wire("p", b"c" * 16, Token(identifier=b"i", password=b"p", kind="k"))
+
+
+def frames(came: bytes) -> List[Tuple[int, int]]:
+    """Where each message begins, its size before it, and ends."""
+    found: List[Tuple[int, int]] = []
+    at = 0
+    while at < len(came):
+        end = at + 4 + int.from_bytes(came[at : at + 4], "big")
+        found.append((at, end))
+        at = end
+    return found
+
+
+def wrapped(came: bytes) -> List[Tuple[int, int]]:
+    """Where each protected token begins and ends."""
+    found: List[Tuple[int, int]] = []
+    for start, end in frames(came):
+        _, at = read_delimited(came[:end], start + 4)
+        sasl = RpcSasl.decode(read_delimited(came[:end], at)[0])
+        if sasl.state == 5:
+            begin = came.index(sasl.token, at)
+            found.append((begin, begin + len(sasl.token)))
+    return found
 
 
 def replay(recording: Recording, cuts: List[int]) -> List[Event]:
@@ -106,6 +130,34 @@ class TestRecordings:
         recording = load(name)
         readable = b"registerApplicationMaster" in recording.sent
         assert readable == (name == "token_integrity")
+
+    @pytest.mark.parametrize("name", PROTECTED)
+    def test_no_byte_under_protection_can_be_changed(self, name: str) -> None:
+        recording = load(name)
+        for start, end in wrapped(recording.came):
+            body = range(start, end - TRAILER)
+            for place in (*body[::7], body[-1]):
+                data = bytearray(recording.came)
+                data[place] ^= 1
+                wire = recording.wire()
+                with pytest.raises(ProtocolError, match="altered on its way"):
+                    wire.receive(bytes(data))
+                assert wire.broken
+
+    @pytest.mark.parametrize("name", PROTECTED)
+    def test_under_protection_nothing_can_be_said_again(self, name: str) -> None:
+        recording = load(name)
+        for start, end in frames(recording.came):
+            if any(start < first and last <= end for first, last in wrapped(recording.came)):
+                wire = recording.wire()
+                wire.receive(recording.came[:end])
+                with pytest.raises(ProtocolError, match="out of its order"):
+                    wire.receive(recording.came[start:end])
+
+    @pytest.mark.parametrize("name", PROTECTED)
+    def test_the_recordings_hold_something_protected(self, name: str) -> None:
+        recording = load(name)
+        assert len(wrapped(recording.came)) >= len(recording.calls) > 0
 
     def test_less_protection_than_asked_for_is_refused(self) -> None:
         recording = load("token_authentication")

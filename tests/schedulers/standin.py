@@ -31,6 +31,7 @@ VERBS = {
     "master": "tests.schedulers.standin",
     "shim": "tony_core.schedulers.local.shim",
     "local-successor": "tony_core.schedulers.local.successor",
+    "local-burial": "tony_core.schedulers.local.burial",
     "yarn-start": "tony_core.schedulers.yarn.start",
 }
 sys.exit(importlib.import_module(VERBS[sys.argv[1]]).main(sys.argv[2:]))

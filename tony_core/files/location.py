@@ -66,3 +66,9 @@ def parent(location: str) -> str:
 def masked(location: str) -> str:
     """The location as people may see it: without user info."""
     return _USER_INFO.sub(r"\1****@", location)
+
+
+def remedy(root: str) -> str:
+    """What to do about a staged object below that root which is damaged."""
+    command = f"tony gc --scheduler yarn --verify --remove --staging-dir {masked(root)}"
+    return f"{command} removes it: then submit again"

@@ -33,10 +33,10 @@ Runs on the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job, Resources
 
@@ -255,7 +255,10 @@ class Cause(str, Enum):
 
 @dataclass(frozen=True)
 class Ask:
-    """``count`` containers for one role of one session: an absolute number, zero withdraws."""
+    """``count`` containers for one role of one session: an absolute number, zero withdraws.
+
+    ``spare``: the job goes on without them; whoever needs something may come before.
+    """
 
     role: str
     session: int
@@ -265,6 +268,7 @@ class Ask:
     placement_spec: Optional[str] = None
     allocation_tags: Tuple[str, ...] = ()
     avoid_nodes: Tuple[str, ...] = ()
+    spare: bool = False
 
 
 @dataclass(frozen=True)

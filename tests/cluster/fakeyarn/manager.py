@@ -42,6 +42,7 @@ class Limits:
     least_mb: int = 64
     maximum: Capability = _MAXIMUM
     others: Tuple[str, ...] = ()  # resources besides memory and cores
+    drops: Tuple[str, ...] = ()  # those of them of which it grants nothing, without a word
     queues: Tuple[str, ...] = ("default",)
     labels: Tuple[str, ...] = ()
     attempts: int = 2
@@ -89,7 +90,8 @@ class Manager:
         return amounts.message(amount, self.limits.others)
 
     def normalised(self, asked: Capability) -> Capability:
-        return amounts.normalised(asked, self.limits.least_mb, self.limits.others)
+        known = [name for name in self.limits.others if name not in self.limits.drops]
+        return amounts.normalised(asked, self.limits.least_mb, known)
 
     # ---------------------------------------------------------------- applications
 

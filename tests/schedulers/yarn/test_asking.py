@@ -16,7 +16,7 @@ from tony_core.job.spec import Resources
 from tony_core.schedulers.port import Ask
 from tony_core.schedulers.yarn.asking import AGAIN_S, ANY, LUCK_S, Asking, Said
 from tony_core.schedulers.yarn.constraints import parse
-from tony_core.schedulers.yarn.places import HOSTS_EACH, Place, Room, times
+from tony_core.schedulers.yarn.places import Place, Room, times
 
 SMALL = Resources(memory_mb=64)
 LARGE = Resources(memory_mb=1024, gpus=1)
@@ -86,7 +86,7 @@ def test_one_container_is_named_on_three_hosts() -> None:
     asking = Asking(["worker"])
     asking.request(ask(1))
     said = named(asking.say(places(50), 0.0))
-    assert len([name for name in said if name.startswith("n")]) == HOSTS_EACH
+    assert len([name for name in said if name.startswith("n")]) == 3
     assert set(said.values()) == {1}
 
 
@@ -416,8 +416,8 @@ def test_naming_holds_its_bounds(rooms: List[int], count: int) -> None:
     if found is None:
         assert not any(rooms)
         return
-    assert len(found.hosts) <= HOSTS_EACH * count
-    assert sum(found.hosts.values()) >= min(count, sum(sorted(rooms)[-HOSTS_EACH * count :]))
+    assert len(found.hosts) <= 3 * count
+    assert sum(found.hosts.values()) >= min(count, sum(sorted(rooms)[-3 * count :]))
     for name, number in found.hosts.items():
         assert 0 < number <= rooms[int(name[1:])]
     assert all(number <= count for number in found.racks.values())

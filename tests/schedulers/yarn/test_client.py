@@ -387,6 +387,20 @@ class TestLooking:
         assert not scheduler.clear_after(replace(over, state=AppState.RUNNING))
         assert len(removed) == 2
 
+    def test_both_folders_go_where_a_job_is_staged_elsewhere(
+        self, scheduler: YarnScheduler, rm: Rm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        removed: List[str] = []
+        monkeypatch.setattr(jobfolder, "remove", lambda root, app_id: removed.append(root))
+        rm.states = ["KILLED"]
+        over = scheduler.status(str(APP))
+        home = "hdfs://lake:8020/user/ada/.tony"
+        assert scheduler.clear_after(over, job(yarn=Yarn(staging_dir="/data/ada")))
+        assert removed == ["hdfs://lake:8020/data/ada", home], "who kills it looks for it at home"
+        removed.clear()
+        assert scheduler.clear_after(over, job())
+        assert removed == [home]
+
     def test_what_yarn_knows_of_containers(self, scheduler: YarnScheduler, rm: Rm) -> None:
         assert scheduler.containers(str(APP)) == [
             ("am", LogRef(str(MASTER), "one:45454", "http://one/l"))

@@ -55,8 +55,10 @@ def test_why_the_node_could_not_start_it() -> None:
         "File does not exist: hdfs://nn/user/me/x.tar\njava.io.FileNotFoundException: x\n"
         "For more detailed output, check the page\n. Failing the application."
     )
-    assert text.startswith("the job's master died (exit code -1000)\nFile does not exist: hdfs://")
-    assert "For more detailed" not in text
+    assert text == (
+        "the job's master could not be started: hdfs://nn/user/me/x.tar was removed after the"
+        " submit: submit again"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "worker:0 failed", "Application killed by user ada."])

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any, Callable, Dict, List
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, cast
 
 import pytest
 
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import Tony
+from tony_core.files import registry
+from tony_core.files.local import LocalFileSystem
+from tony_core.hadoop.connection import Address
 from tony_core.hadoop.records import Capability
-from tony_core.schedulers.port import Verdict
-from tony_core.schedulers.yarn.examine import judge
+from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.job.spec import Job
+from tony_core.schedulers.port import Finding, Verdict
+from tony_core.schedulers.yarn import reach
+from tony_core.schedulers.yarn.examine import Cluster, examine, judge
 from tony_core.schedulers.yarn.facts import ClusterFacts, NodeFacts
 
 FACTS = ClusterFacts("me", Capability(), nodes=(NodeFacts("n1:1", Capability(1024, 1)),))
@@ -58,6 +65,97 @@ def test_without_the_proxy_the_clock_is_not_known() -> None:
     found = {one.what: one.verdict for one in judge(seen, FACTS, "http://rm answers 500")}
     assert found["web proxy"] is Verdict.WRONG
     assert found["clocks"] is Verdict.SKIPPED
+
+
+class Store(LocalFileSystem):
+    """HDFS, which may give back something else than it was given."""
+
+    spoils = False
+
+    def get(self, location: str, limit: Optional[int] = None) -> bytes:
+        return super().get(location, limit)[: -1 if self.spoils else None]
+
+
+class TestWhatIsLookedAt:
+    """With parts of the cluster away; nothing is asked of a network."""
+
+    @pytest.fixture(autouse=True)
+    def store(self, monkeypatch: pytest.MonkeyPatch) -> Store:
+        made = Store()
+        monkeypatch.setattr(registry, "filesystem", lambda location: made)
+        return made
+
+    def look(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *closed: str,
+        facts: ClusterFacts = FACTS,
+    ) -> Dict[str, Finding]:
+        """What is found where these ports are closed."""
+        ports = {"8032": "rpc", "8088": "web"}
+
+        def try_one(address: Address) -> str:
+            return "connection refused" if ports[str(address.port)] in closed else ""
+
+        def gather(job: Job) -> ClusterFacts:
+            assert set(closed) != set(ports.values()), "nobody can be asked"
+            return facts
+
+        monkeypatch.setattr(reach, "_try", try_one)
+        conf = SiteConfiguration.of(
+            {
+                "fs.defaultFS": "hdfs://lake:8020",
+                "yarn.resourcemanager.address": "rm:8032",
+                "yarn.resourcemanager.webapp.address": "rm:8088",
+            }
+        )
+        by_rest = cast(Any, object())
+        cluster = Cluster(conf, "me", lambda: by_rest, gather, lambda: str(folder / "root"))
+        staged = cast(Any, lambda job, app_id: ())
+        return {one.what: one for one in examine(cluster, Job("j", ()), staged)}
+
+    def verdicts(self, found: Dict[str, Finding]) -> Dict[str, str]:
+        return {what: one.verdict.value for what, one in found.items() if what != "configuration"}
+
+    def test_without_rpc_all_but_the_probe(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A job could be submitted: so the doctor says nothing is wrong."""
+        facts = ClusterFacts("me", Capability(8192, 8), by_rest=True, why_rest="refused")
+        found = self.look(tmp_path, monkeypatch, "rpc", facts=facts)
+        assert self.verdicts(found) == {
+            "ResourceManager by RPC": "note",
+            "ResourceManager by web": "ok",
+            "queue": "note",
+            "nodes": "skipped",
+            "HDFS": "ok",
+            "a container": "skipped",
+        }
+        assert "rm:8032: connection refused" in found["ResourceManager by RPC"].said
+        assert "RPC" in found["a container"].said
+
+    def test_without_any_of_it_hdfs_is_looked_at(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.verdicts(self.look(tmp_path, monkeypatch, "rpc", "web")) == {
+            "ResourceManager by RPC": "wrong",
+            "ResourceManager by web": "wrong",
+            "queue": "skipped",
+            "nodes": "skipped",
+            "HDFS": "ok",
+            "a container": "skipped",
+        }
+
+    def test_hdfs_that_gives_back_something_else(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store
+    ) -> None:
+        store.spoils = True
+        found = self.look(tmp_path, monkeypatch)
+        assert found["HDFS"].verdict is Verdict.WRONG
+        assert found["HDFS"].said.endswith(": what is read is not what was written")
+        assert found["a container"].said == "our code cannot be staged"
+        assert not list((tmp_path / "root").iterdir()), "nothing is left"
 
 
 @pytest.mark.cluster

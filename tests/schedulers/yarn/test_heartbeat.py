@@ -153,6 +153,15 @@ def test_who_knows_no_constraints_says_so_by_any_error() -> None:
     assert script.heard == [("refused", 5, "not enabled")]
 
 
+def test_what_is_refused_is_told_in_our_words_where_we_have_some() -> None:
+    beat = Beat(Said(scheduling=(SchedulingRequest(allocation_request_id=5),)))
+    words = "Found non empty SchedulingRequest in AllocateRequest for application=x, but"
+    script = Script([error(RemoteError, words)], beats=[beat])
+    made(script).turn()
+    [(_, _, told)] = script.heard
+    assert told.startswith("the cluster takes no placement constraints: ")
+
+
 @pytest.mark.parametrize(
     ("state", "attempt", "expected"),
     [

@@ -83,3 +83,23 @@ def test_a_nodes_word_counts_for_what_ended_by_itself() -> None:
     pool.on_seen(ContainerStatus(one.id, "COMPLETE", 3, ""))
     pool.on_seen(ContainerStatus(one.id, "COMPLETE", 3, ""))
     assert heard == [port.Completed(str(one.id), 3, port.Cause.EXITED, "")]
+
+
+def test_what_a_node_cannot_be_told_goes_by_the_resource_manager() -> None:
+    one, two = container(1), container(2)
+    pool = pool_with(one, two)
+    pool.on_not_stopped(one.id, "no route to host")
+    assert list(pool._holding.to_release()) == [one.id]
+    pool.on_not_stopped(one.id, "no route to host")
+    assert list(pool._holding.to_release()) == [], "once"
+
+
+def test_so_does_what_was_never_launched() -> None:
+    one, two = container(1), container(2)
+    pool = pool_with(one, two)
+    held = pool._holding.of(one.id)
+    assert held is not None
+    held.launched = held.started = False
+    pool.stop(str(one.id))
+    assert list(pool._holding.to_release()) == [one.id]
+    assert pool._hurry, "at once"

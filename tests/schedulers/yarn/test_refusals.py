@@ -15,6 +15,14 @@ from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, Schedul
 from tony_core.schedulers.yarn.refusals import reason, refused, told
 
 APP = "application_1700000000000_0042"
+ROLE_KEYS = (
+    "tony.<role>.placement-spec, tony.containers.placement-spec and tony.<role>.allocation-tags"
+)
+NO_CONSTRAINTS = (
+    "the cluster takes no placement constraints: its administrator can set"
+    " yarn.resourcemanager.placement-constraints.handler, or the job leaves out"
+    f" {ROLE_KEYS}"
+)
 _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
 
 
@@ -63,6 +71,27 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
             f"java.security.AccessControlException: User mallory cannot perform operation"
             f" MODIFY_APP on {APP}",
             f"mallory may not end {APP}, which is another's (tony.yarn.acl.modify)",
+        ),
+        (
+            "Found non empty SchedulingRequest in AllocateRequest for"
+            " application=appattempt_1700000000000_0042_000001, but the configured"
+            " yarn.resourcemanager.placement-constraints.handler cannot handle placement"
+            " constraints. Rejecting this allocate operation",
+            NO_CONSTRAINTS,
+        ),
+        (
+            "Found non empty placement constraints map in RegisterApplicationMasterRequest for"
+            " application=appattempt_1700000000000_0042_000001, but the configured"
+            " yarn.resourcemanager.placement-constraints.handler cannot handle placement"
+            " constraints. Rejecting this registerApplicationMaster operation",
+            NO_CONSTRAINTS.replace(ROLE_KEYS, "tony.application.placement-spec"),
+        ),
+        (
+            "Found non empty SchedulingRequest of AllocateRequest for"
+            " application=appattempt_1700000000000_0042_000001, however the configured"
+            " scheduler=org.apache.hadoop.yarn.server.resourcemanager.scheduler.fair.FairScheduler"
+            " cannot handle placement constraints, rejecting this allocate operation",
+            NO_CONSTRAINTS,
         ),
         ("org.apache.hadoop.yarn.SomeException: a new reason", "a new reason"),
         ("AM container  is\nlaunched", "AM container is launched"),

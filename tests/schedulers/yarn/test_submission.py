@@ -19,7 +19,7 @@ from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn import docker, quoting
 from tony_core.schedulers.yarn.amounts import GPU, capability_of, resources_of
 from tony_core.schedulers.yarn.rest import body
-from tony_core.schedulers.yarn.submission import AppRequest, build
+from tony_core.schedulers.yarn.submission import EVERY_LOG, AppRequest, build
 
 APP = ApplicationId.parse("application_1700000000000_0042")
 FULL = job(
@@ -125,6 +125,10 @@ def test_the_same_is_sent() -> None:
     assert (ask.resource_name, ask.num_containers, ask.relax_locality) == ("*", 1, True)
     assert ask.node_label_expression == "gpu"
     assert Capability.of(ask.capability) == Capability(1024, 2, {GPU: 1, "fpga": 1})
+    # Said in full: what is left out has a default here, and none at a ResourceManager.
+    logs = context.log_aggregation_context
+    assert logs.encode().startswith(b"\x0a\x02.*\x12\x00")
+    assert logs.log_aggregation_policy_class_name.endswith(".AllContainerLogAggregationPolicy")
     spec = context.am_container_spec
     assert {one.access_type: one.acl for one in spec.application_acls} == {
         1: "ada,bob staff",
@@ -173,6 +177,10 @@ def test_without_our_own_code_nothing_is_built() -> None:
 def test_the_json_of_the_web_server_says_the_same() -> None:
     plain = FULL.replace(master=MasterSpec(resources=Resources(1024, 2), node_label="gpu"))
     told = body(made(plain), {"tony.secret": b"\xff\xfe"})
+    assert told["log-aggregation-context"] == {
+        "log-include-pattern": ".*",
+        "log-aggregation-policy-class-name": EVERY_LOG,
+    }
     assert told["application-id"] == str(APP)
     assert told["resource"] == {"memory": 1024, "vCores": 2}
     assert told["application-tags"] == {"tag": ["vision", "nightly"]}

@@ -9,6 +9,7 @@ from tony_core.job.spec import Resources
 from tony_core.schedulers.port import Ask
 from tony_core.schedulers.yarn.amounts import GPU
 from tony_core.schedulers.yarn.asking import Asking
+from tony_core.schedulers.yarn.constraints import parse
 from tony_core.schedulers.yarn.places import Given, Place, with_ours
 from tony_core.schedulers.yarn.waiting import never, reason
 
@@ -88,3 +89,17 @@ def test_what_is_free_is_said_of_a_node_that_could_do() -> None:
     taken = Place("n1", "/r", Capability(4096, 4, {GPU: 1}), GPUS)
     words = waiting_for_one([Place("n0", "/r", large, large), taken])
     assert "no node has room for one: at most 4096 MB, 4 vcores, 1 GPU on one" in words
+
+
+def test_room_is_not_said_of_an_ask_with_a_constraint() -> None:
+    asking = Asking(["worker"])
+    asking.request(Ask("worker", 0, 1, Resources(1024)), parse("NOTIN,NODE,worker"), ("worker",))
+    node = Place("n", "/r", Capability(8192, 8), Capability(8192, 8))
+    words = reason(asking.outstanding, {"worker": 1}, "q", None, [node])
+    assert words == (
+        "1 of 2 worker; 1 x (1024 MB, 1 vcore) missing where its placement constraint allows it"
+        " in the queue q"
+    )
+    full = Place("n", "/r", Capability(512, 8), Capability(8192, 8))
+    words = reason(asking.outstanding, {"worker": 1}, "q", None, [full])
+    assert words.endswith("; no node has room for one: at most 512 MB, 8 vcores on one")

@@ -14,6 +14,10 @@ from __future__ import annotations
 import re
 from typing import Dict, List
 
+from tony_core.schedulers.yarn import bringing
+from tony_core.schedulers.yarn.ends import NEVER_STARTED
+from tony_core.schedulers.yarn.traces import is_trace
+
 _DIED = re.compile(
     r"Application \S+ failed (?P<times>\d+) times.*?"
     r"AM Container for \S+ exited with\s+exitCode: (?P<code>-?\d+)",
@@ -45,6 +49,11 @@ def plain(text: str) -> str:
         return text.strip()
     times, code = int(died["times"]), died["code"]
     often = "" if times == 1 else f", {times} times"
+    if int(code) == NEVER_STARTED:
+        why = bringing.why(text)
+        words = [] if why else _reason(text)[:MOST_LINES]
+        why = why or "its node could not bring its files"
+        return "\n".join([f"the job's master could not be started{often}: {why}", *words])
     words = [f"the job's master died (exit code {code}{often})"]
     said = _said(text)
     if said and code in _NO_PYTHON:
@@ -80,5 +89,10 @@ def _reason(text: str) -> List[str]:
     why = found["why"]
     after = re.search(r"^(For more detailed output|\. Failing the application)", why, re.M)
     why = why[: after.start()] if after else why
-    lines = (re.sub(r"^\[[-\d :.,]+\]", "", line).strip() for line in why.splitlines())
-    return [line for line in lines if line and not line.startswith(_NOTHING)]
+    lines: List[str] = []
+    for line in why.splitlines():
+        line = re.sub(r"^\[[-\d :.,]+\]", "", line)
+        words = line.strip()
+        if words and not words.startswith(_NOTHING) and not is_trace(line, lines):
+            lines.append(words)
+    return lines

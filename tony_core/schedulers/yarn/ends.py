@@ -6,6 +6,8 @@ import re
 from typing import List, Mapping, Tuple
 
 from tony_core.schedulers.port import Cause
+from tony_core.schedulers.yarn import bringing
+from tony_core.schedulers.yarn.traces import is_trace
 
 NEVER_STARTED = -1000
 
@@ -40,7 +42,7 @@ def cause_of(status: int, asked: bool) -> Tuple[Cause, str]:
 def told(status: int, asked: bool, diagnostics: str) -> Tuple[int, Cause, str]:
     """Exit code, cause and words of a container's end."""
     cause, word = cause_of(status, asked)
-    words = plain(diagnostics)
+    words = (bringing.why(diagnostics) if status == NEVER_STARTED else None) or plain(diagnostics)
     if word and word not in words:
         words = f"{word}: {words}" if words else word
     if status >= 0 or cause is Cause.UNKNOWN:
@@ -59,7 +61,7 @@ _DUMP = "Dump of the process-tree"
 
 
 def plain(text: str) -> str:
-    """What a node says of an end, without the frame around it and without repetitions."""
+    """What a node says of an end, without the frame around it, stack traces and repetitions."""
     reasons: List[str] = []
     said: List[str] = []
     into = reasons
@@ -75,7 +77,7 @@ def plain(text: str) -> str:
             into = []
         elif into is said:
             said.append(line)
-        elif line and not _FRAME.match(line) and line not in into:
+        elif line and not (_FRAME.match(line) or line in into or is_trace(line, into)):
             into.append(line)
     while said and not said[-1]:
         said.pop()

@@ -4,7 +4,8 @@ First what can be asked without a trace: configuration, ResourceManager, queue, 
 costs something: a file on HDFS, and the *probe*, a small application through the same staging,
 launch and runtime as a job's (its node side is ``probe``), which looks at its node from
 inside. What stands on something that is wrong is skipped, so that the first ``wrong`` is the
-one to mend.
+one to mend. A ResourceManager whose RPC is closed takes jobs by its web server all the same: that
+is only noted, and what needs RPC is skipped.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
+from tony_core.dataclass import dataclass, replace
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import join, parent
@@ -48,6 +49,7 @@ MOST_NODES = 100
 """So many are knocked at; a command line is no place for thousands."""
 
 TRIAL_BYTES = 8 << 20
+_NOBODY = "the ResourceManager cannot be asked"
 _OPEN = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
 
@@ -65,33 +67,35 @@ class Cluster:
 def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Finding]:
     """See the module; nothing is started or written without ``stage``."""
     yield _configuration(cluster)
-    rpc = reach.why_not(endpoints.rm_client(cluster.conf))
-    web = reach.why_not(endpoints.rm_web(cluster.conf))
-    rm_is = endpoints.rm_client(cluster.conf)
-    yield _reached("ResourceManager by RPC", rpc, ", ".join(map(str, rm_is.addresses)))
-    yield _reached("ResourceManager by web", web, " ".join(endpoints.rm_web(cluster.conf).urls))
+    by_rpc, by_web = endpoints.rm_client(cluster.conf), endpoints.rm_web(cluster.conf)
+    rpc, web = reach.why_not(by_rpc), reach.why_not(by_web)
+    found = _reached("ResourceManager by RPC", rpc, ", ".join(map(str, by_rpc.addresses)))
+    yield replace(found, verdict=Verdict.NOTE) if rpc and not web else found
+    yield _reached("ResourceManager by web", web, " ".join(by_web.urls))
     facts: Optional[ClusterFacts] = None
-    if not rpc:
+    if not rpc or not web:
         try:
             facts = cluster.gather(job)
         except SchedulerError as error:
             yield Finding("asking the cluster", Verdict.WRONG, str(error))
-    if facts is None:
-        for what in ("queue", "nodes", "HDFS", "a container"):
-            yield Finding(what, Verdict.SKIPPED, "the ResourceManager cannot be asked")
-        return
-    yield from _judged(job, facts)
-    yield _nodes(facts)
+    if facts is not None:
+        yield from _judged(job, facts)
+        yield _nodes(facts)
+    else:
+        for what in ("queue", "nodes"):
+            yield Finding(what, Verdict.SKIPPED, _NOBODY)
     if stage is None:
         yield Finding("HDFS", Verdict.SKIPPED, "nothing is written without the probe")
         yield Finding("a container", Verdict.SKIPPED, "not asked for")
         return
     storage = _storage(cluster)
     yield storage
-    if storage.verdict is Verdict.WRONG:
+    if facts is None:
+        yield Finding("a container", Verdict.SKIPPED, _NOBODY)
+    elif storage.verdict is Verdict.WRONG:
         yield Finding("a container", Verdict.SKIPPED, "our code cannot be staged")
-        return
-    yield from Probe(cluster, job, facts).findings(stage)
+    else:
+        yield from Probe(cluster, job, facts).findings(stage)
 
 
 def _configuration(cluster: Cluster) -> Finding:
@@ -115,7 +119,7 @@ def _judged(job: Job, facts: ClusterFacts) -> Iterator[Finding]:
     problems = checks.problems(small(job), facts)
     for problem in problems:
         yield Finding("queue", Verdict.WRONG, problem)
-    if not problems:
+    if not problems and not facts.by_rest:  # which tells nothing of queues
         queue = facts.queue
         said = f"{queue.path or queue.name}: {queue.state}" if queue is not None else job.queue
         yield Finding("queue", Verdict.OK, said)
@@ -124,6 +128,8 @@ def _judged(job: Job, facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _nodes(facts: ClusterFacts) -> Finding:
+    if facts.by_rest:
+        return Finding("nodes", Verdict.SKIPPED, "the ResourceManager's RPC cannot be reached")
     if not facts.nodes:
         advice = "look at the NodeManagers"
         return Finding("nodes", Verdict.WRONG, "no node is running", advice)

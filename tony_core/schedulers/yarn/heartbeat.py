@@ -17,9 +17,9 @@ touch nothing any more, neither containers nor files.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
 from typing import Callable, Optional, Protocol, Sequence, Tuple
 
+from tony_core.dataclass import dataclass, field, replace
 from tony_core.hadoop.errors import (
     AlreadyRegistered,
     AttemptNotFound,
@@ -36,6 +36,7 @@ from tony_core.hadoop.ids import AttemptId, ContainerId
 from tony_core.hadoop.messages.asks import PlacementConstraintMapEntry
 from tony_core.hadoop.records import AppReport, Capability
 from tony_core.hadoop.rm_master import Allocation, Registered, RmMaster
+from tony_core.schedulers.yarn import refusals
 from tony_core.schedulers.yarn.asking import Said
 
 HURRIED_S, CALM_S = 0.25, 1.0  # between heartbeats
@@ -266,4 +267,6 @@ def _refuses(error: HadoopError, beat: Beat) -> bool:
 
 
 def _words(error: HadoopError) -> str:
-    return error.text if isinstance(error, RemoteError) and error.text else str(error)
+    return (
+        refusals.reason(error.text) if isinstance(error, RemoteError) and error.text else str(error)
+    )

@@ -16,10 +16,12 @@ from tony_core.hadoop.rm_client import RmClient
 from tony_core.hadoop.service import Limits
 from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.hadoop.wire import User
+from tony_core.schedulers.yarn import status
 from tony_core.schedulers.yarn.places import Place, places_of
 
 LIMITS = Limits(connect_s=2.0, answer_s=3.0, total_s=3.0)
 AGAIN_S = 30.0  # after it did not work
+FAIL_S = 10.0
 
 
 class ClusterNodes:
@@ -64,7 +66,7 @@ class ClusterNodes:
 
 
 class ClientSide:
-    """What a master asks as its user: the nodes, and what became of its own application."""
+    """What a master asks as its user: the nodes, what became of its application, or its end."""
 
     def __init__(self, conf: SiteConfiguration, user: str) -> None:
         self._conf = conf
@@ -78,6 +80,10 @@ class ClientSide:
     def report(self, application: ApplicationId) -> AppReport:
         """The ResourceManager's word on it."""
         return self._opened().report(application)
+
+    def fail(self, application: ApplicationId, why: str) -> None:
+        """End it by the user's right: no attempt of it can be a master."""
+        self._opened().kill(application, status.CANNOT_START + why, within_s=FAIL_S)
 
     def close(self) -> None:
         """Give back the connection."""

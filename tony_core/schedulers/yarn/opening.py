@@ -133,6 +133,7 @@ def pool_of(
         tokens=tokens,
         open_node=lambda node, secret: NodeManager(node, secret, allowed=allowed),
         report=lambda: client.report(application.attempt.application),
+        end=lambda why: client.fail(application.attempt.application, why),
         say=say,
         closing=client.close,
         **more,

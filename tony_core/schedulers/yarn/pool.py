@@ -19,7 +19,6 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any, Callable, List, Optional, Sequence, Tuple
-from urllib.parse import urlsplit
 
 from tony_core.hadoop.errors import AttemptNotFound, HadoopError, InvalidToken
 from tony_core.hadoop.ids import ContainerId, NodeId
@@ -39,6 +38,7 @@ from tony_core.schedulers.yarn.holding import Held, Holding
 from tony_core.schedulers.yarn.launching import Launching, Node
 from tony_core.schedulers.yarn.nodes import ClusterNodes
 from tony_core.schedulers.yarn.places import Place, with_ours
+from tony_core.schedulers.yarn.registering import register
 
 MASTER_LOST_S = 1200.0
 # A node's word on its containers: a second to the ResourceManager, and a hurried heartbeat.
@@ -65,6 +65,7 @@ class YarnPool(port.ContainerPool):
         tokens: Optional[NodeTokens] = None,
         open_node: Callable[[NodeId, Token], Node] = NodeManager,
         report: Optional[Callable[[], AppReport]] = None,
+        end: Optional[Callable[[str], None]] = None,
         superseded: Callable[[str], object] = vanish,
         say: Callable[[str], None] = lambda words: None,
         closing: Callable[[], None] = lambda: None,
@@ -72,6 +73,7 @@ class YarnPool(port.ContainerPool):
         self._rm = rm
         self._heartbeat = Heartbeat(rm, application.attempt, self, report, say)
         self._app = application
+        self._end = end
         self._asking = asking
         self._contexts = contexts
         self._nodes = nodes
@@ -105,7 +107,8 @@ class YarnPool(port.ContainerPool):
     def start(self, sink: Callable[[port.PoolEvent], None], page_url: str) -> port.PoolInfo:
         self._sink = sink
         self._tracking_url = self._told_url = page_url
-        registered = self._registered = self._register(page_url)
+        call = self._heartbeat.register
+        registered = self._registered = register(call, self._app, page_url, self._end)
         self._tokens.update(registered.node_tokens)
         number = self._app.attempt.number
         info = port.PoolInfo(
@@ -211,14 +214,6 @@ class YarnPool(port.ContainerPool):
         self._launching.close()
         self._join()
         self._closing()
-
-    def _register(self, page_url: str) -> Registered:
-        try:
-            constrained = constraints.of_application(self._app.placement_spec)
-        except constraints.ConstraintError as error:
-            raise port.SchedulerError(f"tony.application.placement-spec: {error}") from error
-        number = urlsplit(page_url).port or 0
-        return self._heartbeat.register(self._app.host, number, page_url, constrained)
 
     # ------------------------------------------------------------------ the heartbeat's thread
 

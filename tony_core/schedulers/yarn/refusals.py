@@ -1,8 +1,8 @@
 """Why a cluster did not take an application, in one clear message each.
 
 What is known before is told by ``checks``; what remains is what only the ResourceManager can
-say (a race, a setting of the server) and what it says late: an application that it has already
-been given, and then ends before it began.
+say (a race, a setting of the server) and what it says late: of an application that it has already
+been given, and then ends before it began, or of what a master asks for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,26 @@ _Words = Callable[[Match[str]], str]
 
 _CLASS = re.compile(r"^(?:[a-z][\w]*\.)+[A-Z]\w*(?:Exception|Error): ")
 
+
+def _no_constraints(keys: str) -> str:
+    return (
+        "the cluster takes no placement constraints: its administrator can set"
+        f" yarn.resourcemanager.placement-constraints.handler, or the job leaves out {keys}"
+    )
+
+
 _KNOWN: List[Tuple[Pattern[str], _Words]] = [
+    (
+        re.compile(r"non empty SchedulingRequest (?:in|of) AllocateRequest"),
+        lambda m: _no_constraints(
+            "tony.<role>.placement-spec, tony.containers.placement-spec and"
+            " tony.<role>.allocation-tags"
+        ),
+    ),
+    (
+        re.compile(r"non empty placement constraints map in RegisterApplicationMasterRequest"),
+        lambda m: _no_constraints("tony.application.placement-spec"),
+    ),
     (
         re.compile(r"User (\S+) cannot perform operation MODIFY_APP on (application_\w+)"),
         lambda m: f"{m[1]} may not end {m[2]}, which is another's (tony.yarn.acl.modify)",

@@ -18,6 +18,9 @@ from tony_core.schedulers.yarn.diagnostics import plain
 TIMED_OUT = "timed out: "
 """How a master's last words begin when the job's time was over: YARN has no such status."""
 
+CANNOT_START = "tony cannot start: "
+"""How the reason of a kill begins by which a master ends what no attempt can do: a failure."""
+
 _STATES: Dict[str, AppState] = {
     "NEW": AppState.SUBMITTED,
     "NEW_SAVING": AppState.SUBMITTED,
@@ -36,6 +39,7 @@ _FINAL: Dict[str, AppState] = {
 """By what the master said when it took its leave (the state is FINISHED then)."""
 
 _LIFETIME = re.compile(r"exceeded (?:the|its) lifetime", re.IGNORECASE)
+_CANNOT_START = re.compile(f" with diagnostic message: {CANNOT_START}(.*)", re.DOTALL)
 _DEFAULT_PARTITION = "<DEFAULT_PARTITION>"
 
 
@@ -61,6 +65,8 @@ def state_of(report: AppReport) -> AppState:
     state = _STATES.get(report.state, AppState.SUBMITTED)
     if state is AppState.KILLED and _LIFETIME.search(report.diagnostics):
         return AppState.TIMED_OUT
+    if state is AppState.KILLED and _CANNOT_START.search(report.diagnostics):
+        return AppState.FAILED
     return state
 
 
@@ -102,6 +108,9 @@ def _words(state: AppState, report: AppReport) -> str:
         return text[len(TIMED_OUT) :]
     if state is AppState.RUNNING and _stamp(text)[1].startswith("Application is "):
         return ""  # of the time before it ran
+    never = _CANNOT_START.search(text)
+    if never is not None and report.state == "KILLED":
+        return never[1].strip()
     return plain(text) if state is AppState.FAILED else text
 
 

@@ -60,8 +60,8 @@ def reason(
         facts.append(f"the queue has {_short(headroom, wanted)} left for this job")
     if places and wants:
         # What no node can ever hold is worth more words than what has no room now.
-        told = [_on_nodes(want, places, avoided) for want in wants]
-        facts.append(next((words for words in told if words.startswith(_NEVER)), told[0]))
+        told = [words for want in wants if (words := _on_nodes(want, places, avoided))]
+        facts += [*(words for words in told if words.startswith(_NEVER)), *told][:1]
     if avoided:
         names = sorted(avoided)
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
@@ -70,6 +70,7 @@ def reason(
 
 
 def _on_nodes(want: Want, places: Sequence[Place], avoided: AbstractSet[str]) -> str:
+    """Empty where the nodes tell nothing."""
     label = want.ask.node_label or ""
     here = [place for place in places if place.label == label]
     if not here:
@@ -81,6 +82,8 @@ def _on_nodes(want: Want, places: Sequence[Place], avoided: AbstractSet[str]) ->
     if not here:
         return "every node that could do is avoided"
     room = sum(times(place.room, want.need, want.missing) for place in here)
+    if room and want.constraint:
+        return ""  # whether it is where the constraint allows it is not known here
     if room:
         return f"the nodes have room for {min(room, want.missing)} of them"
     freest = min(here, key=lambda p: (len(want.need.lacking(p.room)), -p.room.memory_mb))

@@ -1,0 +1,80 @@
+"""Nodes that are asked for nothing more for a while: who cannot start what it is given, too."""
+
+from __future__ import annotations
+
+from typing import List
+
+import pytest
+
+from tests.master.world import World, job, role
+from tony_core.master import commands as c
+from tony_core.master.board import AVOIDED_S
+from tony_core.schedulers.port import Ask, Cause
+
+
+def a_job() -> World:
+    """Two workers that wait for their executors' calls."""
+    world = World(job(role("worker", 2)), settle_s=0.2).begin()
+    world.queue.pop(0).do()  # granted and launched; nobody has called
+    return world
+
+
+def asked_after(world: World) -> List[Ask]:
+    """What the next session asks for."""
+    asked: List[Ask] = []
+    request = world.do_RequestContainers
+
+    def note(command: c.RequestContainers) -> None:
+        asked.extend(ask for ask in command.asks if ask.count)
+        request(command)
+
+    world.do_RequestContainers = note  # type: ignore[method-assign]
+    world.after(1).settle()
+    assert world.machine.session == 1
+    return asked
+
+
+@pytest.mark.parametrize(("code", "cause"), [(127, Cause.LAUNCH), (127, Cause.EXITED)])
+def test_a_node_that_could_not_start_an_executor_is(code: int, cause: Cause) -> None:
+    """It has the most room of all, and would be given everything again."""
+    world = a_job()
+    bad, other = (world.executor(name).container.node for name in ("worker:0", "worker:1"))
+    world.kill("worker:0", cause, code)
+    asked = asked_after(world)
+    assert [ask.avoid_nodes for ask in asked] == [(bad,)] * len(asked) != []
+    assert other not in world.machine.bad_nodes
+    world.after(AVOIDED_S)
+    assert not world.machine.bad_nodes
+
+
+@pytest.mark.parametrize(
+    "cause", [Cause.KILLED, Cause.PREEMPTED, Cause.RELEASED, Cause.MEMORY, Cause.UNKNOWN]
+)
+def test_for_other_ends_before_the_call_it_is_not_to_blame(cause: Cause) -> None:
+    world = a_job()
+    world.kill("worker:0", cause)
+    assert not world.machine.bad_nodes
+
+
+def test_an_executor_that_had_called_says_nothing_of_its_node() -> None:
+    world = a_job().settle()
+    world.kill("worker:0", Cause.EXITED, 1)
+    assert not world.machine.bad_nodes
+
+
+def test_nor_does_one_that_an_earlier_master_left() -> None:
+    """It may have called that one."""
+    world = a_job().settle()
+    executor = world.executor("worker:0")
+    world.takeover()
+    world.complete(executor, 1, Cause.EXITED)
+    assert not world.machine.bad_nodes
+
+
+def test_one_that_was_stopped_before_its_call_is_no_sign_either() -> None:
+    world = a_job()
+    executor = world.executor("worker:0")
+    world.kill("worker:1", Cause.PREEMPTED)
+    world.machine.stop_container(world.machine.open[executor.container.id], 0.0, "for a test")
+    world.complete(executor, 143, Cause.EXITED)
+    assert not world.machine.bad_nodes
