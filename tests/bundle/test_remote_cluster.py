@@ -151,7 +151,7 @@ def test_objects_verify_and_go(root: str, tmp_path: Path) -> None:
     (small_src := small(tmp_path)).joinpath("more").write_bytes(b"x" * 3_000_000)
     items = staged(job(small_src), root, "application_1_1")
     store = RemoteStore(root)
-    assert store.verify_all() == []
+    assert store.verify_all() == {}
     modes = {registry.filesystem(root).stat(item.uri).mode for item in items}
     assert modes == {0o600}
     jobfolder.remove(root, "application_1_1")

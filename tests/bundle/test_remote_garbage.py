@@ -14,8 +14,9 @@ from tests.bundle.fakecluster import ROOT, FakeCluster, fresh
 from tony_core import bundle
 from tony_core.bundle import jobfolder
 from tony_core.bundle.remote import RemoteStore, Staged
+from tony_core.bundle.remote_garbage import remove_damaged
 
-A, B = "a" * 64, "b" * 64
+A, B, C = "a" * 64, "b" * 64, "c" * 64
 DAY = 86400.0
 
 
@@ -161,6 +162,45 @@ def test_a_collection_that_died_is_finished_by_the_next(
     store.take_lease("application_1_1", [A])
     assert collect(older=7 * DAY, ended=False) == [f"object {B[:12]} (0.0 MB)"]
     assert store.look(A, "content") is not None
+
+
+def overwritten(cluster: FakeCluster, store: RemoteStore, digest: str) -> None:
+    os.utime(cluster.path(store.content(digest, "content")), (1, 1))
+
+
+def test_what_is_damaged_goes_unless_a_lease_names_it(
+    store: RemoteStore, cluster: FakeCluster
+) -> None:
+    store.take_lease("application_1_1", [A])
+    for digest in (A, B, C):
+        store.put(digest, "content", content(digest))
+    for digest in (A, B):
+        overwritten(cluster, store, digest)
+    damaged = store.verify_all()
+    assert sorted(damaged) == [A, B]
+    kept = remove_damaged(store, damaged, ended=lambda app_id: False)
+    assert kept == {A: ["application_1_1"]}
+    assert cluster.names("store/trash") == []
+    assert sorted(store.names(store.objects)) == [A, C]
+    # An ended application's lease keeps nothing, though nobody gave it back.
+    assert remove_damaged(store, store.verify_all(), ended=lambda app_id: True) == {}
+    assert store.names(store.objects) == [C]
+
+
+def test_a_lease_that_comes_while_a_damaged_object_is_taken_away(
+    store: RemoteStore, cluster: FakeCluster
+) -> None:
+    store.put(A, "content", content("a"))
+    overwritten(cluster, store, A)
+    damaged = store.verify_all()
+
+    def submit(location: str) -> None:
+        del cluster.before["rename"]
+        store.take_lease("application_1_1", [A])
+
+    cluster.before["rename"] = submit
+    assert remove_damaged(store, damaged, lambda app_id: None) == {A: ["application_1_1"]}
+    assert store.names(store.objects) == [A] and cluster.names("store/trash") == []
 
 
 def test_two_submits_of_the_same_object(store: RemoteStore, cluster: FakeCluster) -> None:

@@ -22,6 +22,7 @@ from tony_core.bundle import jobfolder
 from tony_core.bundle import runtime as runtimes
 from tony_core.bundle.place import home_store
 from tony_core.bundle.remote import RemoteStore
+from tony_core.bundle.remote_garbage import remove_damaged
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.port import UnsupportedLocation
 from tony_core.job.problems import JobError, Severity
@@ -296,12 +297,35 @@ def test_an_interrupt_leaves_nothing_of_the_job(cluster: FakeCluster, src: Path)
     assert [name for name in cluster.names("store") if "application" in name] == []
 
 
+def denied(access: str, path: str, owner: str, mode: str) -> PermissionError:
+    """In a NameNode's words."""
+    said = f'Permission denied: user=eve, access={access}, inode="{path}":{owner}:staff:{mode}'
+    return PermissionError(errno.EACCES, f"{said} (TonY asks as 'eve')", "x")
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
         (OSError(errno.EDQUOT, "a quota is used up", "x"), "tony gc"),
         (OSError(errno.ENOSPC, "no DataNode can take it", "x"), "tony gc"),
-        (PermissionError(errno.EACCES, "denied", "x"), "can make fake://cluster/user/me and"),
+        (PermissionError(errno.EACCES, "denied", "x"), "tony.yarn.staging-dir names another place"),
+        (
+            denied("WRITE", "/user", "hdfs", "drwxr-xr-x"),
+            "the administrator can make fake://cluster/user/me and give it to you",
+        ),
+        (
+            denied("EXECUTE", "/user/me/.tony", "root", "drwx------"),
+            r"\]; /user/me/.tony is root's \(drwx------\): name a folder of your own by"
+            " tony.yarn.staging-dir$",
+        ),
+        (
+            denied("EXECUTE", "/user", "hdfs", "drwx------"),
+            r"\]; /user is hdfs's \(drwx------\): name",
+        ),
+        (
+            denied("WRITE", "/user/me", "eve", "dr-x------"),
+            r"\]; /user/me is your own \(dr-x------\): change its mode",
+        ),
         (UnsupportedLocation(errno.EPROTO, "set HADOOP_CONF_DIR", "x"), "^set HADOOP_CONF_DIR$"),
     ],
 )
@@ -342,9 +366,11 @@ def test_a_damaged_object_is_told_in_one_line(
     harm(cluster.path(item.uri))
     with pytest.raises(bundle.StagingError, match=words) as caught:
         bundle.plan(job(src), ROOT)
-    folder = item.uri.rpartition("/")[0]
-    assert f"remove the folder {folder} and submit again" in str(caught.value)
-    cluster.delete(folder)
+    assert str(caught.value).startswith(f"a staged file is damaged: {item.uri} {words}")
+    remedy = f"tony gc --scheduler yarn --verify --remove --staging-dir {ROOT} removes it"
+    assert str(caught.value).endswith(f"; {remedy}: then submit again")
+    store = RemoteStore(ROOT)
+    assert remove_damaged(store, store.verify_all(), lambda app_id: True) == {}
     assert named(staged(job(src), "application_1_0002"), "tony-src").digest == item.digest
 
 
@@ -361,9 +387,22 @@ def test_other_bytes_of_the_same_size_and_time_are_found_by_the_checksum(
     os.utime(path, ns=(found.st_mtime_ns, found.st_mtime_ns))
     assert bundle.plan(job(src), ROOT).errors == []
     wrong = store.verify(item.digest)
-    assert wrong is not None and "another checksum" in wrong
-    assert store.verify_all() == [wrong]
+    assert str(wrong) == f"{item.uri} has another checksum than when it was staged"
+    assert {name: str(error) for name, error in store.verify_all().items()} == {
+        item.digest: str(wrong)
+    }
     assert store.verify("0" * 64) is None
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_an_object_must_hold_one_file(cluster: FakeCluster, src: Path, number: int) -> None:
+    item = named(staged(job(src)), "tony-src")
+    if number:
+        Path(f"{cluster.path(item.uri)}.copy").touch()
+    else:
+        os.unlink(cluster.path(item.uri))
+    folder = item.uri.rpartition("/")[0]
+    assert str(RemoteStore(ROOT).verify(item.digest)) == f"{folder} holds {number} files"
 
 
 def test_an_upload_that_lost_bytes_is_noticed(

@@ -243,7 +243,7 @@ def test_submits_and_a_collector_race(tmp_path: Path, source: Path) -> None:
     said = [process.communicate(timeout=50) for process in processes]
     for process, (_, errors) in zip(processes, said, strict=True):
         assert process.returncode == 0, errors
-    assert all(int(output) > 3 for output, _ in said), said  # they did meet
+    assert all(int(output) > 0 for output, _ in said), said  # they did meet
     collect(Path(root))
     assert Store(root).all_objects() == []
     assert os.listdir(os.path.join(root, "store", "tmp")) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 import threading
 from pathlib import Path
@@ -30,10 +31,10 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def staged(root: Path, *refs: object) -> dict[str, Artifact]:
+def staged(root: Path, *refs: object, app_id: str = "app-1") -> dict[str, Artifact]:
     what = job(files=refs)  # type: ignore[arg-type]
     plan = bundle.plan(what, str(root))
-    return {a.name: a for a in bundle.stage(plan, str(root), "app-1", what, b"")}
+    return {a.name: a for a in bundle.stage(plan, str(root), app_id, what, b"")}
 
 
 def test_kinds(tmp_path: Path, data: Path) -> None:
@@ -112,6 +113,25 @@ def test_what_went_away_is_named_without_its_password(tmp_path: Path) -> None:
     gone = Artifact("d", Use.RESOURCE, Kind.FILE, "d", str(tmp_path / "gone"))
     with pytest.raises(UnpackError, match="cannot be brought to this node"):
         localise(gone, str(tmp_path / "root"))
+
+
+def test_a_staged_archive_that_was_damaged_is_told_with_its_mend(
+    tmp_path: Path, data: Path
+) -> None:
+    root = tmp_path / "root"
+    item = staged(root, ref(data, "d", archive=True))["d"]
+    content = Path(item.uri)
+    content.chmod(0o600)
+    content.write_bytes(content.read_bytes()[:-20])
+    with pytest.raises(UnpackError) as caught:
+        localise(item, str(root))
+    said = str(caught.value)
+    assert said.startswith(f"d: the copy that was staged of {data} is damaged or cut short")
+    mend = f": remove the folder {content.parent} and submit again"
+    assert said.endswith(mend) and not (content.parent / "unpacked").exists()
+    shutil.rmtree(content.parent)
+    again = staged(root, ref(data, "d", archive=True), app_id="app-2")["d"]
+    assert again == item and "x" in os.listdir(localise(again, str(root)))
 
 
 def test_a_bad_remote_archive_is_told(tmp_path: Path, web: Site) -> None:

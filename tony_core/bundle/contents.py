@@ -8,13 +8,10 @@ is sent as it is. The end of the name follows from an archive's bytes, whatever 
 
 from __future__ import annotations
 
-import bz2
 import errno
 import hashlib
-import lzma
 import os
 import tempfile
-from dataclasses import dataclass, replace
 from typing import BinaryIO, Callable, Dict, Iterator, NamedTuple, Optional, cast
 
 from tony_core.bundle import archive, packing
@@ -23,6 +20,7 @@ from tony_core.bundle.archive import Listing
 from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.bundle.runtime import Runtime
 from tony_core.bundle.tree import Changed, Entry, Tree, copy_entry, copy_tree, hash_tree, scan
+from tony_core.dataclass import dataclass, replace
 from tony_core.files.artifact import Kind
 from tony_core.files.location import base_name, masked
 from tony_core.files.port import FileSystem, Stat
@@ -183,8 +181,11 @@ def _hashed(folder: str) -> Tree:
     return tree
 
 
-def _through(opened: Callable[[str], object]) -> Callable[[str], Iterator[bytes]]:
+def _through(library: str) -> Callable[[str], Iterator[bytes]]:
     def blocks(path: str) -> Iterator[bytes]:
+        import importlib
+
+        opened = importlib.import_module(library).open
         with cast(BinaryIO, opened(path)) as stream:
             while True:
                 block = stream.read(_AT_ONCE)
@@ -212,6 +213,6 @@ _FORMS: Dict[str, _Form] = {
     "zip-with-links": _Form(".tar", _repacked),
     "tar": _Form(".tar"),
     "tar.gz": _Form(".tar.gz"),
-    "tar.bz2": _Form(".tar", _through(bz2.open)),
-    "tar.xz": _Form(".tar", _through(lzma.open)),
+    "tar.bz2": _Form(".tar", _through("bz2")),
+    "tar.xz": _Form(".tar", _through("lzma")),
 }

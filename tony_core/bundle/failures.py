@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 from typing import Iterator
+from urllib.parse import urlsplit
 
 from tony_core.bundle.remote import Damaged
 from tony_core.bundle.tree import Changed
-from tony_core.files.location import masked
+from tony_core.files.denied import read
+from tony_core.files.location import masked, remedy
 from tony_core.files.port import UnsupportedLocation
+
+_STAGING_DIR = "tony.yarn.staging-dir"
 
 
 class StagingError(Exception):
@@ -27,8 +31,7 @@ def staging_error(root: str) -> Iterator[None]:
     except Changed:
         raise  # the user's doing
     except Damaged as error:
-        words = f"{error.filename} {error.strerror}"
-        raise StagingError(f"a staged file is damaged: {words}") from error
+        raise StagingError(f"a staged file is damaged: {error}; {remedy(root)}") from error
     except UnsupportedLocation as error:
         raise StagingError(error.strerror or str(error)) from error
     except OSError as error:
@@ -46,6 +49,26 @@ def _advice(error: OSError, root: str) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "tony gc removes what ended jobs have left there"
     if isinstance(error, PermissionError):
-        home = masked(root).rpartition("/")[0]
-        return f"the administrator can make {home} and give it to you"
+        return _permission(str(error.strerror), masked(root))
     return ""
+
+
+def _permission(said: str, root: str) -> str:
+    """Who can do something: the folder's owner, the administrator, or the user elsewhere."""
+    denied = read(said)
+    if denied is None:
+        return f"{_STAGING_DIR} names another place"
+    if denied.owner == denied.user:
+        return f"{denied.path} is your own ({denied.mode}): change its mode"
+    home = root.rpartition("/")[0]
+    path = urlsplit(home).path
+    if denied.access == "WRITE" and path.startswith(f"{denied.path.rstrip('/')}/"):
+        # Refused above it: so it is not there.
+        return (
+            f"the administrator can make {home} and give it to you, or {_STAGING_DIR} names a"
+            " folder of your own"
+        )
+    return (
+        f"{denied.path} is {denied.owner}'s ({denied.mode}): name a folder of your own by"
+        f" {_STAGING_DIR}"
+    )

@@ -40,13 +40,12 @@ import hashlib
 import re
 import secrets
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import BinaryIO, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar, cast
 
 from tony_core.bundle.leases import check_app_id
-from tony_core.files.location import base_name, join, parent
+from tony_core.dataclass import dataclass
+from tony_core.files.location import base_name, join, masked, parent
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 
@@ -61,7 +60,10 @@ R = TypeVar("R")
 
 
 class Damaged(OSError):
-    """A staged object is not what was put there."""
+    """A staged object is not what was put there; its words begin with the file or folder."""
+
+    def __str__(self) -> str:
+        return f"{masked(str(self.filename))} {self.strerror}"
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,10 @@ class RemoteStore:
             self.files.write(target, lambda stream: write(counted.around(stream)), FILE_MODE)
             found = self.files.stat(target)
             if found.size != counted.size:
-                raise Damaged(
+                raise OSError(
                     errno.EIO,
-                    f"has {found.size} bytes after an upload of {counted.size}; submit again",
+                    f"the file has {found.size} bytes after an upload of {counted.size};"
+                    " submit again",
                     target,
                 )
             staged = Staged(found.size, found.mtime_ms, self.checksum(target))
@@ -178,30 +181,32 @@ class RemoteStore:
         said = ask(location) if ask is not None else ""
         return hashlib.sha256(str(said).encode()).hexdigest()[:32] if said else ""
 
-    def verify(self, digest: str) -> Optional[str]:
+    def verify(self, digest: str) -> Optional[Damaged]:
         """What is wrong with an object, by the file system's own checksum of all its bytes.
 
         None when nothing is, or the object is gone.
         """
+        folder = self.object_path(digest)
         try:
-            found = self.files.list(self.object_path(digest))
+            found = self.files.list(folder)
             names = [base_name(item.location) for item in found if not item.is_dir]
             if len(names) != 1:
-                return str(_damaged(self.object_path(digest), f"holds {len(names)} files"))
+                return _damaged(folder, f"holds {len(names)} files")
             location = self.content(digest, names[0])
             staged = sealed(location, found)
             if staged.check and self.checksum(location) != staged.check:
-                return str(_damaged(location, "has another checksum than when it was staged"))
+                return _damaged(location, "has another checksum than when it was staged")
         except FileNotFoundError:
             return None
         except Damaged as error:
-            return str(error)
+            return error
         return None
 
-    def verify_all(self) -> List[str]:
-        """:meth:`verify` for every object; for ``tony doctor``, as it reads all bytes."""
-        found = self._at_once(self.verify, self.names(self.objects))
-        return [words for words in found if words]
+    def verify_all(self) -> Dict[str, Damaged]:
+        """:meth:`verify` for every object: reads all bytes; the damaged ones by digest."""
+        names = self.names(self.objects)
+        found = dict(self._at_once(lambda name: (name, self.verify(name)), names))
+        return {name: error for name, error in found.items() if error is not None}
 
     # ------------------------------------------------------------------ leases
 
@@ -270,6 +275,8 @@ class RemoteStore:
     def _at_once(self, work: Callable[[T], R], items: List[T]) -> List[R]:
         if len(items) < 2:
             return [work(item) for item in items]
+        from concurrent.futures import ThreadPoolExecutor  # brings logging
+
         with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "staging") as pool:
             # Each in a copy of our context: the file systems may be our caller's own.
             begun = [pool.submit(copy_context().run, work, item) for item in items]
@@ -314,5 +321,4 @@ def _seal(staged: Staged) -> str:
 
 
 def _damaged(location: str, what: str) -> Damaged:
-    folder = location.rpartition("/")[0]
-    return Damaged(errno.EILSEQ, f"{what}; remove the folder {folder} and submit again", location)
+    return Damaged(errno.EILSEQ, what, location)

@@ -4,6 +4,9 @@ The scheduler says which applications have ended. One that it does not know may 
 progress: its lease counts until it is a day old. An object goes when no lease names it, and
 none that was given back lately; how that is safe beside submits stands in ``remote``.
 
+A damaged object (``remove_damaged``) goes the same way, however young: away, then another look
+at the leases. One that a lease names stays, for its job's nodes may yet fetch it.
+
 What is "old" is told by the cluster's clock, not by this machine's: whatever a collection
 makes there first has its time.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from typing import Callable, Dict, Iterator, List, Optional, Set
+from typing import AbstractSet, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from tony_core.bundle.remote import FOLDER_MODE, RemoteStore
 from tony_core.files.location import base_name, join
@@ -41,6 +44,14 @@ def collect(
     yield from work.unfinished()
 
 
+def remove_damaged(
+    store: RemoteStore, digests: Iterable[str], ended: Optional[Ended] = None
+) -> Dict[str, List[str]]:
+    """Remove objects that are damaged; those that stay, and the applications that use each."""
+    damaged = sorted(digests)
+    return _Collection(store, False, ended).damaged(damaged) if damaged else {}
+
+
 class _Collection:
     def __init__(self, store: RemoteStore, dry_run: bool, ended: Optional[Ended]) -> None:
         self._store = store
@@ -65,18 +76,22 @@ class _Collection:
 
     def applications(self) -> Iterator[str]:
         """Leases and folders of applications that need nothing any more."""
+        for app_id, why, places in self._over():
+            yield f"job folder and lease of {app_id} ({why})"
+            if not self._dry_run:
+                for found in places:
+                    self._store.files.delete(found.location)
+
+    def _over(self) -> Iterator[Tuple[str, str, List[Stat]]]:
+        """Each that is over, why, and what it left."""
         left: Dict[str, List[Stat]] = {}
         for folder in (self._store.leases, self._store.apps):
             for found in self._store.listed(folder):
                 left.setdefault(base_name(found.location), []).append(found)
         for app_id, places in left.items():
             why = self._why_over(app_id, places)
-            if why is None:
-                continue
-            yield f"job folder and lease of {app_id} ({why})"
-            if not self._dry_run:
-                for found in places:
-                    self._store.files.delete(found.location)
+            if why is not None:
+                yield app_id, why, places
 
     def _why_over(self, app_id: str, places: List[Stat]) -> Optional[str]:
         """Why it needs nothing any more; None if it may need it."""
@@ -105,11 +120,14 @@ class _Collection:
                 yield self._described(found.location, base_name(found.location))
             return
         for found in victims:
-            digest = base_name(found.location)
-            away = join(self._store.trash, f"{digest}.{secrets.token_hex(8)}")
-            with contextlib.suppress(FileNotFoundError):  # another collector's
-                self._store.files.rename(self._store.object_path(digest), away)
+            self._away(base_name(found.location))
         yield from self._emptied()
+
+    def _away(self, digest: str) -> str:
+        away = join(self._store.trash, f"{digest}.{secrets.token_hex(8)}")
+        with contextlib.suppress(FileNotFoundError):  # another collector's
+            self._store.files.rename(self._store.object_path(digest), away)
+        return away
 
     def _emptied(self) -> Iterator[str]:
         """Look at the leases once more: what is wanted again goes back, the rest goes."""
@@ -134,6 +152,27 @@ class _Collection:
             words = self._described(found.location, digest)
             if self._store.files.delete(found.location):
                 yield words
+
+    def damaged(self, digests: List[str]) -> Dict[str, List[str]]:
+        """Remove these; those that stay, and which applications use each."""
+        over = {app_id for app_id, _, _ in self._over()}
+        users = self._users(over)
+        away = {digest: self._away(digest) for digest in digests if digest not in users}
+        users = self._users(over)
+        for digest, folder in away.items():
+            if digest in users:
+                with contextlib.suppress(FileNotFoundError, FileExistsError):
+                    self._store.files.rename(folder, self._store.object_path(digest))
+            self._store.files.delete(folder)  # unless it went back
+        return {digest: users[digest] for digest in digests if digest in users}
+
+    def _users(self, over: AbstractSet[str]) -> Dict[str, List[str]]:
+        """By digest, the applications whose lease names it, without those that are over."""
+        users: Dict[str, List[str]] = {}
+        for app_id, digests in sorted(self._store.leased().items()):
+            for digest in digests if app_id not in over else ():
+                users.setdefault(digest, []).append(app_id)
+        return users
 
     def _in_use(self) -> Set[str]:
         return {digest for named in self._store.leased().values() for digest in named}

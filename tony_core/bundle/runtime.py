@@ -15,16 +15,13 @@ stamp. Elsewhere the runtime works too, it just compiles what it imports.
 
 from __future__ import annotations
 
-import compileall
 import hashlib
 import importlib.util
 import json
 import os
-import py_compile
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import tony_core
@@ -32,6 +29,7 @@ from tony_core.bundle import brought
 from tony_core.bundle.copying import sealed_mode
 from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.bundle.tree import Entry, Type, listing_digest
+from tony_core.dataclass import dataclass, field, replace
 from tony_core.plugins import Plugin
 
 NAME = "tony-runtime"
@@ -84,7 +82,7 @@ CLIENT_ONLY = (
 )
 # What programs may import.
 PROGRAM = ("tony.py", "tony_boosting.py", "tony_hdfs.py", "tony_ray.py", "tony_webhdfs.py")
-_TOP = ("__init__.py", "light.py", "plugins.py", "version.py")
+_TOP = ("__init__.py", "dataclass.py", "light.py", "plugins.py", "version.py")
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
 
 
@@ -185,6 +183,9 @@ def build(runtime: Runtime, target: str) -> None:
             continue
         done.add(python.tag)
         if python.tag == sys.implementation.cache_tag:
+            import compileall  # once for each version of ours
+            import py_compile
+
             compileall.compile_dir(
                 target,
                 ddir=NAME,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from dataclasses import replace
 from typing import Callable, Dict, Optional, Tuple
 
 from tony_core.bundle import jobfolder
@@ -21,6 +20,7 @@ from tony_core.bundle.remote import RemoteStore, Staged
 from tony_core.bundle.store import Store
 from tony_core.bundle.tree import Changed
 from tony_core.bundle.unpack import remote_digest
+from tony_core.dataclass import replace
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path
 from tony_core.files.port import FileSystem
@@ -121,7 +121,9 @@ def _locally(plan: Plan, root: str, app_id: str, job: Job, secret: bytes) -> Tup
         advice = ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             advice = "; make room there (tony gc), or set TONY_HOME to a larger disk"
-        raise StagingError(f"the job's files cannot be staged below {root}: {error}{advice}") from (
-            error
-        )
+        why = error.strerror or str(error)
+        where = f" [{error.filename}]" if error.filename else ""
+        raise StagingError(
+            f"the job's files cannot be staged below {root}: {why}{where}{advice}"
+        ) from error
     return plan.artifacts

@@ -28,13 +28,12 @@ import fnmatch
 import hashlib
 import os
 import stat as modes
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Callable, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 from tony_core.bundle.copying import copy_file
 from tony_core.bundle.digests import DigestCache, Stamp
+from tony_core.dataclass import dataclass, field
 
 # What a source folder holds that no program needs: other people's bookkeeping, and
 # bytecode, which differs from one run to the next and would change the digest each time.
@@ -245,6 +244,8 @@ def _in_threads(work: Callable[[Entry], T], entries: Sequence[Entry]) -> List[T]
 
     if len(parts) < 2:
         return [done for part in parts for done in some(part)]
+    from concurrent.futures import ThreadPoolExecutor  # brings logging
+
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "files") as pool:
         return [done for group in pool.map(some, parts) for done in group]
 

@@ -49,7 +49,13 @@ def localise(artifact: Artifact, root: str) -> str:
             return unpacked(store, path)
         os.stat(path)
     except archive.ArchiveError as error:
-        raise UnpackError(f"{artifact.name} ({masked(artifact.source)}): {error}") from error
+        said = f"{artifact.name} ({masked(artifact.source)}): {error}"
+        if artifact.digest:  # it was whole when it was staged
+            said = (
+                f"{artifact.name}: the copy that was staged of {masked(artifact.source)} {error}:"
+                f" remove the folder {os.path.dirname(path)} and submit again"
+            )
+        raise UnpackError(said) from error
     except OSError as error:
         raise UnpackError(
             f"{artifact.name} ({masked(artifact.source)}) cannot be brought to this node: {error}"

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Iterator, Optional
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 
 from tony_core.cli.options import add_json, add_scheduler, scheduler_of, seconds, site_value
 from tony_core.cli.output import line, note, print_json
 from tony_core.client.errors import UsageError
 from tony_core.files.location import is_remote
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
+
+if TYPE_CHECKING:
+    from tony_core.bundle.remote import RemoteStore
 
 NAME = "gc"
 HELP = "remove what ended jobs left behind"
@@ -35,18 +38,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead: read all that is staged on a cluster's file system, and say what is damaged",
     )
+    parser.add_argument(
+        "--remove",
+        action="store_true",
+        help="with --verify: remove what is damaged, unless a job that runs uses it",
+    )
+    parser.add_argument(
+        "--staging-dir",
+        metavar="URL",
+        help="where jobs on the cluster were staged, if they said tony.yarn.staging-dir",
+    )
     add_scheduler(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Say each thing that goes."""
+    if args.remove and not args.verify:
+        raise UsageError("--remove goes with --verify: it removes what that finds damaged")
+    if args.remove and args.dry_run:
+        raise UsageError("--verify without --remove says what is damaged: leave out --dry-run")
     scheduler = scheduler_of(args)
     if args.verify:
-        return _verify(scheduler, args.json)
+        return _verify(scheduler, args)
     removed = []
     try:
-        for text in _everything(scheduler, args.older_than, args.dry_run):
+        root = _root(scheduler, args.staging_dir)
+        for text in _everything(scheduler, root, args.older_than, args.dry_run):
             removed.append(text)
             if not args.json:
                 line(("would remove " if args.dry_run else "removed ") + text)
@@ -59,35 +77,76 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(scheduler: Scheduler, as_json: bool) -> int:
-    from tony_core.bundle.remote import RemoteStore
-    from tony_core.job.spec import Job
+def _root(scheduler: Scheduler, staging_dir: Optional[str]) -> str:
+    """The staging place that is meant."""
+    from tony_core.job.spec import Job, Yarn
 
+    root = scheduler.staging_root(Job("gc", (), yarn=Yarn(staging_dir=staging_dir)))
+    if staging_dir and not (is_remote(root) and root.endswith(staging_dir.rstrip("/"))):
+        raise UsageError(
+            f"the scheduler {scheduler.name} knows no --staging-dir; --scheduler names another"
+        )
+    return root
+
+
+def _verify(scheduler: Scheduler, args: argparse.Namespace) -> int:
+    """Say, or remove, what is damaged; 1 when something of it is left."""
+    from tony_core.bundle.remote import RemoteStore
+
+    removed: List[str] = []
     try:
-        root = scheduler.staging_root(Job("gc", ()))
+        root = _root(scheduler, args.staging_dir)
         if not is_remote(root):
             raise UsageError(
                 f"what the scheduler {scheduler.name} stages stands on this machine's own disk:"
                 " there is nothing to verify"
             )
-        damaged = RemoteStore(root).verify_all()
+        store = RemoteStore(root)
+        damaged = {digest: str(error) for digest, error in store.verify_all().items()}
+        if args.remove:
+            damaged, removed = _remove(scheduler, store, damaged)
     finally:
         scheduler.close()
-    if as_json:
-        print_json({"root": root, "damaged": damaged})
+    if args.json:
+        told = {"removed": removed} if args.remove else {}
+        print_json({"root": root, "damaged": list(damaged.values()), **told})
     else:
-        for text in damaged:
-            line(text)
-        note(f"{len(damaged)} damaged below {root}" if damaged else f"all is whole below {root}")
+        for text in removed:
+            line(f"removed {text}")
+        for text in damaged.values():
+            line(f"left {text}" if args.remove else text)
+        note(_summary(root, len(damaged), len(removed), args.remove))
     return 1 if damaged else 0
 
 
-def _everything(scheduler: Scheduler, older_s: float, dry_run: bool) -> Iterator[str]:
+def _remove(
+    scheduler: Scheduler, store: RemoteStore, damaged: Dict[str, str]
+) -> Tuple[Dict[str, str], List[str]]:
+    """What is left of it, with who uses it, and what went."""
+    from tony_core.bundle.remote_garbage import remove_damaged
+
+    kept = remove_damaged(store, damaged, lambda app_id: _ended(scheduler, app_id, False))
+    left = {
+        digest: f"{damaged[digest]}; {' and '.join(users)} use{'s' if len(users) == 1 else ''} it"
+        for digest, users in kept.items()
+    }
+    return left, [text for digest, text in damaged.items() if digest not in kept]
+
+
+def _summary(root: str, damaged: int, removed: int, asked: bool) -> str:
+    if damaged and asked:
+        return f"{damaged} damaged left below {root}: end what uses it, and say this again"
+    if damaged:
+        return f"{damaged} damaged below {root}; tony gc --verify --remove removes what no job uses"
+    if removed:
+        return f"the rest is whole below {root}; a submit sends what it needs anew"
+    return f"all is whole below {root}"
+
+
+def _everything(scheduler: Scheduler, root: str, older_s: float, dry_run: bool) -> Iterator[str]:
     from tony_core.bundle import gc
-    from tony_core.job.spec import Job
 
     yield from scheduler.collect_garbage(older_s, dry_run)
-    root = scheduler.staging_root(Job("gc", ()))
     # A cluster that cannot be asked may be running it; this machine's files tell for themselves.
     unsure = False if is_remote(root) else None
     yield from gc(root, older_s, dry_run, ended=lambda app_id: _ended(scheduler, app_id, unsure))
