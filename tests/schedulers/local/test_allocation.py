@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Dict, List, Sequence, Tuple
 
 from hypothesis import given
@@ -33,6 +34,12 @@ def gang(app: str, memory: int, count: int = 1, since: float = 0.0, gpus: int = 
 def singles(app: str, memory: int, count: int, since: float = 0.0) -> Queued:
     want = Want("worker", 0, count, Demand(memory, 0, 1))
     return Queued(app, app + "'s name", since, MACHINE, (Group(False, (want,)),))
+
+
+def spare(app: str, memory: int, count: int, since: float = 0.0) -> Queued:
+    """What an elastic role has room for beyond its minimum."""
+    (found,) = singles(app, memory, count, since).groups
+    return Queued(app, app, since, MACHINE, (replace(found, spare=True),))
 
 
 def granted(decision: Decision) -> Dict[str, int]:
@@ -94,6 +101,25 @@ def test_sidecars_wait_for_the_gang_they_belong_to() -> None:
     assert decide([Held("b", "b", 200)], [job], 0).grants == ()
 
 
+def test_spare_ones_come_after_whoever_waits() -> None:
+    held = [Held("elastic", "elastic", 600)]
+    more, new = spare("elastic", 100, 9, since=0), gang("new", 500, since=99)
+    assert granted(decide(held, [more], 100)) == {"elastic": 4}
+    decision = decide(held, [more, new], 100)  # however new, and although it does not fit
+    assert granted(decision) == {}
+    assert "what others wait for is kept for them" in decision.waits["elastic"]
+    assert granted(decide(held, [more, gang("new", 300, since=99)], 100)) == {
+        "new": 1,
+        "elastic": 1,  # what the other does not need
+    }
+    assert granted(decide(held, [more, singles("new", 150, 2, since=99)], 100))["new"] == 2
+
+
+def test_spare_ones_of_two_jobs_go_to_who_has_wanted_longer() -> None:
+    decision = decide([], [spare("a", 600, 1, since=2), spare("b", 600, 1, since=1)], 100)
+    assert granted(decision) == {"b": 1}
+
+
 def test_gpus_are_handed_out_by_id_and_each_once() -> None:
     decision = decide([Held("x", "x", 1, ("GPU-b",))], [gang("a", 10, 2, gpus=1)], 0)
     assert [grant.gpus for grant in decision.grants] == [("GPU-a",), ("GPU-c",)]
@@ -131,7 +157,12 @@ wants = st.builds(Want, st.sampled_from(["worker", "ps"]), st.just(0), st.intege
 def groups_of_an_app(draw: st.DrawFn) -> Tuple[Group, ...]:
     found = draw(st.lists(wants, min_size=1, max_size=3))
     unique = {want.role: want for want in found}
-    return tuple(Group(draw(st.booleans()), (want,)) for want in unique.values())
+    kinds = st.sampled_from([(True, False), (False, False), (False, True)])
+    made = []
+    for want in unique.values():
+        whole, spared = draw(kinds)
+        made.append(Group(whole, (want,), spared))
+    return tuple(made)
 
 
 @st.composite
@@ -202,6 +233,38 @@ def test_the_order_in_which_the_queue_is_written_down_is_nothing(
     assert decide(held, queue, now) == decide(held, queue[::-1], now)
 
 
+@given(holdings(), queues(), st.floats(0, 200))
+def test_nobody_is_granted_less_for_what_is_spare(
+    held: List[Held], queue: List[Queued], now: float
+) -> None:
+    plain = [
+        replace(queued, groups=tuple(group for group in queued.groups if not group.spare))
+        for queued in queue
+    ]
+    spares = {
+        (queued.app, want.role)
+        for queued in queue
+        for group in queued.groups
+        for want in group.wants
+        if group.spare
+    }
+    with_spares, without = decide(held, queue, now), decide(held, plain, now)
+    kept = tuple(x for x in with_spares.grants if (x.app, x.role) not in spares)
+    assert kept == without.grants
+    # Whoever still waits finds as much free of what it waits for as if nobody had got more.
+    if without.waits and len(kept) < len(with_spares.grants):
+        lacking = total(
+            want.each
+            for queued in plain
+            for group in queued.groups
+            for want in group.wants
+            for _ in range(
+                want.count - sum((x.app, x.role) == (queued.app, want.role) for x in kept)
+            )
+        )
+        assert used(held, with_spares).memory_mb + lacking.memory_mb <= MACHINE.memory_mb
+
+
 @given(queues())
 def test_everybody_who_fits_is_served_in_the_end(queue: List[Queued]) -> None:
     """Whoever was granted something ends and gives it back: nobody starves, nothing deadlocks."""
@@ -232,11 +295,30 @@ def test_everybody_who_fits_is_served_in_the_end(queue: List[Queued]) -> None:
                     count, done = count - 1, True
                 if count:
                     rest = Want(want.role, want.session, count, want.each)
-                    groups.append(Group(group.whole, (rest,)))
+                    groups.append(replace(group, wants=(rest,)))
             left[grant.app] = Queued(queued.app, "name", queued.since, MACHINE, tuple(groups))
         left = {app: queued for app, queued in left.items() if queued.groups}
         now += 1.0
     raise AssertionError(f"still waiting: {left}")
+
+
+@given(st.integers(10, 300), st.lists(st.floats(1, 60), min_size=3, max_size=6))
+def test_an_elastic_job_takes_nothing_that_a_newcomer_waits_for(
+    each: int, ends: List[float]
+) -> None:
+    """What others give back is the newcomer's, at once: its gang need not age first."""
+    held = [(end, Held(f"other{n}", "", 800 // len(ends))) for n, end in enumerate(sorted(ends))]
+    held.append((1e9, Held("elastic", "", 200)))
+    now = 0.0
+    while True:
+        left = [item for end, item in held if end > now]
+        queue = [spare("elastic", each, 9), gang("new", 700, since=0.5)]
+        got = granted(decide(left, queue, now))
+        if "new" in got:
+            assert sum(item.memory_mb for item in left) <= 300
+            return
+        assert not got and sum(item.memory_mb for item in left) > 300
+        now = min(end for end, _ in held if end > now)
 
 
 @given(st.lists(st.integers(100, 600), min_size=1, max_size=8))

@@ -37,7 +37,10 @@ from tony_core.job.spec import (
     Tracking,
 )
 from tony_core.schedulers.local import client, home, mastership, processes, successor
+from tony_core.schedulers.local.applications import Application
 from tony_core.schedulers.local.client import LocalScheduler
+from tony_core.schedulers.local.home import AppFolder
+from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.port import AppState, LogRef, NoSuchApplication, SchedulerError
 
 
@@ -270,6 +273,80 @@ def test_who_ends_a_job_without_its_master_cleans_up(harness: LocalHarness, how:
     assert harness.scheduler.status(app_id).state.ended
 
 
+def without_a_master(harness: LocalHarness, tmp_path: Path, **orders: Any) -> AppFolder:
+    """Workers that outlive the last master until a file ``go-INDEX`` is there, or ``go``."""
+    code = (
+        "import os, pathlib, sys, time\n"
+        "me = 'go-' + os.environ['TONY_CONTAINER_ID'].rpartition('_')[2]\n"
+        f"here = pathlib.Path({str(tmp_path)!r})\n"
+        "while not ((here / me).exists() or (here / 'go').exists()): time.sleep(0.01)"
+    )
+    marker = f"marker-{time.time_ns()}"
+    argv = [sys.executable, "-I", "-S", "-c", code, marker]
+    app_id = waiting(harness, marker, argv=argv, **orders)
+    harness.kill_master(app_id)
+    return harness.home.app(app_id)
+
+
+def cleared(folder: AppFolder) -> bool:
+    """Looks at the files alone: whoever asks the scheduler has it done."""
+    gone = [folder.job]
+    for container_id in folder.container_ids():
+        container = folder.container(container_id)
+        gone += [container.work, container.secret, container.launch]
+    return not any(map(os.path.exists, gone))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_last_container_that_ends_has_it_buried(
+    harness: LocalHarness, tmp_path: Path, count: int
+) -> None:
+    folder = without_a_master(harness, tmp_path, asks=[["worker", count, 64]], attempts=1)
+    assert len(folder.container_ids()) == count
+    (tmp_path / "go").touch()
+    until(lambda: cleared(folder), "its burial, that nobody asks for")
+    until(lambda: (home.read_json(folder.status) or {})["state"] == "FAILED", "its end")
+    until(lambda: not mastership.living_containers(folder), "the shims' ends")
+    status = harness.scheduler.status(folder.app_id)
+    assert status.diagnostics == "the master died (attempt 1 of 1)"
+    assert not os.path.exists(
+        os.path.join(harness.home.root, "store", "leases", f"{folder.app_id}.json")
+    )
+    assert all(os.path.exists(folder.container(one).exit) for one in folder.container_ids())
+    assert Ledger(harness.home.ledger).holdings() == []
+
+
+@pytest.mark.parametrize(("count", "attempts"), [(2, 1), (1, 2)])
+def test_nothing_is_buried_that_may_go_on(
+    harness: LocalHarness, tmp_path: Path, count: int, attempts: int
+) -> None:
+    """Another container lives, or another master may come."""
+    folder = without_a_master(harness, tmp_path, asks=[["worker", count, 64]], attempts=attempts)
+    first = folder.container_ids()[0]
+    shim = processes.Identity.from_json(home.read_json(folder.container(first).shim))
+    (tmp_path / f"go-{first.rpartition('_')[2]}").touch()
+    until(lambda: shim is None or not shim.alive(), "the end of the first")
+    handle = mastership.try_lock(folder)
+    assert handle is not None  # nor is anybody about to
+    os.close(handle)
+    assert os.path.exists(folder.secret) and os.path.exists(folder.container(first).launch)
+    assert (home.read_json(folder.status) or {})["state"] == "RUNNING"
+    harness.scheduler.kill(folder.app_id, "enough")
+    assert cleared(folder)
+
+
+def test_a_burial_waits_for_whoever_looks(harness: LocalHarness, tmp_path: Path) -> None:
+    folder = without_a_master(harness, tmp_path, attempts=1)
+    (container_id,) = folder.container_ids()
+    handle = mastership.try_lock(folder)
+    assert handle is not None
+    (tmp_path / "go").touch()
+    until(lambda: os.path.exists(folder.container(container_id).exit), "its end")
+    os.close(handle)
+    until(lambda: cleared(folder), "its burial")
+    until(lambda: (home.read_json(folder.status) or {})["state"] == "FAILED", "its end")
+
+
 def test_a_master_that_does_not_listen_is_killed(
     harness: LocalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +358,23 @@ def test_a_master_that_does_not_listen_is_killed(
     status = harness.scheduler.status(app_id)
     assert status.state is AppState.KILLED
     assert "did not end by itself" in status.diagnostics
+
+
+def test_a_clock_that_is_set_back_takes_nothing_from_a_job(harness: LocalHarness) -> None:
+    app_id = waiting(harness)
+    harness.kill_master(app_id)
+    ahead = time.time() + 3600.0  # when the clock said so
+    change_app(harness, app_id, submitted=ahead, uptime=time.monotonic() - 60.0)
+    folder = harness.home.app(app_id)
+    app = Application.read(folder)
+    assert app is not None and app.now() >= ahead + 60.0
+    harness.scheduler.kill(app_id, "enough")
+    status = harness.scheduler.status(app_id)
+    assert status.finished is not None and status.finished >= ahead + 60.0
+    # One of an earlier version said nothing of that.
+    change_app(harness, app_id, uptime=None)
+    app = Application.read(folder)
+    assert app is not None and app.now() < ahead
 
 
 def test_an_application_of_before_a_restart_has_failed(harness: LocalHarness) -> None:

@@ -19,8 +19,9 @@ from tests.schedulers.local.fixtures import LocalHarness
 from tony_core.client.doctor import examine as whole
 from tony_core.client.doctor import site
 from tony_core.job.spec import Job, Local, Network, Runtime
-from tony_core.schedulers.local import examine, machine
+from tony_core.schedulers.local import examine, home, machine
 from tony_core.schedulers.local.client import LocalScheduler
+from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.port import Finding, Verdict
 
 OK, NOTE, WRONG, SKIPPED = Verdict.OK, Verdict.NOTE, Verdict.WRONG, Verdict.SKIPPED
@@ -129,20 +130,44 @@ def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is no folder" in told(machine.folder("F", str(file / "below"), "elsewhere"))
 
 
-def test_a_folder_of_a_file_system_that_cannot_be_written() -> None:
-    found = machine.folder("F", "/proc/sys/kernel/nothing", "elsewhere")
-    if not os.access("/proc/sys/kernel", os.W_OK):
-        assert found.verdict is WRONG
-    if noexec(Path("/proc")) and os.access("/proc", os.W_OK):
-        found = machine.folder("F", "/proc/nothing", "elsewhere")
-        assert (found.verdict, "mounted noexec" in found.said) == (WRONG, True)
-        assert machine.temporary({"TMPDIR": "/proc"}).verdict is NOTE
+@pytest.mark.parametrize("path", ["/proc/nothing", "/proc/sys/kernel/nothing"])
+def test_a_folder_where_nobody_can_write(path: str) -> None:
+    """Not root either, whatever the modes say."""
+    found = machine.folder("F", path, "elsewhere")
+    assert (found.verdict, "cannot be written (" in found.said) == (WRONG, True)
+
+
+def test_a_folder_from_which_nothing_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = os.statvfs(tmp_path)
+    mounted = os.statvfs_result((*about[:8], about.f_flag | os.ST_NOEXEC, *about[9:]))
+    monkeypatch.setattr(os, "statvfs", lambda path: mounted)
+    found = machine.folder("F", str(tmp_path), "elsewhere")
+    assert (found.verdict, "mounted noexec" in found.said) == (WRONG, True)
+    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
 
 
 def test_a_folder_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs_from(tmp_path)
     monkeypatch.setattr(machine, "LITTLE_MB", 1 << 50)
-    assert " MB left; make room" in told(machine.folder("F", str(tmp_path), "elsewhere"))
+    found = machine.folder("F", str(tmp_path), "elsewhere")
+    assert (found.verdict, " MB left; make room" in told(found)) == (NOTE, True)
+    about = os.statvfs(tmp_path)
+    for free_mb, verdict in ((machine.NEEDED_MB - 1, WRONG), (machine.NEEDED_MB, NOTE)):
+        blocks = (free_mb << 20) // about.f_frsize
+        full = os.statvfs_result((*about[:3], blocks, blocks, *about[5:]))
+        monkeypatch.setattr(os, "statvfs", lambda path, full=full: full)
+        assert machine.folder("F", str(tmp_path), "elsewhere").verdict is verdict
+    # What lies there for a moment needs less.
+    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
+    full = os.statvfs_result((*about[:3], 0, 0, *about[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is WRONG
+    # A file system that keeps no account is not a full one.
+    untold = os.statvfs_result((*about[:2], 0, 0, 0, *about[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda path: untold)
+    assert "how much room" in told(machine.folder("F", str(tmp_path), "elsewhere"))
 
 
 def test_where_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +322,7 @@ def test_the_sites_file(tmp_path: Path, text: str | None, verdict: Verdict, word
     found = site({"TONY_CONF_DIR": str(tmp_path), "PATH": "/bin"})
     assert found.verdict is verdict, found
     assert words in told(found)
+    assert "no command" not in told(found), "which is nobody's to give there"
     assert site({}).verdict is OK
 
 
@@ -317,6 +343,27 @@ def test_what_only_asks_writes_nothing(tony_home: Path) -> None:
     found = asked()
     assert found["staging"].verdict is found["a container"].verdict is SKIPPED
     assert not tony_home.exists()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("name", ["make_folder", "Ledger.holdings", "machine.folder"])
+def test_what_cannot_be_looked_at_is_one_finding_of_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def broken(*words: object, **more: object) -> None:
+        raise OSError(5, "Input/output error", "/broken")
+
+    of, _, last = name.rpartition(".")
+    owner = {"": home, "Ledger": Ledger, "machine": machine}[of]
+    monkeypatch.setattr(owner, last, broken)
+    found = {one.what: one for one in whole(LocalScheduler(), Job("j", ()))}
+    wrong = [one for one in found.values() if one.verdict is WRONG]
+    assert wrong
+    assert all(told(one).startswith("wrong: /broken: Input/output error") for one in wrong)
+    assert len(found) >= 13
+    if name != "Ledger.holdings":
+        assert found["a container"].verdict is SKIPPED
 
 
 def probed(job: Job) -> List[Finding]:

@@ -64,7 +64,15 @@ elif verb == "run":
         if image == "no-python:1":
             sys.stderr.write("Error: executable file `%s` not found in $PATH" % entry)
             sys.exit(127)
-        print("tony-python 2 7" if image == "old:1" else "tony-python 3 11")
+        print("tony-python 2 7" if image == "old:1" else "tony-python 3 11", flush=True)
+        (mount,), there = told["--volume"], lambda name: os.path.exists(os.path.join(notes, name))
+        assert words[-1].startswith(mount.split(":")[0] + "/"), (mount, words)
+        if there("denied"):
+            sys.exit("Traceback:\\nPermissionError: [Errno 13] Permission denied")
+        if not there("elsewhere"):
+            open(words[-1], "x").close()
+        if there("mapped"):
+            os.chown(words[-1], 100000, 100000)
         sys.exit(0)
     if os.path.exists(os.path.join(notes, "broken")):
         sys.stderr.write("Error: crun: creating cgroup: no room\\n")
@@ -308,10 +316,34 @@ def test_an_image_that_will_not_do_is_refused_before_anything_starts(
     assert harness.scheduler.list() == []
 
 
-def test_an_image_that_is_not_here_is_fetched(notes: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("denied", r"cannot write in a folder of yours \(PermissionError.*denied\)"),
+        ("elsewhere", r"what a container writes in a folder of yours does not come here"),
+        pytest.param(
+            "mapped",
+            r"what a container writes in a folder of yours is user 100000's, not user 0's",
+            marks=pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away"),
+        ),
+    ],
+)
+def test_an_engine_that_maps_users_or_is_elsewhere_is_refused(
+    harness: LocalHarness, notes: Path, how: str, why: str
+) -> None:
+    (notes / how).touch()
+    with pytest.raises(SchedulerError, match=why) as refused:
+        harness.submit(asks=[], argv=[], job={"roles": (worker(),)})
+    assert "podman will not do: " in str(refused.value)
+    assert "(rootless, userns-remap), or runs on another machine" in str(refused.value)
+    assert harness.scheduler.list() == []
+    assert not [name for name in os.listdir(harness.home.root) if name.startswith(".")]
+
+
+def test_an_image_that_is_not_here_is_fetched(notes: Path, tmp_path: Path) -> None:
     found = Images.of(job(worker(docker=Docker("remote:1"))), os.environ)
     assert found is not None
-    found.prepare()
+    found.prepare(str(tmp_path))
     assert [words[0] for words in said(notes)] == ["version", "image", "pull", "run"]
     assert Images.from_json(json.loads(json.dumps(found.to_json()))) == found
 
@@ -331,6 +363,21 @@ def test_an_engine_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
     make_program(tmp_path / "docker", "echo cannot connect to the daemon >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     with pytest.raises(SchedulerError, match=r"version failed \(1\): cannot connect"):
+        Engine.find({"PATH": str(tmp_path)})
+    # What it knows of itself is no reason.
+    told = (
+        "Client:\n Version:           28.2.2\n OS/Arch:           linux/amd64\n Context:  default"
+    )
+    why = "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?"
+    for text in (f"{told}\n{why}", f"{why}\n{told}"):
+        make_program(tmp_path / "docker", f"echo {shlex.quote(text)}; exit 1")
+        with pytest.raises(SchedulerError) as refused:
+            Engine.find({"PATH": str(tmp_path)})
+        assert str(refused.value).startswith(
+            f"{tmp_path}/docker version failed (1): {why} (start its "
+        )
+    make_program(tmp_path / "docker", f"echo {shlex.quote(told)}; exit 1")
+    with pytest.raises(SchedulerError, match="Context"):  # better than nothing
         Engine.find({"PATH": str(tmp_path)})
 
 

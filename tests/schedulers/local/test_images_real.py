@@ -39,6 +39,22 @@ if len(sys.argv) > 1:
 """
 
 
+# Without the machine's message queues, which need not be there for a mapping of users.
+MAPPING = """\
+#!/bin/sh
+if [ "$1" = run ]; then
+    shift
+    for word; do
+        [ "$word" = --ipc=host ] && word=--ipc=private
+        set -- "$@" "$word"
+        shift
+    done
+    set -- run --uidmap 0:100000:65536 "$@"
+fi
+exec {podman} "$@"
+"""
+
+
 def make_image(target: Path) -> None:
     """Python, a shell, and the libraries that these load; as one layer."""
     python = os.path.realpath("/usr/bin/python3")
@@ -169,6 +185,19 @@ def test_two_workers_run_in_the_image_and_leave_nothing(jobs: Jobs) -> None:
     assert "rank 1 of 2 by /usr/bin/python3" in said
     assert said.count("seen through the mount") == 2
     assert "shadow" not in said  # the image's /etc, not this machine's
+    assert jobs.left() == ""
+
+
+def test_an_engine_that_maps_users_is_refused(jobs: Jobs, tony_home: Path) -> None:
+    """As a rootless docker does, or one with ``userns-remap``."""
+    program = tony_home.parent / "bin" / "docker"
+    program.unlink()
+    program.write_text(MAPPING.format(podman=shutil.which("podman")))
+    program.chmod(0o755)
+    done = jobs.submit("python3 program.py")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"{program} will not do: " in done.stderr
+    assert "maps users (rootless, userns-remap)" in done.stderr
     assert jobs.left() == ""
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable, List
 
@@ -57,6 +58,19 @@ def test_what_one_gives_back_the_other_finds(book: Ledger) -> None:
     before = book.version()
     book.free([item.container_id for item in held])
     assert book.version() != before
+    assert [item.app for item in book.settle("b")[0]] == ["b"]
+
+
+def test_what_is_spare_is_so_in_the_file_too(book: Ledger) -> None:
+    me = Identity.mine()
+    wants = (Want("worker", 3, 4, Demand(300, 0, 1)),)
+    elastic = replace(asking("a", 1, 1, me), groups=(Group(False, wants, spare=True),))
+    claimed, rest, _ = book.settle("a", put(elastic))
+    assert len(claimed) == 3 and rest is not None and rest.groups[0].spare
+    book.settle("b", put(asking("b", 600, 1, me, since=99.0)))
+    book.free([claimed[0].container_id])  # it is kept for who needs it, and not enough yet
+    assert (book.settle("a")[0], book.settle("b")[0]) == ([], [])
+    book.free([claimed[1].container_id])
     assert [item.app for item in book.settle("b")[0]] == ["b"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import Any, List
 import pytest
 
 from tests.schedulers.contract import SMALL, Master, running, until
-from tests.schedulers.local.fixtures import LocalHarness
+from tests.schedulers.local.fixtures import MOST_MB, LocalHarness
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Local, Resources
 from tony_core.schedulers.local import home, ledger, watch
@@ -32,6 +33,7 @@ from tony_core.schedulers.port import (
     PreviousContainers,
     Refused,
     Started,
+    Waiting,
 )
 
 SLEEP = "import time; time.sleep(60)"
@@ -303,3 +305,56 @@ def test_without_nvidia_smi_gpus_are_counted_by_the_job_file(
     master = harness.master(local=Local(memory_mb=1000, gpus=2))
     (container,) = master.get(1, Resources(memory_mb=64, gpus=2))
     assert container.gpu_ids == ("0", "1")
+
+
+def test_having_waited_for_spare_containers_is_no_merit(harness: LocalHarness) -> None:
+    many = Resources(memory_mb=MOST_MB // 3)
+    elastic, other = harness.master("elastic"), harness.master("other")
+    elastic.pool.request([Ask("worker", 0, 9, many, spare=True)], False)
+    held = elastic.next(Allocated).containers
+    assert len(held) == 3
+    book = ledger.Ledger(harness.home.ledger)
+
+    def since(master: Master) -> float:
+        app = harness.folder(master).app_id
+        until(lambda: app in book.change().queue, "its ask")
+        return book.change().queue[app].since
+
+    before = since(elastic)
+    other.pool.request([Ask("worker", 0, 2, many)], True)
+    waited = since(other)
+    # A new session of it needs something: it has waited for that since now.
+    elastic.pool.request([Ask("worker", 0, 0, many), Ask("worker", 1, 2, many)], True)
+    until(lambda: since(elastic) > waited, "another time")
+    assert waited > before
+    elastic.pool.request([Ask("worker", 1, 0, many)], True)
+    for container in held[:2]:
+        elastic.pool.release(container.id)
+    assert len(other.next(Allocated).containers) == 2
+
+
+def test_a_ledger_on_a_full_disk_grants_nothing_and_ends_nothing(
+    harness: LocalHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = Resources(memory_mb=MOST_MB // 3)
+    first, second = harness.master("first"), harness.master("second")
+    kept, given = first.get(2, many)
+    book = ledger.Ledger(harness.home.ledger)
+
+    def full(*told: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger.Ledger, "_write", full)
+        first.pool.release(given.id)
+        second.pool.request([Ask("worker", 0, 2, many)], True)
+        assert "waits for room on the disk" in second.next(Waiting).reason
+        second.quiet(0.3, Allocated)
+        assert {item.container_id for item in book.holdings()} == {kept.id, given.id}
+        first.launch(kept, SLEEP)
+        first.next(Started)
+        first.pool.report(0.5, "")
+    assert len(second.next(Allocated).containers) == 2
+    assert given.id not in {item.container_id for item in book.holdings()}
+    first.pool.stop(kept.id)
+    assert first.end_of(kept).cause is Cause.RELEASED

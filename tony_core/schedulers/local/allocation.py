@@ -15,6 +15,9 @@ grant now, and for each that still waits, why.
 * *Overtaking*: what does not fit does not hold up what fits behind it, until it has waited
   for :data:`AGEING_S`. From then on its demand is set aside: whatever becomes free is kept
   for it, and only what it does not need is given to others. So nobody starves.
+* *Spare* containers (what an elastic role of a running job has room for beyond its minimum)
+  come last: what anybody else waits for, aged or not, is set aside before one is granted, and
+  they do not age. So whoever needs something is granted it as if nobody wanted spare ones.
 * What could not be granted on an empty machine is never queued: :func:`never_fits`.
 
 Memory and GPUs are always counted, vcores only where a capacity names them: a laptop's
@@ -23,8 +26,9 @@ processes share its cores well enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+
+from tony_core.dataclass import dataclass, field
 
 AGEING_S = 30.0
 
@@ -81,10 +85,11 @@ class Want:
 
 @dataclass(frozen=True)
 class Group:
-    """Wants that are granted together (``whole``) or one by one."""
+    """Wants that are granted together (``whole``) or one by one; ``spare``: after all others."""
 
     whole: bool
     wants: Tuple[Want, ...]
+    spare: bool = False
 
     @property
     def demand(self) -> Demand:
@@ -156,6 +161,9 @@ def decide(held: Sequence[Held], queue: Sequence[Queued], now: float) -> Decisio
     holders = {item.app for item in held}
     for queued in sorted(queue, key=lambda q: (q.app not in holders, q.since, q.app)):
         decision.consider(queued, now)
+    decision.set_aside_all()
+    for queued in sorted(queue, key=lambda q: (q.since, q.app)):
+        decision.spare(queued)
     return Decision(tuple(decision.grants), decision.waits)
 
 
@@ -168,23 +176,22 @@ class _Deciding:
         self._vcores = sum(item.vcores for item in held)
         self._gpus = {gpu for item in held for gpu in item.gpus}
         self._aside = Demand()
+        self._lacking = Demand()  # what everybody waits for
         self.grants: List[Grant] = []
         self.waits: Dict[str, str] = {}
 
     def consider(self, queued: Queued, now: float) -> None:
-        """Grant it what can be granted; the rest waits."""
+        """Grant it what it needs and can be granted; the rest waits."""
         lacking: Optional[Demand] = None
         # The gang first: were its sidecars started while it waits, two applications could
         # keep each other's gangs waiting by their sidecars alone.
         for group in sorted(queued.groups, key=lambda group: not group.whole):
+            if group.spare:
+                continue
             if lacking is not None and not group.whole:
                 lacking = lacking + group.demand
                 continue
-            units: List[List[Want]] = (
-                [list(group.wants)]
-                if group.whole
-                else [[_one(want)] for want in group.wants for _ in range(want.count)]
-            )
+            units = [list(group.wants)] if group.whole else _singles(group)
             for unit in units:
                 demand = total(want.each.times(want.count) for want in unit)
                 if self._fits(queued.capacity, demand):
@@ -194,8 +201,26 @@ class _Deciding:
         if lacking is None:
             return
         self.waits[queued.app] = self._why(queued, lacking)
+        self._lacking = self._lacking + lacking
         if now - queued.since >= AGEING_S:
             self._aside = self._aside + lacking
+
+    def set_aside_all(self) -> None:
+        """From here on nothing is granted that somebody waits for."""
+        self._aside = self._lacking
+
+    def spare(self, queued: Queued) -> None:
+        """Grant it what it does not need and nobody waits for."""
+        lacking: List[Want] = []
+        for unit in (unit for group in queued.groups if group.spare for unit in _singles(group)):
+            if self._fits(queued.capacity, unit[0].each):
+                self._grant(queued, unit)
+            else:
+                lacking += unit
+        if lacking and queued.app not in self.waits:
+            self.waits[queued.app] = self._why(queued, total(want.each for want in lacking))
+            if self._aside != Demand():
+                self.waits[queued.app] += "; what others wait for is kept for them"
 
     def _free(self, capacity: Capacity, aside: Demand) -> Tuple[int, List[str], int]:
         """Memory, GPUs and vcores that may be given to one of that capacity."""
@@ -262,8 +287,13 @@ class _Deciding:
         return words
 
 
-def _one(want: Want) -> Want:
-    return Want(want.role, want.session, 1, want.each)
+def _singles(group: Group) -> List[List[Want]]:
+    """Its containers one by one."""
+    return [
+        [Want(want.role, want.session, 1, want.each)]
+        for want in group.wants
+        for _ in range(want.count)
+    ]
 
 
 def _gpus(count: int) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import asdict, dataclass, fields
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.job.spec import Job, Local
 from tony_core.schedulers.local import home, localise, processes
@@ -42,6 +41,7 @@ class Application:
     kill_grace_s: float
     local: Local
     images: Optional[Images] = None
+    uptime: Optional[float] = None  # the monotonic clock when it was submitted
 
     @classmethod
     def of(
@@ -76,6 +76,7 @@ class Application:
             kill_grace_s=job.timeouts.kill_grace_s,
             local=job.local,
             images=Images.of(job, env),
+            uptime=time.monotonic(),
         )
 
     def to_json(self) -> Dict[str, Any]:
@@ -85,7 +86,7 @@ class Application:
             "tags": list(self.tags),
             "submitter": self.submitter.to_json(),
             "environment": dict(self.environment),
-            "local": dataclasses.asdict(self.local),
+            "local": asdict(self.local),
             "images": None if self.images is None else self.images.to_json(),
         }
 
@@ -117,6 +118,21 @@ class Application:
         """Whether this host has not been restarted since."""
         return self.boot == processes.boot_id()
 
+    @property
+    def clock_offset(self) -> float:
+        """What the monotonic clock lacks to seconds since the epoch.
+
+        A machine's clock that was set back since the submission does not turn the job's back.
+        """
+        offset = time.time() - time.monotonic()
+        if self.uptime is None or not (self.here and self.this_boot):
+            return offset
+        return max(offset, self.submitted - self.uptime)
+
+    def now(self) -> float:
+        """Seconds since the epoch, as the job counts them."""
+        return time.monotonic() + self.clock_offset
+
     def first_status(self) -> AppStatus:
         """How it stands before its master has said anything."""
         return AppStatus(
@@ -136,7 +152,7 @@ def read_status(folder: AppFolder, app: Application) -> AppStatus:
     data = home.read_json(folder.status)
     if data is None:
         return app.first_status()
-    known = {field.name for field in dataclasses.fields(AppStatus)}
+    known = {field.name for field in fields(AppStatus)}
     values = {name: value for name, value in data.items() if name in known}
     return AppStatus(**{**values, "state": AppState(data["state"]), "tags": tuple(data["tags"])})
 

@@ -3,7 +3,7 @@
 Nothing runs in between: what an application is stands in its folder, and whether its master
 lives is told by the lock that the master holds. An application that is not written down as
 ended, whose lock is free and that nobody will start again has failed with its master; the
-first who notices writes that down, with the lock held, after ending what was left of it.
+first who notices writes that down, after ending what was left of it (:mod:`burial`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
-from tony_core.schedulers.local import ending, home, mastership, successor
+from tony_core.schedulers.local import burial, ending, home, mastership, successor
 from tony_core.schedulers.local.applications import Application, read_status, write_status
 from tony_core.schedulers.local.fitting import problems_of, warnings_of
 from tony_core.schedulers.local.home import AppFolder, Home
@@ -93,10 +92,10 @@ class LocalScheduler(port.Scheduler):
         if os.path.exists(folder.app):
             raise SchedulerError(f"there is an application {app_id} already")
         app = self._application(app_id, submission.job, submission.artifacts)
-        if app.images is not None:
-            app.images.prepare()
         try:
             home.make_folder(self._home.root)
+            if app.images is not None:
+                app.images.prepare(self._home.root)
             home.make_folder(folder.job)
             if not os.path.exists(folder.secret):
                 home.write_bytes(folder.secret, secret)
@@ -186,9 +185,7 @@ class LocalScheduler(port.Scheduler):
         if handle is None:
             return read_status(folder, app)
         try:
-            status = read_status(folder, app)  # the last master may just have ended
-            why = None if status.state.ended else self._why_dead(folder, app)
-            return status if why is None else self._bury(folder, app, AppState.FAILED, why)
+            return burial.settled(folder, app)
         finally:
             os.close(handle)
 
@@ -200,51 +197,6 @@ class LocalScheduler(port.Scheduler):
             except port.NoSuchApplication:
                 continue  # being staged, or collected meanwhile
         return sorted(found, key=lambda status: (-status.submitted, status.app_id))
-
-    def _why_dead(self, folder: AppFolder, app: Application) -> Optional[str]:
-        """Why nobody will go on with it; None if somebody may. The lock is free."""
-        if not app.this_boot:
-            return "the machine was restarted while it ran"
-        attempt = mastership.read(folder).attempt
-        if attempt == 0:
-            if app.submitter.alive():
-                return None
-            return "its client died before the master was started"
-        if attempt < app.max_attempts and ending.living_containers(folder):
-            return None  # their executors start the next master
-        said = home.tail(folder.master_log(attempt, "stderr"), lines=10)
-        words = f"the master died (attempt {attempt} of {app.max_attempts})"
-        return words + (f"; it last said:\n{said}" if said else "")
-
-    def _bury(
-        self, folder: AppFolder, app: Application, state: AppState, diagnostics: str
-    ) -> AppStatus:
-        """In its master's place: end what is left, clean up, write down the end.
-
-        With the lock held.
-        """
-        if app.this_boot:
-            try:
-                ending.end_containers(folder)
-            except SchedulerError as error:
-                diagnostics = f"{diagnostics}\n{error}"
-        try:
-            # First of all: what it filled the disk with may be what nothing can be written for.
-            ending.remove_leftovers(folder)
-            ending.remove_job_folder(folder)
-        except OSError as error:
-            diagnostics = f"{diagnostics}\nnot removed: {error}"
-        Ledger(self._home.ledger).forget(app.app_id)
-        status = replace(
-            read_status(folder, app),
-            state=state,
-            diagnostics=diagnostics,
-            finished=time.time(),
-            page_url=None,
-            tracking_url=None,
-        )
-        write_status(folder, status)
-        return status
 
     # ------------------------------------------------------------------ ending it
 
@@ -279,7 +231,7 @@ class LocalScheduler(port.Scheduler):
     def _killed(self, folder: AppFolder, app: Application, handle: int, reason: str) -> None:
         try:
             if not read_status(folder, app).state.ended:
-                self._bury(folder, app, AppState.KILLED, reason)
+                burial.bury(folder, app, AppState.KILLED, reason)
         finally:
             os.close(handle)
 

@@ -18,16 +18,6 @@ ASK_S = 6.0  # for the shims to end their containers
 FORCE_S = 5.0  # for what is killed to go
 
 
-def living_containers(folder: AppFolder) -> List[str]:
-    """Containers whose shim runs."""
-    found = []
-    for container_id in folder.container_ids():
-        shim = _shim(folder.container(container_id))
-        if shim is not None and shim.alive():
-            found.append(container_id)
-    return found
-
-
 def end_containers(folder: AppFolder) -> None:
     """End every container, by its shim or without; returns when nothing is left."""
     asked: Dict[str, Identity] = {}

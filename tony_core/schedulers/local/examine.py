@@ -11,9 +11,9 @@ import secrets
 import shutil
 import subprocess
 import time
-from dataclasses import replace
 from typing import Callable, Iterator, Mapping, Optional, Tuple
 
+from tony_core.dataclass import replace
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers.local import capacity, home, machine, processes
@@ -40,16 +40,16 @@ def examine(
 ) -> Iterator[Finding]:
     """``root``: where the scheduler keeps its files; it has been found usable."""
     advice = "remove old jobs (tony gc), or set TONY_HOME to a larger disk of this machine"
-    state = machine.folder("TONY_HOME", root, advice)
+    state = _looked("TONY_HOME", advice, lambda: machine.folder("TONY_HOME", root, advice))
     yield state
-    yield machine.temporary(env)
+    yield _looked("TMPDIR", "set TMPDIR to another folder", lambda: machine.temporary(env))
     python = _python(job)
     yield python
     yield from machine.environment(env)
     yield machine.limits()
     yield machine.ports(job)
     yield machine.names(processes.host())
-    yield _memory(job, root)
+    yield _looked("to hand out", "have its ledger be read", lambda: _memory(job, root))
     yield _gpus(job)
     yield _tensorboard(env)
     yield _engine(env)
@@ -57,13 +57,21 @@ def examine(
         yield Finding("staging", Verdict.SKIPPED, "nothing is written without the probe")
         yield Finding("a container", Verdict.SKIPPED, "nothing is started without the probe")
         return
-    home.make_folder(root)
-    staging = machine.trial(root)
+    advice = "set TONY_HOME to a folder that you can write"
+    staging = _looked("staging", advice, lambda: machine.trial(home.make_folder(root)))
     yield staging
     if Verdict.WRONG in (state.verdict, python.verdict, staging.verdict):
         yield Finding("a container", Verdict.SKIPPED, "what it needs is wrong")
     else:
         yield probe(scheduler, root, job, stage)
+
+
+def _looked(what: str, advice: str, look: Callable[[], Finding]) -> Finding:
+    """What cannot be looked at is a finding, too; the rest is looked at all the same."""
+    try:
+        return look()
+    except OSError as error:
+        return Finding(what, Verdict.WRONG, f"{error.filename}: {error.strerror}", advice)
 
 
 def _python(job: Job) -> Finding:

@@ -33,6 +33,7 @@ Light, standard library only, Python 3.8: the shim imports it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -205,6 +206,11 @@ def write_bytes(path: str, data: bytes) -> None:
         except FileNotFoundError:
             pass
         raise
+
+
+def is_full(error: OSError) -> bool:
+    """Whether it was the disk (or the user's share of it) that had no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def tail(path: str, lines: int = 20, limit: int = 4096) -> str:

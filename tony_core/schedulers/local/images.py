@@ -28,9 +28,10 @@ import json
 import os
 import resource
 import shutil
-from dataclasses import dataclass
+import tempfile
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path
 from tony_core.job.spec import Docker, Job, Role
@@ -56,7 +57,10 @@ _FROM_SHELL = """
     USER LOGNAME LANG LANGUAGE TZ
     http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY
 """.split()
-_VERSION = "import sys; print('tony-python', *sys.version_info[:2])"
+_PROBE = (
+    "import sys; print('tony-python', *sys.version_info[:2]); sys.stdout.flush();"
+    " open(sys.argv[1], 'x').close()"
+)
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,11 @@ class Engine:
             code, said = engine.ask([program, "version"], own, ANSWER_S)
             if code == 0:
                 return cls(program, "podman" in said.lower(), own)
-            why.append(f"{program} version failed ({code}): {_last(said)}")
+            why.append(f"{program} version failed ({code}): {_reason(said)}")
         if why:
-            raise SchedulerError("; ".join(why) + ". Start its service, or get the right to use it")
+            raise SchedulerError(
+                "; ".join(why) + " (start its service, or get the right to use it)"
+            )
         raise SchedulerError("neither docker nor podman is on the PATH; install one of them")
 
     def ask(self, *words: str, limit_s: float = ANSWER_S) -> Tuple[int, str]:
@@ -137,8 +143,11 @@ class Images:
 
     # ------------------------------------------------------------------ before anything starts
 
-    def prepare(self) -> None:
-        """Fetch what is not here, and see that our code can run in it; else one message."""
+    def prepare(self, root: str) -> None:
+        """Fetch what is not here, and see that our code can run in it; else one message.
+
+        ``root``: $TONY_HOME, which is there. What is written there in an image has to be ours.
+        """
         for folder in self.folders:
             os.makedirs(folder, exist_ok=True)
         for image in sorted({docker.image for docker in self.roles.values()}):
@@ -149,16 +158,29 @@ class Images:
                         f"there is no image {image} here, and {self.engine.program} pull failed"
                         f" ({code}): {_last(said)}"
                     )
-            self._probe(image)
+            aside = tempfile.mkdtemp(prefix=".image-", dir=root)
+            try:
+                self._probe(image, aside)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
 
-    def _probe(self, image: str) -> None:
-        words = [*self._common(), "--rm", "--entrypoint", self.python, image, "-I", "-S", "-c"]
-        code, said = self.engine.ask("run", *words, _VERSION, limit_s=PROBE_S)
-        told = said.rpartition("tony-python ")[2].split()
-        if code == 0 and told and tuple(int(part) for part in told[:2]) >= OLDEST:
+    def _probe(self, image: str, aside: str) -> None:
+        path = os.path.join(aside, "written")
+        words = [*self._common(), "--rm", "--volume", f"{aside}:{aside}:rw"]
+        words += ["--entrypoint", self.python, image, "-I", "-S", "-c", _PROBE, path]
+        code, said = self.engine.ask("run", *words, limit_s=PROBE_S)
+        version = _version(said)
+        if version >= OLDEST:
+            why = _not_ours(path, code, said)
+            if why:
+                raise SchedulerError(
+                    f"{self.engine.program} will not do: {why}. It maps users (rootless,"
+                    " userns-remap), or runs on another machine; a docker of this machine that"
+                    " maps nobody is needed, or podman"
+                )
             return
         if code == 0:
-            why = f"its {self.python} is {'.'.join(told)}"
+            why = f"its {self.python} is {'.'.join(map(str, version)) or 'none'}"
         elif code in (126, 127):
             why = f"it has no {self.python} ({_last(said)})"
         else:
@@ -339,6 +361,31 @@ def _pids() -> int:
             return int(stream.read())
     except (OSError, ValueError):
         return 1 << 15
+
+
+def _version(said: str) -> Tuple[int, ...]:
+    """What the image's Python said that it is; nothing if none ran."""
+    _, found, told = said.partition("tony-python ")
+    return tuple(int(part) for part in told.split()[:2]) if found else ()
+
+
+def _not_ours(path: str, code: int, said: str) -> str:
+    """Why a file is not as if it were written here, by who has made its folder."""
+    if code != 0:
+        return f"a container cannot write in a folder of yours ({said.splitlines()[-1]})"
+    what = "what a container writes in a folder of yours"
+    try:
+        owner, mine = os.stat(path).st_uid, os.stat(os.path.dirname(path)).st_uid
+    except FileNotFoundError:
+        return f"{what} does not come here"
+    return "" if owner == mine else f"{what} is user {owner}'s, not user {mine}'s"
+
+
+def _reason(said: str) -> str:
+    """Of what ``version`` says that fails; without the table of what it knows of itself."""
+    table = (" ", "\t", "Client:", "Server:")
+    lines = [line for line in said.splitlines() if not line.startswith(table)]
+    return _last("\n".join(lines) if any(line.strip() for line in lines) else said)
 
 
 def _last(said: str) -> str:

@@ -22,9 +22,9 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass, replace
 from tony_core.schedulers.local import allocation, home, processes
 from tony_core.schedulers.local.allocation import Capacity, Demand, Group, Held, Queued, Want
 from tony_core.schedulers.local.processes import Identity
@@ -92,9 +92,7 @@ class Asking:
             "owner": self.owner.to_json(),
             "since": self.since,
             "capacity": [capacity.memory_mb, list(capacity.gpus), capacity.vcores],
-            "groups": [
-                [group.whole, [_want(want) for want in group.wants]] for group in self.groups
-            ],
+            "groups": [_group(group) for group in self.groups],
             "prefix": self.prefix,
             "next": self.next,
         }
@@ -106,8 +104,8 @@ class Asking:
         assert owner is not None
         memory, gpus, vcores = data["capacity"]
         groups = tuple(
-            Group(whole, tuple(Want(w[0], w[1], w[2], Demand(*w[3:])) for w in wants))
-            for whole, wants in data["groups"]
+            Group(whole, tuple(Want(w[0], w[1], w[2], Demand(*w[3:])) for w in wants), *spare)
+            for whole, wants, *spare in data["groups"]
         )
         return cls(
             data["app"],
@@ -133,7 +131,7 @@ class Asking:
                 if want.count:
                     wants.append(want)
             if wants:
-                groups.append(Group(group.whole, tuple(wants)))
+                groups.append(replace(group, wants=tuple(wants)))
         return replace(self, groups=tuple(groups), next=self.next + 1)
 
 
@@ -309,6 +307,11 @@ class Ledger:
                 "queue": [item.to_json() for item in book.queue.values()],
             },
         )
+
+
+def _group(group: Group) -> List[Any]:
+    # Spare ones alone say so: a master of an earlier version reads the others.
+    return [group.whole, [_want(want) for want in group.wants], *([True] if group.spare else [])]
 
 
 def _want(want: Want) -> List[Any]:

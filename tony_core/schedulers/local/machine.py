@@ -6,11 +6,11 @@ and writes nothing; :func:`trial` does write, so it belongs to the probe.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import resource
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +21,7 @@ from tony_core.job.spec import Job
 from tony_core.schedulers.port import Finding, Verdict
 
 LITTLE_MB = 1024
+NEEDED_MB = 32  # by one job that keeps nothing: our own code, its folder, logs and history
 RESOLVE_S = 1.5
 FEW_FILES, FEW_PROCESSES = 1024, 512
 EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
@@ -84,7 +85,23 @@ def _count(limit: int) -> str:
 # -------------------------------------------------------------------------- folders
 
 
-def folder(what: str, path: str, advice: str, noexec: Verdict = Verdict.WRONG) -> Finding:
+def _why_not_written(path: str) -> str:
+    """By trying: root may write everywhere, and still not in /proc or a read-only mount."""
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".tony-doctor-", dir=path))
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # how much there is left is told below
+        return "" if full else error.strerror or str(error)
+    return ""
+
+
+def folder(
+    what: str,
+    path: str,
+    advice: str,
+    noexec: Verdict = Verdict.WRONG,
+    needed_mb: int = NEEDED_MB,
+) -> Finding:
     """Whether it is there (or can be made), may be written and run from, and has room."""
     there = path
     while not os.path.exists(there):
@@ -92,14 +109,19 @@ def folder(what: str, path: str, advice: str, noexec: Verdict = Verdict.WRONG) -
     if not os.path.isdir(there):
         return Finding(what, Verdict.WRONG, f"{path}: {there} is no folder", advice)
     about = os.statvfs(there)
-    if about.f_flag & os.ST_RDONLY or not os.access(there, os.W_OK | os.X_OK):
-        return Finding(what, Verdict.WRONG, f"{there} cannot be written", advice)
+    why = _why_not_written(there)
+    if why:
+        return Finding(what, Verdict.WRONG, f"{there} cannot be written ({why})", advice)
     if about.f_flag & os.ST_NOEXEC:
         said = f"{there} is mounted noexec: no program in it can be run"
         return Finding(what, noexec, said, advice)
-    free = shutil.disk_usage(there).free >> 20
+    if not about.f_blocks:
+        said = f"{there} does not say how much room it has"
+        return Finding(what, Verdict.NOTE, said, f"see that files can be kept there, or {advice}")
+    free = about.f_bavail * about.f_frsize >> 20
     if free < LITTLE_MB:
-        return Finding(what, Verdict.NOTE, f"{path} has {free} MB left", f"make room, or {advice}")
+        verdict = Verdict.WRONG if free < needed_mb else Verdict.NOTE
+        return Finding(what, verdict, f"{path} has {free} MB left", f"make room, or {advice}")
     return Finding(what, Verdict.OK, f"{path}, {free} MB free")
 
 
@@ -110,7 +132,8 @@ def temporary(env: Mapping[str, str]) -> Finding:
     if named and not os.path.isdir(named):
         return Finding("TMPDIR", Verdict.WRONG, f"there is no folder {named}", advice)
     # Nothing of ours is run from there; programs that compile something for themselves may.
-    return folder("TMPDIR", named or tempfile.gettempdir(), advice, noexec=Verdict.NOTE)
+    path = named or tempfile.gettempdir()
+    return folder("TMPDIR", path, advice, noexec=Verdict.NOTE, needed_mb=1)
 
 
 def trial(root: str) -> Finding:

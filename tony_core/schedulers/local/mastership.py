@@ -103,6 +103,26 @@ def may_start(folder: AppFolder, app: Optional[Mapping[str, Any]]) -> bool:
     return read(folder).attempt < int(app["max_attempts"])
 
 
+def living_containers(folder: AppFolder) -> List[str]:
+    """Containers whose shim runs and has not written down their end."""
+    found = []
+    for container_id in folder.container_ids():
+        container = folder.container(container_id)
+        shim = Identity.from_json(home.read_json(container.shim))
+        if shim is not None and shim.alive() and not os.path.exists(container.exit):
+            found.append(container_id)
+    return found
+
+
+def abandoned(folder: AppFolder, last: str) -> bool:
+    """Whether no master may follow the dead one, and nothing lives but (maybe) that container;
+    to be asked with the lock held."""
+    app, status = home.read_json(folder.app), home.read_json(folder.status) or {}
+    if app is None or status.get("state") in ENDED_STATES or may_start(folder, app):
+        return False
+    return not set(living_containers(folder)) - {last}
+
+
 def start_next(folder: AppFolder, app: Mapping[str, Any], handle: int) -> int:
     """Start the next attempt as a detached process that holds the lock; its number.
 
@@ -133,12 +153,7 @@ def _become(
     errors = os.open(folder.master_log(attempt, "stderr"), flags, 0o640)
     for number, handle_of in enumerate((nothing, output, errors)):
         os.dup2(handle_of, number)
-    if handle == LOCK_FD:
-        os.set_inheritable(handle, True)
-    else:
-        os.dup2(handle, LOCK_FD)
-    os.closerange(LOCK_FD + 1, 1024)
-    os.closerange(3, LOCK_FD)
+    _keep(handle)
     for signal_number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(signal_number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -147,3 +162,26 @@ def _become(
         os.execve(argv[0], argv, env)
     except OSError as error:
         os.write(2, ("cannot start %s: %s\n" % (argv[0], error.strerror)).encode())
+
+
+def _keep(handle: int) -> None:
+    """Of all that is open beyond the usual three the lock alone, under its number."""
+    if handle == LOCK_FD:
+        os.set_inheritable(handle, True)
+    else:
+        os.dup2(handle, LOCK_FD)
+    os.closerange(LOCK_FD + 1, 1024)
+    os.closerange(3, LOCK_FD)
+
+
+def hand_over(handle: int, argv: List[str], env: Mapping[str, str]) -> None:
+    """Start a detached process that holds the lock from now on; forks, as :func:`start_next`."""
+    if os.fork() == 0:
+        try:
+            os.setsid()
+            _keep(handle)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.execve(argv[0], argv, env)
+        finally:
+            os._exit(127)
+    os.close(handle)

@@ -24,9 +24,9 @@ import queue
 import select
 import threading
 import time
-from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import replace
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
 from tony_core.schedulers.local import capacity, ending, home, mastership, processes
@@ -69,13 +69,14 @@ class LocalPool(port.ContainerPool):
 
     def start(self, sink: Callable[[port.PoolEvent], None], page_url: str) -> port.PoolInfo:
         self._sink = sink
-        status = read_status(self._folder, self._app)
+        app = self._app
+        status = read_status(self._folder, app)
         write_status(
             self._folder,
             replace(
                 status,
                 state=port.AppState.RUNNING,
-                started=status.started or time.time(),
+                started=status.started or app.now(),
                 attempt=self._attempt,
                 page_url=page_url,
                 tracking_url=page_url,
@@ -85,7 +86,6 @@ class LocalPool(port.ContainerPool):
             self._do(self._take_over)
         self._thread = threading.Thread(target=self._live, name="local-pool", daemon=True)
         self._thread.start()
-        app = self._app
         info = port.PoolInfo(
             app_id=app.app_id,
             attempt=self._attempt,
@@ -119,8 +119,13 @@ class LocalPool(port.ContainerPool):
         status = read_status(self._folder, self._app)
         url = tracking_url or status.tracking_url
         changed = replace(status, progress=progress, tracking_url=url)
-        if changed != status and not status.state.ended:
+        if changed == status or status.state.ended:
+            return
+        try:
             write_status(self._folder, changed)
+        except OSError as error:
+            if not home.is_full(error):
+                raise  # else it is told with the next change
 
     def finish(self, state: port.AppState, diagnostics: str, tracking_url: str = "") -> None:
         try:
@@ -138,7 +143,7 @@ class LocalPool(port.ContainerPool):
                 status,
                 state=state,
                 diagnostics=diagnostics,
-                finished=time.time(),
+                finished=self._app.now(),
                 progress=1.0 if state is port.AppState.SUCCEEDED else status.progress,
                 page_url=None,
                 tracking_url=tracking_url or None,
@@ -380,6 +385,7 @@ def open_master(args: Any) -> Tuple[port.MasterContext, LocalPool]:
             "kill_file": folder.kill,
             "home": folder.home.root,
             "submitted": str(app.submitted),
+            "clock_offset": str(app.clock_offset),
         },
     )
     return context, LocalPool(folder, app, attempt, lock_fd)

@@ -64,6 +64,7 @@ class Running:
             "memory_mb": container.resources.memory_mb,
             "root": app.home.root,
             "successor": own.argv("local-successor", "--app-dir", app.path),
+            "burial": own.argv("local-burial", "--app-dir", app.path, "--container", container.id),
         }
         if imaged is not None and imaged.wanted_by(container.role):
             spec.update(_in_image(imaged, app, container, launch, env))
@@ -181,11 +182,15 @@ class Running:
 
     def tell(self) -> None:
         """Write down that the end was said, and drop the secret."""
-        home.write_json(self.folder.ended, {"at": time.time()})
         try:
             os.unlink(self.folder.secret)
         except FileNotFoundError:
             pass
+        try:
+            home.write_json(self.folder.ended, {"at": time.time()})
+        except OSError as error:
+            if not home.is_full(error):
+                raise  # else a next master hears of it once more
 
     def forget(self) -> None:
         """Give back the file descriptors; reap the shim if it has ended."""

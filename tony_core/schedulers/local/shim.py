@@ -26,6 +26,9 @@ SIGUSR1 asks it to start the application's next master: what is started inside t
 belongs to it and ends with it, so the executor that has lost its master asks the shim
 (:mod:`successor`), and the shim forks it out of its own descendants.
 
+Where the master is dead, none may follow it and this was the last container, nobody would come
+to clean up: before it exits the shim starts a process that does (:mod:`burial`).
+
 A container in an image is docker's or podman's program in the foreground, for all of this; what
 that does not end or see, :mod:`engine` does.
 
@@ -46,6 +49,7 @@ from tony_core.schedulers.local import engine, home, processes
 from tony_core.schedulers.local.watch import MB, MemoryWatch
 
 GRACE_S = 0.25  # from TERM to KILL
+LOOK_S = 5.0  # at the end, for somebody who holds the lock and is no master
 UNKILLABLE_S = 4.0  # a process in an uninterruptible wait is left to the kernel after this
 _SIGNALS = (
     signal.SIGCHLD,
@@ -303,14 +307,42 @@ def main(argv: Sequence[str]) -> int:
         return 2
     shim = Shim(spec, folder)
     try:
-        story = shim.run(started_fd)
-    except Exception as error:
-        shim._end_all()
-        story = shim._record(1, "unknown", "the shim failed: %r" % error)
+        try:
+            story = shim.run(started_fd)
+        except Exception as error:
+            shim._end_all()
+            story = shim._record(1, "unknown", "the shim failed: %r" % error)
+            home.write_json(folder.exit, story)
+            raise
         home.write_json(folder.exit, story)
-        raise
-    home.write_json(folder.exit, story)
+    finally:
+        _leave(spec, folder)
     return 0
+
+
+def _leave(spec: Mapping[str, Any], folder: home.ContainerFolder) -> None:
+    """Have the application buried if nobody else will: for its last container, and no other."""
+    from tony_core.schedulers.local import mastership
+
+    app = home.AppFolder(os.path.dirname(os.path.dirname(folder.path)))
+    end = time.monotonic() + LOOK_S
+    try:
+        handle = mastership.try_lock(app)
+        while handle is None:
+            master = mastership.read(app).process
+            seen_to = (master is not None and master.alive()) or os.path.exists(folder.stop)
+            if seen_to or time.monotonic() > end:
+                return
+            time.sleep(0.01)  # somebody looks, or starts the next master
+            handle = mastership.try_lock(app)
+        if mastership.abandoned(app, folder.id):
+            env = {name: spec["env"][name] for name in ("PATH", "TONY_HOME")}
+            argv = [*spec["burial"], "--lock-fd", str(mastership.LOCK_FD)]
+            mastership.hand_over(handle, argv, env)
+        else:
+            os.close(handle)
+    except OSError:
+        pass  # its folder is gone: somebody has cleaned up
 
 
 def _tell(handle: int) -> None:

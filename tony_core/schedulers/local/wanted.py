@@ -3,17 +3,20 @@
 Asks are absolute: a new one replaces what was wanted under the same (role, session). Those of
 one call with ``gang`` stay together until they are granted, whole. Everything here is called
 by the pool's one thread; events go to ``emit``.
+
+A ledger that cannot be changed, because its disk is full, is no end of a job that has what it
+needs: nothing is granted meanwhile, and what was to be written is, as soon as there is room.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
+from tony_core.dataclass import replace
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
-from tony_core.schedulers.local import capacity, processes
+from tony_core.schedulers.local import capacity, home, processes
 from tony_core.schedulers.local.allocation import Capacity, Demand, Group, Want, never_fits
 from tony_core.schedulers.local.applications import Application
 from tony_core.schedulers.local.home import AppFolder
@@ -21,6 +24,7 @@ from tony_core.schedulers.local.ledger import Asking, Book, Holding, Ledger
 from tony_core.schedulers.local.processes import Identity
 
 DEATHS_S = 0.2  # how often a waiting master looks whether an owner of a share has died
+FULL_S = 1.0  # ... and, when the ledger's disk is full, whether there is room again
 
 _Key = Tuple[str, int]  # role, session
 
@@ -49,11 +53,13 @@ class Wanted:
         self._looked: Tuple[int, int] = (0, 0)
         self._look_at = 0.0
         self._said = ""
+        self._unsaid = False  # what is wanted now is not in the ledger yet
+        self._later: List[Callable[[], None]] = []  # what the ledger is to be told besides
 
     @property
     def waiting(self) -> bool:
-        """Whether something is wanted that was not granted yet."""
-        return bool(self._groups)
+        """Whether something is wanted that was not granted yet, or to be written."""
+        return bool(self._groups or self._unsaid or self._later)
 
     def capacity_for(self, gpus: bool) -> Capacity:
         """What of the machine this job may use; GPUs are counted when somebody wants one."""
@@ -67,6 +73,7 @@ class Wanted:
     def request(self, asks: Sequence[port.Ask], gang: bool) -> None:
         """Want these, absolutely."""
         group: Dict[_Key, port.Ask] = {}
+        needed = self._needs()
         for ask in asks:
             key = (ask.role, ask.session)
             for _, others in self._groups:
@@ -82,7 +89,10 @@ class Wanted:
         if group and not self._refuse(group, gang, room):
             self._groups.append((gang, group))
         self._groups = [item for item in self._groups if item[1]]
-        self._since = (self._since or time.monotonic()) if self._groups else None
+        if not self._groups:
+            self._since = None
+        elif self._since is None or (self._needs() and not needed):
+            self._since = time.monotonic()  # having waited for spare ones is no merit
         self._said = ""
         self._settle(self._put)
 
@@ -91,14 +101,14 @@ class Wanted:
         self._groups = []
         self._since = None
         self._settle(self._put)
-        self._ledger.free(list(self._granted))
+        self.free(list(self._granted))
         self._granted.clear()
 
     def release(self, container_id: str) -> bool:
         """Give back one that was granted and not launched; whether it was such a one."""
         if self._granted.pop(container_id, None) is None:
             return False
-        self._ledger.free([container_id])
+        self.free([container_id])
         return True
 
     def take(self, container_id: str) -> bool:
@@ -107,24 +117,34 @@ class Wanted:
 
     def hold(self, containers: Sequence[Tuple[port.Container, Identity]]) -> None:
         """From now on these processes hold the containers' shares."""
-        self._ledger.hold([self._holding(container, owner) for container, owner in containers])
+        held = [self._holding(container, owner) for container, owner in containers]
+        self._tell(lambda: self._ledger.hold(held))
 
     def free(self, container_ids: Sequence[str]) -> None:
         """They have ended."""
-        self._ledger.free(container_ids)
+        self._tell(lambda: self._ledger.free(container_ids))
 
     def forget(self) -> None:
         """The application has ended."""
-        self._ledger.forget(self._app.app_id)
+        try:
+            self._ledger.forget(self._app.app_id)
+        except OSError as error:
+            if not home.is_full(error):
+                raise  # else it goes with its owner, this process
 
     def look(self) -> None:
         """Whether something was granted meanwhile."""
-        if not self._groups:
+        if not self.waiting:
             return
         if time.monotonic() >= self._look_at or self._ledger.version() != self._looked:
-            self._settle()
+            self._catch_up()
+            self._settle(self._put if self._unsaid else None)
 
     # ------------------------------------------------------------------ the ledger
+
+    def _needs(self) -> bool:
+        """Whether anything is wanted besides spare ones."""
+        return any(not ask.spare for _, group in self._groups for ask in group.values())
 
     def _refuse(self, group: Dict[_Key, port.Ask], gang: bool, room: Capacity) -> bool:
         """Say it when this can never be granted; single containers are judged one by one."""
@@ -143,6 +163,22 @@ class Wanted:
                 self._emit(port.Refused(ask.role, "; ".join(problems)))
         return not group
 
+    def _tell(self, what: Callable[[], None]) -> None:
+        """Change the ledger so, now or when its disk has room again; all in their order."""
+        self._later.append(what)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        while self._later:
+            try:
+                self._later[0]()
+            except OSError as error:
+                if not home.is_full(error):
+                    raise
+                self._look_at = time.monotonic() + FULL_S
+                return
+            del self._later[0]
+
     def _put(self, book: Book) -> None:
         app = self._app
         if not self._groups:
@@ -150,14 +186,11 @@ class Wanted:
             return
         assert self._since is not None
         groups = tuple(
-            Group(
-                gang,
-                tuple(
-                    Want(ask.role, ask.session, ask.count, demand_of(ask.resources))
-                    for ask in group.values()
-                ),
-            )
+            Group(gang, tuple(wants), spare)
             for gang, group in self._groups
+            for spare in (False, True)
+            for wants in (_wants(group, spare),)
+            if wants
         )
         book.queue[app.app_id] = Asking(
             app.app_id,
@@ -171,9 +204,19 @@ class Wanted:
         )
 
     def _settle(self, what: Optional[Callable[[Book], None]] = None) -> None:
-        claimed, asking, reason = self._ledger.settle(self._app.app_id, what)
+        claimed: List[Holding] = []
+        asking: Optional[Asking] = None
+        try:
+            claimed, asking, reason = self._ledger.settle(self._app.app_id, what)
+            self._unsaid = False
+        except OSError as error:
+            if not home.is_full(error):
+                raise
+            self._unsaid = self._unsaid or what is not None
+            full = f"waits for room on the disk of {self._folder.home.ledger}"
+            reason = full if self._groups else ""
         self._looked = self._ledger.version()
-        self._look_at = time.monotonic() + DEATHS_S
+        self._look_at = time.monotonic() + (FULL_S if self._unsaid else DEATHS_S)
         if asking is not None:
             self._next = asking.next
         if claimed:
@@ -188,7 +231,7 @@ class Wanted:
             key = (item.role, item.session)
             group = next((group for _, group in self._groups if key in group), None)
             if group is None:  # withdrawn since
-                self._ledger.free([item.container_id])
+                self.free([item.container_id])
                 continue
             ask = group[key]
             group[key] = replace(ask, count=ask.count - 1)
@@ -221,6 +264,14 @@ class Wanted:
             container.gpu_ids,
             container.role,
         )
+
+
+def _wants(group: Dict[_Key, port.Ask], spare: bool) -> List[Want]:
+    return [
+        Want(ask.role, ask.session, ask.count, demand_of(ask.resources))
+        for ask in group.values()
+        if ask.spare is spare
+    ]
 
 
 def demand_of(resources: Resources) -> Demand:
