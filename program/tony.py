@@ -206,6 +206,7 @@ class Task(NamedTuple):
     is_chief: bool
     session: int  # 0 at first; more after restarts
     checkpoint_dir: Optional[str]
+    restarts: int = 0  # how often it was started again alone in this session
 
 
 def task() -> Task:
@@ -219,6 +220,7 @@ def task() -> Task:
         is_chief=env.get("IS_CHIEF", "").lower() == "true" if inside else True,
         session=_whole(env.get("SESSION_ID"), 0) if inside else 0,
         checkpoint_dir=env.get("TONY_CHECKPOINT_DIR") or None,
+        restarts=_whole(env.get("TASK_RESTARTS"), 0) if inside else 0,
     )
 
 

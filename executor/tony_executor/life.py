@@ -7,8 +7,9 @@ An executor is one task of one session after another, for whatever master there 
 
     IDLE -> PREPARING -> READY -> STARTING -> RUNNING -> ENDED -> PREPARING ...
 
-*The program* is started once per session and its end is judged once (``_judge``): what
-ended it wins over how it ended. The end is said to every master until one acknowledges it.
+*The program* is started once per session, and once more each time that its task is started again
+alone in it (``restart``); the end of each is judged once (``_judge``): what ended it wins over how
+it ended. The end is said to every master until one acknowledges it.
 
 *Sweeps.* Whatever brings the end about, the program's own or ours, a sweep follows
 (``Clear``): nothing of the program may outlive its session. Answers to Stop and Shutdown,
@@ -35,7 +36,6 @@ from tony_core.protocol.messages import (
     Noted,
     Ping,
     Prepare,
-    Ready,
     Reported,
     Running,
     Serving,
@@ -161,12 +161,13 @@ class Life(Masters):
     # ------------------------------------------------------------------ a session begins
 
     def _prepare(self, message: Prepare) -> None:
-        if message.session < self.session or self._leaving is not None:
+        number, mine = (message.session, message.restart), (self.session, self.restart)
+        if number < mine or self._leaving is not None:
             return
-        if message.session == self.session and self.phase is not Phase.ENDED:
+        if number == mine and self.phase is not Phase.ENDED:
             # Said again: so is the answer.
             if self.phase is Phase.READY:
-                self._say(Ready(self.session, self.host, dict(self.ports)))
+                self._say_ready()
             elif self.phase is Phase.RUNNING:
                 self._do(Log(f"session {self.session} runs already: Prepare is not obeyed"))
             return
@@ -188,6 +189,7 @@ class Life(Masters):
             self.offsets = {}  # another try in the same session goes on where the first began
         self.task = message.task
         self.session = message.session
+        self.restart = message.restart
         self._reported = None
         self._move(Phase.PREPARING)
         self._registry_from = self._now
@@ -200,15 +202,16 @@ class Life(Masters):
         self.ports = dict(event.ports)
         self._registry_from = None
         self._move(Phase.READY)
-        self._say(Ready(self.session, self.host, dict(self.ports)))
+        self._say_ready()
 
     def _not_prepared(self, event: NotPrepared) -> None:
         if event.session == self.session and self.phase is Phase.PREPARING:
             self._end(1, 0, Ending(event.cause, event.message))
 
     def _start(self, message: Start) -> None:
-        if message.session != self.session or self.phase is not Phase.READY:
-            if message.session == self.session and self.phase in HAS_CHILD:
+        mine = (message.session, message.restart) == (self.session, self.restart)
+        if not mine or self.phase is not Phase.READY:
+            if mine and self.phase in HAS_CHILD:
                 return  # said again
             text = f"Start of session {message.session} in {self.phase.value} {self.session}"
             self._do(Log(f"{text} is not obeyed"))
@@ -224,7 +227,7 @@ class Life(Masters):
         self._started_at = event.at
         self.offsets = self.offsets or dict(event.offsets)
         self._move(Phase.RUNNING)
-        self._say(Running(self.session, event.pid, dict(self.offsets)))
+        self._say(Running(self.session, event.pid, dict(self.offsets), self.restart))
 
     def _child_not_started(self, event: ChildNotStarted) -> None:
         if event.session != self.session or self.phase is not Phase.STARTING:
@@ -266,6 +269,7 @@ class Life(Masters):
             stderr_tail=list(event.stderr_tail) if event is not None else [],
             duration_s=round(self._ran_s(), 3),
             usage=dict(event.usage) if event is not None else {},
+            restart=self.restart,
         )
         self._ending = None
         self._registry_from = None
@@ -280,7 +284,8 @@ class Life(Masters):
         return self._now - self._started_at if self._started_at is not None else 0.0
 
     def _acknowledge(self, message: Acknowledge) -> None:
-        if self.ended is not None and message.session == self.session:
+        number = (message.session, message.restart)
+        if self.ended is not None and number == (self.session, self.restart):
             self.ended = None
             self._again_at = None
 

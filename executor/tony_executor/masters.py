@@ -40,6 +40,7 @@ class Masters:
         self.phase = Phase.IDLE
         self.task = ""
         self.session = -1
+        self.restart = 0  # how often its task was started again alone in this session
         self.host = identity.host
         self.ports: Dict[str, int] = {}
         self.offsets: Dict[str, int] = {}  # where this session's output begins in the logs
@@ -145,7 +146,7 @@ class Masters:
             if told.ended is None:
                 self._say(self.ended)
         elif self.phase is Phase.READY and told.phase != "ready":
-            self._say(Ready(self.session, self.host, dict(self.ports)))
+            self._say_ready()
         if self._reported is not None:
             self._say(self._reported)
         for serving in self._serving.values():
@@ -183,6 +184,7 @@ class Masters:
             resources=who.resources,
             offsets=dict(self.offsets),
             ran_s=self._last.duration_s if self._last is not None else round(self._ran_s(), 3),
+            restart=self.restart,
         )
 
     # ------------------------------------------------------------------ small things
@@ -195,6 +197,9 @@ class Masters:
         if phase not in NEXT[self.phase]:
             raise InvalidTransition(self._tell())
         self.phase = phase
+
+    def _say_ready(self) -> None:
+        self._say(Ready(self.session, self.host, dict(self.ports), self.restart))
 
     def _say(self, message: Message) -> None:
         if self.link is not None:

@@ -43,12 +43,20 @@ class Ports:
         names: Sequence[str],
         span: Optional[Sequence[int]] = None,
         kept: Optional[Dict[str, int]] = None,
+        same: bool = False,
     ) -> Dict[str, int]:
-        """Hold a port for each name; ``kept`` are served by something of ours already."""
-        self.close()
+        """Hold a port for each name; ``kept`` are served by something of ours already.
+
+        With ``same`` those stay that were held before, and what was released is taken again.
+        """
+        if not same:
+            self.close()
         for name in names:
             if kept and name in kept:
                 self.numbers[name] = kept[name]
+                continue
+            if name in self.numbers:
+                self._take_again(name)
                 continue
             try:
                 sock = _take(tuple(span) if span else None)
@@ -71,6 +79,16 @@ class Ports:
             sock = self._held.pop(name, None)
             if sock is not None:
                 sock.close()
+
+    def _take_again(self, name: str) -> None:
+        if name in self._held:
+            return
+        port = self.numbers[name]
+        sock = _bound(port)
+        if sock is None:
+            self.close()
+            raise NoPort("address-in-use", f"port {port}, which peers know, is taken by somebody")
+        self._held[name] = sock
 
     def taken(self) -> List[str]:
         """Those at which somebody listens (asked when the program has ended)."""

@@ -126,7 +126,8 @@ class Program:
     def lay_out(self, prepare: Prepare) -> None:
         """Make the folder in a child process, then hold the ports."""
         self._drop_layout()
-        self._ports.close()
+        if not prepare.same_ports:
+            self._ports.close()
         self._prepare = prepare
         name = workdir.new_name(self._site.work, prepare.session)
         self._folder = os.path.join(self._site.work, name)
@@ -192,7 +193,10 @@ class Program:
         kept = {"tensorboard": self._beside.port} if self._beside.port else {}
         try:
             ports = self._ports.hold(
-                prepare.ports, prepare.port_range, {n: p for n, p in kept.items() if p}
+                prepare.ports,
+                prepare.port_range,
+                {n: p for n, p in kept.items() if p},
+                same=prepare.same_ports,
             )
         except NoPort as error:
             self._not_prepared(error.cause, str(error))

@@ -98,7 +98,7 @@ class Master:
         if isinstance(message, Register) and self.welcomes:
             link.send(Welcome(attempt=self.attempt, **self.welcome))
         if isinstance(message, Ended) and self.acknowledges:
-            link.send(Acknowledge(message.session))
+            link.send(Acknowledge(message.session, message.restart))
 
     def send(self, message: Message) -> None:
         """To the newest connection."""

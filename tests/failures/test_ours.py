@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import Iterator, List
+from typing import Any, Iterator, List
 
 import pytest
 
-from tests.cli.processes import application_of, command, environment
-from tests.failures.wreck import Wreck, belonging_to, one_role, until
+from tests.cli.processes import application_of, command, environment, tony
+from tests.failures.wreck import Wreck, belonging_to, one_role, until, with_role
 from tony_core.job.spec import MasterSpec, Timeouts
 from tony_core.schedulers.port import AppState
 
@@ -72,9 +73,50 @@ def test_the_last_master_is_killed(tony_home: Path) -> None:
     wreck = Wreck(tony_home, one_role(TWO, 2, master=master, timeouts=timeouts))
     wreck.running(2)
     os.kill(wreck.master_pid(), signal.SIGKILL)
+    # Nobody asks for anything, and yet it goes.
+    wreck.clears_away()
     until(lambda: len(belonging_to(wreck.app_id)) == 0, "the executors to end by themselves")
-    assert "the master died (attempt 1 of 1)" in wreck.status().diagnostics
+    # Who reads history alone hears of it, too.
+    shown = read_history(wreck)
+    assert shown["job"]["state"] == "FAILED"
+    assert "the master died (attempt 1 of 1)" in shown["job"]["diagnostics"]
+    until(lambda: "(attempt 1 of 1)" in last_line(wreck), "its story's last line")
     assert wreck.status().state is AppState.FAILED
+    wreck.leaves_nothing()
+
+
+def read_history(wreck: Wreck) -> Any:
+    """What ``tony history`` says of it: the same in its list, and no more of a page."""
+    told = {}
+    for words in (("list",), ("show", wreck.app_id)):
+        there = Path(wreck.home.root).parent
+        done = tony("history", *words, "--json", cwd=there, timeout=120)
+        assert done.returncode == 0, done.stderr
+        told[words[0]] = json.loads(done.stdout)
+    (listed,) = told["list"]["jobs"]
+    shown = told["show"]
+    for name in ("app_id", "state", "finished", "diagnostics", "links"):
+        assert listed[name] == shown["job"][name]
+    assert shown["job"]["finished"] and "page" not in shown["job"]["links"]
+    assert not {"running", "launched"} & {one["state"] for one in shown["job"]["tasks"]}
+    return shown
+
+
+def last_line(wreck: Wreck) -> str:
+    """Of the story that history has."""
+    return str(read_history(wreck)["events"][-1]["text"])
+
+
+def test_a_master_that_is_stopped_is_killed_by_force(tony_home: Path) -> None:
+    wreck = Wreck(tony_home, one_role(TWO, timeouts=Timeouts(kill_grace_s=0.5)))
+    wreck.running(1)
+    os.kill(wreck.master_pid(), signal.SIGSTOP)
+    done = tony("kill", wreck.app_id, "--reason", "enough", cwd=tony_home.parent, timeout=120)
+    assert done.returncode == 0, done.stderr
+    wreck.clears_away()
+    shown, why = read_history(wreck), "enough (its master did not end by itself)"
+    assert (shown["job"]["state"], shown["job"]["diagnostics"]) == ("KILLED", why)
+    until(lambda: why in last_line(wreck), "its story's last line")
     wreck.leaves_nothing()
 
 
@@ -123,3 +165,22 @@ def test_a_disk_that_is_full_for_logs_state_and_working_folder(small: Path) -> N
     said = wreck.ends(AppState.FAILED)
     # The master's own word, or the executor's of its program: whoever is the first to need room.
     assert "free some space" in said or "no space is left on the node's disk" in said, said
+
+
+def test_a_disk_that_fills_up_under_a_job_ends_nothing(small: Path, tmp_path: Path) -> None:
+    door = f"until [ -e {tmp_path}/$JOB_NAME ]; do sleep 0.05; done"
+    wreck = Wreck(small, with_role("chief", door, door))
+    wreck.running(2)
+    until(lambda: (wreck.get("api/job") or {}).get("progress") is not None, "the page")
+    fill = small / "fill"
+    with pytest.raises(OSError), fill.open("wb", buffering=0) as stream:
+        while stream.write(bytes(1 << 16)):
+            pass
+    (tmp_path / "chief").touch()  # which the master has to write down
+    until(lambda: "cannot be written" in wreck.get("api/job")["trouble"], "the master's word")
+    fill.unlink()
+    until(lambda: not wreck.get("api/job")["trouble"], "the state to be kept again")
+    (tmp_path / "worker").touch()
+    said = wreck.ends(AppState.SUCCEEDED, "No space left on device); the job goes on")
+    assert said.count("the job's state cannot be written") == 1, said
+    assert said.count("the job's state is kept again") == 1, said

@@ -57,5 +57,11 @@ def test_each_row_says_on_what_it_was_tried() -> None:
 
 def test_each_test_of_a_failure_is_named() -> None:
     table = named()
-    for name in ("test_programs.py", "test_ours.py"):
+    for name in (
+        "test_programs.py",
+        "test_ours.py",
+        "test_alone.py",
+        "test_machine.py",
+        "test_clock.py",
+    ):
         assert written_in(CHECKOUT / "tests" / "failures" / name) == table[f"failures/{name}"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, List
 
 from tests.master.test_master_real import Submitted, a_job
+from tony_core.bundle.store import Store
 from tony_core.job.spec import Job, MasterSpec, Resources, Role
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.home import Home
@@ -86,12 +87,17 @@ class Wreck(Submitted):
         return "\n".join(str(event["text"]) for event in self.history().events)
 
     def leaves_nothing(self) -> None:
-        """No process, no share of the machine, nothing of the job's own folder, no secret."""
+        """No process, share of the machine or lease, nothing of the job's own folder, no secret."""
         until(lambda: not belonging_to(self.app_id), "every process to go")
         book = Ledger(self.home.ledger).change()
         held = [item for item in book.held.values() if item.app == self.app_id]
         assert not held and self.app_id not in book.queue, book
-        gone: List[str] = [self.folder.job, self.folder.secret]
+        self.clears_away()
+
+    def clears_away(self) -> None:
+        """What is not for the time after its end goes, whoever asks for it, or nobody."""
+        lease = os.path.join(Store(self.home.root).leases, f"{self.app_id}.json")
+        gone: List[str] = [self.folder.job, self.folder.secret, lease]
         for name in self.folder.container_ids():
             container = self.folder.container(name)
             gone += [container.work, container.secret, container.launch]

@@ -39,7 +39,10 @@ def test_it_trains(submit: Callable[..., Submitted], name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "role", "index"),
-    [("horovod", "worker", 1), ("mxnet", "worker", 1), ("mxnet", "server", 0)],
+    [
+        *(("horovod", "worker", 0), ("horovod", "worker", 1)),
+        *(("mxnet", "worker", 1), ("mxnet", "server", 0)),
+    ],
 )
 def test_it_goes_on_from_its_checkpoint_when_a_process_is_killed(
     submit: Callable[..., Submitted], name: str, role: str, index: int
@@ -70,6 +73,28 @@ def test_horovod_may_begin_again(submit: Callable[..., Submitted], tmp_path: Pat
         "    hvd.shutdown()\n"
     )
     submit("horovod", "horovod", arguments=["--src_dir", str(source)]).ends(0)
+
+
+def test_horovod_may_have_a_process_set_later(
+    submit: Callable[..., Submitted], tmp_path: Path
+) -> None:
+    """Its ranks meet by the store once more, long after all have met."""
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "train.py").write_text(
+        "import horovod.torch as hvd, torch\n"
+        "hvd.init(process_sets='dynamic')\n"
+        "mine = torch.tensor([float(10**hvd.rank())])\n"
+        "assert hvd.allreduce(mine, op=hvd.Sum).item() == 111\n"
+        "outer = hvd.add_process_set([0, 2])\n"
+        "if outer.included():\n"
+        "    total = hvd.allreduce(mine, op=hvd.Sum, process_set=outer)\n"
+        "    assert total.item() == 101, total\n"
+        "hvd.barrier()\n"  # one that ends early ends the others' work
+        "hvd.shutdown()\n"
+    )
+    three = ["tony.worker.instances=3"]
+    submit("horovod", "horovod", conf=three, arguments=["--src_dir", str(source)]).ends(0)
 
 
 def test_mxnet_listens_at_its_tasks_ports_while_they_are_held(

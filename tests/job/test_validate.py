@@ -10,7 +10,7 @@ from tony_core.job.limits import check_limits
 from tony_core.job.load import JobArguments, load_job
 from tony_core.job.problems import JobError, Problem, Severity
 from tony_core.job.sources import missing_sources
-from tony_core.job.spec import Job, Limits
+from tony_core.job.spec import Job, Limits, RestartScope
 
 WORKER = {"tony.worker.instances": "2"}
 
@@ -95,7 +95,7 @@ def test_no_command() -> None:
         ("tony.containers.resources", "http:///x", "names no host"),
         ("tony.worker.min-instances", "3", "3 are more than tony.worker.instances (2)"),
         ("tony.worker.min-instances", "0", "at least 1"),
-        ("tony.worker.restart-scope", "task", "not built yet"),
+        ("tony.worker.restart-scope", "role", "one of session, task"),
         ("tony.execution.env.A-B", "1", "not a name for a variable"),
         ("tony.task.max-total-gpus", "many", "whole number"),
         ("tony.worker.resource.fpga", "x", "whole number"),
@@ -130,6 +130,24 @@ def test_elastic_keys_that_ask_for_nothing_new() -> None:
 def test_what_cannot_be_elastic(more: Dict[str, str], wrong: str) -> None:
     problems = refused({**WORKER, "tony.worker.min-instances": "1", **more})
     assert wrong in "\n".join(problem.message for problem in problems)
+
+
+def test_a_role_whose_tasks_are_started_again_alone() -> None:
+    made = job({**WORKER, "tony.worker.restart-scope": "task", "tony.worker.max-restarts": "5"})
+    (worker,) = made.roles
+    assert (worker.restart_scope, worker.max_restarts) == (RestartScope.TASK, 5)
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ({"tony.worker.min-instances": "1", "tony.worker.restart-scope": "task"}, "is elastic"),
+        ({"tony.chief.instances": "1", "tony.chief.restart-scope": "task"}, "work for the chief"),
+    ],
+)
+def test_what_cannot_be_started_again_alone(more: Dict[str, str], wrong: str) -> None:
+    (problem,) = refused({**WORKER, **more})
+    assert wrong in problem.message and (problem.key or "").endswith(".restart-scope")
 
 
 def test_an_elastic_role() -> None:

@@ -13,17 +13,32 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import Callable, List, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Dict, List, Protocol, Sequence, TypeVar
 
-from tests.master.world import PS, Executor, World, job, role
-from tony_core.job.spec import Job, MasterSpec, Mode, RestartMode, Timeouts, Tracking
+from tests.master.world import PS, Executor, Happening, World, job, role
+from tony_core.job.spec import (
+    GroupDependency,
+    Job,
+    MasterSpec,
+    Mode,
+    RestartMode,
+    RestartScope,
+    Timeouts,
+    Tracking,
+)
 from tony_core.master import events as e
+from tony_core.master.board import Phase
+from tony_core.master.verdict import NODE_CAUSES, PROGRAM_CAUSES
 from tony_core.schedulers.port import AppState, Cause
 
 T = TypeVar("T")
 
-KINDS_OF_THINGS = 17
+KINDS_OF_THINGS = 19
 MOST_THINGS = 60
+SLOW_S = 6.0  # in which the words that something has ended may come, and may not
+
+#: How a program ends that does not end by itself, in the words that the master knows.
+CAUSES = [*sorted(set(PROGRAM_CAUSES) - {"exited"}), *sorted(NODE_CAUSES) * 3]
 
 
 class Chance(Protocol):
@@ -61,20 +76,35 @@ def a_job(chance: Chance) -> Job:
 
     mode = chance.one_of(list(Mode))
     workers = chance.number(1, 4)
-    waited_for = maybe()
+    waited_for = chance.number(0, 2) == 0
     may = mode is Mode.GANG and not waited_for
     least = chance.number(1, workers) if may else workers
-    roles = [role("worker", workers, min_instances=least)]
+
+    def scope() -> Dict[str, Any]:
+        """What is started again when one of a role fails."""
+        scopes = [RestartScope.SESSION, RestartScope.SESSION, RestartScope.TASK]
+        return {"restart_scope": chance.one_of(scopes), "max_restarts": chance.number(0, 2)}
+
+    alone = scope() if least == workers else {}
+    roles = [role("worker", workers, min_instances=least, **alone)]
     if maybe():
-        roles.append(role("ps", chance.number(1, 2), **PS))
+        roles.append(role("ps", chance.number(1, 2), **PS, **scope()))
     if maybe():
         roles.append(role("chief"))
     if maybe():
         roles.append(role("board", tracking=Tracking.SIDECAR, max_restarts=1))
     if waited_for:
-        roles.append(role("last", depends_on=("worker",)))
+        roles.append(role("last", depends_on=("worker",), **scope()))
+    if chance.number(0, 2) == 0:
+        roles.append(role("aside", tracking=Tracking.UNTRACKED, **scope()))
+    groups: Dict[str, Any] = {}
+    if chance.number(0, 2) == 0:
+        roles.append(role("evaluator"))
+        after = GroupDependency("evaluator", "trainers", 120.0, ignored=maybe())
+        groups = {"groups": (("trainers", ("worker",)),), "group_dependencies": (after,)}
     return job(
         *roles,
+        **(groups if maybe() else {}),
         mode=mode,
         fail_on_worker_failure=maybe(),
         master=MasterSpec(
@@ -89,14 +119,22 @@ def a_job(chance: Chance) -> Job:
 
 def life(chance: Chance, hear: Callable[[str], None] = lambda line: None) -> World:
     """A job's whole life: some chances, then its end, with every invariant looked at."""
-    world = World(a_job(chance), settle_s=0.2, ends_rest=chance.number(0, 1) == 1)
+    job = a_job(chance)
+    gangs = job.mode is Mode.GANG
+    bound = frozenset(x for x in ("worker", "ps") if gangs and chance.number(0, 1))
+    ends_rest = chance.number(0, 1) == 1
+    world = World(job, settle_s=0.2, ends_rest=ends_rest, in_place=bound)
     world.hear = hear
+    world.slow = chance.number(0, 5) == 0
+    patient = chance.number(0, 3) == 0
     world.begin()
+    if chance.number(0, 1):
+        world.settle()  # much of what may happen happens to programs that run
     for _ in range(chance.number(0, MOST_THINGS)):
         if world.finished:
             break
         happen(world, chance)
-    to_the_end(world)
+    to_the_end(world, patient)
     world.settle()
     check_the_end(world)
     return world
@@ -104,6 +142,12 @@ def life(chance: Chance, hear: Callable[[str], None] = lambda line: None) -> Wor
 
 def happen(world: World, chance: Chance) -> None:
     """One thing happens."""
+    if world.machine.regrouping and world.journal and chance.number(0, 2) == 0:
+        world.takeover()
+        return
+    if world.ending() and chance.number(0, 7) == 0:
+        while_it_ends(world, chance)
+        return
     choice = chance.number(0, KINDS_OF_THINGS)
     if choice <= 6 and world.queue:
         the_next_thing(world, chance)
@@ -113,7 +157,8 @@ def happen(world: World, chance: Chance) -> None:
         rarely(world, chance)
     elif choice == 12 and world.said:
         # A word that was on its way for long, or comes once more.
-        world.again(chance.one_of(world.said))
+        late = [x for x in world.said if isinstance(x, e.TaskStopped)]
+        world.again(chance.one_of(late if late and chance.number(0, 1) else world.said))
     elif choice == 13:
         node = f"n{chance.number(0, 2)}"
         world.feed(e.NodeWentAway(world.now, node))
@@ -132,7 +177,15 @@ def living(world: World) -> List[Executor]:
 
 def the_next_thing(world: World, chance: Chance) -> None:
     """What was begun goes on, in any order; or is lost, or comes twice."""
-    item = world.queue.pop(chance.number(0, len(world.queue) - 1))
+    prompt = world.prompt() if world.slow else []
+    if world.slow and not prompt and chance.number(0, 3):
+        world.after(SLOW_S)
+        return
+    at = chance.one_of(prompt) if prompt else chance.number(0, len(world.queue) - 1)
+    item = world.queue.pop(at)
+    if item.name.startswith("grant") and chance.number(0, 1):
+        some_of(world, chance, item)
+        return
     if chance.number(0, 9) == 0 and not item.name.startswith(("end", "grant")):
         return  # lost
     item.do()
@@ -140,14 +193,26 @@ def the_next_thing(world: World, chance: Chance) -> None:
         item.do()  # and once more
 
 
+def some_of(world: World, chance: Chance, item: Happening) -> None:
+    """The scheduler grants a part of what is wanted, and the rest perhaps much later."""
+    role = item.name.split()[1]
+    wanted = world.wanted.get(role, (0, 0))[1]
+    if wanted > 1:
+        world.queue.append(item)
+    if wanted:
+        world.grant(role, chance.number(1, max(1, wanted - 1)))
+    if chance.number(0, 3) == 0:
+        world.after(61.0)
+
+
 def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor) -> None:
     """Something happens to one executor or its program."""
     name = executor.container.id
-    if choice in (8, 14) and executor.phase == "running":
+    if choice in (8, 14, 18) and executor.phase in ("ready", "running"):
         code = chance.one_of([0, 0, 0, 1, 137])
-        cause = chance.one_of(["exited", "exited", "exited", "memory", "port-in-use", "no-space"])
+        ends = executor.phase == "running" and chance.number(0, 1)
         executor.phase = "ended"
-        world.feed(e.TaskEnded(world.now, name, executor.session, code, cause=cause))
+        world.said_end(executor, code, cause="exited" if ends else chance.one_of(CAUSES))
     elif choice == 9:
         world.complete(executor, -1, chance.one_of(list(Cause)))
     elif choice == 10:
@@ -160,6 +225,9 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
     elif choice == 16 and executor.phase == "running":
         step = chance.number(0, 5)
         world.feed(e.TaskReported(world.now, name, executor.session, step=step))
+    elif choice == 19 and executor.phase == "ended":
+        restart = chance.number(0, executor.restart)  # its own end, or one of those before
+        world.feed(e.TaskEnded(world.now, name, executor.session, 1, restart=restart))
     elif choice == 17:
         world.feed(e.PreemptionWarned(world.now, (name,)))
 
@@ -169,7 +237,7 @@ def rarely(world: World, chance: Chance) -> None:
     what = chance.number(0, 15)
     if what == 0:
         world.feed(e.KillAsked(world.now, "asked"))
-    elif what == 1 and world.finished is None and world.journal:
+    elif what in (1, 15) and world.finished is None and world.journal:
         world.takeover()
     elif what == 2:
         world.feed(e.AllocationRefused(world.now, "worker", "no node is as big"))
@@ -181,16 +249,46 @@ def rarely(world: World, chance: Chance) -> None:
         world.feed(e.Tick(world.now - 100.0))  # a clock that was set back
     elif what == 6:
         world.feed(e.PreprocessEnded(world.now, chance.number(0, 1)))
+    elif what in (7, 8):
+        old = [x for x in living(world) if x.phase == "ended"]
+        if old:  # its next program was to begin, and something of the last is left
+            name = chance.one_of(old).container.id
+            world.feed(e.TaskStopped(world.now, name, world.executors[name].session, False))
+    elif what in (9, 10, 11) and world.journal and world.machine.phase in _BETWEEN:
+        world.takeover()
 
 
-def to_the_end(world: World) -> None:
-    """From here on nothing breaks any more: the job must come to its end."""
+_BETWEEN = (Phase.SETTLING, Phase.CLEARING, Phase.BACKOFF, Phase.ENDING)
+
+
+def while_it_ends(world: World, chance: Chance) -> None:
+    """A program is being ended: an earlier one's end is said again, or something is left."""
+    ends = [x for x in living(world) if x.container.id in world.ending()]
+    if not ends:
+        return
+    executor = chance.one_of(ends)
+    name = executor.container.id
+    if chance.number(0, 1):
+        world.feed(e.TaskStopped(world.now, name, executor.told[0] - 1, True))
+    elif executor.told[0] == executor.session >= 0 and chance.number(0, 2) == 0:
+        executor.broken = True
+        world.feed(e.TaskStopped(world.now, name, executor.session, False))
+
+
+def to_the_end(world: World, patient: bool) -> None:
+    """From here on nothing breaks any more: the job must come to its end.
+
+    Where it is *patient*, programs that have a while to end take all of it.
+    """
     for _ in range(400):
         if world.finished:
             return
         world.settle()
         running = world.running()
-        if running and not world.finished:
+        waits = world.machine.waits
+        if patient and any(key in waits for key in _WHILES):
+            world.after(30.0)
+        elif running and not world.finished:
             world.end(running[0])
             world.settle()
         else:
@@ -198,12 +296,11 @@ def to_the_end(world: World) -> None:
     raise AssertionError(f"no end: {world.machine.phase} {world.states()}")
 
 
+_WHILES = (("group", "0"), ("chief-grace", "others"), ("chief-grace", "evaluators"))
+
+
 def check_the_end(world: World) -> None:
     """What holds of every job that has ended."""
-    for _, names in world.started:
-        number = sum(name.startswith("worker:") for name in names)
-        least = world.job.role("worker").least
-        assert number in (0, 1) or least <= number, f"{names} began with fewer than {least}"
     world.check_nothing_is_left()
     assert world.outcome in (
         AppState.SUCCEEDED,

@@ -20,6 +20,7 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Job, MasterSpec, Resources, Role, Timeouts
 from tony_core.master.master import Master
 from tony_core.protocol.channel import Channel
+from tony_core.protocol.jobkey import carrier, for_executors, unpack
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -156,7 +157,9 @@ class ScriptedExecutor:
         self.closed: Optional[str] = None
         self.link: Optional[Link] = None
         self._running = running
-        self._secret = secret
+        key = unpack(secret)
+        self._secret = key.secret
+        self._carrier = carrier(key, master=False)
         self._listener = running.do(lambda: listen(running.reactor, "127.0.0.1", 0, self._accepted))
         self.port = self._listener.port
         self.first: Dict[str, Any] = {}  # what Register says besides
@@ -177,7 +180,12 @@ class ScriptedExecutor:
         channel = Channel(self._secret, dialler=dialler)
         self.closed = None
         self.link = Link(
-            self._running.reactor, sock, channel, self._message, self._closed, self._established
+            self._running.reactor,
+            self._carrier(sock),
+            channel,
+            self._message,
+            self._closed,
+            self._established,
         )
 
     def _established(self, link: Link) -> None:
@@ -237,13 +245,14 @@ class Shell:
         attempt: int = 1,
         extra: Optional[Mapping[str, str]] = None,
         state_dir: str = "",
+        secret: bytes = SECRET,
     ) -> None:
         self.folder = folder
         self.pool = pool or ScriptedPool(attempt=attempt)
         self.history = folder / "history" / "app_1"
         job_dir = folder / "apps" / "app_1" / "job"
         job_dir.mkdir(parents=True, exist_ok=True)
-        (job_dir / "secret").write_bytes(SECRET)
+        (job_dir / "secret").write_bytes(secret)
         work = folder / "work"
         work.mkdir(exist_ok=True)
         self.job_dir = job_dir
@@ -254,7 +263,7 @@ class Shell:
             work_dir=str(work),
             state_dir=state_dir or str(folder),
             history_dir=str(self.history),
-            secret=SECRET,
+            secret=secret,
             extra=dict(extra or {}),
         )
         artifacts = (Artifact("tony-runtime", Use.RUNTIME, Kind.FOLDER, "/r", "/r"),)
@@ -330,7 +339,7 @@ class Shell:
 
     def executor(self, container_id: str, **first: Any) -> ScriptedExecutor:
         """An executor that called."""
-        made = ScriptedExecutor(self.running, container_id)
+        made = ScriptedExecutor(self.running, container_id, for_executors(self.context.secret))
         made.first = first
         made.dial(self.address)
         self.executors[container_id] = made

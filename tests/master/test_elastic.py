@@ -6,7 +6,9 @@ from typing import Any, List
 
 from tests.master.world import PS, World, job, role
 from tony_core.job.spec import Job, MasterSpec, RestartMode, Timeouts
+from tony_core.master import commands as c
 from tony_core.master import events as e
+from tony_core.master.present import Facts, job_json
 from tony_core.schedulers.port import AppState, Cause
 
 
@@ -62,9 +64,79 @@ def test_it_begins_with_what_there_is_and_asks_for_the_rest() -> None:
     assert world.outcome is AppState.SUCCEEDED
 
 
+def test_what_is_beyond_the_minimum_is_spare() -> None:
+    asked: List[Any] = []
+
+    class Heard(World):
+        def do_RequestContainers(self, command: c.RequestContainers) -> None:
+            asked.extend((ask.count, command.gang, ask.spare) for ask in command.asks)
+            super().do_RequestContainers(command)
+
+    world = only(Heard(elastic(2, 4), settle_s=0.2).begin(), 2)
+    assert asked == [(2, True, False), (2, False, True)]
+    world.after(1.0)
+    only(world, 0)
+    world.kill("worker:1")  # below the minimum: a new session
+    world.settle().after(0.2).settle()
+    again = [item for item in asked[2:] if item[0]]
+    assert again == [(1, True, False), (2, False, True)]
+
+
+def test_how_many_are_there_is_told() -> None:
+    def there(world: World) -> int:
+        view = world.machine.snapshot()
+        facts = Facts("app", 1, "ann", "default", 0.0, 0.0)
+        told = job_json(world.machine.job, view, facts, lambda value: value)
+        assert list(told["elastic"]) == ["worker"]
+        assert told["elastic"]["worker"].items() >= {"least": 2, "most": 4}.items()
+        return int(told["elastic"]["worker"]["there"])
+
+    assert there(only(World(elastic(), settle_s=0.2).begin(), 0)) == 0
+    world = began(have=3)
+    assert there(world) == 3
+    world.kill("worker:1")
+    only(world, 0)
+    world.after(0.2)
+    assert there(only(world, 0)) == 2
+    world.grant("worker", 2)
+    world.settle().after(31.0).settle()
+    assert sizes(world)[-1] == there(world) == 4
+    world.end("worker:0")
+    assert there(world) == 4
+
+
 def test_fewer_than_the_minimum_begin_nothing() -> None:
     world = began(least=3, have=2)
     assert not world.started and world.machine.waits.get("allocation")
+
+
+def test_between_two_tries_for_a_gang_nothing_is_asked_for_whatever_comes() -> None:
+    asked = elastic(1, 2, role("ps", **PS), timeouts=Timeouts(allocation_s=60.0))
+    world = World(asked, settle_s=0.2).begin()
+    world.grant("worker")
+    world.queue.clear()  # no more is granted
+    world.after(60.0)
+    assert world.told("allocation-timeout")
+    world.grant("worker", 1)  # it was on its way when all was withdrawn
+    assert {count for _, count in world.wanted.values()} == {0}
+    world.settle().after(10.0)
+    assert world.wanted == {"worker": (0, 1), "ps": (0, 1)}
+    world.settle().after(2.0).settle()
+    assert sizes(world) == [3]
+
+
+def test_a_later_master_keeps_nobody_that_its_round_does_not_want() -> None:
+    world = began(1, 2, 1, role("ps", **PS))
+    world.grant("worker", 1)
+    only(world, 0)
+    world.after(30.0)
+    idle, busy = world.executor("ps:0"), world.executor("worker:0")
+    ends = [item for item in world.queue if item.name == f"stop {idle.container.id}"]
+    assert world.machine.regrouping and len(ends) == 1
+    ends[0].do()
+    world.takeover().settle().after(31.0).settle()
+    assert idle.gone and not busy.gone
+    assert sorted(world.running()) == ["ps:0", "worker:0", "worker:1"]
 
 
 def test_what_comes_is_taken_in_by_one_round_and_nothing_is_charged() -> None:
@@ -215,6 +287,20 @@ def test_newcomers_that_keep_coming_are_not_waited_for_without_end() -> None:
         only(world, 0)
         came += 1
     assert world.machine.session == 1 and came < 25
+
+
+def test_a_silent_container_keeps_its_deadline_as_another_task() -> None:
+    times = Timeouts(registration_s=100.0, allocation_s=1000.0)
+    world = World(elastic(2, 3, timeouts=times), settle_s=0.2).begin()
+    world.grant("worker", 2)
+    silent, second = (world.machine.tasks[f"worker:{n}"].container for n in (0, 1))
+    before = world.machine.waits.get("registration", "worker:0")
+    world.queue.clear()
+    world.after(90.0)
+    world.register(world.executors[str(second)])  # which makes it worker:0
+    assert [world.machine.tasks[f"worker:{n}"].container for n in (0, 1)] == [second, silent]
+    deadline = world.machine.waits.get("registration", "worker:1")
+    assert before is not None and deadline is not None and deadline.until == before.until
 
 
 def test_what_has_succeeded_is_not_asked_for_again() -> None:

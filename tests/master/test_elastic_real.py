@@ -20,12 +20,46 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PHASE = 40  # steps between one gate and the next
 
+# All of a round meet at rank 0's address and add up a bit for each; none can be missing or two.
 # A step is committed by a link, which can be made once only. Gates keep the phases apart.
 PROGRAM = """
-import os, sys, time
+import json, os, socket, sys, time
 here, phase = sys.argv[1], int(sys.argv[2])
 index, number = int(os.environ["TASK_INDEX"]), int(os.environ["TASK_NUM"])
-session = os.environ["SESSION_ID"]
+session = int(os.environ["SESSION_ID"])
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+workers = json.loads(os.environ["CLUSTER_SPEC"])["worker"]
+host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+assert number == size == len(workers) == len(set(workers)), (number, size, workers)
+assert rank == index and workers[0] == f"{host}:{port}", (rank, index, workers, host, port)
+
+def called():
+    while True:
+        try:
+            return socket.create_connection((host, port), 120)
+        except ConnectionRefusedError:
+            time.sleep(0.02)  # rank 0 comes to it later than we
+
+def added_up():
+    if rank == 0:
+        with socket.socket() as door:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.bind((host, port))
+            door.listen(size)
+            door.settimeout(120)
+            peers = [door.accept()[0].makefile("rw") for _ in range(size - 1)]
+        said = [[int(word) for word in peer.readline().split()] for peer in peers]
+        assert all(theirs == session for theirs, _ in said), (session, said)
+        total = 1 + sum(number for _, number in said)
+        for peer in peers:
+            print(total, file=peer, flush=True)
+        return total
+    with called() as sock, sock.makefile("rw") as stream:
+        print(session, 1 << rank, file=stream, flush=True)
+        return int(stream.readline())
+
+total = added_up()
+assert total == (1 << size) - 1, (total, size)
 for step in range(3 * phase):
     while not os.path.exists(f"{here}/gate-{step // phase}"):
         time.sleep(0.02)
@@ -35,7 +69,7 @@ for step in range(3 * phase):
     time.sleep(0.02)
     mine = f"{here}/tmp-{session}-{index}"
     with open(mine, "w") as stream:
-        stream.write(f"{step} {session} {index} {number}")
+        stream.write(f"{step} {session} {index} {number} {total}")
     os.link(mine, done)
     os.unlink(mine)
 """
@@ -53,7 +87,7 @@ def until(what: Any, why: str) -> Any:
 
 
 def steps(folder: Path) -> List[List[int]]:
-    """Every committed step: itself, session, task, tasks."""
+    """Every committed step: itself, session, task, tasks, the sum over all of them."""
     texts = [path.read_text() for path in folder.glob("step-*")]
     return sorted([int(word) for word in text.split()] for text in texts)
 
@@ -90,6 +124,7 @@ def test_it_grows_and_shrinks_and_does_every_step_once(tony_home: Path, tmp_path
 
     holder.scheduler.kill(holder.app_id, "its room is wanted")
     grown = until(lambda: _running(submitted, 4), "four workers" + submitted.words())
+    assert grown["elastic"] == {"worker": {"there": 4, "least": 2, "most": 4}}
     (work / "gate-1").touch()
     until(lambda: len(steps(work)) == 2 * PHASE, "the next steps" + submitted.words())
 
@@ -112,7 +147,8 @@ def test_it_grows_and_shrinks_and_does_every_step_once(tony_home: Path, tmp_path
     done = steps(work)
     assert [step for step, *_ in done] == list(range(3 * PHASE))
     assert sum(step for step, *_ in done) == sum(range(3 * PHASE))
-    numbers = [number for *_, number in done]
+    numbers = [number for *_, number, _ in done]
+    assert all(total == 2**number - 1 for *_, number, total in done)
     assert set(numbers[:PHASE]) == {2} and set(numbers[PHASE : 2 * PHASE]) == {4}
     assert set(numbers[2 * PHASE :]) == {3}
     story = [event["text"] for event in submitted.history().events if event["kind"] == "elastic"]

@@ -43,6 +43,17 @@ def test_the_task_gets_another_container_elsewhere_and_the_others_keep_theirs() 
     assert world.running() == ["worker:0", "worker:1"]
 
 
+def test_so_it_does_when_the_session_is_being_cleared_away_already() -> None:
+    world = World(job(role("worker", 2)), settle_s=0.2).begin().settle()
+    failed, late = world.executor("worker:0"), world.executor("worker:1")
+    world.end("worker:0", 1)
+    world.after(0.2)  # its peer is being ended
+    world.end("worker:1", 1, cause="gpus").settle()
+    assert world.machine.session == 1
+    assert late.gone and not failed.gone
+    assert world.running() == ["worker:0", "worker:1"]
+
+
 @pytest.mark.parametrize(
     ("changes", "asked"),
     [({}, (4, False)), ({"metrics": Metrics(gpu_check=False)}, (0, False))]

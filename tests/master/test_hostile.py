@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
+import shutil
 import socket
+import ssl
 import time
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.master.shell import SECRET, Shell, a_job, until
+from tony_core.client import tlskey
 from tony_core.job.spec import Resources, Role
 from tony_core.master import webserver
 from tony_core.protocol import door as doors
 from tony_core.protocol.channel import Channel
+from tony_core.protocol.jobkey import unpack
 from tony_core.protocol.messages import Heartbeat, Register
+from tony_core.protocol.tls import executor_context
 
 ONE = Role("worker", 1, Resources(), "true")
 
@@ -49,12 +54,18 @@ class Attack:
 
     def shake(self, secret: bytes = SECRET) -> Tuple[socket.socket, Channel]:
         """A connection that has proved itself, as far as it can."""
-        sock, channel = self.call(), Channel(secret, dialler=True)
+        sock, channel = self.carried(self.call()), Channel(secret, dialler=True)
         sock.sendall(channel.outgoing())
         while not channel.established:
             channel.receive(sock.recv(4096))
             sock.sendall(channel.outgoing())
         return sock, channel
+
+    def carried(self, sock: socket.socket) -> socket.socket:
+        """What the job's words travel in: TLS, where it has a key."""
+        if not unpack(self.shell.context.secret).fingerprint:
+            return sock
+        return self._open.enter_context(executor_context().wrap_socket(sock))
 
     def refused(self, sock: socket.socket) -> bytes:
         """What was said before it was hung up on us."""
@@ -192,17 +203,68 @@ def test_a_thousand_who_say_nothing_and_one_who_drips(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    first=st.sampled_from(["register", "word", "unknown"]),
-    session=st.integers(-(2**70), 2**70),
-    number=st.one_of(st.floats(), st.integers(-(2**2000), 2**2000)),
-    text=st.text(st.characters(), max_size=30),
-    data=st.dictionaries(st.text(max_size=9), st.one_of(st.none(), st.integers()), max_size=3),
-)
+STRANGE: Dict[str, Any] = {
+    "first": st.sampled_from(["register", "word", "unknown"]),
+    "session": st.integers(-(2**70), 2**70),
+    "number": st.one_of(st.floats(), st.integers(-(2**2000), 2**2000)),
+    "text": st.text(st.characters(), max_size=30),
+    "data": st.dictionaries(st.text(max_size=9), st.one_of(st.none(), st.integers()), max_size=3),
+}
+often = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+less_often = settings(often, max_examples=8)
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+
+
+@often
+@given(**STRANGE)
 def test_strange_words_of_one_who_knows_the_secret_end_its_connection_at_most(
+    open_attack: Attack, **words: Any
+) -> None:
+    says_strange_words(open_attack, **words)
+
+
+@needs_openssl
+@less_often
+@given(**STRANGE)
+def test_so_they_do_inside_tls(tls_attack: Attack, **words: Any) -> None:
+    says_strange_words(tls_attack, **words)
+
+
+@needs_openssl
+@less_often
+@given(
+    garbage=st.binary(min_size=1, max_size=600),
+    after=st.sampled_from(["nothing", "half-a-hello", "handshake"]),
+)
+def test_bytes_that_are_no_tls_end_their_connection_alone(
+    tls_attack: Attack, garbage: bytes, after: str
+) -> None:
+    sock = tls_attack.call()
+    with contextlib.suppress(OSError):  # it may be hung up on us in the middle
+        if after == "handshake":
+            sock = tls_attack.carried(sock)
+        elif after == "half-a-hello":
+            sock.sendall(client_hello()[: len(garbage) % 200 + 6])
+        socket.socket.sendall(sock, garbage)  # as it is
+        sock.shutdown(socket.SHUT_WR)
+    with sock:
+        tls_attack.refused(sock)
+    assert tls_attack.shell.error is None
+    tls_attack.shake()[0].close()
+
+
+def client_hello() -> bytes:
+    """What TLS says first."""
+    said = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        executor_context().wrap_bio(ssl.MemoryBIO(), said).do_handshake()
+    return said.read()
+
+
+def says_strange_words(
     open_attack: Attack, first: str, session: int, number: float, text: str, data: object
 ) -> None:
+    """All of them over one connection, which may end for it; the master may not."""
     sock, channel = open_attack.shake()
     words = [
         ["Measured", {"session": session, "values": {text: number}}],
@@ -236,9 +298,23 @@ def test_strange_words_of_one_who_knows_the_secret_end_its_connection_at_most(
 
 @pytest.fixture(scope="module")
 def open_attack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attack]:
-    with Shell(tmp_path_factory.mktemp("attack"), a_job(ONE)) as shell:
+    with attacked(tmp_path_factory.mktemp("attack"), SECRET) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tls_attack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attack]:
+    with attacked(tmp_path_factory.mktemp("attack"), tlskey.with_tls(SECRET)) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def attacked(folder: Path, secret: bytes) -> Iterator[Attack]:
+    """A master that is there for others when all is over."""
+    with Shell(folder, a_job(ONE), secret=secret) as shell:
         made = Attack(shell)
         yield made
+        made.shake()
         made.close()
         assert shell.error is None
         assert shell.get("/api/job")[0] == 200

@@ -21,7 +21,7 @@ from tony_core.master import main as entry
 from tony_core.master.main import CRASHED, USAGE, arguments, kill_reason, main, serve
 from tony_core.master.master import Master
 from tony_core.protocol.reactor import Reactor
-from tony_core.schedulers.port import AppState, MasterContext
+from tony_core.schedulers.port import AppState, MasterContext, SchedulerError
 
 __all__ = ["far"]
 
@@ -95,6 +95,23 @@ def test_a_crash_before_anything_runs_ends_the_job(
     assert "Traceback" in capsys.readouterr().err
     assert "a bug" in (tmp_path / "work" / "crash-1.txt").read_text()
     until(lambda: threading.active_count() <= threads + 1, "threads to go")
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_scheduler_that_does_not_take_this_master_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], readable: bool
+) -> None:
+    class Refusing(ScriptedPool):
+        def start(self, sink: Any, page_url: str) -> Any:
+            raise SchedulerError("the servers differ")
+
+    pool = Refusing()
+    assert serve(context(tmp_path, a_job() if readable else None), pool) == CRASHED
+    *why, last = capsys.readouterr().err.splitlines()
+    assert last == "the scheduler did not accept this master: the servers differ"
+    assert bool(why) == (not readable) and not any("Traceback" in line for line in why)
+    assert readable or "job.json" in why[0]
+    assert pool.closed and pool.finished is None
 
 
 def test_a_crash_with_containers_is_left_to_the_next_attempt(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, Tuple
 
+import pytest
+
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.frameworks import find
 from tony_core.frameworks.base import Framework, Gang, Peer
@@ -130,6 +132,35 @@ def test_a_task_that_is_told_again_hears_the_very_same() -> None:
     assert len(served.asked) == 1
 
 
+def test_a_task_that_comes_back_is_told_the_same_and_which_try_it_is() -> None:
+    served = Served()
+    made = orders(JOB, Counting())
+    gang = ("ps:0", "chief:0", "worker:0", "worker:1")
+    shared, told = made.start(start(JOB, *gang, gang=gang), served)
+    back = start(JOB, "worker:1", gang=gang, restart=2)
+    again, (order,) = made.start(back, served)
+    assert again == shared and served.asked == [(0, 3)]
+    assert (order.start.restart, order.start.env["TASK_RESTARTS"]) == (2, "2")
+    assert told[-1].start.env == {**order.start.env, "TASK_RESTARTS": "0"}
+    moved = [Member("worker", 1, "c-new", "n2", "h2", {"main": 9})]
+    where = (*members(JOB)[:-1], *moved)
+    _, (order,) = made.start(StartTasks(0, ("worker:1",), where, None, gang, 3), served)
+    assert order.container_id == "c-new"
+    assert order.start.env["RANKED"] == "chief:0,worker:0,worker:1"
+    assert order.start.env["AT"] == "port 1", "the session's services are there already"
+
+
+def test_a_next_master_tells_one_that_comes_back_of_its_whole_gang() -> None:
+    served = Served()
+    gang = ("ps:0", "chief:0", "worker:0", "worker:1")
+    back = start(JOB, "ps:0", gang=gang, restart=1)
+    _, (order,) = orders(JOB, Counting()).start(back, served)
+    assert order.start.env["RANKED"] == "chief:0,worker:0,worker:1"
+    assert served.asked == [], "what comes back is no rank"
+    told = orders(JOB, Counting()).prepare(PrepareTask("c", "worker:1", 0, 2, True))
+    assert (told.session, told.restart, told.same_ports) == (0, 2, True)
+
+
 def test_a_new_session_has_services_of_its_own() -> None:
     served = Served()
     made = orders(JOB, Counting())
@@ -158,6 +189,17 @@ def test_tasks_of_an_fcfs_job_start_alone() -> None:
     _, told = made.start(start(job, "worker:1"), served)
     assert told[0].start.env["RANKED"] == "worker:1"
     assert len(served.asked) == 2
+
+
+def test_a_task_of_a_large_fcfs_job_is_told_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tony_core.job.spec.FCFS_TOLD", 3)
+    job = JOB.replace(mode=Mode.FCFS)
+    made = orders(job, Counting())
+    command = start(job, "worker:0")
+    shared, told = made.start(command, Served())
+    assert "CLUSTER_SPEC" not in json.loads(shared)
+    assert "CLUSTER_SPEC" not in told[0].start.env
+    assert any("CLUSTER_SPEC is not set: thousands" in note for note in made.notes(command))
 
 
 def test_notes_are_said_once() -> None:

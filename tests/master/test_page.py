@@ -338,3 +338,10 @@ def test_a_page_of_thousands_of_tasks_shows_the_troubled_ones() -> None:
     assert text.count("<tr>") < 250
     assert "and 2800 more" in text
     json.dumps(text)
+
+
+def test_of_an_elastic_role_the_page_shows_how_many_are_there() -> None:
+    job = {**A_JOB, "elastic": {"worker": {"there": 3, "least": 2, "most": 4}}}
+    assert "3 running · worker 3 of 2..4<" in page(
+        job, tasks_named("worker:0", "worker:1", "worker:2"), {"task": {}}, [], "n", 0
+    )

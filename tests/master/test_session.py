@@ -18,6 +18,7 @@ from tony_core.job.spec import (
 )
 from tony_core.master import commands as c
 from tony_core.master import events as e
+from tony_core.master.adoption import ADOPTION_S
 from tony_core.master.board import Phase
 from tony_core.master.lifecycle import Hold, InvalidTransition, TaskState
 from tony_core.schedulers.port import AppState, Cause, Container
@@ -169,6 +170,34 @@ def test_a_sidecar_goes_on_over_a_warm_restart() -> None:
     assert world.machine.session == 1
     assert world.executor("board:0") is before
     assert before.phase == "running"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_in_a_fresh_restart_no_sidecar_begins_before_the_session(lost: bool) -> None:
+    board = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
+    spec = job(role("worker"), board, master=MasterSpec(restart_mode=RestartMode.FRESH))
+    world = World(spec, settle_s=0.2).begin()
+    if lost:
+        world.settle()
+        world.feed(e.ExecutorLost(world.now, world.executor("board:0").container.id, "silent"))
+        waiting, world.queue = world.queue, []  # its container takes its time to end
+    else:
+        waiting = [item for item in world.queue if item.name == "grant board"]
+        world.queue.remove(waiting[0])
+        world.settle()
+    world.end("worker:0", 1)
+    world.after(0.2)
+    assert world.machine.phase is Phase.CLEARING
+    ends, world.queue = world.queue, []
+    if lost:
+        waiting[0].do()
+    else:
+        world.grant("board", 1)  # it was on its way when all was withdrawn
+    world.settle().after(1.0).settle()
+    assert world.machine.session == 0 and world.state("board:0") == "pending"
+    world.queue = ends
+    world.settle().after(5.0).settle()
+    assert world.machine.session == 1 and len(world.running()) == 2
 
 
 def test_a_listed_sidecar_stops_the_job_when_it_fails() -> None:
@@ -552,6 +581,16 @@ def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
     assert world.told("not-ended")
 
 
+def test_a_container_that_had_longer_to_end_has_no_longer_than_the_job() -> None:
+    world = world_of(role("worker", 2), mode=Mode.FCFS).settle()
+    world.end("worker:0")  # whose container has the time that a kill leaves
+    world.feed(e.AllocationRefused(world.now, "worker", "no node is as big"))
+    world.queue.clear()
+    world.after(60)
+    assert world.outcome is AppState.FAILED
+    assert len(world.told("not-ended")) == 2 and not world.told("left-behind")
+
+
 @pytest.mark.parametrize(("ends_rest", "clean", "over"), [
     (True, True, True), (True, False, False), (False, True, False),
 ])  # fmt: skip
@@ -701,6 +740,112 @@ def test_a_takeover_goes_on_with_a_decision_to_end() -> None:
     assert world.finished is not None
     assert world.finished.diagnostics == "killed by ann"
     world.check_nothing_is_left()
+
+
+def test_a_retry_for_a_gang_that_holds_something_already_has_its_clock() -> None:
+    two = [role("x", 2, depends_on=("a",)), role("z", depends_on=("b",))]
+    times = Timeouts(allocation_s=60.0)
+    world = World(job(role("a"), role("b"), *two, timeouts=times), settle_s=0.2).begin().settle()
+    world.end("a:0")
+    world.grant("x", 1)
+    world.queue.clear()  # no more is granted
+    world.after(60.0)
+    assert world.told("allocation-timeout")
+    world.end("b:0")
+    world.grant("z")
+    world.queue.clear()  # its executor takes its time
+    world.after(6.0)
+    assert world.wanted["x"] == (0, 2)
+    assert ("allocation",) in world.machine.waits
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_who_is_ended_before_it_has_a_container_is_asked_for_no_more(group: bool) -> None:
+    after = GroupDependency("late", "trainers", 60.0, ignored=True)
+    more = {"groups": (("trainers", ("worker",)),), "group_dependencies": (after,)} if group else {}
+    roles = [role("worker"), role("late", 1), role("evaluator")]
+    roles += [] if group else [role("chief")]
+    world = World(job(*roles, mode=Mode.FCFS, **more), settle_s=0.2).begin()
+    world.queue = [item for item in world.queue if item.name != "grant late"]
+    world.settle()
+    assert world.wanted["late"] == (0, 1)
+    world.end("worker:0" if group else "chief:0").after(60.0)
+    assert world.state("late:0") == "killed" and world.wanted["late"] == (0, 0)
+
+
+def test_who_failed_before_its_executor_called_has_a_deadline_in_the_next_session() -> None:
+    after = GroupDependency("late", "trainers", 60.0)
+    more = {"groups": (("trainers", ("worker",)),), "group_dependencies": (after,)}
+    world = World(job(role("worker"), role("late"), mode=Mode.FCFS, **more), settle_s=0.2).begin()
+    while world.queue:
+        item = world.queue.pop(0)
+        if item.name != "register c2":
+            item.do()
+    world.end("worker:0").after(60.0)
+    assert (world.machine.session, world.state("late:0")) == (1, "launched")
+    assert ("registration", "late:0") in world.machine.waits
+
+
+def test_a_later_master_starts_nothing_beside_what_it_does_not_know() -> None:
+    world = World(job(role("worker"), role("other"), mode=Mode.FCFS), settle_s=0.2).begin().settle()
+    world.end("worker:0").end("other:0", 1).settle().after(5.0).settle()
+    assert world.machine.session == 1 and world.running() == ["other:0"]
+    before = world.executor("other:0")
+    released = {k: v for k, v in world.journal["released"].items() if k == "worker"}
+    world.journal["released"] = released  # what came then was not written any more
+    world.takeover()
+    while any(not item.name.startswith("end") for item in world.queue):
+        item = world.queue.pop([x.name.startswith("end") for x in world.queue].index(False))
+        item.do()
+    assert not before.gone and not world.running()
+    world.settle().after(1.0).settle()
+    assert before.gone and world.running() == ["other:0"]
+
+
+def test_a_later_master_leaves_programs_alone_that_begin_one_by_one() -> None:
+    """Those that had no room yet are asked for as before, and none of them is lost."""
+    world = World(job(role("worker", 3), mode=Mode.FCFS)).begin()
+    world.queue.clear()
+    world.grant("worker", 2)
+    world.settle()
+    assert sorted(world.running()) == ["worker:0", "worker:1"]
+    world.takeover()
+    world.settle()
+    assert sorted(world.running()) == ["worker:0", "worker:1", "worker:2"]
+    assert not any(executor.gone for executor in world.executors.values())
+    for name in world.running():
+        world.end(name)
+    world.settle()
+    assert world.outcome is AppState.SUCCEEDED and not world.told("root-cause")
+
+
+def test_a_later_master_starts_nothing_beside_an_executor_that_does_not_call() -> None:
+    world = World(job(role("worker"), role("other"), mode=Mode.FCFS)).begin().settle()
+    silent = world.executor("other:0")
+    world.takeover()
+    world.queue = [x for x in world.queue if x.name != f"call {silent.container.id}"]
+    world.settle()
+    world.slow = True  # its end comes after everything else
+    world.now += ADOPTION_S
+    world.feed(e.Tick(world.now))
+    while world.prompt():
+        world.next_item().do()
+    assert not silent.gone and world.running() == ["worker:0"] and len(world.executors) == 2
+    world.settle().after(1.0).settle()
+    assert silent.gone and sorted(world.running()) == ["other:0", "worker:0"]
+
+
+def test_a_takeover_goes_on_with_an_end_from_before_the_first_session() -> None:
+    world = World(job(role("worker")), settle_s=0.2)
+    stray = Container("c9", "n", "", job(role("worker")).roles[0].resources)
+    world.executors["c9"] = Executor(stray, launched=True)
+    world.feed(e.ContainersInherited(world.now, (stray,), {}))
+    world.feed(e.KillAsked(world.now, "killed by ann"))
+    world.queue.clear()
+    world.takeover()
+    world.do_StopContainer(c.StopContainer("c9", 0.0, "said again"))
+    world.settle()
+    assert world.outcome is AppState.KILLED and world.machine.session == -1
 
 
 def test_a_takeover_keeps_budgets_and_done_stages() -> None:

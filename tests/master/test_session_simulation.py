@@ -40,7 +40,7 @@ class Drawn:
         return items[self.number(0, len(items) - 1)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300 + SHRUNK)
 @settings(max_examples=SHRUNK, suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.data())
 def test_whatever_happens_every_invariant_holds_and_the_job_ends(data: st.DataObject) -> None:

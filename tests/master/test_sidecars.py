@@ -18,7 +18,7 @@ BOARD = Role("board", 1, Resources(), "true", tracking=Tracking.SIDECAR, max_res
 @pytest.fixture(autouse=True)
 def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tony_core.master.master.STOP_EXTRA_S", 0.2)
-    monkeypatch.setattr("tony_core.master.judging.SIDECAR_BACKOFF_S", 0.05)
+    monkeypatch.setattr("tony_core.master.budgets.BACKOFF_FIRST_S", 0.05)
 
 
 def test_a_sidecar_is_tried_again_until_it_is_given_up(tmp_path: Path) -> None:
@@ -29,10 +29,11 @@ def test_a_sidecar_is_tried_again_until_it_is_given_up(tmp_path: Path) -> None:
         worker.say(Running(0, 1))
         for number in (1, 2, 3):
             board.wait_for(Prepare, number)
-            board.say(Ready(0, "127.0.0.1", {"main": 5000}))
+            again = number - 1
+            board.say(Ready(0, "127.0.0.1", {"main": 5000}, again))
             board.wait_for(Start, number)
-            board.say(Running(0, number))
-            ended = Ended(0, number, stderr_tail=[f"try {number}"])
+            board.say(Running(0, number, restart=again))
+            ended = Ended(0, number, stderr_tail=[f"try {number}"], restart=again)
             board.say(ended, ended)  # said twice, and judged once
             board.wait_for(Acknowledge, 2 * number)
         until(lambda: shell.story("sidecar-given-up"), "the end of the tries")

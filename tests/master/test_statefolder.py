@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
 from pathlib import Path
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -30,6 +31,39 @@ def test_the_location_decides(tmp_path: Path, far: FarFileSystem) -> None:
     assert isinstance(state_folder(tmp_path.as_uri()), LocalFolder)
     assert isinstance(state_folder(STATE), RemoteFolder)
     assert far.calls == [], "nothing is made before there is something to write"
+
+
+def test_on_a_full_disk_the_newest_version_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: List[str] = []
+    folder = LocalFolder(str(tmp_path))
+    folder.heard = lambda: heard.append(folder.problem)
+    folder.put("a", b"1")
+    assert heard == [] and not folder.pending("a")
+
+    def full(*told: Any) -> None:
+        raise OSError(errno.ENOSPC, "No room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(statefolder, "replace_file", full)
+        folder.put("a", b"2")
+        folder.put("a", b"3")
+        folder.put("b", b"4")
+        assert heard == ["No room"] * 3 and folder.again()
+        assert folder.pending("a") and folder.pending("b")
+        assert (tmp_path / "a").read_bytes() == b"1"
+        assert LocalFolder(str(tmp_path)).close(1) == []
+        assert folder.close(1) == [f"{tmp_path}/a: No room", f"{tmp_path}/b: No room"]
+    assert not folder.again() and folder.problem == ""
+    assert ((tmp_path / "a").read_bytes(), (tmp_path / "b").read_bytes()) == (b"3", b"4")
+
+
+def test_what_is_wrong_with_a_disk_besides_is_an_error(tmp_path: Path) -> None:
+    folder = LocalFolder(str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError):
+        folder.put("a", b"1")
+    assert not folder.pending("a")
 
 
 def test_files_and_their_folder_are_the_owners(far: FarFileSystem) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from tests.master.rules import Executor, Rules
 from tony_core.job.spec import Job, Resources, Role, Tracking
 from tony_core.master import commands as c
 from tony_core.master import events as e
-from tony_core.master.board import Phase
-from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, TaskState
+from tony_core.master.lifecycle import Hold
 from tony_core.master.session import SessionMachine
 from tony_core.schedulers.port import AppState, Cause, Container
 
@@ -47,20 +47,6 @@ REPEATED = (
 
 
 @dataclass
-class Executor:
-    """One container and the executor in it, as the world sees them."""
-
-    container: Container
-    launched: bool = False
-    registered: bool = False
-    task: str = ""
-    session: int = -1
-    phase: str = "idle"
-    stopped: int = -1  # no program of this session or an earlier one starts any more
-    gone: bool = False  # the container ended (whether the machine knows or not)
-
-
-@dataclass
 class Happening:
     """Something that may happen next."""
 
@@ -68,16 +54,15 @@ class Happening:
     do: Callable[[], None]
 
 
-class World:
+class World(Rules):
     """See the module's docstring."""
 
     def __init__(self, job: Job, **options: Any) -> None:
+        super().__init__()
         self.job = job
         self.options = options
         self.machine = SessionMachine(job, **options)
         self.now = 100.0
-        self.wanted: Dict[str, Tuple[int, int]] = {}  # role -> (session, count)
-        self.executors: Dict[str, Executor] = {}
         self.queue: List[Happening] = []
         self.finished: Optional[c.Finish] = None
         self.story: List[c.Tell] = []
@@ -85,18 +70,18 @@ class World:
         self.number = 0
         self.started: List[Tuple[int, Tuple[str, ...]]] = []
         self.members: Dict[str, Tuple[c.Member, ...]] = {}
-        self.masters = 1
-        self.given_up: Set[str] = set()  # containers that did not end in time, as was told
         self.said: List[Any] = []  # what may be said once more
-        self.ends: Set[Tuple[int, str, int]] = set()  # of tasks: (master, task, session)
+        self.slow = False  # the words that something has ended come after all others
         self.hear: Callable[[str], None] = lambda line: None
 
     # ------------------------------------------------------------------ feeding
 
     def feed(self, event: e.Event) -> List[c.Command]:
         """Feed one event, check invariants, perform the commands."""
+        self.note(event)
         commands = self.machine.handle(event)
         self.machine.validate()
+        self.check_late(event, commands)
         if isinstance(event, REPEATED):
             self.said.append(event)
         for command in commands:
@@ -146,8 +131,17 @@ class World:
         while self.queue:
             limit -= 1
             assert limit, f"for ever: {[h.name for h in self.queue[:5]]}"
-            self.queue.pop(0).do()
+            self.next_item().do()
         return self
+
+    def prompt(self) -> List[int]:
+        """Where in the queue the words are that do not lag behind all others."""
+        return [at for at, x in enumerate(self.queue) if not x.name.startswith(("end", "stop"))]
+
+    def next_item(self) -> Happening:
+        """What happens next, if all goes in order."""
+        prompt = self.prompt() if self.slow else []
+        return self.queue.pop(prompt[0] if prompt else 0)
 
     def do_RunPreprocess(self, command: c.RunPreprocess) -> None:
         """It will end."""
@@ -221,44 +215,51 @@ class World:
                 executor.phase,
                 "host",
                 {"main": 1000} if executor.phase != "idle" else {},
+                restart=executor.restart,
             )
         )
 
     def do_PrepareTask(self, command: c.PrepareTask) -> None:
         """It will be ready."""
         executor = self.executors[command.container_id]
+        self.check_place(executor, command)
+        number = (command.session, command.restart)
 
         def ready() -> None:
-            if executor.gone or (executor.session, executor.phase) == (command.session, "running"):
+            mine = (executor.session, executor.restart)
+            if executor.gone or (mine == number and executor.phase in ("running", "ended")):
                 return
-            if command.session < executor.session or command.session <= executor.stopped:
+            if number < mine or command.session <= executor.stopped:
                 return  # its connection keeps what it is told in order
-            executor.task, executor.session = command.task, command.session
+            executor.task, (executor.session, executor.restart) = command.task, number
             executor.phase = "ready"
-            self.feed(
-                e.TaskReady(
-                    self.now, executor.container.id, command.session, "host", {"main": 1000}
-                )
-            )
+            name, ports = executor.container.id, {"main": 1000}
+            self.feed(e.TaskReady(self.now, name, number[0], "host", ports, number[1]))
 
         self.later(f"ready {command.task}", ready)
 
     def do_StartTasks(self, command: c.StartTasks) -> None:
         """Their programs will run."""
+        self.check_start(command)
         self.started.append((command.session, command.tasks))
         for name in command.tasks:
             self.members[name] = command.members
             executor = self.executor(name)
-            self.later(f"run {name}", lambda x=executor: self.run(x, command.session))
+            if name.partition(":")[0] in self.machine.in_place:
+                place = self.places.setdefault((name, command.session), executor.container.id)
+                assert place == executor.container.id, f"{name} is not where the others know it"
+            number = (command.session, command.restart)
+            self.later(f"run {name}", lambda x=executor, n=number: self.run(x, n))
 
-    def run(self, executor: Executor, session: int) -> None:
+    def run(self, executor: Executor, number: Tuple[int, int]) -> None:
         """The program starts."""
-        if executor.gone or executor.session != session or executor.phase != "ready":
+        if executor.gone or (executor.session, executor.restart) != number:
             return
-        if session <= executor.stopped:
+        if executor.phase != "ready" or number[0] <= executor.stopped:
             return
         executor.phase = "running"
-        self.feed(e.TaskRunning(self.now, executor.container.id, session, 7))
+        name = executor.container.id
+        self.feed(e.TaskRunning(self.now, name, number[0], 7, restart=number[1]))
 
     def do_StopTask(self, command: c.StopTask) -> None:
         """The program will be ended."""
@@ -277,8 +278,13 @@ class World:
         """A task's program ends."""
         executor = self.executor(name)
         executor.phase = "ended"
-        self.feed(e.TaskEnded(self.now, executor.container.id, executor.session, code, **more))
+        self.said_end(executor, code, **more)
         return self
+
+    def said_end(self, executor: Executor, code: int, **more: Any) -> None:
+        """Its executor says so."""
+        more["restart"] = executor.restart
+        self.feed(e.TaskEnded(self.now, executor.container.id, executor.session, code, **more))
 
     def kill(self, name: str, cause: Cause = Cause.LOST, code: int = -1) -> World:
         """A task's container goes away."""
@@ -302,14 +308,7 @@ class World:
         if command.kind == "session-started":
             earlier = [x.session for x in self.story if x.kind == command.kind]
             assert not earlier or earlier[-1] < command.session, f"{earlier}, {command}"
-        elif command.kind == "not-ended":
-            self.given_up.add(command.text.split()[1])
-        elif command.kind == "task-state" and command.fields["state"] in TERMINAL:
-            assert command.session <= self.machine.session, str(command)
-            end = (self.masters, command.task, command.session)
-            sidecar = self.machine.tasks[command.task].is_sidecar
-            assert sidecar or end not in self.ends, f"{command} a second time"
-            self.ends.add(end)
+        self.check_told(command)
         self.story.append(command)
 
     def do_Finish(self, command: c.Finish) -> None:
@@ -335,6 +334,10 @@ class World:
         """The tasks whose program runs."""
         return [name for name, state in self.states().items() if state == "running"]
 
+    def ending(self) -> List[str]:
+        """The containers in which a program is being ended."""
+        return [x.id for x in self.machine.open.values() if x.hold is Hold.CLEARING]
+
     def told(self, kind: str) -> List[str]:
         """What was told of a kind."""
         return [item.text for item in self.story if item.kind == kind]
@@ -351,67 +354,11 @@ class World:
         self.queue = [item for item in self.queue if item.name.startswith("end ")]
         self.wanted.clear()
         alive = [x for x in self.executors.values() if x.launched and not x.gone]
+        for executor in alive:
+            executor.broken = False  # a next master is not told
         containers = tuple(x.container for x in alive)
         self.feed(e.ContainersInherited(self.now, containers, dict(self.journal)))
         for executor in alive:
             if executor.registered:
                 self.later(f"call {executor.container.id}", lambda x=executor: self.register(x))
         return self
-
-    def check(self) -> None:
-        """What must hold outside of the machine after each event."""
-        machine = self.machine
-        ending = machine.phase in (Phase.ENDING, Phase.ENDED)
-        running: Dict[str, Executor] = {}
-        for name, executor in self.executors.items():
-            if executor.gone:
-                assert name not in machine.open, f"{name} has ended, and is held"
-                continue
-            assert executor.launched, f"{name} is neither used nor given back"
-            # At the end a farewell may be enough: the scheduler ends what is left.
-            known = name in machine.open or name in self.given_up or ending
-            assert known, f"{name} is held, and nobody knows"
-            if executor.phase == "running" and name not in self.given_up:
-                task = machine.tasks[executor.task]
-                other = running.setdefault(task.name, executor)
-                once = task.is_sidecar or other is executor
-                assert once, f"{task.name} runs in {name} and in {other.container.id}"
-        sessions = {x.session for t, x in running.items() if not machine.tasks[t].is_sidecar}
-        assert len(sessions) <= 1, f"programs of sessions {sorted(sessions)} at once"
-        budgets = machine.budgets
-        assert 0 <= budgets.user_used <= budgets.user_limit
-        assert 0 <= budgets.system_used <= budgets.system_limit
-        if machine.phase is Phase.ACTIVE:
-            self.check_progress()
-
-    def may_be_pending(self, name: str) -> bool:
-        """Whether an elastic role may want no more: later, no more at all, or others first."""
-        machine = self.machine
-        first = machine.count((TaskState.REQUESTED,), machine.released)
-        later = ("regrow", name) in machine.waits
-        return later or machine.ending_soon() or (name not in machine.started and first > 0)
-
-    def check_progress(self) -> None:
-        """Whatever is waited for was asked for, or has a deadline."""
-        machine = self.machine
-        for task in machine.tasks.values():
-            if task.role.name not in machine.released:
-                continue
-            if task.state is TaskState.PENDING:
-                if task.role.is_elastic and self.may_be_pending(task.role.name):
-                    continue
-                waits = (("allocation-retry",), ("sidecar", task.name))
-                assert any(key in machine.waits for key in waits), f"{task.name}: for ever pending"
-            elif task.state is TaskState.READY and machine.may_start(task):
-                waits = (("start",), ("start", task.name))
-                assert any(key in machine.waits for key in waits), f"{task.name}: never starts"
-        for name in machine.released:
-            requested = sum(t.state is TaskState.REQUESTED for t in machine.by_role[name])
-            wanted = self.wanted.get(name, (0, 0))[1]
-            assert requested == wanted, f"{name}: {requested} waited for, {wanted} asked for"
-
-    def check_nothing_is_left(self) -> None:
-        """After the end no container is unaccounted for."""
-        for executor in self.executors.values():
-            assert executor.gone, f"{executor.container.id} is left behind"
-        assert not any(t.state in HOLDS_CONTAINER for t in self.machine.tasks.values())

@@ -9,10 +9,19 @@ Runs on the nodes' Python (3.9), standard library only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.job.spec import Job, Role, Tracking
+
+# Roles that stand beside the training whoever waits for them: a parameter server serves,
+# an evaluator reads checkpoints, TensorBoard reads events.
+_BESIDE = ("ps", "evaluator", "tensorboard")
+
+
+def trains(role: Role) -> bool:
+    """Whether the role's tasks are ranks: tracked, and not a role that serves or watches."""
+    return role.tracking is Tracking.TRACKED and role.name not in _BESIDE
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,14 @@ class Problem:
     key: str = ""
 
 
+@dataclass(frozen=True)
+class Alone:
+    """What it means to the others that one task is started again while they go on."""
+
+    why_not: str = ""  # they cannot take it back: half a line for a person
+    in_place: bool = False  # they hold its address: only where it was
+
+
 class Service(Protocol):
     """Something the framework runs in the master for one session (a rendezvous)."""
 
@@ -119,6 +136,16 @@ class Framework:
     def validate(self, job: Job) -> List[Problem]:
         """All problems of this job under this framework."""
         return []
+
+    def alone(self, job: Job, role: Role) -> Alone:
+        """Whether a task of this role may be started again while the others go on, and where.
+
+        What trains is refused unless a framework knows better: whoever waits for a peer in a
+        collective operation gets an error, or waits for ever.
+        """
+        if trains(role):
+            return Alone(f"what trains under {self.name} cannot take a task back")
+        return Alone(in_place=self.needs_full_spec and role.tracking is not Tracking.SIDECAR)
 
     def ports(self, job: Job, role: str, index: int) -> Tuple[str, ...]:
         """Names of the ports the task needs. ``main`` is always among them."""

@@ -16,8 +16,8 @@ import re
 from typing import Dict, List, Optional
 
 from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem
-from tony_core.job.spec import Job, Tracking
+from tony_core.frameworks.base import Alone, Framework, Gang, Peer, Problem
+from tony_core.job.spec import Job, Role, Tracking
 
 _ROLES = ("scheduler", "server", "worker")
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+", re.ASCII)
@@ -37,6 +37,12 @@ class MxNet(Framework):
             *_ignored(job),
             *_staged(job),
         ]
+
+    def alone(self, job: Job, role: Role) -> Alone:
+        """Scheduler, servers and workers count each other once, at the beginning."""
+        if role.name in _ROLES and role.tracking is not Tracking.SIDECAR:
+            return Alone("MXNet's scheduler, servers and workers cannot take a task back")
+        return Alone()
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
         """What ``mxnet.kv.create("dist_sync")`` reads, and ``import mxnet`` of those who serve."""

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Dict, Optional, Tuple
 
-from tony_core.frameworks.base import Gang, Peer
-from tony_core.job.spec import Role, Tracking
+from tony_core.frameworks.base import Gang, Peer, trains
 
-# Roles that stand beside the training whoever waits for them: a parameter server serves,
-# an evaluator reads checkpoints, TensorBoard reads events.
-_BESIDE = ("ps", "evaluator", "tensorboard")
-
-
-def trains(role: Role) -> bool:
-    """Whether the role's tasks are ranks: tracked, and not a role that serves or watches."""
-    return role.tracking is Tracking.TRACKED and role.name not in _BESIDE
+__all__ = ["rank_of", "ranks", "trains"]
 
 
 def ranks(gang: Gang) -> Tuple[Peer, ...]:

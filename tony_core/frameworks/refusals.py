@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable, List
 
-from tony_core.frameworks.base import Problem
-from tony_core.job.spec import Job, Mode, Role
+from tony_core.frameworks.base import Framework, Problem
+from tony_core.job.spec import Job, Mode, RestartScope, Role
 
 
 def fcfs(job: Job, framework: str, why: str) -> List[Problem]:
@@ -49,3 +49,15 @@ def elastic(job: Job, why: str) -> List[Problem]:
             key = f"tony.{role.name}.min-instances"
             return [Problem(f"{why}: it must equal tony.{role.name}.instances", key)]
     return []
+
+
+def alone(job: Job, framework: Framework) -> List[Problem]:
+    """Roles whose tasks are to be started again alone, which their peers would not survive."""
+    problems = []
+    for role in job.roles:
+        if role.restart_scope is RestartScope.TASK:
+            why = framework.alone(job, role).why_not
+            if why:
+                key = f"tony.{role.name}.restart-scope"
+                problems.append(Problem(f"{why}: it must be session", key))
+    return problems

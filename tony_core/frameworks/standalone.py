@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import List
 
-from tony_core.frameworks.base import Framework, Problem
-from tony_core.job.spec import Job, Tracking
+from tony_core.frameworks.base import Alone, Framework, Problem
+from tony_core.job.spec import Job, Role, Tracking
 
 
 class Standalone(Framework):
@@ -22,3 +22,7 @@ class Standalone(Framework):
         asked = ", ".join(f"{role.instances} x {role.name}" for role in roles) or "none"
         key = f"tony.{roles[0].name}.instances" if roles else "tony.worker.instances"
         return [Problem(f"standalone runs exactly one task, this job asks for {asked}", key)]
+
+    def alone(self, job: Job, role: Role) -> Alone:
+        """Nobody waits for it."""
+        return Alone()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Dict, List, Optional
 
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem
+from tony_core.frameworks.base import Alone, Framework, Gang, Peer, Problem
 from tony_core.frameworks.refusals import several
 from tony_core.job.spec import Job, Mode, Role, Tracking
 from tony_core.protocol.messages import shared_reference
@@ -51,6 +51,27 @@ class TensorFlow(Framework):
                 )
             )
         return problems
+
+    def alone(self, job: Job, role: Role) -> Alone:
+        """Workers and parameter servers where there are both; what is in no cluster anywhere."""
+        members = [
+            item
+            for item in job.roles
+            # What stands in another stage is no peer.
+            if _in_cluster(item)
+            and item.name not in role.depends_on
+            and role.name not in item.depends_on
+        ]
+        if job.mode is Mode.FCFS or role not in members:
+            return Alone()
+        if sum(item.instances for item in members) == 1:
+            return Alone()
+        if role.name in _TRAINING and not any(item.name == "ps" for item in members):
+            return Alone(
+                "without a ps TensorFlow's workers train together and cannot take one back (for"
+                " programs that need nobody: tony.application.distributed-mode=FCFS)"
+            )
+        return Alone(in_place=True)
 
     def shared(self, gang: Gang) -> Dict[str, str]:
         """The cluster's roles, without the braces: the evaluator adds itself."""

@@ -6,6 +6,9 @@ import re
 
 SUMMARY = "summary.json"
 CONFIG = "tony-final.xml"
+#: The numbers of who goes on with a story begin this far on, since who told it before may have
+#: told readers lines that history never saw.
+ATTEMPT_GAP = 1000
 _SEGMENT = re.compile(r"^events-(\d{4,})\.jsonl$")
 
 

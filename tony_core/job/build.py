@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
+from tony_core.dataclass import replace
 from tony_core.job.build_roles import RoleBuilder, find_roles
 from tony_core.job.commands import common_command, python_of
 from tony_core.job.keys import table
@@ -48,7 +48,6 @@ def build_job(settings: Settings, user: str) -> Job:
     builder = RoleBuilder(settings, named)
     roles = builder.build()
     groups = _groups(settings, roles, named.known)
-    _restart_scopes(settings, named.instances)
     # A name is for people only, and stands in places where nobody masks it.
     name = mask_text(settings.text("tony.application.name") or "TonyApplication")
     return Job(
@@ -257,13 +256,6 @@ def _network(settings: Settings) -> Network:
     return Network(
         port_range=settings.read("tony.task.port-range"), tls=settings.read("tony.task.tls")
     )
-
-
-def _restart_scopes(settings: Settings, roles: Iterable[str]) -> None:
-    for role in roles:
-        if settings.read("tony.<role>.restart-scope", role=role) != "session":
-            entry = settings.entry("tony.<role>.restart-scope", role=role)
-            settings.problem("restarting single tasks is not built yet: write session", entry)
 
 
 def _groups(

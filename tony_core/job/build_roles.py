@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
+from tony_core.dataclass import dataclass, replace
 from tony_core.job.commands import common_command
 from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
 from tony_core.job.problems import Severity, did_you_mean
@@ -15,6 +15,7 @@ from tony_core.job.spec import (
     Docker,
     FileRef,
     Resources,
+    RestartScope,
     Role,
     Tracking,
 )
@@ -97,8 +98,10 @@ def _lonely(settings: Settings, name: str, entries: List[Entry], roles: Sequence
             continue  # an administrator's cap or default for whoever has such a role
         if _JVM_DEFAULTS.get(entry.key) == entry.text.strip():
             continue
-        hint = did_you_mean(name, roles)
-        settings.problem(f"there is no tony.{name}.instances: of no effect without it{hint}", entry)
+        hint = did_you_mean(name, roles or ["worker"])
+        remedy = f"; write tony.{name}.instances=1 for a single one" if not hint else ""
+        text = f"there is no tony.{name}.instances: of no effect without it{hint}{remedy}"
+        settings.problem(text, entry)
         return
 
 
@@ -174,6 +177,7 @@ class RoleBuilder:
             allocation_tags=settings.read("tony.<role>.allocation-tags", role=name)
             or settings.read("tony.containers.allocation-tags"),
             docker=read_docker(settings, name),
+            restart_scope=RestartScope(settings.read("tony.<role>.restart-scope", role=name)),
             max_restarts=settings.read("tony.<role>.max-restarts", role=name),
             min_instances=settings.read("tony.<role>.min-instances", role=name),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tony_core.job.keys import Key, Kind, Status
+from tony_core.job.keys import Key, Kind
 
 _ROLES = [
     Key(
@@ -83,7 +83,8 @@ _ROLES = [
     Key(
         "tony.<role>.max-restarts",
         Kind.INT,
-        "How often a sidecar of this role is started again.",
+        "How often a task of this role is started again alone: a sidecar's, or one with"
+        " restart-scope task, whose count begins anew in each session.",
         default="3",
         at_least=0,
         reads="Role.max_restarts",
@@ -106,10 +107,11 @@ _ROLES = [
     Key(
         "tony.<role>.restart-scope",
         Kind.CHOICE,
-        "What is started again when a task fails. Not built yet: task is refused.",
+        "What is started again when a task of this role fails: the session, or the task alone while"
+        " the others' programs go on. What cannot take a task back is refused.",
         default="session",
         choices=("session", "task"),
-        status=Status.REFUSED,
+        reads="Role.restart_scope",
     ),
 ]
 

@@ -6,10 +6,10 @@ on nodes too (the master checks limits again): standard library only.
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
 from enum import Enum
 from typing import Iterable, List, Optional, Sequence
+
+from tony_core.dataclass import dataclass
 
 
 class Severity(str, Enum):
@@ -49,6 +49,8 @@ class JobError(Exception):
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """`` (did you mean X?)``, or nothing when no known word is near."""
+    import difflib
+
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
     return f" (did you mean {near[0]}?)" if near else ""
 

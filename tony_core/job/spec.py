@@ -10,13 +10,16 @@ It must run on the nodes' Python (3.9) with the standard library only.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass, field, replace
+
 # The command of a role that runs TensorBoard as the executor sees fit.
 TENSORBOARD_COMMAND = "tony:tensorboard"
+
+# Tasks of FCFS that are told of those that were ready before them.
+FCFS_TOLD = 1000
 
 
 class Tracking(str, Enum):
@@ -39,6 +42,13 @@ class RestartMode(str, Enum):
 
     WARM = "warm"  # healthy containers and executors stay, only the child is replaced
     FRESH = "fresh"  # every container is new
+
+
+class RestartScope(str, Enum):
+    """What is started again when a task fails."""
+
+    SESSION = "session"  # the whole session
+    TASK = "task"  # the task alone, as long as its own budget lasts
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,8 @@ class Role:
     placement_spec: Optional[str] = None
     allocation_tags: Tuple[str, ...] = ()
     docker: Optional[Docker] = None
-    max_restarts: int = 3  # a sidecar's own budget
+    restart_scope: RestartScope = RestartScope.SESSION
+    max_restarts: int = 3  # how often a task is started again alone
     min_instances: Optional[int] = None  # of an elastic role; None: all of them
     generated: bool = False  # made by us (the tensorboard sidecar), not named in the job file
 
@@ -97,6 +108,12 @@ class Role:
     def is_elastic(self) -> bool:
         """Whether its job goes on with fewer tasks than it asks for."""
         return self.least < self.instances
+
+    @property
+    def restarts_alone(self) -> bool:
+        """Whether its tasks are started again while everybody else's programs go on."""
+        ignored = self.tracking is Tracking.SIDECAR and not self.stop_on_failure
+        return ignored or self.restart_scope is RestartScope.TASK
 
 
 @dataclass(frozen=True)
@@ -312,9 +329,14 @@ class Job:
         """TASK_NUM: how many tasks are waited for."""
         return sum(r.instances for r in self.roles if r.tracking is Tracking.TRACKED)
 
+    @property
+    def tells_addresses(self) -> bool:
+        """Whether tasks are told of each other: not where thousands start one by one (FCFS)."""
+        return self.mode is Mode.GANG or sum(r.instances for r in self.roles) <= FCFS_TOLD
+
     def replace(self, **changes: Any) -> Job:
         """A copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
     def setting(self, key: str, default: str = "") -> str:
         """The raw text of a key, for what has no field of its own."""

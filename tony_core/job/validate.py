@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence
 from urllib.parse import urlsplit
 
+from tony_core.job.alone import check_alone
 from tony_core.job.elastic import check_elastic
 from tony_core.job.keys import Kind, table
 from tony_core.job.limits import check_limits, problem_at
@@ -46,6 +47,7 @@ def validate(
     problems += _commands(job, settings, needs_command)
     problems += _roles(job)
     problems += check_elastic(job)
+    problems += check_alone(job)
     problems += _cycle(job)
     problems += _amounts(job)
     problems += check_limits(job)

@@ -9,8 +9,10 @@ lost, by the system's fault; a gang that had not started yet is completed.
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping
+from collections import deque
+from typing import Any, Deque, Dict, List, Mapping, Set, Tuple
 
+from tony_core.job.spec import Mode
 from tony_core.master.board import Phase
 from tony_core.master.commands import Weight
 from tony_core.master.elastic import elastic_roles
@@ -31,29 +33,35 @@ from tony_core.master.waits import Wait
 from tony_core.schedulers.port import AppState
 
 S = TaskState
+Spare = Dict[str, Deque[ContainerRecord]]  # by role: idle executors that are nobody's
 ADOPTION_S = 20.0
+_BETWEEN = ("idle", "ended")  # two tries: idle is also how an executor that prepares is told
 
 
 class Adoption(Rounds):
     """The part of the machine that a later master begins with."""
 
     leaving = False  # nothing is taken over: what is left ends, and then the job goes on
+    judged = False  # who did not call is being ended
+    strangers: Set[str]  # containers in which programs may run that are to begin once more
+    heard: Set[str]  # inherited containers whose executors have called
 
     def on_inherited(self, event: ContainersInherited) -> None:
         """An earlier master left these."""
+        self.strangers, self.heard = set(), set()
         journal = event.journal
         for container in event.containers:
             record = ContainerRecord(container, Hold.LAUNCHED, inherited=True)
             self.containers[container.id] = self.open[container.id] = record
         self.began = event.at - float(_number(journal.get("elapsed_s")))
-        if not journal or int(_number(journal.get("session"))) < 0:
+        outcome = journal.get("outcome")
+        if not outcome and (not journal or int(_number(journal.get("session"))) < 0):
             self.begin_anew()
             return
         self.restore(journal)
         self.watch_application()
         text = f"a new master takes over {len(event.containers)} containers"
         self.tell("takeover", f"{text} of session {self.session}", Weight.DECISION)
-        outcome = journal.get("outcome")
         if outcome:
             self.begin_end(AppState(str(outcome)), str(journal.get("diagnostics", "")), 0.0)
             return
@@ -115,6 +123,7 @@ class Adoption(Rounds):
                 self.leave(self.tasks[name])
         self.regrouping = bool(journal.get("regrouping"))
         self.since = self.now
+        self.restore_alone(journal)
         for name in journal.get("done", ()):
             task = self.tasks[name]
             self.move(task, S.SUCCEEDED, "before the takeover")
@@ -122,57 +131,76 @@ class Adoption(Rounds):
 
     def adopt(self, event: ExecutorRegistered, record: ContainerRecord) -> None:
         """An executor of the earlier master called."""
+        self.heard.add(record.id)
         record.hold = Hold.LIVE
         task = self.tasks.get(event.task)
         fits = (
             task is not None
             and task.state is S.PENDING
             and task.role.name in self.released
+            and task.container is None
             and (event.session == self.session or task.is_sidecar)
         )
-        if task is not None and fits and event.phase in ("ready", "running", "ended"):
-            record.task = task.name
-            task.container = record.id
-            task.session = event.session
-            task.host = event.host
-            task.ports = dict(event.ports)
+        same = task is not None and event.restart == task.restarts
+        if task is not None and fits and same and event.phase in ("ready", "running", "ended"):
+            self.knows(task, event, record)
             container = record.container
             task.runs.append(Run(task.session, container.id, container.node, container.log_url))
             task.note_run(offsets=dict(event.offsets))
             # An ended program's result follows at once; until then it counts as running.
             self.move(task, S.READY if event.phase == "ready" else S.RUNNING, "taken over")
             task.started = event.at - event.ran_s if event.phase != "ready" else None
-            if event.phase != "ready":
+            if event.phase != "ready" and self.job.mode is not Mode.FCFS:
                 self.started.add(task.role.name)
+        elif task is not None and fits and task.name in self.returning and event.phase in _BETWEEN:
+            self.knows(task, event, record)  # its next try goes there
         elif event.task and event.phase != "idle":
+            if event.task not in self.done:
+                self.strangers.add(record.id)
             self.stop_container(record, 0.0, "its task is done, or of another session")
         self.check_adopted()
+
+    def knows(self, task: TaskRecord, event: ExecutorRegistered, record: ContainerRecord) -> None:
+        """The executor has this task."""
+        record.task = task.name
+        task.container = record.id
+        task.session = event.session
+        task.host = event.host
+        task.ports = dict(event.ports)
 
     def check_adopted(self, late: bool = False) -> None:
         """Go on once every inherited executor has called, or its time is over."""
         if self.phase is not Phase.ADOPTING:
             return
-        if self.leaving:
-            if self.open:
-                return
-            if self.session < 0:
-                self.begin(self.now)
-                return
-        if not late and any(record.hold is Hold.LAUNCHED for record in self.open.values()):
+        if self.waits_for_ends():
             return
-        self.waits.cancel("adoption")
+        if self.leaving and self.session < 0:
+            self.begin(self.now)
+            return
+        late = late or ("adoption",) not in self.waits
+        if not late and self.still(Hold.LAUNCHED):
+            return
+        if not self.judged:
+            self.judged = True
+            self.waits.cancel("adoption")
+            for record in list(self.open.values()):
+                if record.hold is Hold.LAUNCHED:
+                    self.stop_container(record, 0.0, "its executor did not call the new master")
+            self.strangers.update(x.id for x in self.open.values() if self.may_hide(x))
+            if self.waits_for_ends():
+                return
         self.phase = Phase.ACTIVE
-        for record in list(self.open.values()):
-            if record.hold is Hold.LAUNCHED:
-                self.stop_container(record, 0.0, "its executor did not call the new master")
         ended = [t for t in self.tasks.values() if t.state in TERMINAL and t.name not in self.done]
-        spare = [r for r in self.open.values() if r.hold is Hold.LIVE and r.task is None]
+        spare: Spare = {}
+        for record in self.open.values():
+            if record.hold is Hold.LIVE and record.task is None:
+                spare.setdefault(record.container.role, deque()).append(record)
         if self.regrouping or self.has_gaps():
             self.go_on_regrouping(spare)
             return
-        failures = self.place_missing(spare)
-        for record in spare:
-            if record.task is None:
+        lost = self.place_missing(spare)
+        for records in spare.values():
+            for record in records:
                 self.stop_container(record, 0.0, "not wanted any more")
         self.journal()
         self.release_roles()
@@ -181,12 +209,13 @@ class Adoption(Rounds):
         if self.chief_done:
             self.chief_done = False  # its clocks died with the earlier master
             self.chief_ended()
-        for failure in failures:
-            self.fail(failure)
+        for task, failure in sorted(lost, key=lambda item: item[0].role.restarts_alone):
+            if not self.comes_back(task, failure):
+                self.fail(failure)
         # The bad ones first: a good one may be the last of the tracked tasks.
         for task in sorted(ended, key=lambda task: task.state is S.SUCCEEDED):
             self.judge(task)
-        if not failures and self.is_active():
+        if self.is_active():
             self.ask_for_the_rest()
             if self.newcomers():
                 self.came()
@@ -194,6 +223,31 @@ class Adoption(Rounds):
                 self.check_barrier(wave)
             self.start_the_ready()
             self.after_end()
+
+    def waits_for_ends(self) -> bool:
+        """Whether something of the earlier master's is there that this one would run beside."""
+        if self.leaving:
+            return bool(self.open)
+        while self.strangers:
+            one = next(iter(self.strangers))
+            if one in self.open:
+                return True
+            self.strangers.discard(one)
+        return False
+
+    def may_hide(self, record: ContainerRecord) -> bool:
+        """Whether a program may still run there that would be started elsewhere now.
+
+        Nobody has told of it, and it would not be judged as lost: its role starts one by one, or
+        its start was not written down any more.
+        """
+        if not record.inherited or record.hold is not Hold.STOPPING or record.id in self.heard:
+            return False
+        name = record.container.role
+        return any(
+            role in self.released and (role not in self.started or self.by_role[role][0].is_sidecar)
+            for role in ([name] if name in self.by_role else self.by_role)
+        )
 
     def has_gaps(self) -> bool:
         """Whether a task that is ready has one before it that nobody spoke for."""
@@ -204,7 +258,7 @@ class Adoption(Rounds):
                     return True
         return False
 
-    def go_on_regrouping(self, spare: List[ContainerRecord]) -> None:
+    def go_on_regrouping(self, spare: Spare) -> None:
         """The earlier master was about to begin a round, or this one must."""
         for name in elastic_roles(self.job):
             for task in self.by_role[name]:
@@ -215,14 +269,20 @@ class Adoption(Rounds):
                 self.place(task)  # sidecars go on over a round
         self.begin_round("the round that an earlier master began", 0.0, Weight.DECISION)
 
-    def take_spare(self, task: TaskRecord, spare: List[ContainerRecord]) -> None:
+    def take_spare(self, task: TaskRecord, spare: Spare) -> None:
         """Bind an idle executor to a task that is in no round yet."""
-        for record in spare:
-            if record.task is None and record.container.role == task.role.name:
-                record.task = task.name
-                task.container = record.id
-                self.move(task, S.LAUNCHED, quiet=True)
-                return
+        if self.bind_spare(task, spare, task.role.name):
+            self.move(task, S.LAUNCHED, quiet=True)
+
+    def bind_spare(self, task: TaskRecord, spare: Spare, *roles: str) -> bool:
+        """Whether there was an idle executor of one of these roles, which is the task's now."""
+        records = next((spare[role] for role in roles if spare.get(role)), None)
+        if records is None:
+            return False
+        record = records.popleft()
+        record.task = task.name
+        task.container = record.id
+        return True
 
     def is_active(self) -> bool:
         """Whether the session still goes on."""
@@ -238,9 +298,9 @@ class Adoption(Rounds):
         elif task.state in (S.FAILED, S.LOST):
             self.task_failed(task, self.failure_of(task))
 
-    def place_missing(self, spare: List[ContainerRecord]) -> List[Failure]:
+    def place_missing(self, spare: Spare) -> List[Tuple[TaskRecord, Failure]]:
         """Judge the tasks that no executor spoke for."""
-        failures: List[Failure] = []
+        lost: List[Tuple[TaskRecord, Failure]] = []
         for name in list(self.released):
             for task in self.by_role[name]:
                 if task.state in TERMINAL or task.state in HOLDS_CONTAINER:
@@ -248,31 +308,37 @@ class Adoption(Rounds):
                 if task.name in self.outside:
                     self.take_spare(task, spare)
                     continue
-                if name in self.started and not task.is_sidecar and not self.chief_done:
+                bound = name in self.in_place and task.container is None
+                if task.name in self.returning and not bound:
+                    self.await_turn(task)
+                    continue
+                if name in self.started and not task.is_sidecar:
                     task.cause = "not-taken-over"
                     task.message = "its executor did not come back after the master's end"
-                    failures.append(self.failure_of(task))
-                    self.move(task, S.LOST, how_it_ended(failures[-1]))
+                    failure = self.failure_of(task)
+                    self.move(task, S.LOST, how_it_ended(failure))
+                    if not self.chief_done:  # else the job has succeeded without it
+                        lost.append((task, failure))
                     continue
-                record = next(
-                    (r for r in spare if r.task is None and r.container.role in ("", name)), None
-                )
-                if record is not None:
-                    record.task = task.name
-                    task.container = record.id
-                elif self.job.role(name).is_elastic:
+                there = self.bind_spare(task, spare, name, "")
+                if not there and self.job.role(name).is_elastic:
                     task.container = None
                     continue  # only so many are asked for as the role lacks
                 self.place(task)
             if self.job.role(name).is_elastic:
                 self.want_more(name)
-        return failures
+        return lost
 
     def start_the_ready(self) -> None:
         """Tasks whose start was lost with the earlier master."""
+        gangs: Dict[Tuple[str, ...], List[TaskRecord]] = {}
         for task in self.tasks.values():
             if task.state is S.READY and self.may_start(task):
-                self.start([task])
+                alone = task.is_sidecar or self.job.mode is Mode.FCFS or task.restarts > 0
+                key = ("alone", task.name) if alone else ("", str(self.released[task.role.name]))
+                gangs.setdefault(key, []).append(task)
+        for tasks in gangs.values():
+            self.start(tasks)
 
 
 def _number(value: object) -> float:

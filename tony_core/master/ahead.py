@@ -2,7 +2,8 @@
 
 The rule is that a next master finds in the journal whatever an earlier one acted upon: the
 session it began, the barrier it let the gang through, the budget it charged, the kill it was
-asked for. On this machine's disk a write takes a millisecond and the rule costs nothing. On
+asked for. On this machine's disk a write takes a millisecond and the rule costs nothing (one that
+is full counts as a place that is away, and is tried again every second). On
 HDFS it takes some ten milliseconds, and when the name node fails over some ten seconds, in
 which the master must hear heartbeats and answer its page.
 
@@ -37,6 +38,7 @@ from tony_core.master.journal import Journal
 from tony_core.protocol.reactor import Reactor, Timer
 
 AHEAD_S = 5.0
+AGAIN_S = 1.0  # until a full disk is tried again
 
 
 class Ahead:
@@ -58,6 +60,7 @@ class Ahead:
         self._tell = tell
         self._trouble = trouble  # for as long as it lasts; empty when it is over
         self._patience: Optional[Timer] = None  # with what is on its way
+        self._again: Optional[Timer] = None  # for what only asking again can write
         self._last: Mapping[str, Any] = {}
         self.holds = False  # commands have to wait
         self.away = False  # the place does not answer: nothing waits for it
@@ -78,6 +81,8 @@ class Ahead:
         """The job is over: nothing waits, and nothing is told any more."""
         self._journal.folder.heard = lambda: None
         self.away = False
+        if self._again is not None:
+            self._again.cancel()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -86,8 +91,15 @@ class Ahead:
             self._patience.cancel()
             self._patience = None
 
+    def _try_again(self) -> None:
+        self._again = None
+        self._journal.folder.again()
+        self._look()
+
     def _look(self) -> None:
         if self._journal.pending:
+            if self._again is None:
+                self._again = self._reactor.call_later(AGAIN_S, self._try_again)
             return
         if self.away:
             self.away = False

@@ -10,7 +10,19 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from enum import Enum
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Set,
+    Tuple,
+)
 
 from tony_core.job.spec import Job, Mode, Tracking
 from tony_core.master.budgets import HEALTHY_S, Budgets
@@ -68,9 +80,16 @@ class Board:
     """Tasks, containers, waits, budgets, and the commands so far."""
 
     def __init__(
-        self, job: Job, *, settle_s: float, jitter: Callable[[], float], ends_rest: bool
+        self,
+        job: Job,
+        *,
+        settle_s: float,
+        jitter: Callable[[], float],
+        ends_rest: bool,
+        in_place: FrozenSet[str] = frozenset(),
     ) -> None:
         self.job = job
+        self.in_place = in_place  # roles whose tasks cannot go on at another address
         self.settle_s = settle_s
         self.ends_rest = ends_rest  # as in the port's PoolInfo
         self.jitter = jitter
@@ -80,14 +99,17 @@ class Board:
         self.session = -1
         self.tasks: Dict[str, TaskRecord] = {}
         self.by_role: Dict[str, List[TaskRecord]] = {}
-        self.counts: Dict[str, Counter[TaskState]] = {}
+        self.counts: Dict[str, Counter[TaskState]] = {}  # of those in the round
+        self.states: Dict[str, Counter[TaskState]] = {}  # of those outside too
         for role in job.roles:
             records = [TaskRecord(role, index) for index in range(role.instances)]
             self.by_role[role.name] = records
             self.counts[role.name] = Counter({TaskState.PENDING: len(records)})
+            self.states[role.name] = Counter({TaskState.PENDING: len(records)})
             self.tasks.update((record.name, record) for record in records)
         self.containers: Dict[str, ContainerRecord] = {}
         self.open: Dict[str, ContainerRecord] = {}  # those that have not ended
+        self.awaited: List[ContainerRecord] = []  # see still()
         self.waits = Waits()
         self.budgets = Budgets(job.master.user_retries, job.master.infrastructure_retries)
         self.failures: List[Failure] = []
@@ -102,6 +124,7 @@ class Board:
         self.diagnostics = ""
         self.root: Dict[str, Any] = {}
         self.allocation_tries = 0
+        self.returning: Set[str] = set()  # pending tasks that are to be started again alone
         self.outside: Set[str] = set()  # tasks of elastic roles that are not in this round
         self.regrouping = False  # programs are ended for a round, not for a failure
         self.progress_seen = False
@@ -148,6 +171,8 @@ class Board:
             "outside": sorted(self.outside),
             "regrouping": self.regrouping,
             "done": sorted(self.done),
+            "returning": sorted(self.returning),
+            "alone": self.alone_record(),
             "chief_done": self.chief_done,
             "outcome": self.outcome.value if self.outcome else None,
             "diagnostics": self.diagnostics,
@@ -155,16 +180,23 @@ class Board:
             "result": self.result,
         }
 
+    def alone_record(self) -> Mapping[str, Any]:
+        """Which try each task is in that is started again alone."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------------ tasks
 
     def move(self, task: TaskRecord, state: TaskState, why: str = "", quiet: bool = False) -> None:
         """Take a task to a state, by the table."""
         if not may_move(task.state, state):
             raise InvalidTransition(task, state)
+        counted = [self.states[task.role.name]]
         if task.name not in self.outside:
-            count = self.counts[task.role.name]
+            counted.append(self.counts[task.role.name])
+        for count in counted:
             count[task.state] -= 1
             count[state] += 1
+        self.returning.discard(task.name)
         task.story.append(f"{self.now:.3f} s{task.session} {task.state.value}->{state.value} {why}")
         del task.story[:-20]
         task.state = state
@@ -173,7 +205,7 @@ class Board:
         if state in TERMINAL:
             task.ended = self.now
             task.note_run(state=state.value, exit_code=task.exit_code)
-            for kind in ("registration", "ready", "sidecar"):
+            for kind in ("registration", "ready", "start", "again"):
                 self.waits.cancel(kind, task.name)
         if state in _TOLD and not quiet:
             node = self.node_of(task)
@@ -181,7 +213,9 @@ class Board:
             if why:
                 text += f": {why}"
             loud = Weight.WARNING if state in (TaskState.FAILED, TaskState.LOST) else Weight.INFO
-            self.tell("task-state", text, loud, task, state=state.value, node=node)
+            self.tell("task-state", text, loud, task, state=state.value, node=node,
+                restart=task.restarts,
+            )  # fmt: skip
 
     def take_wanted(self, role: str) -> Optional[TaskRecord]:
         """The next task of a role that still wants a container."""
@@ -217,6 +251,13 @@ class Board:
             if self.released.get(role.name) == wave and role.tracking is not Tracking.SIDECAR
         ]
 
+    def gang_of(self, task: TaskRecord) -> Tuple[str, ...]:
+        """Those that pass the barrier together with it, or did before."""
+        if task.is_sidecar or self.job.mode is Mode.FCFS:
+            return (task.name,)
+        roles = self.gang_roles(self.released[task.role.name])
+        return tuple(each.name for name in roles for each in self.inside(name))
+
     def count(self, states: Iterable[TaskState], roles: Iterable[str]) -> int:
         """How many tasks of these roles stand in these states."""
         wanted = tuple(states)
@@ -229,18 +270,27 @@ class Board:
     def members(self, also: Optional[TaskRecord] = None) -> Tuple[Member, ...]:
         """The cluster spec: every gang task that has its ports, in the job's order."""
         out: List[Member] = []
-        for task in self.tasks.values():
+        for task in self.those_told(also):
             if not task.ports or not task.container:
                 continue
             gone = task.name in self.done or task.session != self.session
             gone = gone or task.name in self.outside
-            if (task.is_sidecar or gone) and task is not also:
+            if gone and task is not also:
                 continue
             node = self.containers[task.container].container.node
             out.append(
                 Member(task.role.name, task.index, task.container, node, task.host, task.ports)
             )
         return tuple(out)
+
+    def those_told(self, also: Optional[TaskRecord]) -> Iterator[TaskRecord]:
+        """The tasks that a cluster spec may hold."""
+        for role in self.job.roles:
+            if also is not None and role is also.role:
+                alone = also.is_sidecar or not self.job.tells_addresses
+                yield from [also] if alone else self.by_role[role.name]
+            elif role.tracking is not Tracking.SIDECAR and self.job.tells_addresses:
+                yield from self.by_role[role.name]
 
     # ------------------------------------------------------------------ elastic roles
 
@@ -260,10 +310,7 @@ class Board:
         gang: List[Ask] = []
         single: List[Ask] = []
         for role in self.job.roles:
-            count = self.counts[role.name][TaskState.REQUESTED]
-            if role.is_elastic:
-                wanted = self.by_role[role.name]
-                count = sum(task.state is TaskState.REQUESTED for task in wanted)
+            count = self.states[role.name][TaskState.REQUESTED]
             if not count and role.name not in self._asked:
                 continue
             (self._asked.add if count else self._asked.discard)(role.name)
@@ -276,8 +323,10 @@ class Board:
                 placement_spec=role.placement_spec,
                 allocation_tags=role.allocation_tags,
                 avoid_nodes=tuple(sorted(self.bad_nodes)),
+                spare=role.is_elastic and not self.is_short(role.name),
             )
             whole = self.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
+            whole = whole and role.name not in self.started  # else one comes back alone
             if role.is_elastic:
                 whole = self.is_short(role.name) and role.name not in self.started
             (gang if whole else single).append(item)
@@ -285,6 +334,16 @@ class Board:
             self.emit(RequestContainers(tuple(gang), True))
         if single:
             self.emit(RequestContainers(tuple(single), False))
+
+    def describe_asks(self, roles: List[str]) -> str:
+        """``2 x worker (2048 MB, 1 core), 1 x ps ...``."""
+        parts = []
+        for name in roles:
+            need = self.job.role(name).resources
+            gpus = f", {need.gpus} GPU" if need.gpus else ""
+            size = f"{need.memory_mb} MB, {need.vcores} core{'s' * (need.vcores != 1)}{gpus}"
+            parts.append(f"{self.counts[name][TaskState.REQUESTED]} x {name} ({size})")
+        return ", ".join(parts)
 
     def avoid(self, node: str) -> None:
         """Take nothing from a node for a while, since something failed there."""
@@ -311,6 +370,17 @@ class Board:
         self._asked.clear()
         if asks:
             self.emit(RequestContainers(asks, False))
+
+    def still(self, *holds: Hold) -> bool:
+        """Whether a container stands there.
+
+        Asked at the end of each of thousands: who was found is asked first, all only in the end.
+        """
+        while self.awaited and self.awaited[-1].hold not in holds:
+            self.awaited.pop()
+        if not self.awaited:
+            self.awaited = [record for record in self.open.values() if record.hold in holds]
+        return bool(self.awaited)
 
     def stop_container(self, record: ContainerRecord, grace_s: float, reason: str) -> None:
         """End a container; its completion follows, or the wait for it passes."""

@@ -8,18 +8,46 @@ restart is immediate; those that follow back off until a budget heals.
 
 The same role failing by its own fault with the same code and last line of stderr within 30 s of
 its start, twice running, is not tried again: a third time would be no different.
+
+A task that is started again alone has a budget of its own (``tony.<role>.max-restarts``), which
+pays whoever's fault it was and does not heal; its pauses and the rule on the same failure are those
+of sessions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from tony_core.dataclass import dataclass
 
 HEALTHY_S = 600.0
 QUICK_S = 30.0
 BACKOFF_FIRST_S = 1.0
 BACKOFF_CAP_S = 60.0
+
+
+Quick = Tuple[str, int, str]  # whose, exit code, last line of stderr
+
+
+def pause(count: int, jitter: float) -> float:
+    """The delay before a restart that ``count`` others went before; ``jitter`` in 0..1."""
+    if count == 0:
+        return 0.0
+    delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2.0 ** min(count - 1, 30))
+    return delay * (0.5 + jitter / 2)
+
+
+def quick(whose: str, code: int, last_line: str, ran_s: Optional[float]) -> Optional[Quick]:
+    """A failure so soon after its start that it may be compared with the next."""
+    if ran_s is None or ran_s > QUICK_S:
+        return None
+    return (whose, code, last_line)
+
+
+def quick_of(data: Optional[Sequence[Any]]) -> Optional[Quick]:
+    """One that a journal holds."""
+    return (str(data[0]), int(data[1]), str(data[2])) if data else None
 
 
 class Fault(str, Enum):
@@ -40,7 +68,7 @@ class Budgets:
     restarts_in_row: int = 0
     furthest: Optional[float] = None  # the best progress (or step) of earlier sessions
     reached: Optional[float] = None  # the best of this session
-    last_quick: Optional[Tuple[str, int, str]] = None
+    last_quick: Optional[Quick] = None
 
     @property
     def user_left(self) -> int:
@@ -72,13 +100,8 @@ class Budgets:
 
     def same_again(self, role: str, code: int, last_line: str, ran_s: Optional[float]) -> bool:
         """Note a failure; True if it is the quick, identical one of the last session."""
-        if ran_s is None or ran_s > QUICK_S:
-            self.last_quick = None
-            return False
-        this = (role, code, last_line)
-        again = self.last_quick == this
-        self.last_quick = this
-        return again
+        before, self.last_quick = self.last_quick, quick(role, code, last_line, ran_s)
+        return before is not None and before == self.last_quick
 
     def charge(self, fault: Fault) -> bool:
         """Take one restart out of the party's budget; False if there is none left."""
@@ -97,12 +120,8 @@ class Budgets:
 
     def backoff(self, jitter: float) -> float:
         """The delay before the restart just charged; ``jitter`` in 0..1 spreads it."""
-        count = self.restarts_in_row
         self.restarts_in_row += 1
-        if count == 0:
-            return 0.0
-        delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2.0 ** (count - 1))
-        return delay * (0.5 + jitter / 2)
+        return pause(self.restarts_in_row - 1, jitter)
 
     def to_json(self) -> Dict[str, Any]:
         """For the journal."""
@@ -122,5 +141,4 @@ class Budgets:
         self.restarts_in_row = int(data.get("restarts_in_row", 0))
         self.furthest = data.get("furthest")
         self.reached = data.get("reached")
-        quick = data.get("last_quick")
-        self.last_quick = (quick[0], int(quick[1]), quick[2]) if quick else None
+        self.last_quick = quick_of(data.get("last_quick"))

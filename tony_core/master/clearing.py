@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from tony_core.job.spec import RestartMode
 from tony_core.master.board import STOP_ALLOWANCE_S, Phase
 from tony_core.master.budgets import Fault
 from tony_core.master.commands import EndSession, Finish, StopContainer, StopTask, Weight
 from tony_core.master.events import KillAsked, TaskStopped
-from tony_core.master.judging import Judging
+from tony_core.master.groups import Groups
 from tony_core.master.lifecycle import (
     HOLDS_CONTAINER,
     TERMINAL,
     ContainerRecord,
     Failure,
     Hold,
+    TaskRecord,
     TaskState,
 )
 from tony_core.master.verdict import NODE_CAUSES, as_fields, diagnostics, fault_of, root_cause
@@ -31,7 +31,7 @@ S = TaskState
 RESTART_GRACE_S = 1.0
 
 
-class Clearing(Judging):
+class Clearing(Groups):
     """The part of the machine that restarts and ends."""
 
     # ------------------------------------------------------------------ a session begins
@@ -55,7 +55,7 @@ class Clearing(Judging):
             if task.name in self.done or self.stays(task.name):
                 continue
             self.waits.cancel("start", task.name)
-            task.forget_end()
+            self.begins_anew(task)
             task.session = number
             if not self.regrouping:
                 task.progress = task.step = None
@@ -69,11 +69,21 @@ class Clearing(Judging):
         if self.done:
             self.after_end()  # the last that was waited for may have succeeded meanwhile
 
+    def begins_anew(self, task: TaskRecord) -> None:
+        """Nothing of an earlier session counts for it; a sidecar's tries are the whole job's."""
+        self.waits.cancel("again", task.name)
+        self.returning.discard(task.name)
+        task.forget_end()
+        task.forget_address()
+        task.new_ports = False
+        if not task.is_sidecar:
+            task.restarts = 0
+            task.last_quick = None
+
     def stays(self, name: str) -> bool:
         """A sidecar that goes on over a warm restart."""
         task = self.tasks[name]
-        fresh = self.job.master.restart_mode is RestartMode.FRESH and not self.regrouping
-        if not task.is_sidecar or fresh:
+        if not task.is_sidecar or self.is_fresh:
             return False
         return self.session > 0 and task.role.name in self.released
 
@@ -150,8 +160,7 @@ class Clearing(Judging):
             user_left=self.budgets.user_left,
             system_left=self.budgets.system_left,
         )
-        fresh = self.job.master.restart_mode is RestartMode.FRESH
-        self.clear_away(f"session {self.session} failed", RESTART_GRACE_S, fresh)
+        self.clear_away(f"session {self.session} failed", RESTART_GRACE_S, self.is_fresh)
 
     def may_shrink(self, cause: Failure) -> bool:
         """Whether the job goes on with fewer tasks of its elastic roles."""
@@ -186,8 +195,10 @@ class Clearing(Judging):
         self.waits.cancel("start")
         for task in self.tasks.values():
             if fresh or not task.is_sidecar:
-                self.waits.cancel("ready", task.name)
-                self.waits.cancel("start", task.name)
+                for kind in ("ready", "start", "again"):
+                    self.waits.cancel(kind, task.name)
+            if fresh and task.is_sidecar and task.state is S.REQUESTED:
+                self.move(task, S.PENDING, "it begins with the session")
         self.check_cleared()
 
     def on_stopped(self, event: TaskStopped) -> None:
@@ -198,9 +209,13 @@ class Clearing(Judging):
         if record.hold is Hold.STOPPING and self.phase is Phase.ENDING and event.clean:
             self.farewell(record)
             return
+        task = self.task_of(record.id)
+        if record.hold is Hold.LIVE and not event.clean and task is not None:
+            self.not_clean(event, record)
+            if task.state is S.REGISTERED:
+                self.lose_silently(task, "not-clean", "something of its last program is left")
         if record.hold is not Hold.CLEARING:
             return
-        task = self.task_of(record.id)
         if task is not None and event.session < task.session:
             return  # a late word on an earlier program: this one may still run
         self.waits.cancel("clear", record.id)
@@ -209,16 +224,20 @@ class Clearing(Judging):
         if event.clean:
             record.hold = Hold.LIVE
         else:
-            self.tell(
-                "not-clean",
-                f"something of session {event.session} is left in {record.id} on"
-                f" {record.container.node}: the container is replaced",
-                Weight.WARNING,
-            )
-            self.avoid(record.container.node)
-            self.stop_container(record, 0.0, "its program could not be ended")
+            self.not_clean(event, record)
         if self.phase is Phase.CLEARING:
             self.check_cleared()
+
+    def not_clean(self, event: TaskStopped, record: ContainerRecord) -> None:
+        """A program could not be ended: nothing else runs beside what is left of it."""
+        self.tell(
+            "not-clean",
+            f"something of session {event.session} is left in {record.id} on"
+            f" {record.container.node}: the container is replaced",
+            Weight.WARNING,
+        )
+        self.avoid(record.container.node)
+        self.stop_container(record, 0.0, "its program could not be ended")
 
     def farewell(self, record: ContainerRecord) -> None:
         """An executor's last word at the job's end: nothing is left there but itself.
@@ -240,7 +259,7 @@ class Clearing(Judging):
 
     def check_cleared(self) -> None:
         """Begin the next session when nothing of the old one is left."""
-        if any(record.hold in (Hold.CLEARING, Hold.STOPPING) for record in self.open.values()):
+        if self.still(Hold.CLEARING, Hold.STOPPING):
             return
         pause = 0.0 if self.regrouping else self.budgets.backoff(self.jitter())
         self.journal()
@@ -281,7 +300,12 @@ class Clearing(Judging):
         self.withdraw()
         for kind in _CANCELLED_AT_END:
             self.waits.cancel_kind(kind)
+        for name in sorted(self.returning):
+            self.move(self.tasks[name], S.KILLED, "the job ended")
         for record in list(self.open.values()):
+            wait = self.waits.get("stop", record.id)
+            if wait is not None and wait.until > self.now + grace_s + STOP_ALLOWANCE_S:
+                record.hold = Hold.LIVE  # told once more: it has no longer than the others
             self.stop_container(record, grace_s, f"the job ends: {state.value.lower()}")
         if self.session >= 0:
             self.emit(EndSession(self.session))
@@ -319,6 +343,7 @@ class Clearing(Judging):
             self.check_cleared()
         elif self.phase is Phase.ENDING:
             self.check_ended()
+        self.container_gone()
 
 
 _CANCELLED_AT_END: Tuple[str, ...] = (
@@ -326,6 +351,7 @@ _CANCELLED_AT_END: Tuple[str, ...] = (
     "allocation-retry",
     "application",
     "adoption",
+    "again",
     "avoided",
     "backoff",
     "chief-grace",
@@ -338,6 +364,5 @@ _CANCELLED_AT_END: Tuple[str, ...] = (
     "registration",
     "regrow",
     "settle",
-    "sidecar",
     "start",
 )

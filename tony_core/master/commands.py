@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.schedulers.port import AppState, Ask
 
 
@@ -58,11 +58,17 @@ class StopContainer(Command):
 
 @dataclass(frozen=True)
 class PrepareTask(Command):
-    """Tell an executor which task it is in this session."""
+    """Tell an executor which task it is in this session.
+
+    ``restart`` says how often the task was started again alone, and ``same_ports`` whether the
+    executor is to hold those that it held for it before.
+    """
 
     container_id: str
     task: str
     session: int
+    restart: int = 0
+    same_ports: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,13 +87,17 @@ class Member:
 class StartTasks(Command):
     """The barrier is passed: run these tasks over this cluster spec.
 
-    ``members`` is the whole spec (earlier stages' tasks included), ``tasks`` those to start.
+    ``members`` is the whole spec (earlier stages' tasks included), ``tasks`` those to start, and
+    ``gang`` those that belong together, some of which may run already. ``restart`` is of a task
+    that is started alone.
     """
 
     session: int
     tasks: Tuple[str, ...]
     members: Tuple[Member, ...]
     parameters: Optional[str] = None  # of the preprocess step
+    gang: Tuple[str, ...] = ()
+    restart: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,7 @@ class AcknowledgeEnd(Command):
 
     container_id: str
     session: int
+    restart: int = 0
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ other case the rules of sessions hold, budgets included.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Set
+from typing import Callable, Dict, FrozenSet, List, Tuple
 
 from tony_core.job.spec import Job
 from tony_core.master.board import Board, Phase
@@ -46,7 +46,8 @@ LEAST_PAUSE_S = 1.0
 MOST_PAUSES = 10  # that those on their way are waited for
 REGROW_FIRST_S = 5.0
 REGROW_CAP_S = 300.0
-_PREPARED = (S.REGISTERED, S.READY)
+_READY = frozenset((S.READY,))
+_PREPARED = frozenset((S.REGISTERED, S.READY))
 
 
 def elastic_roles(job: Job) -> List[str]:
@@ -58,14 +59,24 @@ class Elastic(Board):
     """The part of the machine that knows who is in the round, and who comes next."""
 
     def __init__(
-        self, job: Job, *, settle_s: float, jitter: Callable[[], float], ends_rest: bool
+        self,
+        job: Job,
+        *,
+        settle_s: float,
+        jitter: Callable[[], float],
+        ends_rest: bool,
+        in_place: FrozenSet[str] = frozenset(),
     ) -> None:
-        super().__init__(job, settle_s=settle_s, jitter=jitter, ends_rest=ends_rest)
+        super().__init__(
+            job, settle_s=settle_s, jitter=jitter, ends_rest=ends_rest, in_place=in_place
+        )
         self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
         self.lost_at: Dict[str, float] = {}
         self.gathering: Dict[int, float] = {}  # wave -> since when the rest of it is waited for
         self.growing_since = 0.0  # since when newcomers are waited for
         self.since = 0.0  # when the session's last barrier was passed
+        self.grown = False  # the job comes to its end: nobody waits outside any more
+        self.firsts: Dict[Tuple[str, FrozenSet[TaskState]], int] = {}  # see first_not()
 
     @property
     def pause_s(self) -> float:
@@ -79,7 +90,24 @@ class Elastic(Board):
 
     def held(self, name: str) -> int:
         """How many tasks of a role have a container, outside the round too."""
-        return sum(task.state in HOLDS_CONTAINER for task in self.by_role[name])
+        return sum(self.states[name][state] for state in HOLDS_CONTAINER)
+
+    def move(self, task: TaskRecord, state: TaskState, why: str = "", quiet: bool = False) -> None:
+        """Take a task to a state, by the table."""
+        super().move(task, state, why, quiet)
+        for states in (_PREPARED, _READY):
+            if state not in states:
+                key = (task.role.name, states)
+                self.firsts[key] = min(task.index, self.firsts.get(key, 0))
+
+    def first_not(self, name: str, states: FrozenSet[TaskState]) -> int:
+        """How many of a role's first tasks are in these states, without asking all each time."""
+        tasks = self.by_role[name]
+        at = self.firsts.get((name, states), 0)
+        while at < len(tasks) and tasks[at].state in states:
+            at += 1
+        self.firsts[(name, states)] = at
+        return at
 
     # ------------------------------------------------------------------ who is in the round
 
@@ -94,13 +122,11 @@ class Elastic(Board):
             task = self.tasks[name]
             self.counts[task.role.name][task.state] += 1
         self.outside.clear()
+        self.grown = False
 
     def ready_in_order(self, name: str) -> int:
         """How many of a role's first tasks are ready."""
-        for number, task in enumerate(self.by_role[name]):
-            if task.state is not S.READY:
-                return number
-        return len(self.by_role[name])
+        return self.first_not(name, _READY)
 
     def on_their_way(self, roles: List[str]) -> bool:
         """Whether an elastic role's container is there whose task is not ready yet."""
@@ -137,7 +163,7 @@ class Elastic(Board):
         """The first task of the role that is not prepared, with this one's container."""
         if not task.role.is_elastic:
             return task
-        first = next(t for t in self.by_role[task.role.name] if t.state not in _PREPARED)
+        first = self.by_role[task.role.name][self.first_not(task.role.name, _PREPARED)]
         if first is task:
             return task
         mine, other = task.container, first.container
@@ -156,12 +182,16 @@ class Elastic(Board):
         return first
 
     def watch_registration(self, task: TaskRecord) -> None:
-        """An executor must call in time."""
+        """An executor must call in time, which goes on when it becomes another task."""
         limit = self.job.timeouts.registration_s
+        record = self.container_of(task)
+        until = self.now + limit
+        if record is not None:
+            until = record.call_by = until if record.call_by is None else record.call_by
         self.waits.set(
             Wait(
                 ("registration", task.name),
-                self.now + limit,
+                until,
                 f"the executor of {task.name} on {self.node_of(task)} to call the master",
                 f"tony.container.registration.timeout={limit:g}s",
             )
@@ -172,7 +202,9 @@ class Elastic(Board):
     def want_more(self, name: str) -> bool:
         """Ask for what an elastic role lacks: its minimum first, then all; whether it changed."""
         role = self.job.role(name)
-        requested = sum(task.state is S.REQUESTED for task in self.by_role[name])
+        requested = self.states[name][S.REQUESTED]
+        if not self.states[name][S.PENDING] or ("allocation-retry",) in self.waits:
+            return False  # the whole gang is asked for together
         if self.is_short(name) and name not in self.started:
             number = role.least - self.held(name) - requested
         elif ("regrow", name) in self.waits or self.ending_soon():
@@ -205,6 +237,7 @@ class Elastic(Board):
     def lost_outside(self, task: TaskRecord) -> None:
         """A container outside the round went away: nobody needed it."""
         task.forget_end()
+        task.forget_address()
         task.container = None
         self.move(task, S.PENDING)
         self.lost_more(task.role.name)
@@ -223,14 +256,18 @@ class Elastic(Board):
                 out.append(self.tasks[name])
         return out
 
+    def is_coming(self, task: TaskRecord) -> bool:
+        """Whether its executor has yet to call."""
+        record = self.container_of(task)
+        called = record is not None and record.hold is Hold.LIVE
+        return task.state in (S.REQUESTED, S.LAUNCHED) and not called
+
     def came(self) -> None:
         """One more waits outside: the round that takes it in follows soon."""
         if self.phase is not Phase.ACTIVE or self.ending_soon():
             return
         start = self.since + self.job.timeouts.elastic_interval_s
-        coming: Set[str] = {
-            name for name in self.outside if self.tasks[name].state in (S.REQUESTED, S.LAUNCHED)
-        } - {task.name for task in self.newcomers()}
+        coming = any(self.is_coming(self.tasks[name]) for name in self.outside)
         if ("growth",) not in self.waits:
             self.growing_since = self.now
         until = max(self.now + (self.pause_s if coming else 0.0), start)
@@ -239,8 +276,9 @@ class Elastic(Board):
 
     def stop_growing(self) -> None:
         """The job comes to its end: what waits outside goes back."""
-        if not self.outside:
+        if not self.outside or self.grown:
             return
+        self.grown = True
         self.waits.cancel_kind("growth")
         self.waits.cancel_kind("regrow")
         held = False

@@ -74,7 +74,9 @@ class Ending:
         away = self._journal.pending and bool(self._journal.folder.problem)
         self._journal.ended(finish.state.value, diagnostics)
         journalled_by = time.monotonic() + (AWAY_S if away else JOURNAL_S)
-        self._publisher.facts.finished = time.time()
+        # A machine that slept has a clock ahead of ours; one that was set back counts for nothing.
+        told = self._publisher.wall(self._reactor.now())
+        self._publisher.facts.finished = max(time.time(), told)
         self._publisher.report = None
         fields: Mapping[str, object] = {"state": finish.state.value}
         text = f"the job has ended: {finish.state.value}"

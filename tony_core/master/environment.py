@@ -21,9 +21,9 @@ which knows where it stands on its node.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.dataclass import dataclass
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import TENSORBOARD_COMMAND, Job, Role, Tracking
@@ -32,6 +32,7 @@ from tony_core.protocol.messages import WORKING_FOLDER, shared_reference
 VENV = "venv"
 TENSORBOARD = "tensorboard"  # the port's name, and the role that runs nothing else
 CLUSTER_SPEC = "CLUSTER_SPEC"
+TASK_RESTARTS = "TASK_RESTARTS"  # of one start, not of the gang: orders.py sets it
 MAX_SPEC = 120 * 1024  # below the kernel's MAX_ARG_STRLEN, with room for the name
 MAX_SENT = 64 * 1024 * 1024  # of one spec to all its tasks, when only our own page asks for it
 UNSET = ("MALLOC_ARENA_MAX",)  # set by clusters for their own JVMs; slows programs down
@@ -39,7 +40,7 @@ UNSET = ("MALLOC_ARENA_MAX",)  # set by clusters for their own JVMs; slows progr
 FACTS = (
     "JOB_NAME", "TASK_INDEX", "TASK_NUM", "JOB_ID", "APP_ID", "IS_CHIEF", "SESSION_ID",
     "ATTEMPT_NUMBER", "NUM_AM_RETRIES", "DISTRIBUTED_MODE", "TONY_CHECKPOINT_DIR",
-    "TONY_TENSORBOARD_LOG_DIR", "TB_PORT",
+    "TONY_TENSORBOARD_LOG_DIR", "TB_PORT", TASK_RESTARTS,
     CLUSTER_SPEC, "MODEL_PARAMS",
 )  # fmt: skip
 
@@ -102,6 +103,7 @@ def shared_texts(gang: Gang, framework: Framework) -> Dict[str, str]:
     spec = cluster_spec(gang)
     sent = len(spec) * len(gang.starting or gang.peers)
     fits = len(spec) <= MAX_SPEC and (framework.needs_full_spec or sent <= MAX_SENT)
+    fits = fits and gang.job.tells_addresses
     return {**({CLUSTER_SPEC: spec} if fits else {}), **framework.shared(gang)}
 
 
@@ -137,11 +139,14 @@ def facts_of(gang: Gang, peer: Peer, facts: Facts) -> Dict[str, str]:
 
 def tracked_now(gang: Gang) -> int:
     """TASK_NUM: how many tasks are waited for; of an elastic role those that are in the round."""
+    if "tracked_now" in gang.memo:
+        return int(gang.memo["tracked_now"])
     total = gang.job.tracked_tasks
     for role in gang.job.roles:
         there = sum(peer.role == role.name for peer in gang.peers) if role.is_elastic else 0
         if there:
             total += there - role.instances
+    gang.memo["tracked_now"] = total
     return total
 
 

@@ -8,9 +8,9 @@ Tasks are named ``role:index``. A container is named by the scheduler's id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.schedulers.port import Cause, Container
 
 
@@ -131,6 +131,7 @@ class ExecutorRegistered(Event):
     ports: Mapping[str, int] = field(default_factory=dict)
     offsets: Mapping[str, int] = field(default_factory=dict)  # see TaskRunning
     ran_s: float = 0.0  # how long its program has run
+    restart: int = 0  # as in TaskReady
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,16 @@ class ExecutorLost(Event):
 
 @dataclass(frozen=True)
 class TaskReady(Event):
-    """The task's folder stands and its ports are held."""
+    """The task's folder stands and its ports are held.
+
+    ``restart``, here and below: how often it was started again alone in this session.
+    """
 
     container_id: str
     session: int
     host: str
     ports: Mapping[str, int]
+    restart: int = 0
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,7 @@ class TaskRunning(Event):
     session: int
     pid: int = 0
     offsets: Mapping[str, int] = field(default_factory=dict)  # log -> where its output begins
+    restart: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,7 @@ class TaskEnded(Event):
     stderr_tail: Tuple[str, ...] = ()
     duration_s: float = 0.0
     usage: Mapping[str, float] = field(default_factory=dict)
+    restart: int = 0
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,13 @@ class Front:
         history: HistoryWriter,
         masker: Masker,
         snapshot: Callable[[], Any],
+        progress: Callable[[], float],
         written: Callable[[bytes, bool], None],
     ) -> None:
-        began = earlier.past.began or time.time()
+        # A scheduler may know better than a clock that was set back.
+        offset = time.time() - reactor.now()
+        offset = max(offset, float(context.extra.get("clock_offset", offset)))
+        began = earlier.past.began or reactor.now() + offset
         self.host = context.extra.get("host", "127.0.0.1")
         self.bind = context.extra.get("bind", self.host)
         facts = Facts(
@@ -48,7 +52,8 @@ class Front:
             submitted=float(context.extra.get("submitted", began)),
             started=began,
         )
-        self.publisher = Publisher(reactor, job, facts, snapshot, history, masker.clean)
+        self.publisher = Publisher(reactor, job, facts, snapshot, progress, history, masker.clean)
+        self.publisher.offset = offset
         self.story = Story(masker.clean, written)
         if earlier.segments:
             self.story.inherit(list(earlier.story))

@@ -68,22 +68,14 @@ class Gathering(Elastic):
         wanted = [name for name in fresh if self.counts[name][S.REQUESTED]]
         if wanted:
             self.tell("stage-released", "asking for " + self.describe_asks(wanted), roles=wanted)
+        if self.job.mode is Mode.FCFS:
+            self.journal()  # no barrier will tell a later master that programs run
         self.ask()
         self.watch_allocation()
 
     def succeeded(self, role: str) -> bool:
         """Whether every task of a role has succeeded."""
-        return self.counts[role][S.SUCCEEDED] == len(self.inside(role))
-
-    def describe_asks(self, roles: List[str]) -> str:
-        """``2 x worker (2048 MB, 1 core), 1 x ps ...``."""
-        parts = []
-        for name in roles:
-            need = self.job.role(name).resources
-            gpus = f", {need.gpus} GPU" if need.gpus else ""
-            size = f"{need.memory_mb} MB, {need.vcores} core{'s' * (need.vcores != 1)}{gpus}"
-            parts.append(f"{self.counts[name][S.REQUESTED]} x {name} ({size})")
-        return ", ".join(parts)
+        return self.counts[role][S.SUCCEEDED] == sum(self.counts[role].values())
 
     def place_role(self, name: str) -> None:
         """Place all of a role's pending tasks; of an elastic role's only those it may ask for."""
@@ -91,6 +83,8 @@ class Gathering(Elastic):
         for task in self.by_role[name]:
             if task.state is not S.PENDING or task.name in self.done:
                 continue
+            if task.name in self.returning:
+                continue  # it has a time of its own
             record = self.container_of(task)
             if not elastic or (record is not None and record.hold in (Hold.LIVE, Hold.LAUNCHED)):
                 self.place(task)
@@ -106,6 +100,8 @@ class Gathering(Elastic):
             self.prepare(task, record)
         elif record is not None and record.hold is Hold.LAUNCHED:
             self.move(task, S.LAUNCHED)
+            if ("registration", task.name) not in self.waits:
+                self.watch_registration(task)  # its last end had taken the clock away
         else:
             task.container = None
             self.move(task, S.REQUESTED)
@@ -126,7 +122,12 @@ class Gathering(Elastic):
         run = Run(task.session, container.id, container.node, container.log_url)
         if not task.runs or task.runs[-1] != run:
             task.runs.append(run)
-        self.emit(PrepareTask(record.id, task.name, task.session))
+        self.tell_again(task, record)
+
+    def tell_again(self, task: TaskRecord, record: ContainerRecord) -> None:
+        """Which task and which try of it the executor is."""
+        same_ports = task.restarts > 0 and not task.new_ports
+        self.emit(PrepareTask(record.id, task.name, *task.number, same_ports))
 
     # ------------------------------------------------------------------ containers come
 
@@ -236,6 +237,7 @@ class Gathering(Elastic):
         for name in self.released:
             self.place_role(name)
         self.ask()
+        self.watch_allocation()
 
     # ------------------------------------------------------------------ executors call
 
@@ -261,22 +263,26 @@ class Gathering(Elastic):
         if record.hold is Hold.CLEARING:
             self.emit(StopTask(record.id, task.session, 0.0, "said again"))
         elif task.state is S.REGISTERED and event.phase in ("idle", "ended"):
-            self.emit(PrepareTask(record.id, task.name, task.session))
-        elif event.session != task.session:
+            self.tell_again(task, record)
+        elif (event.session, event.restart) != task.number:
             return
         elif task.state is S.REGISTERED and event.phase == "ready":
             self.on_ready(
-                TaskReady(event.at, record.id, task.session, event.host, dict(event.ports))
+                TaskReady(event.at, record.id, task.session, event.host, event.ports, task.restarts)
             )
         elif task.state is S.READY and event.phase == "running":
-            self.on_running(TaskRunning(event.at, record.id, task.session, 0, event.offsets))
+            self.on_running(
+                TaskRunning(event.at, record.id, task.session, 0, event.offsets, task.restarts)
+            )
         elif task.state is S.READY and event.phase == "ready" and self.may_start(task):
             self.start([task])
 
     def on_ready(self, event: TaskReady) -> None:
         """One more task stands at the barrier."""
         task = self.task_of(event.container_id)
-        if task is None or event.session != task.session or task.state is not S.REGISTERED:
+        if task is None or task.state is not S.REGISTERED:
+            return
+        if (event.session, event.restart) != task.number:
             return
         self.waits.cancel("ready", task.name)
         task.host = event.host
@@ -284,7 +290,7 @@ class Gathering(Elastic):
         self.move(task, S.READY)
         if task.name in self.outside:
             self.came()
-        elif task.is_sidecar or self.job.mode is Mode.FCFS:
+        elif self.may_start(task):
             self.start([task])
         else:
             self.check_barrier(self.released[task.role.name])
@@ -351,9 +357,12 @@ class Gathering(Elastic):
 
     def start(self, tasks: List[TaskRecord]) -> None:
         """Run these programs over the cluster spec as it stands."""
-        also = tasks[0] if tasks[0].is_sidecar else None
+        also = tasks[0] if tasks[0].is_sidecar or self.job.mode is Mode.FCFS else None
         names = tuple(task.name for task in tasks)
-        self.emit(StartTasks(tasks[0].session, names, self.members(also), self.parameters))
+        gang = self.gang_of(tasks[0])
+        restart = tasks[0].restarts if len(names) == 1 else 0
+        members = self.members(also)
+        self.emit(StartTasks(tasks[0].session, names, members, self.parameters, gang, restart))
         limit = self.job.timeouts.registration_s
         key = ("start", *(names if len(names) == 1 else ()))
         self.waits.set(
@@ -368,7 +377,9 @@ class Gathering(Elastic):
     def on_running(self, event: TaskRunning) -> None:
         """A program runs."""
         task = self.task_of(event.container_id)
-        if task is None or event.session != task.session or task.state is not S.READY:
+        if task is None or task.state is not S.READY:
+            return
+        if (event.session, event.restart) != task.number:
             return
         task.pid = event.pid
         if event.offsets:
@@ -376,6 +387,8 @@ class Gathering(Elastic):
         task.started = event.at
         self.waits.cancel("start", task.name)
         self.move(task, S.RUNNING)
+        if task.restarts:
+            self.journal()  # it is returning no more
         if not task.is_sidecar and not self.count((S.READY,), self.started):
             self.waits.cancel("start")
         if self.budgets.system_used and ("healthy",) not in self.waits:

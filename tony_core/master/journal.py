@@ -11,9 +11,9 @@ atomically, in the job's state folder (:mod:`tony_core.master.statefolder`).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional
 
+from tony_core.dataclass import dataclass, field
 from tony_core.files.location import is_remote, join
 from tony_core.master.statefolder import StateFolder, state_folder
 
@@ -22,6 +22,7 @@ MASTER_FILE = "master.json"
 VERSION = 1
 NEAR_S = 0.2  # how long a new address may wait to be written on this machine
 FAR_S = 1.0  # and elsewhere, where a write on its way delays one that is waited for
+ADDRESSES_A_S = 5000  # that are written, on average: all of them each time
 
 
 class JournalError(Exception):
@@ -50,7 +51,7 @@ class Journal:
         self._end: Optional[Mapping[str, Any]] = None
         self._began: Optional[float] = None
         self.dirty = False  # addresses changed since the last write
-        self.soon_s = FAR_S if is_remote(state_dir) else NEAR_S
+        self._soon_s = FAR_S if is_remote(state_dir) else NEAR_S
 
     def read(self) -> Past:
         """What is there; an empty :class:`Past` if nothing is; ``OSError`` if nobody can tell."""
@@ -99,6 +100,11 @@ class Journal:
         """Its container ended."""
         if self._executors.pop(container_id, None) is not None:
             self.dirty = True
+
+    @property
+    def soon_s(self) -> float:
+        """How long new addresses wait for others; longer where all of them are many."""
+        return max(self._soon_s, len(self._executors) / ADDRESSES_A_S)
 
     def save(self) -> None:
         """Replace the file."""

@@ -1,15 +1,17 @@
 """What a task's end means: for its role, its session, its job.
 
-The first authenticated word on (session, task) is final. A container's exit decides only
-when no such word came; a later one is written down and never decides again.
+The first authenticated word on a program (task, session, and how often the task was started again
+in it) is final. A container's exit decides only when no such word came; a later one is written down
+and never decides again.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Tuple
 
+from tony_core.dataclass import replace
 from tony_core.job.spec import Mode, Tracking
+from tony_core.master.alone import Alone
 from tony_core.master.board import Phase
 from tony_core.master.budgets import Fault
 from tony_core.master.commands import AcknowledgeEnd, StopTask, Weight
@@ -20,7 +22,6 @@ from tony_core.master.events import (
     TaskEnded,
     TaskReported,
 )
-from tony_core.master.gathering import Gathering
 from tony_core.master.lifecycle import (
     HOLDS_CONTAINER,
     TERMINAL,
@@ -35,11 +36,12 @@ from tony_core.schedulers.port import AppState, Cause
 
 S = TaskState
 EVALUATOR_GRACE_S = 600.0
-SIDECAR_BACKOFF_S = 1.0
 _JUDGED = (Phase.ACTIVE, Phase.SETTLING)
+#: Another container there would fare no better.
+_NODES = (Cause.LOST, Cause.DISKS, Cause.LAUNCH)
 
 
-class Judging(Gathering):
+class Judging(Alone):
     """The part of the machine that judges ends."""
 
     # what the other parts do
@@ -59,13 +61,19 @@ class Judging(Gathering):
         """Whether nothing is held any more."""
         raise NotImplementedError
 
+    def check_groups(self) -> None:
+        """Start the clock of each dependency whose group has ended."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------------ words of executors
 
     def on_ended(self, event: TaskEnded) -> None:
         """A program ended, in its executor's word."""
-        self.emit(AcknowledgeEnd(event.container_id, event.session))
+        self.emit(AcknowledgeEnd(event.container_id, event.session, event.restart))
         task = self.task_of(event.container_id)
-        if task is None or event.session != task.session or task.state in TERMINAL:
+        if task is None or task.state in TERMINAL:
+            return
+        if (event.session, event.restart) != task.number or task.name in self.returning:
             return
         task.exit_code = event.exit_code
         task.signal = event.signal
@@ -85,6 +93,8 @@ class Judging(Gathering):
             self.move(task, S.FAILED, how_it_ended(self.failure_of(task)), quiet=outside)
         if event.cause in NODE_CAUSES and record is not None:
             self.avoid(record.container.node)
+            if record.hold is Hold.CLEARING:
+                self.stop_container(record, 0.0, f"its node is avoided ({event.cause})")
         if self.phase not in _JUDGED:
             return
         if task.state is S.SUCCEEDED:
@@ -169,8 +179,10 @@ class Judging(Gathering):
         """A program ended badly, or its container did under it."""
         if self.chief_done and task.role.name != "chief":
             self.after_end()  # the job has succeeded; this is only said
+        elif self.comes_back(task, failure):
+            pass  # nobody else hears of it
         elif task.is_sidecar and not task.role.stop_on_failure:
-            self.sidecar_failed(task)
+            pass  # ignored for the job
         elif self.is_fatal(task) or (task.role.is_elastic and fault_of(failure) is Fault.SYSTEM):
             self.fail(failure)
         else:
@@ -188,32 +200,7 @@ class Judging(Gathering):
         if self.job.chief == (role.name, task.index) or role.name == "chief":
             return True
         tracked = self.tracked_roles()
-        return self.count((S.SUCCEEDED, *_OPEN), tracked) == 0
-
-    def sidecar_failed(self, task: TaskRecord) -> None:
-        """Ignored for the job; tried again within its own budget."""
-        if task.restarts >= task.role.max_restarts:
-            text = f"{task.name} is not tried again (tony.{task.role.name}.max-restarts)"
-            self.tell("sidecar-given-up", text, Weight.WARNING, task)
-            return
-        task.restarts += 1
-        pause = SIDECAR_BACKOFF_S * 2.0 ** (task.restarts - 1)
-        self.waits.set(Wait(("sidecar", task.name), self.now + pause, f"{task.name}'s next try"))
-
-    def restart_sidecar(self, name: str) -> None:
-        """Its pause is over."""
-        task = self.tasks[name]
-        if self.phase not in (*_JUDGED, Phase.CLEARING, Phase.BACKOFF):
-            return
-        record = self.container_of(task)
-        task.forget_end()
-        self.move(task, S.PENDING, "tried again")
-        if record is None or record.hold is Hold.LIVE:
-            self.place(task)
-        else:
-            task.container = None
-            self.move(task, S.REQUESTED)
-        self.ask()
+        return self.count((S.SUCCEEDED, *OPEN), tracked) == 0
 
     def chief_ended(self) -> None:
         """A role named chief has succeeded: the others get a grace, then are ended."""
@@ -224,6 +211,9 @@ class Judging(Gathering):
         self.done.update(task.name for task in self.by_role["chief"])
         self.journal()
         self.tell("chief-done", "the chief has succeeded: the job ends", Weight.DECISION)
+        for name in sorted(self.returning):
+            if not self.tasks[name].is_sidecar:
+                self.end_by_master(self.tasks[name], "the chief has succeeded")
         grace = self.job.timeouts.chief_grace_s
         setting = f"tony.application.chief-grace={grace:g}s"
         long = max(grace, EVALUATOR_GRACE_S)
@@ -238,6 +228,7 @@ class Judging(Gathering):
             if (name == "evaluator") == (which == "evaluators"):
                 for task in self.by_role[name]:
                     self.end_by_master(task, "the chief has succeeded")
+        self.ask()  # without those that had no container yet
         self.after_end()
 
     def end_by_master(self, task: TaskRecord, reason: str) -> None:
@@ -266,7 +257,7 @@ class Judging(Gathering):
             return
         self.check_groups()
         tracked = self.tracked_roles()
-        if self.count(_OPEN, tracked):
+        if self.count(OPEN, tracked):
             return
         # Whatever fails a session has taken the machine out of this phase already.
         lost = (S.FAILED, S.LOST)
@@ -283,38 +274,6 @@ class Judging(Gathering):
         if wait is not None and wait.until > self.now and not self.count(HOLDS_CONTAINER, gang):
             self.waits.set(Wait(wait.key, self.now, wait.reason))
 
-    # ------------------------------------------------------------------ groups
-
-    def check_groups(self) -> None:
-        """Start the clock of each dependency whose group has ended."""
-        for number, item in enumerate(self.job.group_dependencies):
-            key = ("group", str(number))
-            roles = dict(self.job.groups).get(item.group, ())
-            if key in self.waits or item.role not in self.by_role or not roles:
-                continue
-            if self.count(_OPEN, roles) or not self.count(_OPEN, (item.role,)):
-                continue
-            name = f"tony.application.dependency.{item.role}.timeout.after.{item.group}"
-            reason = f"{item.role} to end after group {item.group}"
-            setting = f"{name}={item.timeout_s:g}s"
-            self.waits.set(Wait(key, self.now + item.timeout_s, reason, setting))
-
-    def group_timeout(self, number: int, wait: Wait) -> None:
-        """The role did not end in time after its group."""
-        item = self.job.group_dependencies[number]
-        for task in self.inside(item.role):
-            if task.state in TERMINAL:
-                continue
-            if item.ignored or self.chief_done:
-                self.end_by_master(task, f"{wait.setting} passed; ignored")
-                continue
-            task.cause = "dependency-timeout"
-            task.message = f"waited for {wait.reason}; {wait.setting} passed"
-            failure = self.failure_of(task)
-            self.move(task, S.FAILED, task.message)
-            self.fail(failure)
-        self.after_end()
-
     # ------------------------------------------------------------------ containers end
 
     def on_completed(self, event: ContainerCompleted) -> None:
@@ -326,7 +285,9 @@ class Judging(Gathering):
         self.waits.cancel("stop", record.id)
         self.waits.cancel("clear", record.id)
         task = self.tasks[record.task] if record.task else None
-        if event.cause in (Cause.LOST, Cause.DISKS):
+        # One that an earlier master left may have called that one.
+        uncalled = before is Hold.LAUNCHED and not record.inherited
+        if event.cause in _NODES or (event.cause is Cause.EXITED and uncalled):
             self.avoid(record.container.node)
         if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
             if before is Hold.STOPPING:
@@ -337,12 +298,15 @@ class Judging(Gathering):
                 self.after_end()
             else:
                 self.lose(task, event)
+        elif task is not None and task.container == record.id and self.depends_on_container(task):
+            self.lose(task, event)
         elif task is not None and task.state is S.FAILED and before is not Hold.STOPPING:
             self.add_word(task, event)
         if self.phase is Phase.CLEARING:
             self.check_cleared()
         elif self.phase is Phase.ENDING:
             self.check_ended()
+        self.container_gone()
 
     def add_word(self, task: TaskRecord, event: ContainerCompleted) -> None:
         """The infrastructure's word on a task that has failed: it may be the cause."""
@@ -351,7 +315,7 @@ class Judging(Gathering):
         if task.is_sidecar or task.container != event.container_id:
             return
         self.fail(
-            dataclasses.replace(
+            replace(
                 self.failure_of(task),
                 container_cause=event.cause,
                 message=event.diagnostics or task.message,
@@ -386,7 +350,9 @@ class Judging(Gathering):
             return
         task = self.task_of(record.id)
         self.stop_container(record, 0.0, event.reason)
-        if task is not None and task.state in HOLDS_CONTAINER:
+        if task is None:
+            return
+        if task.state in HOLDS_CONTAINER or self.depends_on_container(task):
             self.lose_silently(task, "silent", event.reason)
 
     def lose_silently(self, task: TaskRecord, cause: str, message: str) -> None:
@@ -417,4 +383,4 @@ class Judging(Gathering):
         self.fail(failure)
 
 
-_OPEN: Tuple[TaskState, ...] = (S.PENDING, S.REQUESTED, *sorted(HOLDS_CONTAINER))
+OPEN: Tuple[TaskState, ...] = (S.PENDING, S.REQUESTED, *sorted(HOLDS_CONTAINER))

@@ -9,16 +9,18 @@ A task's life, as the design draws it::
 *allocated*: there is one. *launched*: our executor was started in it. *registered*: the
 executor called. *ready*: the working folder stands, the ports are held; it waits for the
 barrier. *running*: the program runs. The four ends are final within a session; a new
-session takes every task that must run again back to pending.
+session takes every task that must run again back to pending, and so does a restart of one
+task alone (:mod:`tony_core.master.alone`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass, field, replace
 from tony_core.job.spec import Role, Tracking
+from tony_core.master.budgets import Quick
 from tony_core.schedulers.port import Cause, Container
 
 
@@ -64,7 +66,7 @@ TRANSITIONS: Mapping[TaskState, FrozenSet[TaskState]] = {
 def may_move(old: TaskState, new: TaskState) -> bool:
     """Whether a task may go from one state to the other within its life."""
     if new is S.PENDING:
-        return True  # a new session, or a sidecar's next try
+        return True  # a new session, or a task's next try
     if new in TERMINAL:
         return old not in TERMINAL
     return new in TRANSITIONS[old]
@@ -119,7 +121,9 @@ class TaskRecord:
     progress: Optional[float] = None
     step: Optional[int] = None
     reported: Dict[str, float] = field(default_factory=dict)
-    restarts: int = 0  # a sidecar's own
+    restarts: int = 0  # how often it was started again alone; with the session, what fences
+    new_ports: bool = False  # its next try must not have those of the last
+    last_quick: Optional[Quick] = None  # its last failure, if that came soon
     runs: List[Run] = field(default_factory=list)
     story: List[str] = field(default_factory=list)
     told: str = ""  # the last long message of it that the job's story holds
@@ -157,8 +161,18 @@ class TaskRecord:
                 self.runs[at] = replace(run, **changes)
                 return
 
+    @property
+    def number(self) -> Tuple[int, int]:
+        """Which program of this task is meant: what an earlier one's executor says is late."""
+        return (self.session, self.restarts)
+
+    def forget_address(self) -> None:
+        """Nobody reaches it where it was."""
+        self.host = ""
+        self.ports = {}
+
     def forget_end(self) -> None:
-        """Back to the beginning, for a new session or a sidecar's next try."""
+        """Back to the beginning, for a new session or its next try; where it was may stay."""
         self.pid = 0
         self.started = self.ended = None
         self.exit_code = None
@@ -167,8 +181,6 @@ class TaskRecord:
         self.container_cause = None
         self.stderr_tail = ()
         self.usage = {}
-        self.host = ""
-        self.ports = {}
 
 
 class Hold(str, Enum):
@@ -190,6 +202,7 @@ class ContainerRecord:
     task: Optional[str] = None  # whose it is, over warm sessions too
     address: str = ""
     inherited: bool = False
+    call_by: Optional[float] = None  # when its executor must have called, whose ever it is then
 
     @property
     def id(self) -> str:

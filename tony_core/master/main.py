@@ -30,7 +30,7 @@ from tony_core.job.spec import Job, Limits
 from tony_core.master.ending import tell_the_end
 from tony_core.master.master import Master
 from tony_core.schedulers import open_master
-from tony_core.schedulers.port import AppState, ContainerPool, MasterContext
+from tony_core.schedulers.port import AppState, ContainerPool, MasterContext, SchedulerError
 
 CRASHED = 1
 USAGE = 2
@@ -93,14 +93,27 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
             master.run()
         return 0
     except CannotStart as error:
-        _finish(context, pool, master, AppState.FAILED, str(error))
+        try:
+            _finish(context, pool, master, AppState.FAILED, str(error))
+        except SchedulerError as refusal:
+            _say(str(error))
+            return _not_accepted(pool, refusal)
         return 0
     except BaseException as error:
+        if isinstance(error, SchedulerError) and (master is None or master.info is None):
+            return _not_accepted(pool, error)
         _crashed(context, pool, master, error)
         return CRASHED
     finally:
         if master is not None:
             master.close()
+
+
+def _not_accepted(pool: ContainerPool, error: SchedulerError) -> int:
+    """Nobody's bug: one line has to do, in a log that the scheduler shows with the attempt."""
+    _say(f"the scheduler did not accept this master: {error}")
+    pool.close()
+    return CRASHED
 
 
 def open_enough_files(tasks: int, more: int = 0) -> str:

@@ -8,6 +8,8 @@ besides what :mod:`tony_core.job.mask` recognises by its look.
 from __future__ import annotations
 
 import re
+import sys
+import time
 from typing import Any, Set
 
 from tony_core.job.mask import MASK, is_secret, mask_text
@@ -36,6 +38,15 @@ class Masker:
         if self._known is not None:
             text = self._known.sub(MASK, text)
         return mask_text(text)
+
+    def log(self, text: str) -> None:
+        """A line for whoever looks for what went wrong: the master's own stderr."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        try:
+            sys.stderr.write(f"{stamp} {self.text(text)}\n")
+            sys.stderr.flush()
+        except OSError:
+            pass  # its disk is full: the story says so
 
     def clean(self, value: Any) -> Any:
         """The same for what is nested."""

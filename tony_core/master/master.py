@@ -21,8 +21,6 @@ is main's to report.
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple, Type
 
@@ -87,6 +85,7 @@ class Master:
         self._job = job
         self._artifacts = artifacts
         self._masker = Masker(job, context.secret)
+        self.log = self._masker.log
         self._journal = Journal(context.state_dir, context.attempt)
         self._earlier = look_back(context, job, self._journal)
         self._past = self._earlier.past
@@ -113,7 +112,7 @@ class Master:
         self._milestones = Milestones(self.reactor, self.keep)
         front = self._front = Front(
             self.reactor, context, job, self._earlier, self._history, self._masker,
-            self._snapshot, self._written,
+            self._snapshot, self._progress, self._written,
         )  # fmt: skip
         front.log = self.log
         self._publisher, self._story = front.publisher, front.story
@@ -199,7 +198,8 @@ class Master:
         )
         self._closers.append(self._services.close_all)
         self._takeover = Takeover(self.reactor, self._rendezvous, self.log)
-        self._machine = SessionMachine(job, info.settle_s, _jitter, info.ends_rest)
+        bound = frozenset(r.name for r in job.roles if framework.alone(job, r).in_place)
+        self._machine = SessionMachine(job, info.settle_s, _jitter, info.ends_rest, bound)
         self._performers: Dict[Type[c.Command], Callable[[Any], None]] = {
             c.RunPreprocess: self._run_preprocess,
             c.RequestContainers: lambda x: self._pool.request(x.asks, x.gang),
@@ -209,7 +209,9 @@ class Master:
             c.PrepareTask: self._prepare,
             c.StartTasks: self._start_tasks,
             c.StopTask: lambda x: self._say(x, Stop(x.session, x.grace_s, x.reason)),
-            c.AcknowledgeEnd: lambda x: self._rendezvous.acknowledge(x.container_id, x.session),
+            c.AcknowledgeEnd: lambda x: self._rendezvous.acknowledge(
+                x.container_id, x.session, x.restart
+            ),
             c.EndSession: self._end_session,
             c.WriteJournal: self._write_journal,
             c.Tell: self._tell,
@@ -290,6 +292,9 @@ class Master:
 
     def _snapshot(self) -> Any:
         return self._machine.snapshot()
+
+    def _progress(self) -> float:
+        return self._machine.progress()
 
     def _arm(self) -> None:
         """One timer, for the earliest deadline of all."""
@@ -474,12 +479,6 @@ class Master:
         if not self._over:
             self._history.flush()
             self._publisher.summarise()
-
-    def log(self, text: str) -> None:
-        """A line for whoever looks for what went wrong: the master's own stderr."""
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        sys.stderr.write(f"{stamp} {self._masker.text(text)}\n")
-        sys.stderr.flush()
 
     def close(self) -> None:
         """Give back what this process holds, whatever became of the job."""

@@ -8,9 +8,9 @@ broke in the wrong moment is told the very same again.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
+from tony_core.dataclass import dataclass, replace
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.mask import is_secret, mask_text
@@ -18,6 +18,7 @@ from tony_core.job.spec import Job, Mode, Tracking
 from tony_core.master.commands import Member, PrepareTask, StartTasks
 from tony_core.master.environment import (
     CLUSTER_SPEC,
+    TASK_RESTARTS,
     Facts,
     clashes,
     classpath,
@@ -101,6 +102,8 @@ class Orders:
             gpus=self._job.role(role).resources.gpus if self._job.metrics.gpu_check else 0,
             hadoop_classpath=self._job.hadoop.classpath or "",
             skip_hadoop=skip.strip().lower() not in ("", "0", "false", "no"),
+            restart=command.restart,
+            same_ports=command.same_ports,
         )
 
     def start(self, command: StartTasks, serve: Serve) -> Tuple[bytes, List[Order]]:
@@ -108,7 +111,10 @@ class Orders:
         plan = self._plan(command, serve)
         peers = {peer.name: peer for peer in plan.gang.peers}
         where = {f"{item.role}:{item.index}": item.container_id for item in command.members}
-        orders = [Order(where[task], self._start(plan, peers[task])) for task in command.tasks]
+        restart = command.restart
+        orders = [
+            Order(where[task], self._start(plan, peers[task], restart)) for task in command.tasks
+        ]
         return plan.shared, orders
 
     def forget(self, session: int) -> None:
@@ -127,8 +133,9 @@ class Orders:
         ]
         lines = clashes(self._job, names)
         if not plan.facts.has_spec:
+            count = len(plan.gang.peers) if self._job.tells_addresses else "thousands of"
             lines.append(
-                f"{CLUSTER_SPEC} is not set: {len(plan.gang.peers)} addresses are too many for"
+                f"{CLUSTER_SPEC} is not set: {count} addresses are too many for"
                 " an environment variable, or to be sent to every task of a framework that"
                 " does not need them"
             )
@@ -143,8 +150,11 @@ class Orders:
         if again is not None and len(command.tasks) == 1 and _same(again.gang, command):
             return again
         peers = tuple(_peer(member) for member in self._ordered(command.members))
-        gang = Gang(self._job, command.session, peers, starting=command.tasks)
-        if self._gathered(command):
+        starting = command.gang or command.tasks
+        gang = Gang(self._job, command.session, peers, starting=starting)
+        if again is not None:  # one of a gang comes back, at another place
+            gang = replace(gang, services=again.gang.services)
+        elif not command.restart and self._gathered(command):
             gang = replace(gang, services=serve(command.session, len(gang.ranked())))
         texts = shared_texts(gang, self._framework)
         facts = Facts(self._app_id, command.session, command.parameters, CLUSTER_SPEC in texts)
@@ -166,11 +176,12 @@ class Orders:
         place = {name: at for at, name in enumerate(names)}
         return sorted(members, key=lambda item: (place[item.role], item.index))
 
-    def _start(self, plan: _Plan, peer: Peer) -> Start:
+    def _start(self, plan: _Plan, peer: Peer, restart: int) -> Start:
         role = self._job.role(peer.role)
         env = task_environment(
             plan.gang, peer, plan.facts, self._framework.environment(plan.gang, peer)
         )
+        env[TASK_RESTARTS] = str(restart)
         brought = classpath(self._artifacts, role.name)
         if brought:
             theirs = env.get("CLASSPATH", "")
@@ -183,6 +194,7 @@ class Orders:
             release_ports=[name for name in self._framework.release_ports if name in peer.ports],
             execution_timeout_s=self._job.timeouts.execution_s,
             tensorboard=tensorboard(self._job, role, peer.index),
+            restart=restart,
         )
 
 

@@ -60,8 +60,8 @@ def inside(
             _head(job),
             _links(job),
             _troubles(job),
-            _facts(job),
-            _tasks(tasks),
+            _facts(job, tasks),
+            _tasks(job, tasks),
             _charts(tasks, metrics),
             _story(events),
             '<footer>The same as JSON: <a href="api/job">job</a>, <a href="api/tasks">tasks</a>,'
@@ -113,7 +113,7 @@ def _troubles(job: Mapping[str, Any]) -> str:
     return out
 
 
-def _facts(job: Mapping[str, Any]) -> str:
+def _facts(job: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> str:
     budgets = job["budgets"]
     pairs: List[Tuple[str, str]] = [
         ("Application", job["app_id"]),
@@ -121,7 +121,7 @@ def _facts(job: Mapping[str, Any]) -> str:
         ("Queue", job["queue"]),
         ("Session", str(max(0, job["session"]))),
         ("Started", _clock(job["started"], date=True)),
-        ("Ran" if job["finished"] else "Running for", _length(job)),
+        ("Ran" if job["finished"] else "Running for", _length(job, tasks)),
         ("Progress", f"{job['progress'] * 100:.0f} %"),
         ("Restarts left", f"{budgets.get('user_left')} of {budgets.get('user_limit')}"),
     ]
@@ -135,7 +135,7 @@ def _facts(job: Mapping[str, Any]) -> str:
     return f'<dl class="card facts">{items}</dl>'
 
 
-def _tasks(tasks: Sequence[Mapping[str, Any]]) -> str:
+def _tasks(job: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> str:
     counts: Dict[str, int] = {}
     for task in tasks:
         counts[task["state"]] = counts.get(task["state"], 0) + 1
@@ -146,6 +146,11 @@ def _tasks(tasks: Sequence[Mapping[str, Any]]) -> str:
     rest = len(tasks) - len(shown)
     words = ", ".join(f"{count} {escape(state)}" for state, count in counts.items())
     more = f'<p class="soft">and {rest} more: <a href="api/tasks">all</a></p>' if rest else ""
+    if job["state"] == "RUNNING":
+        words += "".join(
+            f" · {escape(role)} {size['there']} of {size['least']}..{size['most']}"
+            for role, size in job.get("elastic", {}).items()
+        )
     return (
         f"<h2>Tasks · {words}</h2><div class='scroll'><table><thead><tr><th>Task<th>State"
         "<th>Node<th>Exit<th>Time<th>Progress<th>Memory<th>Logs</tr></thead><tbody>"
@@ -164,9 +169,11 @@ def _row(task: Mapping[str, Any]) -> str:
     memory = task["measures"].get("rss_mb") or task["usage"].get("peak_rss_mb")
     name = str(task["task"])
     words = ""
+    if task.get("restarts"):
+        words = f'<br><span class="soft">started again {task["restarts"]} x</span>'
     if task["message"] or task["stderr_tail"]:
         text = "\n".join([*filter(None, [str(task["message"])]), *task["stderr_tail"]])
-        words = (
+        words += (
             f'<details id="d-{escape(name)}"><summary>last words</summary>'
             f"<pre>{escape(text)}</pre></details>"
         )
@@ -279,10 +286,12 @@ def _clock(at: Optional[float], date: bool = False) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S", time.localtime(at))
 
 
-def _length(job: Mapping[str, Any]) -> str:
+def _length(job: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> str:
     if not job["started"]:
         return ""
-    return _span((job["finished"] or time.time()) - job["started"])
+    # The tasks' times are by the master's clock, which nobody sets back.
+    known = [t["started"] + t["duration_s"] for t in tasks if t.get("started") is not None]
+    return _span((job["finished"] or max([time.time(), *known])) - job["started"])
 
 
 def _span(seconds: Optional[float]) -> str:

@@ -7,9 +7,9 @@ since the epoch. What the machine does not know (links, measures, who the user i
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass, field
 from tony_core.job.spec import Job
 from tony_core.master.view import JobView, TaskView
 
@@ -58,6 +58,15 @@ def job_json(job: Job, view: JobView, facts: Facts, clean: Clean) -> Dict[str, A
         "root_cause": clean(dict(view.root_cause)),
         "budgets": dict(view.budgets),
         "counts": dict(view.counts),
+        "elastic": {
+            role.name: {
+                "there": view.elastic[role.name],
+                "least": role.least,
+                "most": role.instances,
+            }
+            for role in job.roles
+            if role.name in view.elastic
+        },
         "result": clean(json.loads(view.result)) if view.result else None,
         "links": dict(facts.links),
         "tags": list(job.tags),

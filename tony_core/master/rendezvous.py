@@ -6,8 +6,8 @@ for the page (measures, what is served), or only a sign of life. A second connec
 same container replaces the first: the executor knows better which one works.
 
 Repeated words are answered here when the answer is known: an end that was acknowledged is
-acknowledged again, and goes no further, until that container is prepared again (a sidecar's
-next try is of the same session, and ends anew). Who names a container that this job does not have,
+acknowledged again, and goes no further, until that container is prepared for the same program
+again (which then ends anew). Who names a container that this job does not have,
 or has no more, is told to shut down.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import resource
 import socket
-from typing import Any, Callable, Dict, Mapping, Optional, Set, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple, Type
 
 from tony_core.master.events import (
     Event,
@@ -94,7 +94,7 @@ class Rendezvous:
         self._owner: Dict[Link, str] = {}
         self._hosts: Dict[str, str] = {}
         self._strangers: Dict[Link, Any] = {}  # connections without a Register -> their timer
-        self._acknowledged: Dict[str, Set[int]] = {}  # container -> sessions
+        self._acknowledged: Dict[str, Set[Tuple[int, int]]] = {}  # session, restart
         self._listener: Optional[Listener] = None
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         most = max(8, min(MOST_STRANGERS, soft // 4)) if soft > 0 else MOST_STRANGERS
@@ -192,16 +192,16 @@ class Rendezvous:
         if link is None:
             return False
         if isinstance(message, Prepare) and container_id in self._acknowledged:
-            self._acknowledged[container_id].discard(message.session)
+            self._acknowledged[container_id].discard((message.session, message.restart))
         elif isinstance(message, Shutdown):
             self._leaving.add(container_id)
         link.send(message, raw or {})
         return True
 
-    def acknowledge(self, container_id: str, session: int) -> None:
+    def acknowledge(self, container_id: str, session: int, restart: int = 0) -> None:
         """That end is written down, whether or not it can be said now."""
-        self._acknowledged.setdefault(container_id, set()).add(session)
-        self.send(container_id, Acknowledge(session))
+        self._acknowledged.setdefault(container_id, set()).add((session, restart))
+        self.send(container_id, Acknowledge(session, restart))
 
     def close(self) -> None:
         """Hang up."""
@@ -301,6 +301,7 @@ class Rendezvous:
                 ports=dict(message.ports),
                 offsets=dict(message.offsets),
                 ran_s=message.ran_s,
+                restart=message.restart,
             )
         )
         if ended is not None and self._links.get(container_id) is link:
@@ -311,17 +312,19 @@ class Rendezvous:
     def _ready(self, container_id: str, m: Ready) -> None:
         self._hosts[container_id] = m.host
         self._to.event(
-            TaskReady(self._reactor.now(), container_id, m.session, m.host, dict(m.ports))
+            TaskReady(self._reactor.now(), container_id, m.session, m.host, m.ports, m.restart)
         )
 
     def _running(self, container_id: str, m: Running) -> None:
         self._to.event(
-            TaskRunning(self._reactor.now(), container_id, m.session, m.pid, dict(m.offsets))
+            TaskRunning(
+                self._reactor.now(), container_id, m.session, m.pid, dict(m.offsets), m.restart
+            )
         )
 
     def _ended(self, container_id: str, m: Ended) -> None:
-        if m.session in self._acknowledged.get(container_id, ()):
-            self.send(container_id, Acknowledge(m.session))
+        if (m.session, m.restart) in self._acknowledged.get(container_id, ()):
+            self.send(container_id, Acknowledge(m.session, m.restart))
             return
         self._to.event(
             TaskEnded(
@@ -335,6 +338,7 @@ class Rendezvous:
                 stderr_tail=tuple(m.stderr_tail),
                 duration_s=m.duration_s,
                 usage=dict(m.usage),
+                restart=m.restart,
             )
         )
 

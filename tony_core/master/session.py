@@ -8,13 +8,15 @@ clock, socket, thread or environment inside; time is an event (:class:`Tick`), a
 :meth:`next_deadline` says when the next one is due. The shell performs commands and feeds
 their results back as events. So a thousand failures can be tried in a second.
 
-The machine is one class in seven rooms, each standing on the one below::
+The machine is one class in nine rooms, each standing on the one below::
 
     session     dispatch, timers, preprocess, the view          (this module)
     adoption    a later master takes over
     rounds      elastic roles grow, and go on with fewer
     clearing    settle, decide, clear away, restart, end
+    groups      clocks that the end of a group starts
     judging     what an end means
+    alone       one task is started again, and nobody else
     gathering   containers, executors, the barrier
     elastic     who is in the round, who comes next
     board       the state, and its small moves
@@ -30,9 +32,9 @@ over sessions: they are done, and their containers go back.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Callable, Dict, List, Optional, Type
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Type
 
-from tony_core.job.spec import Job
+from tony_core.job.spec import Job, Mode
 from tony_core.master.adoption import Adoption
 from tony_core.master.board import Phase
 from tony_core.master.commands import Command, RunPreprocess, StopContainer, Weight
@@ -59,8 +61,8 @@ from tony_core.master.events import (
     TaskStopped,
     Tick,
 )
-from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, Hold, TaskState
-from tony_core.master.view import JobView, view_of
+from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, Hold, TaskRecord, TaskState
+from tony_core.master.view import JobView, progress_of, view_of
 from tony_core.master.waits import Wait
 from tony_core.schedulers.port import AppState
 
@@ -76,8 +78,11 @@ class SessionMachine(Adoption):
         settle_s: float = 3.0,
         jitter: Callable[[], float] = lambda: 0.5,
         ends_rest: bool = False,
+        in_place: FrozenSet[str] = frozenset(),
     ) -> None:
-        super().__init__(job, settle_s=settle_s, jitter=jitter, ends_rest=ends_rest)
+        super().__init__(
+            job, settle_s=settle_s, jitter=jitter, ends_rest=ends_rest, in_place=in_place
+        )
         self._handlers: Dict[Type[Event], Callable[[Any], None]] = {
             Begin: self.on_begin,
             Tick: lambda event: None,
@@ -131,6 +136,10 @@ class SessionMachine(Adoption):
     def snapshot(self) -> JobView:
         """What the page and history show."""
         return view_of(self)
+
+    def progress(self) -> float:
+        """What the scheduler is told each second; of a large job cheaper than a snapshot."""
+        return progress_of(self)
 
     # ------------------------------------------------------------------ the beginning
 
@@ -256,8 +265,8 @@ class SessionMachine(Adoption):
             self.chief_grace_over(name)
         elif kind == "group":
             self.group_timeout(int(name), wait)
-        elif kind == "sidecar":
-            self.restart_sidecar(name)
+        elif kind == "again":
+            self.place_again(name)
         elif kind == "adoption":
             self.check_adopted(late=True)
         elif kind == "avoided":
@@ -280,14 +289,18 @@ class SessionMachine(Adoption):
         """An executor did not say that its program runs."""
         late = [
             task
-            for task in self.tasks.values()
+            for task in ([self.tasks[name]] if name else self.tasks.values())
             if task.state is S.READY
             and task.name not in self.outside
-            and (task.name == name if name else self.may_start(task))
+            and (name or (self.may_start(task) and not self.has_own(task)))
         ]
         for task in late:
             message = f"waited for {wait.reason}; {wait.setting} passed"
             self.lose_silently(task, "start-timeout", message)
+
+    def has_own(self, task: TaskRecord) -> bool:
+        """Whether it is started by itself, and has until another time."""
+        return ("start", task.name) in self.waits
 
     # ------------------------------------------------------------------ invariants
 
@@ -303,14 +316,23 @@ class SessionMachine(Adoption):
             counted = {state: count for state, count in self.counts[role].items() if count}
             inside = Counter(task.state for task in self.inside(role))
             assert counted == inside, f"{role}: miscounted"
+            everywhere = {state: count for state, count in self.states[role].items() if count}
+            assert everywhere == Counter(task.state for task in self.by_role[role]), role
         for record in self.open.values():
             assert record.hold is not Hold.ENDED, f"{record.id} has ended and is still open"
             if record.hold is Hold.STOPPING:
                 assert ("stop", record.id) in self.waits, f"{record.id}: a stop with no deadline"
             if record.hold is Hold.CLEARING:
                 assert ("clear", record.id) in self.waits, f"{record.id}: cleared for ever"
-        if self.phase in _TIMED:
-            assert self.waits.next() is not None, f"{self.phase.value} with no deadline"
+            bound_to = self.task_of(record.id) is not None or record.hold is Hold.STOPPING
+            assert bound_to or self.phase not in _ALL_BOUND, f"{record.id}: nobody's, and kept"
+        key = _TIMED.get(self.phase)
+        timed = key is None or key in self.waits or (key == ("adoption",) and self.waits_for_ends())
+        assert timed, f"{self.phase.value} with no deadline"
+        if self.phase is Phase.CLEARING:
+            assert self.still(Hold.CLEARING, Hold.STOPPING), "cleared, and no next session"
+        if self.phase is Phase.ACTIVE and self.holds_half():
+            assert ("allocation",) in self.waits, "half a gang, for ever"
         if self.phase is Phase.ENDED:
             live = [task.name for task in self.tasks.values() if task.state in HOLDS_CONTAINER]
             assert not live, f"ended with {live}"
@@ -323,6 +345,27 @@ class SessionMachine(Adoption):
             if task.state is S.REGISTERED and self.phase is Phase.ACTIVE:
                 assert ("ready", task.name) in self.waits, f"{task.name}: no deadline"
             assert task.state in TERMINAL or task.name not in self.done
+        for name in self.returning:
+            task = self.tasks[name]
+            assert task.state is S.PENDING, f"{name} is {task.state.value}, and to come back"
+            if self.phase is Phase.ACTIVE:
+                waits = ("again", name) in self.waits or self.is_going(task)
+                assert waits, f"{name}: comes back without a time"
+
+    def holds_half(self) -> bool:
+        """Whether some of a gang is there, and some that it needs is still asked for."""
+        if self.job.mode is not Mode.GANG:
+            return False
+        roles = [role for wave in set(self.released.values()) for role in self.gang_roles(wave)]
+        gang = [task for name in roles if name not in self.started for task in self.by_role[name]]
+        missing = any(t.state is S.REQUESTED and self.needs(t.role.name) for t in gang)
+        return missing and any(task.state in HOLDS_CONTAINER for task in gang)
 
 
-_TIMED = (Phase.ADOPTING, Phase.SETTLING, Phase.BACKOFF, Phase.ENDING)
+_TIMED = {
+    Phase.ADOPTING: ("adoption",),
+    Phase.SETTLING: ("settle",),
+    Phase.BACKOFF: ("backoff",),
+    Phase.ENDING: ("end",),
+}
+_ALL_BOUND = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEARING, Phase.BACKOFF)

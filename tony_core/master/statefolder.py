@@ -1,7 +1,9 @@
 """The folder of a master's state: on this machine, or somewhere that may be away.
 
-:class:`LocalFolder` writes at once and is on disk when it returns. :class:`RemoteFolder` is
-for any other place of the file-system port, above all HDFS, and has two rules:
+:class:`LocalFolder` writes at once and is on disk when it returns, unless the disk is full: then
+the newest version of each file waits in memory until there is room, and somebody tries again
+(:meth:`LocalFolder.again`). :class:`RemoteFolder` is for any other place of the file-system port,
+above all HDFS, and has two rules:
 
 * **The master's thread never waits for it.** A name node may take long, or not answer at
   all. What is to be written is handed to a thread, which makes the folder (for its owner
@@ -22,6 +24,7 @@ Reading happens once, before a master begins, by a thread that is waited for, fo
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -34,20 +37,22 @@ from tony_core.files.registry import filesystem
 
 READ_S = 60.0  # longer than the failover of a name node; well below YARN's patience (600 s)
 AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # pauses after a put that failed, the last ones for ever
+FULL = (errno.ENOSPC, errno.EDQUOT)
 NOTE_BYTES = 8000  # of what may travel in a request's address
 T = TypeVar("T")
 
 
 class LocalFolder:
-    """Files of this machine, on disk when :meth:`put` returns."""
+    """Files of this machine, on disk when :meth:`put` returns, or waiting for room there."""
 
     heard: Callable[[], None]
-    problem = ""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self.problem = ""  # why what waits is not there
         self._path = Path(local_path(folder))
-        self.heard = lambda: None  # nothing is ever pending: there is nothing to hear
+        self._waiting: Dict[str, Tuple[bytes, int, bool]] = {}
+        self.heard = lambda: None
 
     def get(self, name: str) -> bytes:
         """The whole file; ``FileNotFoundError``."""
@@ -57,15 +62,34 @@ class LocalFolder:
         self, name: str, data: bytes, mode: int = 0o600, sync: bool = True, soon: bool = False
     ) -> None:
         """Replace a file; ``soon``: somebody waits for it."""
-        replace_file(self._path / name, data, mode, sync)
+        self._waiting[name] = (data, mode, sync)
+        if self.again():
+            self.heard()
+
+    def again(self) -> bool:
+        """Write what found no room; whether some of it still waits."""
+        for name, (data, mode, sync) in list(self._waiting.items()):
+            try:
+                replace_file(self._path / name, data, mode, sync)
+            except OSError as error:
+                if error.errno in FULL:
+                    self.problem = error.strerror or str(error)
+                    return True
+                del self._waiting[name]
+                raise
+            del self._waiting[name]
+        self.problem = ""
+        return False
 
     def pending(self, name: str) -> bool:
         """Whether the newest version is not there yet."""
-        return False
+        return name in self._waiting
 
     def close(self, timeout_s: float) -> List[str]:
         """What was not written, and why."""
-        return []
+        self.heard = lambda: None
+        self.again()
+        return [f"{join(self.folder, name)}: {self.problem}" for name in self._waiting]
 
 
 class RemoteFolder:
@@ -117,6 +141,10 @@ class RemoteFolder:
                 self._thread = threading.Thread(target=self._run, name="state", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+
+    def again(self) -> bool:
+        """The thread tries by itself: nobody has to ask it."""
+        return False
 
     def pending(self, name: str) -> bool:
         """Whether the newest version is not there yet."""

@@ -11,12 +11,10 @@ import json
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Tuple
 
+from tony_core.history.layout import ATTEMPT_GAP
 from tony_core.master.commands import Tell, Weight
 
 KEPT = 20_000
-#: A next master's numbers begin this far on, since the earlier one may have told readers
-#: lines that history never saw.
-ATTEMPT_GAP = 1000
 
 LOUD = (Weight.DECISION, Weight.ERROR)
 

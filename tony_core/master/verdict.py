@@ -50,6 +50,7 @@ PROGRAM_CAUSES: Mapping[str, Fault] = {
     "registration-timeout": Fault.SYSTEM,
     "start-timeout": Fault.SYSTEM,
     "not-taken-over": Fault.SYSTEM,
+    "not-clean": Fault.SYSTEM,
 }
 
 #: Another program in the same container would fare no better.

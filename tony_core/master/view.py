@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
+from tony_core.dataclass import dataclass
 from tony_core.job.spec import Mode
 from tony_core.master.lifecycle import Run, TaskState
 
@@ -56,6 +56,7 @@ class JobView:
     root_cause: Mapping[str, Any]
     budgets: Mapping[str, Any]
     counts: Mapping[str, int]
+    elastic: Mapping[str, int]  # role -> how many of its tasks are there
     tasks: Tuple[TaskView, ...]
     result: str  # JSON text, or empty
 
@@ -112,9 +113,16 @@ def view_of(board: Board) -> JobView:
             "system_limit": budgets.system_limit,
         },
         counts=totals,
+        elastic={role.name: there(board, role.name) for role in board.job.roles if role.is_elastic},
         tasks=tuple(tasks),
         result=board.result,
     )
+
+
+def there(board: Board, role: str) -> int:
+    """How many of an elastic role's tasks are in this round, or come for the next one to begin."""
+    absent = (TaskState.PENDING, TaskState.REQUESTED, TaskState.LOST)
+    return sum(task.state not in absent for task in board.inside(role))
 
 
 def progress_of(board: Board) -> float:

@@ -30,6 +30,10 @@ start to its first Prepare, and from each Prepare to Ready). From Ready on the w
 master's: how long the rest of a gang may take only it knows. Its silence is covered by
 ``silence_s`` and ``master_lost_s``.
 
+A task may be started again alone within its session: ``Prepare`` then says how often that was done
+(``restart``), and so do the words about the program that follows, whoever says them. Together
+with the session it tells one program of the task from the next.
+
 Everything that matters can be repeated: after a reconnect ``Register`` carries the whole
 state (task, session, phase, its end), and the master answers from there.
 ``Ended`` is sent again until acknowledged. An executor obeys only the highest master
@@ -79,6 +83,7 @@ class Register(Record):
     resources: Dict[str, Any] = {}  # what the container really has: gpus, memory
     offsets: Dict[str, int] = {}  # as in Running: a next master has not heard it
     ran_s: float = 0.0  # how long the program has run: a next master knows no other way
+    restart: int = 0  # as in Prepare
 
 
 class Ready(Record):
@@ -87,6 +92,7 @@ class Ready(Record):
     session: int
     host: str
     ports: Dict[str, int]
+    restart: int = 0
 
 
 class Running(Record):
@@ -95,6 +101,7 @@ class Running(Record):
     session: int
     pid: int
     offsets: Dict[str, int] = {}  # log -> the byte at which this session's output begins in it
+    restart: int = 0
 
 
 class Ended(Record):
@@ -110,6 +117,7 @@ class Ended(Record):
     stderr_tail: List[str] = []
     duration_s: float = 0.0
     usage: Dict[str, float] = {}  # peak_rss_mb, cpu_s, ...
+    restart: int = 0
 
 
 class Stopped(Record):
@@ -187,6 +195,8 @@ class Prepare(Record):
     gpus: int = 0  # as many must be there, or the task fails; 0 does not look
     hadoop_classpath: str = ""  # tony.application.hadoop.classpath, inside the job's Hadoop
     skip_hadoop: bool = False  # SKIP_HADOOP_PATH: nothing of Hadoop for CLASSPATH
+    restart: int = 0  # how often the task was started again alone in this session
+    same_ports: bool = False  # hold those that were held for it before: peers know them
 
 
 class Start(Record):
@@ -201,12 +211,14 @@ class Start(Record):
     execution_timeout_s: Optional[float] = None
     tensorboard: Optional[Dict[str, Any]] = None  # {log_dir, pythons: [...], port: name}
     files: Dict[str, str] = {}  # small files for the working folder's side: name -> text
+    restart: int = 0
 
 
 class Acknowledge(Record):
     """That session's end is written down."""
 
     session: int
+    restart: int = 0
 
 
 class Stop(Record):

@@ -1,0 +1,128 @@
+"""A task that is started again alone, within its session: what its executor makes of it."""
+
+from __future__ import annotations
+
+import socket
+from typing import List
+
+import pytest
+
+from tests.executor.standin import Executor, Master, alive, pids_in
+from tests.executor.test_life import Story, kinds
+from tony_core.protocol.messages import (
+    Acknowledge,
+    Ended,
+    Prepare,
+    Ready,
+    Register,
+    Running,
+    Start,
+    Stopped,
+)
+from tony_executor import commands as do
+from tony_executor import events as ev
+from tony_executor.phases import Phase
+from tony_executor.ports import NoPort, Ports
+
+AGAIN = Prepare("worker:0", 0, ["main"], restart=1, same_ports=True)
+
+
+@pytest.fixture
+def story() -> Story:
+    """Its program has failed, and nothing of it is left."""
+    story = Story().linked().running()
+    story.ended(1)
+    story(ev.Cleared(0, []))
+    return story
+
+
+def test_the_next_try_says_which_one_it_is(story: Story) -> None:
+    assert story.hear(AGAIN) == [do.LayOut(AGAIN)]
+    story(ev.Prepared(0, 0, "h", {"main": 5}))
+    story.hear(Start(0, "cmd", {}, restart=1))
+    story(ev.ChildStarted(0, 0, 99))
+    story.ended(4)
+    assert [m.restart for m in story.said(Ready)] == [0, 1]
+    assert [m.restart for m in story.said(Running)] == [0, 1]
+    assert [(m.exit_code, m.restart) for m in story.said(Ended)] == [(1, 0), (4, 1)]
+    story(ev.Linked(0, 2))
+    assert story.said(Register)[-1].restart == 1
+
+
+def test_words_on_the_program_before_are_not_obeyed(story: Story) -> None:
+    story.hear(AGAIN)
+    story(ev.Prepared(0, 0, "h", {"main": 5}))
+    assert kinds(story.hear(Prepare("worker:0", 0, ["main"]))) == [], "said late"
+    assert "StartChild" not in kinds(story.hear(Start(0, "cmd", {})))
+    assert story.life.phase is Phase.READY
+    story.hear(Start(0, "cmd", {}, restart=1))
+    story(ev.ChildStarted(0, 0, 99))
+    story.ended(4)
+    story.hear(Acknowledge(0))
+    assert story.life.ended is not None, "that was the first end's"
+    story.hear(Acknowledge(0, 1))
+    assert story.life.ended is None
+
+
+def test_it_waits_for_the_last_descendant_of_the_program_before() -> None:
+    story = Story().linked().running()
+    story.ended(1)
+    assert kinds(story.hear(AGAIN)) == []
+    assert story(ev.Cleared(0, [])) == [do.LayOut(AGAIN)]
+
+
+def test_it_does_not_begin_beside_what_is_left() -> None:
+    story = Story().linked().running()
+    story.ended(1)
+    story.hear(AGAIN)
+    assert story(ev.Cleared(0, [77])) == [
+        do.Log("could not be ended: [77]"),
+        do.Say(1, Stopped(0, False, [77])),
+    ]
+
+
+def test_the_ports_are_the_same_and_the_folder_is_not(master: Master, executor: Executor) -> None:
+    ready = master.prepare(ports=["main", "second"])
+    daemon = "(trap '' TERM; setsid sleep 300 & echo $!; sleep 300) & sleep 0.2"
+    master.start(f"pwd; echo mine > here; {daemon}; exit 3", release_ports=["second"])
+    first = master.expect(Ended)
+    assert (first.exit_code, first.restart) == (3, 0)
+    again = AGAIN._replace(ports=["main", "second"])
+    master.send(again)
+    second = master.expect(Ready, restart=1)
+    assert second.ports == ready.ports
+    left: List[int] = [pid for pid in pids_in(executor.log("stdout")) if alive(pid)]
+    assert not left, "nothing of the old program is there when the new one may begin"
+    master.send(Start(0, "pwd; ls; echo $TONY_REPORT_FILE", {}, restart=1))
+    assert master.expect(Ended, restart=1).exit_code == 0
+    lines = executor.log("stdout").split()
+    folders = [line for line in lines if "/session-0" in line]
+    assert len(set(folders)) == 2 and "here" not in lines
+
+
+def test_new_ports_where_the_old_ones_are_no_good(master: Master, executor: Executor) -> None:
+    ready = master.prepare(port_range=[21100, 21103])
+    master.start("exit 3")
+    master.expect(Ended)
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(("0.0.0.0", ready.ports["main"]))
+        sock.listen()
+        master.send(AGAIN._replace(same_ports=False, port_range=[21100, 21103]))
+        assert master.expect(Ready, restart=1).ports != ready.ports
+
+
+def test_a_released_port_that_somebody_took_is_said() -> None:
+    ports = Ports()
+    try:
+        numbers = ports.hold(["main", "other"])
+        ports.release(["main"])
+        with socket.socket() as sock:
+            sock.bind(("0.0.0.0", numbers["main"]))
+            with pytest.raises(NoPort, match="which peers know") as caught:
+                ports.hold(["main", "other"], same=True)
+        assert caught.value.cause == "address-in-use"
+        assert not ports.numbers
+    finally:
+        ports.close()

@@ -1,0 +1,251 @@
+"""What must hold of a session machine at every moment, as a world outside of it sees it.
+
+Each rule is told in the world's own words (which programs run, who was told what, what was said),
+not in the machine's: a fault in the machine's books must not hide itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
+
+from tony_core.job.spec import Job, Mode
+from tony_core.master import commands as c
+from tony_core.master import events as e
+from tony_core.master.board import Phase
+from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, TaskRecord, TaskState
+from tony_core.master.session import SessionMachine
+from tony_core.master.verdict import NODE_CAUSES
+from tony_core.schedulers.port import AppState, Container
+
+OPEN = frozenset(TaskState) - TERMINAL
+ENDING = (Phase.ENDING, Phase.ENDED)
+EVALUATORS_MAY_S = 600.0
+
+
+@dataclass
+class Executor:
+    """One container and the executor in it, as the world sees them."""
+
+    container: Container
+    launched: bool = False
+    registered: bool = False
+    task: str = ""
+    session: int = -1
+    restart: int = 0
+    phase: str = "idle"
+    stopped: int = -1  # no program of this session or an earlier one starts any more
+    gone: bool = False  # the container ended (whether the machine knows or not)
+    told: Tuple[int, int] = (-1, 0)  # which program it was last told to prepare
+    broken: bool = False  # no program fares well there, as the machine was told
+
+
+def _chief(task: TaskRecord) -> Tuple[str, int]:
+    return (task.role.name, task.index)
+
+
+class Rules:
+    """What a world has seen, and whether that may be."""
+
+    job: Job
+    machine: SessionMachine
+    now: float
+
+    def __init__(self) -> None:
+        self.executors: Dict[str, Executor] = {}
+        self.wanted: Dict[str, Tuple[int, int]] = {}  # role -> (session, count)
+        self.masters = 1
+        self.given_up: Set[str] = set()  # containers that did not end in time, as was told
+        self.killed = False  # somebody asked for the end before it had begun
+        self.chief_at = 0.0  # when the chief's success was told
+        self.ends: Set[Tuple[int, str, int, int]] = set()  # (master, task, session, restart)
+        self.good: Set[Tuple[str, str, int, int]] = set()  # (container, task, session, restart)
+        self.tries: Counter[Tuple[str, int]] = Counter()  # (task, session or -1) -> tries
+        self.places: Dict[Tuple[str, int], str] = {}  # (task, session) -> where others know it
+
+    # ------------------------------------------------------------------ what is said and told
+
+    def note(self, event: e.Event) -> None:
+        """It is fed now."""
+        if isinstance(event, e.KillAsked) and self.machine.phase not in ENDING:
+            self.killed = True
+        elif isinstance(event, e.TaskEnded) and (event.exit_code, event.cause) == (0, "exited"):
+            task = self.executors[event.container_id].task
+            self.good.add((event.container_id, task, event.session, event.restart))
+        if isinstance(event, e.TaskEnded) and event.cause in NODE_CAUSES:
+            self.note_broken(self.executors[event.container_id], event)
+
+    def note_broken(self, executor: Executor, event: e.TaskEnded) -> None:
+        """What an executor says of its program may be true of each that follows."""
+        task = self.machine.task_of(event.container_id)
+        if task is None or task.state in TERMINAL or task.name in self.machine.returning:
+            return  # nobody listens
+        if (event.session, event.restart) == task.number:
+            executor.broken = True
+
+    def check_told(self, told: c.Tell) -> None:
+        """Whether that may be told now."""
+        if told.kind == "session-started":
+            self.check_cleared(told)
+        elif told.kind == "not-ended":
+            self.given_up.add(told.text.split()[1])
+        elif told.kind == "ending" and told.fields["state"] == AppState.SUCCEEDED:
+            self.check_success()
+        elif told.kind == "chief-done":
+            self.chief_at = self.now
+        elif told.kind == "task-again":
+            role = self.machine.tasks[told.task].role
+            key = (told.task, -1 if self.machine.tasks[told.task].is_sidecar else told.session)
+            self.tries[key] += 1
+            assert self.tries[key] <= role.max_restarts, f"{told}: too many tries"
+        elif told.kind == "task-state" and told.fields["state"] in TERMINAL:
+            self.check_end(told, told.fields)
+
+    def check_cleared(self, told: c.Tell) -> None:
+        """Nothing of a session runs when the next begins."""
+        for name, executor in self.executors.items():
+            runs = executor.phase == "running" and not executor.gone
+            if runs and name not in self.given_up:
+                sidecar = self.machine.tasks[executor.task].is_sidecar
+                assert sidecar, f"{told}, and {executor.task} still runs in {name}"
+
+    def check_end(self, told: c.Tell, fields: Mapping[str, Any]) -> None:
+        """A task ends once, and well only if somebody said so."""
+        assert told.session <= self.machine.session, str(told)
+        end = (self.masters, told.task, told.session, fields["restart"])
+        assert end not in self.ends, f"{told} a second time"
+        self.ends.add(end)
+        task = self.machine.tasks[told.task]
+        if fields["state"] == TaskState.SUCCEEDED:
+            said = (task.container, task.name, told.session, fields["restart"])
+            before = task.container is None and any(x[1] == task.name for x in self.good)
+            assert said in self.good or before, f"{told}, and nobody said so"
+        if task.role.name == "evaluator" and told.text.endswith("the chief has succeeded"):
+            assert self.now >= self.chief_at + EVALUATORS_MAY_S, f"{told} too soon"
+
+    def check_start(self, command: c.StartTasks) -> None:
+        """A gang begins with as many of each role as it must have."""
+        if self.job.mode is not Mode.GANG or self.machine.tasks[command.tasks[0]].is_sidecar:
+            return
+        assert set(command.tasks) <= set(command.gang), str(command)
+        for role, number in Counter(name.partition(":")[0] for name in command.gang).items():
+            least = self.job.role(role).least
+            assert number >= least, f"{command.gang} begins with fewer than {least} {role}"
+
+    def check_place(self, executor: Executor, command: c.PrepareTask) -> None:
+        """Its task can be prepared there."""
+        name = executor.container.id
+        assert not executor.broken, f"{name} serves no program, and gets one"
+        executor.told = (command.session, command.restart)
+        if executor.phase == "running":
+            mine = (executor.session, executor.restart)
+            assert mine == executor.told, f"{name} runs {mine}, and is to prepare {executor.told}"
+
+    def check_late(self, event: e.Event, commands: List[c.Command]) -> None:
+        """What is said of an earlier program decides nothing."""
+        if not isinstance(event, e.TaskEnded):
+            return
+        executor = self.executors[event.container_id]
+        if (event.session, event.restart) >= executor.told:
+            return
+        for told in commands:
+            if isinstance(told, c.Tell) and told.task == executor.task:
+                ends = told.fields.get("state") in (TaskState.SUCCEEDED, TaskState.FAILED)
+                assert not ends, f"{told} by a late {event}"
+
+    def check_success(self) -> None:
+        """A job that succeeds has lost nothing that it may not lose."""
+        job, machine = self.job, self.machine
+        for task in machine.tasks.values():
+            lost = task.state in (TaskState.FAILED, TaskState.LOST) and not task.is_sidecar
+            if lost and not machine.chief_done:
+                may = task.is_tracked and not task.role.stop_on_failure
+                may = may and not job.fail_on_worker_failure and job.chief != _chief(task)
+                assert may, f"the job succeeds, and {task.name} is {task.state.value}"
+
+    # ------------------------------------------------------------------ after each event
+
+    def check(self) -> None:
+        """What must hold outside of the machine after each event."""
+        machine = self.machine
+        ending = machine.phase in ENDING
+        if self.killed:
+            assert machine.outcome is AppState.KILLED, "somebody asked for the end"
+        running: Dict[str, Executor] = {}
+        for name, executor in self.executors.items():
+            if executor.gone:
+                assert name not in machine.open, f"{name} has ended, and is held"
+                continue
+            assert executor.launched, f"{name} is neither used nor given back"
+            # At the end a farewell may be enough: the scheduler ends what is left.
+            known = name in machine.open or name in self.given_up or ending
+            assert known, f"{name} is held, and nobody knows"
+            if executor.phase == "running" and name not in self.given_up:
+                task = machine.tasks[executor.task]
+                other = running.setdefault(task.name, executor)
+                twice = f"{task.name} runs in {name} and in {other.container.id}"
+                assert other is executor, twice
+        sessions = {x.session for t, x in running.items() if not machine.tasks[t].is_sidecar}
+        assert len(sessions) <= 1, f"programs of sessions {sorted(sessions)} at once"
+        for task in machine.tasks.values():
+            assert task.restarts <= task.role.max_restarts, f"{task.name}: too many tries"
+            assert not task.restarts or task.role.restarts_alone, f"{task.name}: not alone"
+        budgets = machine.budgets
+        assert 0 <= budgets.user_used <= budgets.user_limit
+        assert 0 <= budgets.system_used <= budgets.system_limit
+        if machine.phase is Phase.ACTIVE:
+            self.check_progress()
+            self.check_ends_come()
+
+    def may_be_pending(self, name: str) -> bool:
+        """Whether an elastic role may want no more: later, no more at all, or others first."""
+        machine = self.machine
+        first = machine.count((TaskState.REQUESTED,), machine.released)
+        later = ("regrow", name) in machine.waits
+        return later or machine.ending_soon() or (name not in machine.started and first > 0)
+
+    def check_progress(self) -> None:
+        """Whatever is waited for was asked for, or has a deadline."""
+        machine = self.machine
+        for task in machine.tasks.values():
+            if task.role.name not in machine.released:
+                continue
+            if task.state is TaskState.PENDING:
+                if task.role.is_elastic and self.may_be_pending(task.role.name):
+                    continue
+                waits = (("allocation-retry",), ("again", task.name))
+                comes = any(key in machine.waits for key in waits)
+                comes = comes or (task.name in machine.returning and machine.is_going(task))
+                assert comes, f"{task.name}: for ever pending"
+            elif task.state is TaskState.READY and machine.may_start(task):
+                waits = (("start",), ("start", task.name))
+                assert any(key in machine.waits for key in waits), f"{task.name}: never starts"
+        for name in machine.released:
+            requested = sum(t.state is TaskState.REQUESTED for t in machine.by_role[name])
+            wanted = self.wanted.get(name, (0, 0))[1]
+            assert requested == wanted, f"{name}: {requested} waited for, {wanted} asked for"
+
+    def check_ends_come(self) -> None:
+        """Who needs not go on, or only for a while, has a deadline."""
+        machine = self.machine
+        for number, item in enumerate(self.job.group_dependencies):
+            group = dict(self.job.groups)[item.group]
+            if not self.goes_on(group) and self.goes_on((item.role,)):
+                waits = ("group", str(number)) in machine.waits
+                assert waits, f"{item.role}: for ever after {item.group}"
+        if machine.chief_done:
+            for role in machine.tracked_roles():
+                which = "evaluators" if role == "evaluator" else "others"
+                waits = ("chief-grace", which) in machine.waits or not self.goes_on((role,))
+                assert waits, f"{role}: for ever after the chief"
+
+    def goes_on(self, roles: Iterable[str]) -> bool:
+        """Whether a task of these is still waited for."""
+        return any(task.state in OPEN for name in roles for task in self.machine.inside(name))
+
+    def check_nothing_is_left(self) -> None:
+        """After the end no container is unaccounted for."""
+        for executor in self.executors.values():
+            assert executor.gone, f"{executor.container.id} is left behind"
+        assert not any(t.state in HOLDS_CONTAINER for t in self.machine.tasks.values())

@@ -1,0 +1,48 @@
+"""``tony.application.dependency.<role>.timeout.after.<group>``: a clock that a group's end starts.
+
+What somebody must do within a time of everybody of a group having ended (an evaluator, once the
+workers are done): at the end of that time its tasks have failed, or are ended and ignored.
+"""
+
+from __future__ import annotations
+
+from tony_core.master.judging import OPEN, Judging
+from tony_core.master.lifecycle import TERMINAL, TaskState
+from tony_core.master.waits import Wait
+
+S = TaskState
+
+
+class Groups(Judging):
+    """The part of the machine that knows what depends on groups."""
+
+    def check_groups(self) -> None:
+        """Start the clock of each dependency whose group has ended."""
+        for number, item in enumerate(self.job.group_dependencies):
+            key = ("group", str(number))
+            roles = dict(self.job.groups).get(item.group, ())
+            if key in self.waits or item.role not in self.by_role or not roles:
+                continue
+            if self.count(OPEN, roles) or not self.count(OPEN, (item.role,)):
+                continue
+            name = f"tony.application.dependency.{item.role}.timeout.after.{item.group}"
+            reason = f"{item.role} to end after group {item.group}"
+            setting = f"{name}={item.timeout_s:g}s"
+            self.waits.set(Wait(key, self.now + item.timeout_s, reason, setting))
+
+    def group_timeout(self, number: int, wait: Wait) -> None:
+        """The role did not end in time after its group."""
+        item = self.job.group_dependencies[number]
+        for task in self.inside(item.role):
+            if task.state in TERMINAL:
+                continue
+            if item.ignored or self.chief_done:
+                self.end_by_master(task, f"{wait.setting} passed; ignored")
+                continue
+            task.cause = "dependency-timeout"
+            task.message = f"waited for {wait.reason}; {wait.setting} passed"
+            failure = self.failure_of(task)
+            self.move(task, S.FAILED, task.message)
+            self.fail(failure)
+        self.ask()  # without those that had no container yet
+        self.after_end()
