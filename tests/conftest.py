@@ -27,6 +27,10 @@ LONGER = {"frameworks": 300, "cluster": 300, "slow": 300, "airflow": 300}
 
 # Time limits are pytest's; a loaded machine is no reason to fail an example of hypothesis.
 settings.register_profile("tony", deadline=None)
+# By night there are more, and others every night, which CI=true alone would not have.
+settings.register_profile(
+    "night", deadline=None, max_examples=1000, derandomize=False, print_blob=True
+)
 settings.load_profile("tony")
 
 

@@ -1,16 +1,20 @@
 """Marked secrets in every place a user can put one, searched for in every place they may not be.
 
 Real jobs by the real command line. While they run, what every process of ours has on its command
-line and in its environment is sampled; afterwards all output, every file and the page's answers
-are searched. Only the program itself may have them, and files that nobody else can open.
+line and in its environment is sampled, and what lies in the folder for temporary files; afterwards
+all output, every file (of TonY's home, of the folder that tony was started in, temporary ones) and
+the page's answers are searched. Only the program itself may have them, and files of TonY's home
+that nobody else can open. So with the job's own secret and its TLS key.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -24,12 +28,15 @@ from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 import pytest
 
 from tests.cli.processes import command, environment, tony
+from tony_core.protocol.jobkey import unpack
 from tony_core.schedulers.local.home import Home
 
 pytestmark = pytest.mark.slow
 
 PLACES = ("execution", "containers", "proxy", "conf", "words", "foreign", "container-proxy")
 MARKS = {place: f"marked-{place}-0a7Tq9" for place in PLACES}
+
+TLS = shutil.which("openssl") is not None
 
 PROGRAM = """
 import os, sys, time
@@ -74,6 +81,7 @@ def job_file(folder: Path, what: str) -> Path:
         "tony.runtime.python": sys.executable,
         "tony.task.metrics-interval-ms": "200",
         "tony.task.kill-grace": "1s",
+        "tony.task.tls": str(TLS).lower(),
     }
     found = folder / "tony.xml"
     found.write_text(
@@ -91,10 +99,14 @@ def job_file(folder: Path, what: str) -> Path:
 
 
 class Sampler:
-    """What stands in /proc of the processes of this test's home, but for the program's own."""
+    """What stands in /proc of the processes of this test's home, but for the program's own.
 
-    def __init__(self, home: Path) -> None:
+    And in the folder for temporary files.
+    """
+
+    def __init__(self, home: Path, temporary: Path) -> None:
         self._home = str(home).encode()
+        self._temporary = temporary
         self.marks = {name: mark.encode() for name, mark in MARKS.items()}
         self.found: Set[str] = set()
         self.seen: Set[str] = set()
@@ -111,6 +123,8 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._end.wait(0.1):
+            for name, path in holders(self._temporary, dict(self.marks)):
+                self.found.add(f"{name} in {path}")
             for entry in os.scandir("/proc"):
                 if entry.name.isdigit() and int(entry.name) != os.getpid():
                     with contextlib.suppress(OSError):
@@ -137,8 +151,11 @@ EVERY_KIND = {"client", "master", "executor", "shim"}
 
 
 @pytest.fixture
-def sampler(tony_home: Path) -> Iterator[Sampler]:
-    with Sampler(tony_home) as made:
+def sampler(tony_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sampler]:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    with Sampler(tony_home, temporary) as made:
         yield made
 
 
@@ -211,6 +228,30 @@ class Submitted:
         return self.out.read_text() + self.err.read_text()
 
 
+def own_marks(secret_file: bytes) -> Dict[str, bytes]:
+    """The job's secret, and its TLS key: as they are, and as they could be written."""
+    key = unpack(secret_file)
+    found = {"the job's": key.secret, "the job's, in hex": key.secret.hex().encode()}
+    found["the job's, in base64"] = base64.b64encode(key.secret).rstrip(b"=")
+    if not TLS:
+        return found
+    private, _, _ = key.pem.partition(b"-----END PRIVATE KEY-----")
+    lines = private.split()[3:]  # behind -----BEGIN PRIVATE KEY-----
+    assert len(lines) == 3, "of an elliptic curve"
+    for number, line in enumerate(lines):
+        found[f"line {number} of the TLS key"] = line
+    number = base64.b64decode(b"".join(lines))[36:68]
+    assert number.hex() in openssl_says(key.pem), "the number that is the key"
+    return {**found, "the TLS key": number, "the TLS key, in hex": number.hex().encode()}
+
+
+def openssl_says(pem: bytes) -> str:
+    """A key as digits, all in one."""
+    words = ["openssl", "pkey", "-noout", "-text"]
+    done = subprocess.run(words, input=pem, capture_output=True, check=True)
+    return "".join(done.stdout.decode().replace(":", "").split())
+
+
 def attempt_of(submitted: Submitted) -> int:
     """Of the master whose address is written down."""
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -250,11 +291,10 @@ def test_a_secret_is_where_it_must_be_and_nowhere_else(
     folder = tmp_path / "here"
     folder.mkdir()
     submitted = Submitted(folder, tony_home, "fail" if how == "failure" else "wait")
+    sampler.marks.update(own_marks(Path(submitted.app.secret).read_bytes()))
     said = ""
     if how != "failure":
         url = submitted.page()
-        secret = Path(submitted.app.secret).read_bytes()
-        sampler.marks.update({"the job's": secret, "the job's, in hex": secret.hex().encode()})
         if how == "takeover":
             pid = int(json.loads(Path(submitted.app.lock).read_text())["pid"])
             os.kill(pid, signal.SIGKILL)
@@ -263,8 +303,12 @@ def test_a_secret_is_where_it_must_be_and_nowhere_else(
         for path in ("", "api/job", "api/tasks", "api/metrics", "api/events"):
             with urllib.request.urlopen(url + path, timeout=60) as answer:
                 said += answer.read().decode()
-        for what, path in holders(tony_home, sampler.marks):
-            assert closed_to_others(path, tony_home), f"{what} in {path}"
+        held = holders(tmp_path, sampler.marks)
+        expected = {"the job's", "line 1 of the TLS key"} if TLS else {"the job's"}
+        assert expected <= {what for what, _ in held}, "the search finds what is there"
+        for what, path in held:
+            ours = path == folder / "tony.xml" or closed_to_others(path, tony_home)
+            assert ours, f"{what} in {path}"
     until(lambda: sampler.seen >= EVERY_KIND, "a look at each kind of process", submitted.err)
     if how == "kill":
         tony("kill", submitted.app_id, cwd=folder, timeout=120)
@@ -278,8 +322,9 @@ def test_a_secret_is_where_it_must_be_and_nowhere_else(
     written_by_the_program = "stderr" if how == "failure" else "none"
     left = [
         f"{what} in {path}"
-        for what, path in holders(tony_home, sampler.marks)
+        for what, path in holders(tmp_path, sampler.marks)
         if not ("logs" in path.parts and path.name == written_by_the_program)
+        and path != folder / "tony.xml"
     ]
     assert left == []
     for path in tony_home.glob("apps/*/logs"):

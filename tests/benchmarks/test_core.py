@@ -108,7 +108,7 @@ def test_the_page_gets_the_table_and_keeps_the_rest(
     monkeypatch.setattr(runner, "PAGE", page)
     told = {"figure": "a start", "value": 0.05, "unit": "s", "floor": 0.02, "floor_is": "bare"}
     ratio = {"figure": "steps", "value": 0.99, "unit": "ratio", "low": 0.98, "high": 1.0}
-    runner.write([
+    runner.write("Measured then", [
         {**told, "bar": 0.1, "verdict": "held", "load": 0.5},
         {**ratio, "bar": "the interval reaches 0.99", "verdict": "held", "load": 1.5},
     ])  # fmt: skip
@@ -116,7 +116,7 @@ def test_the_page_gets_the_table_and_keeps_the_rest(
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "| a start | 0.05 s | 0.02 s (bare) | 0.1 s | held |" in text
     assert "| steps | 0.99 (0.98 to 1) |  | the interval reaches 0.99 | held |" in text
-    assert "load average 0.5 to 1.5" in text
+    assert "Measured then; load average 0.5 to 1.5" in text
 
 
 @pytest.mark.slow

@@ -81,6 +81,19 @@ def test_a_scheduler_that_cannot_be_opened(
     assert "TONY_HOME" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="others are refused before anything is looked at")
+@pytest.mark.usefixtures("plain")
+def test_a_home_that_cannot_be_made(
+    tony: Tony, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TONY_HOME", "/proc/x")
+    assert tony() == 3
+    out = capsys.readouterr()
+    assert "wrong   staging: /proc/x: No such file" in out.out
+    assert "skipped a container" in out.out
+    assert "of 14 things are wrong" in out.err
+
+
 @pytest.mark.usefixtures("plain")
 def test_a_cluster_that_was_not_asked_for_is_noted(
     tony: Tony, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -203,12 +203,14 @@ def test_the_live_view_draws(page: PageServer) -> None:
     tasks = [task(f"worker:{n}", "running", node="node7") for n in range(40)]
     tasks[39]["state"] = "failed"
     job = {"state": "RUNNING", "name": "mnist", "progress": 0.5, "links": {"page": "http://p/"}}
+    job["elastic"] = {"worker": {"there": 40, "least": 2, "most": 50}}
     calls.on_view(from_page(job, tasks))
     calls.on_event({"text": "[red]no markup[/red]", "time": 1.0, "kind": "note"})
     presenter.close()
     drawn = stream.getvalue()
     for text in ("mnist", "50 %", "http://p/", "[red]no markup[/red]", "worker:39", "39 running"):
         assert text in drawn
+    assert "worker 40 of 2..50" in drawn
     assert "worker:30" not in drawn  # the screen has no room for all
 
 

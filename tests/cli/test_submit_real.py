@@ -14,6 +14,8 @@ import pytest
 
 from tests.cli.processes import Running, Terminal, application_of, command, environment, tony, until
 from tests.cli.schema import wrong_with
+from tests.failures.wreck import Wreck
+from tony_core.schedulers.port import AppState
 
 PROGRAM = """
 import os, signal, sys, time
@@ -200,6 +202,7 @@ def test_a_signal_ends_the_job(here: Path, tony_home: Path, number: int, code: i
     }
     assert found["diagnostics"].startswith(words[signal.Signals(number)])
     until(lambda: not processes_of(tony_home), "end of all processes")
+    Wreck.of(tony_home, app_id).leaves_nothing()
 
 
 def test_ctrl_c_twice_leaves_at_once_and_ends_the_job_by_force(here: Path, tony_home: Path) -> None:
@@ -392,7 +395,7 @@ def test_a_closed_terminal_ends_the_job(here: Path, tony_home: Path) -> None:
         if terminal.process.poll() is None:
             terminal.process.kill()
         terminal.process.wait(5)
-    assert ended(here, app_id)["state"] == "KILLED"
+    Wreck.of(tony_home, app_id).ends(AppState.KILLED, "killed: the terminal was closed (by ")
 
 
 def test_gc_after_the_job(here: Path, tony_home: Path) -> None:

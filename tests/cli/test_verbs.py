@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import tarfile
+import time
 from pathlib import Path
-from typing import Any, Tuple
+from typing import Any, List, Optional, Tuple
 
 import pytest
 
@@ -20,9 +21,9 @@ from tony_core.bundle.remote import RemoteStore
 from tony_core.cli import outcome
 from tony_core.cli.describe import tasks
 from tony_core.cli.status import head, show
-from tony_core.client.view import JobView, from_page
+from tony_core.client.view import JobView, from_page, with_containers
 from tony_core.history.store import HistoryWriter, encode
-from tony_core.schedulers.port import AppState
+from tony_core.schedulers.port import AppState, AppStatus, LogRef
 
 ROOT = {
     "task": "worker:1",
@@ -172,6 +173,23 @@ class TestStatus:
         head(JobView(APP, AppState.RUNNING, "page", session=session))
         assert f"session {session} (it was started again {words})" in capsys.readouterr().out
 
+    def test_which_tasks_were_started_again_alone(self, capsys: pytest.CaptureFixture[str]) -> None:
+        tasks = [task("ps:0", restarts=1), task("worker:0"), task("worker:1", restarts=3)]
+        view = from_page({"state": "RUNNING"}, tasks, app_id=APP)
+        head(view)
+        out = capsys.readouterr().out
+        assert "started again alone: ps:0 once, worker:1 3 times\n" in out
+        assert view.to_json()["tasks"][2]["restarts"] == 3
+
+    def test_how_many_of_an_elastic_role_are_there(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        told = {"state": "RUNNING", "elastic": {"worker": {"there": 3, "least": 2, "most": 4}}}
+        show(from_page(told, [], app_id=APP))
+        assert "\n  elastic: worker 3 of 2..4\n" in capsys.readouterr().out
+        show(from_page({**told, "state": "FAILED"}, [], app_id=APP))
+        assert "elastic" not in capsys.readouterr().out
+
     def test_what_was_overcome_is_no_cause(self, tony: Tony, failed: Scripted) -> None:
         failed.set(state=AppState.SUCCEEDED)
         out = tony("status", APP).out
@@ -217,6 +235,15 @@ class TestDescribe:
         ended = task(state="succeeded", usage=usage, reported={"loss": 0.25, "acc": 0.5})
         tasks(from_page({"app_id": APP, "state": "SUCCEEDED"}, [ended]))
         assert "loss 0.25, acc 0.5, peak_rss_mb 13.3" in capsys.readouterr().out
+
+    def test_masters_have_names_and_no_session(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Of a job of which only the scheduler knows anything."""
+        masters = [("am", LogRef("c01", "n1")), ("am", LogRef("c02", "n2"))]
+        tasks(with_containers(from_page({"app_id": APP, "state": "FAILED"}, []), masters))
+        _, first, second = capsys.readouterr().out.splitlines()
+        assert first.split()[:1] == ["am"]
+        assert second.split()[:5] == ["am", "(2)", "-", "-", "n2"]
+        assert "-1" not in first + second
 
     def test_a_nodes_page_that_ends_with_the_job_is_no_place_of_logs(
         self,
@@ -359,6 +386,66 @@ class TestHistory:
         shown = data(tony("history", "show", "--json"), "history-show")
         assert shown["job"]["root_cause"] == ROOT
 
+    @pytest.mark.parametrize("ours", [True, False])
+    @pytest.mark.parametrize("place", [None, "elsewhere"])
+    def test_of_a_master_that_died(
+        self,
+        tony: Tony,
+        scripted: Scripted,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        place: Optional[str],
+        ours: bool,
+    ) -> None:
+        """A reader of history alone hears the scheduler's word at once, and for good."""
+        cleared: List[str] = []
+
+        def clear(self: Scripted, status: AppStatus, job: object = None) -> bool:
+            cleared.append(status.app_id)
+            return ours
+
+        monkeypatch.setattr(Scripted, "clear_after", clear)
+        root = tmp_path / place if place else Path(scripted.root, "history")
+        where = ("--history", str(root)) if place else ()
+        (root / APP).mkdir(parents=True)
+        page = {"page": "http://gone/"}
+        told = {"app_id": APP, "name": "mnist", "state": "RUNNING", "submitted": 1000.0}
+        tasks = [task("worker:0", "running", started=1001.0)]
+        summary = {"job": {**told, "links": page, "finished": None}, "tasks": tasks}
+        (root / APP / "summary.json").write_text(json.dumps(summary))
+        (root / APP / "events-0001.jsonl").write_text(json.dumps(event(1, "worker:0 runs")) + "\n")
+        why = "the master died (attempt 1 of 1)"
+        # It has only just ended: somebody who comes later writes that down.
+        scripted.apps[APP] = status(state=AppState.FAILED, finished=time.time(), diagnostics=why)
+        assert (
+            data(tony("history", "list", "--json", *where), "history-list")["jobs"][0]["state"]
+            == "FAILED"
+        )
+        assert not cleared
+        scripted.set(finished=1010.0)
+        if ours:  # written down by whichever is first
+            assert "FAILED" in tony("history", "list", *where).out
+            scripted.unreachable = "gone"
+        shown = data(tony("history", "show", APP, "--json", *where), "history-show")
+        job = shown["job"]
+        assert (job["state"], job["finished"], job["links"]) == ("FAILED", 1010.0, {})
+        assert job["diagnostics"] == why
+        assert job["tasks"][0]["state"] == "lost"
+        assert [one["text"] for one in shown["events"]][1:] == [
+            f"the job has ended: FAILED: {why}"  # of another's job too, where it is not written
+        ]
+        assert "10.0 s" in tony("history", "list", *where).out
+        assert "http://gone/" not in tony("history", "show", *where).out
+
+    def test_of_a_scheduler_that_does_not_answer(self, tony: Tony, failed: Scripted) -> None:
+        folder = Path(failed.root, "history", "app_2_0002")
+        folder.mkdir()
+        told = {"job": {"app_id": folder.name, "state": "RUNNING", "submitted": 5.0}}
+        (folder / "summary.json").write_text(json.dumps(told))
+        failed.unreachable = "no route to it"
+        assert "RUNNING" in tony("history", "list").out
+        assert "RUNNING" in tony("history", "show", folder.name).out
+
     @pytest.mark.parametrize("other", ["--json", "--metrics"])
     def test_a_configuration_comes_alone(self, tony: Tony, failed: Scripted, other: str) -> None:
         done = tony("history", "show", APP, "--config", other)
@@ -454,7 +541,33 @@ def test_what_is_staged_elsewhere_is_verified(
     os.utime(found, ns=(before.st_mtime_ns, before.st_mtime_ns))
     done = tony("gc", "--verify")
     assert done.code == 1
-    assert digest in done.out
+    location = store.content(digest, "content")
+    words = f"{location} has another checksum than when it was staged"
+    assert done.out == words + "\n"
+    assert "tony gc --verify --remove" in done.err
+    store.take_lease(APP, [digest])
+    scripted.apps[APP] = status(state=AppState.RUNNING)
+    left = data(tony("gc", "--verify", "--remove", "--json"), "verify")
+    assert left == {"root": STAGED, "damaged": [f"{words}; {APP} uses it"], "removed": []}
+    done = tony("gc", "--verify", "--remove")
+    assert (done.code, done.out) == (1, f"left {words}; {APP} uses it\n")
+    scripted.apps[APP] = status(state=AppState.FAILED)
+    scripted.root = "fake://cluster/user/me/elsewhere"
+    done = tony("gc", "--verify", "--remove", "--staging-dir", STAGED)
+    assert (done.code, done.out) == (0, f"removed {words}\n")
+    assert store.names(store.objects) == []
+
+
+def test_what_goes_with_what(
+    tony: Tony, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = tony("gc", "--remove")
+    assert done.code == 2 and "--verify" in done.err
+    done = tony("gc", "--verify", "--remove", "--dry-run")
+    assert done.code == 2 and "--dry-run" in done.err
+    monkeypatch.setattr(scripted, "staging_root", lambda job: "fake://cluster/its/own")
+    done = tony("gc", "--staging-dir", "fake://cluster/another")
+    assert done.code == 2 and "--scheduler" in done.err
 
 
 def test_our_code_is_published_for_all(

@@ -57,7 +57,7 @@ class Scripted(Scheduler):
         self.apps[app_id] = replace(self.apps[app_id], **changes)
 
     def staging_root(self, job: Job) -> str:
-        return self.root
+        return job.yarn.staging_dir or self.root
 
     def new_app_id(self, job: Job) -> str:
         return f"app_1_{len(self.apps) + 1:04d}"

@@ -9,8 +9,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from tests.client.scripted import APP, Scripted, status, task
+from tests.client.scripted import APP, Scripted, event, status, task
 from tony_core.client import past
+from tony_core.client.history import ended_job
 from tony_core.client.past import complete, current_view, final_view
 from tony_core.client.view import JobView, from_page
 from tony_core.history.reader import read_job
@@ -144,6 +145,27 @@ def test_what_may_not_be_written_is_silence(
     assert seen(Cluster(tmp_path), ended(), how).counts["killed"] == 1
 
 
+@pytest.mark.parametrize("how", ["look", "watch"])
+def test_the_story_ends_with_the_reason(tmp_path: Path, how: str) -> None:
+    summary = history(tmp_path, session=3)
+    lines = [json.dumps(event(n, text)) for n, text in ((1, "session 3 begins"), (2, "runs"))]
+    (summary.parent / "events-0001.jsonl").write_text("\n".join(lines) + "\n")
+    before = (summary.parent / "events-0001.jsonl").read_bytes()
+    seen(Cluster(tmp_path), ended(), how)
+    kept = read_job(f"{tmp_path}/history", APP)
+    *others, last = kept.events
+    assert [one["n"] for one in others] == [1, 2]
+    assert last["n"] > 100, "the master may have told more than it wrote down"
+    assert (last["kind"], last["time"], last["session"]) == ("job-ended", 1009.0, 3)
+    assert last["text"] == "the job has ended: KILLED: killed by ann"
+    assert (last["weight"], last["fields"]) == ("error", {"state": "KILLED", "buried": True})
+    # Once, also for one who comes at the same moment; and what the master wrote stays.
+    summary.write_text(json.dumps({"job": {"app_id": APP, "state": "RUNNING"}}))
+    seen(Cluster(tmp_path), ended(), how)
+    assert read_job(f"{tmp_path}/history", APP).events == kept.events
+    assert (summary.parent / "events-0001.jsonl").read_bytes() == before
+
+
 def test_a_master_that_is_just_finishing_is_given_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,3 +263,19 @@ def test_a_history_without_a_summary_gets_one(tmp_path: Path) -> None:
     kept = read_job(f"{tmp_path}/history", APP).job
     assert (kept["name"], kept["user"], kept["state"]) == ("mnist", "ann", "KILLED")
     assert view.state is AppState.KILLED
+
+
+def test_history_tells_an_end_before_it_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master may still do so for a moment; whoever looks meanwhile is told the same."""
+    monkeypatch.setattr(past, "SETTLE_S", 60.0)
+    written = history(tmp_path)
+    before = written.read_text()
+    cluster = Cluster(tmp_path, ended(finished=time.time()))
+    told, view = ended_job(str(tmp_path / "history"), APP, cluster)
+    assert written.read_text() == before and len(list(written.parent.iterdir())) == 1
+    assert view.state is AppState.KILLED
+    assert told.events[-1]["text"] == "the job has ended: KILLED: killed by ann"
+    running = next(task for task in view.tasks if task.task == "worker:1")
+    assert running.state == "killed" and running.ended is not None

@@ -23,6 +23,14 @@ def test_the_scheduler_says_how_it_ended() -> None:
     assert view.duration_s(9999.0) == 10.0
 
 
+def test_a_job_has_taken_as_long_as_its_tasks_whatever_the_clock_says() -> None:
+    ran = {**task(), "started": 1020.0, "duration_s": 50.0}
+    view = from_page({"app_id": APP, "state": "RUNNING"}, [ran], status(submitted=1000.0))
+    assert view.duration_s(2000.0) == 1000.0
+    assert view.duration_s(500.0) == 70.0  # it was set back
+    assert from_page({"app_id": APP}, [], status(submitted=1000.0)).duration_s(500.0) == 0.0
+
+
 def test_a_page_that_says_ended_while_the_scheduler_does_not_yet() -> None:
     view = from_page({"app_id": APP, "state": "SUCCEEDED"}, [], status())
     assert view.state is AppState.SUCCEEDED

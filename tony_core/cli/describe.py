@@ -95,11 +95,12 @@ def tasks(view: JobView, pages_last: bool = True) -> None:
                 safe(outcome.task_log(view, task, pages_last)),
             )
         )
+        is_master = task.task == MASTER  # of such a job nothing else is known
         rows.extend(
             (
-                "",
-                run.state or "earlier",
-                str(run.session),
+                f"{MASTER} ({number})" if is_master else "",
+                run.state or ("-" if is_master else "earlier"),
+                "-" if is_master else str(run.session),
                 run.node or "-",
                 "-" if run.exit_code is None else str(run.exit_code),
                 "",
@@ -107,8 +108,8 @@ def tasks(view: JobView, pages_last: bool = True) -> None:
                 "",
                 safe(run.log_url if shown and run.log_url else run.container),
             )
-            for run in task.runs
-            if run.session != task.session
+            for number, run in enumerate(task.runs, 1)
+            if (run.session, run.container) != (task.session, task.container)
         )
     table(("TASK", "STATE", "SESSION", "NODE", "EXIT", "DONE", "TIME", "METRICS", "LOGS"), rows)
 

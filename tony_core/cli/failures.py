@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import sys
-import traceback
 from typing import Optional
 
 from tony_core.cli.interrupts import Interrupted
@@ -23,6 +22,8 @@ def tell(error: BaseException, debug: bool) -> Optional[int]:
         _silence_stdout()
         return int(ExitCode.BROKEN_PIPE)
     if debug:
+        import traceback
+
         traceback.print_exception(error)
     if isinstance(error, Interrupted):
         say(str(error))

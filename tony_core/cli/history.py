@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import contextmanager
+from itertools import islice
+from typing import Iterator, Optional, Tuple
 
 from tony_core.cli.options import (
     add_history,
@@ -16,6 +19,7 @@ from tony_core.cli.options import (
 )
 from tony_core.cli.output import duration, line, moment, note, print_json, safe, table
 from tony_core.client.errors import UsageError
+from tony_core.schedulers.port import Scheduler, SchedulerError
 
 NAME = "history"
 HELP = "jobs that have ended"
@@ -45,29 +49,34 @@ def run(args: argparse.Namespace) -> int:
     return int(args.history_run(args))
 
 
-def _root(args: argparse.Namespace) -> str:
+@contextmanager
+def _history(args: argparse.Namespace) -> Iterator[Tuple[str, Optional[Scheduler]]]:
+    """Where it stands, and who may know how a job ended that has no end in it."""
     named = history_of(args)
-    if named:
-        return named
-    scheduler = scheduler_of(args, getattr(args, "app", None))
     try:
-        root = scheduler.history_root(None)
+        scheduler = scheduler_of(args, getattr(args, "app", None))
+    except SchedulerError:
+        if not named:
+            raise
+        yield named, None
+        return
+    try:
+        root = named or scheduler.history_root(None)
+        if not root:
+            raise UsageError(
+                f"the scheduler {scheduler.name} keeps no history of its own: say --history PATH,"
+                " or set tony.history.location in the site's file"
+            )
+        yield root, scheduler
     finally:
         scheduler.close()
-    if not root:
-        raise UsageError(
-            f"the scheduler {scheduler.name} keeps no history of its own: say --history PATH, or"
-            " set tony.history.location in the site's file"
-        )
-    return root
 
 
 def _list(args: argparse.Namespace) -> int:
     from tony_core.client.history import ended_jobs
 
-    root = _root(args)
-    jobs = list(ended_jobs(root))
-    shown = jobs[: args.limit] if args.limit > 0 else jobs
+    with _history(args) as (root, scheduler):
+        shown = list(islice(ended_jobs(root, scheduler), args.limit or None))
     if args.json:
         print_json({"history": root, "jobs": [view.to_json() for view in shown]})
         return 0
@@ -93,7 +102,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from tony_core.cli.describe import show
-    from tony_core.client.history import find_job, view_of
+    from tony_core.client.history import ended_job
     from tony_core.history.reader import read_config
 
     if args.config and (args.json or args.metrics):
@@ -101,15 +110,14 @@ def _show(args: argparse.Namespace) -> int:
         raise UsageError(
             f"--config prints the configuration as it is, XML, and nothing else: without {other}"
         )
-    root = _root(args)
-    past = find_job(root, args.app)
+    with _history(args) as (root, scheduler):
+        past, view = ended_job(root, args.app, scheduler)
+        text = read_config(root, past.app_id) if args.config else None
     if args.config:
-        text = read_config(root, past.app_id)
         if text is None:
             raise UsageError(f"the configuration of {past.app_id} was not kept")
         sys.stdout.write(text.decode("utf-8", "replace"))
         return 0
-    view = view_of(past)
     if args.json:
         data = {"job": view.to_json(), "events": [dict(event) for event in past.events]}
         print_json({**data, "metrics": dict(past.metrics), "problems": list(past.problems)})

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
                 status.user,
                 status.queue,
                 moment(status.submitted),
-                duration((status.finished or now) - status.submitted),
+                duration(max(0.0, (status.finished or now) - status.submitted)),
             )
             for status in shown
         ],

@@ -41,7 +41,7 @@ class LivePresenter(Presenter):
         self._live: Optional[Live] = None
         self._view: Optional[JobView] = None
         self._app_id = ""
-        self._begun = time.time()
+        self._begun = time.monotonic()
         self._message = ""
         self._width = 0  # of the terminal when the picture was drawn
         self._drawn: List[int] = []  # the picture's lines, how wide each was
@@ -132,6 +132,8 @@ class LivePresenter(Presenter):
         if view is None:
             return Text("submitted; waiting for the scheduler's first word", "dim")
         parts: List[RenderableType] = [Text(""), self._head(view)]
+        if view.sizes:
+            parts.append(Text(view.sizes, "dim"))
         if view.waiting:
             parts.append(Text(f"waiting: {view.waiting}", "yellow"))
         if view.tasks:
@@ -153,7 +155,9 @@ class LivePresenter(Presenter):
             ]
         if view.session > 0:
             cells.append(Text(f"session {view.session}"))
-        cells.append(Text(duration(time.time() - (view.submitted or self._begun)), "dim"))
+        took = view.duration_s(time.time())
+        took = time.monotonic() - self._begun if took is None else took
+        cells.append(Text(duration(took), "dim"))
         head.add_row(*cells)
         return head
 

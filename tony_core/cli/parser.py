@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from tony_core.client.errors import UsageError
@@ -107,6 +106,8 @@ def unknown_word(word: str, known: Sequence[str]) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """``; did you mean X?``, or nothing when no known word is near."""
+    import difflib
+
     near = difflib.get_close_matches(word, [k.replace("_", "-") for k in known], n=1, cutoff=0.6)
     if not near:
         return ""

@@ -6,7 +6,6 @@ last word when the job has ended. The one for terminals is in :mod:`live`.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import sys
 import time
@@ -16,6 +15,7 @@ from tony_core.cli import outcome
 from tony_core.cli.output import line, note, print_json, safe, silence
 from tony_core.client.view import PAGE, JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
+from tony_core.dataclass import fields
 from tony_core.schedulers.port import Scheduler
 
 WAITS_S, WAITS_AGAIN_S = 3.0, 30.0  # until the scheduler's reason for no master is told, and again
@@ -59,7 +59,7 @@ class Sturdy(Presenter):
 
     def callbacks(self) -> Callbacks:
         told = self._inner.callbacks()
-        names = [field.name for field in dataclasses.fields(told)]
+        names = [field.name for field in fields(told)]
         calls = {name: self._sturdy(getattr(told, name)) for name in names}
         return Callbacks(**calls)
 

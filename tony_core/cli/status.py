@@ -22,6 +22,7 @@ from tony_core.schedulers.port import AppState
 
 NAME = "status"
 HELP = "how a job stands, in a few lines"
+MOST_TOLD = 10  # tasks by name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,5 +85,11 @@ def head(view: JobView) -> None:
     line(f"  submitted {moment(view.submitted)} by {safe(view.user) or '?'}, {took}")
     if view.session > 0:
         line(f"  session {view.session} (it was started again {times(view.session)})")
+    alone = [f"{task.task} {times(task.restarts)}" for task in view.tasks if task.restarts]
+    if alone:
+        rest = f" and {len(alone) - MOST_TOLD} more" if len(alone) > MOST_TOLD else ""
+        line(f"  started again alone: {', '.join(alone[:MOST_TOLD])}{rest}")
+    if view.sizes:
+        line(f"  elastic: {safe(view.sizes)}")
     if view.waiting:
         line(f"  waiting: {safe(view.waiting)}")

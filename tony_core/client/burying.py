@@ -3,25 +3,28 @@
 A job that its scheduler ended, or whose masters all died, would stay RUNNING in history for
 ever. So whoever of its owner's clients sees the scheduler's word that it is over, and a history
 without an end, writes the end in the master's place, and has what the master would have removed
-taken away. It is written as it would be seen anyway (:func:`tony_core.client.view.closed`): two
-clients that do it at once write the same. A master that was still writing wins by coming later.
+taken away. It is written as it would be seen anyway (:func:`tony_core.client.view.closed`), and
+the story gets a last line with the reason: two clients that do it at once write the same. A
+master that was still writing wins by coming later.
 
 Nobody does that for another's job, and what may not be written stays as it is, in silence.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from tony_core.client.view import PAGE, JobView, end_of, lasting
+from tony_core.dataclass import asdict, replace
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
-from tony_core.history.layout import SUMMARY
-from tony_core.history.reader import JobHistory
+from tony_core.history.layout import ATTEMPT_GAP, SUMMARY, segment_name, segment_number
+from tony_core.history.reader import JobHistory, read_events, segments
 from tony_core.schedulers.port import AppState, AppStatus
+
+ENDED = "job-ended"  # the last line of every story
 
 
 def buried(
@@ -29,22 +32,63 @@ def buried(
 ) -> JobHistory:
     """The history with the end that the scheduler tells; written down if that can be done."""
     ended = _with_end(past, status, last if last is not None and last.source == PAGE else None)
+    line = _last_line(ended.job)
     summary = {"job": ended.job, "tasks": ended.tasks, "metrics": ended.metrics}
     data = json.dumps(summary, separators=(",", ":"), default=str).encode()
     location = join(root, past.app_id, SUMMARY)
     try:
+        _tell(join(root, past.app_id), line)
         filesystem(location).put(location, data)
     except OSError:
         pass  # it is seen like this all the same
     return ended
 
 
+def as_buried(past: JobHistory, status: AppStatus) -> JobHistory:
+    """The history as it would be then, story and all; nothing is written."""
+    ended = _with_end(past, status, None)
+    if past.events and past.events[-1].get("kind") == ENDED:
+        return ended
+    line = {"n": _next(past.events), **_last_line(ended.job)}
+    return replace(ended, events=(*past.events, line))
+
+
+def _last_line(job: Mapping[str, Any]) -> Dict[str, Any]:
+    state, why = job["state"], job["diagnostics"]
+    return {
+        "time": job["finished"],
+        "kind": ENDED,
+        "text": f"the job has ended: {state}" + (f": {why}" if why else ""),
+        "weight": "error",
+        "task": "",
+        "session": job.get("session", -1),
+        "fields": {"state": state, "buried": True},
+    }
+
+
+def _tell(folder: str, line: Mapping[str, Any]) -> None:
+    """A segment of its own with that line, unless the story has its end already."""
+    story, _ = read_events(folder)
+    if story and story[-1].get("kind") == ENDED:
+        return
+    segment = max(map(segment_number, segments(folder)), default=0) + 1
+    location = join(folder, segment_name(segment))
+    told = json.dumps({"n": _next(story), **line}, separators=(",", ":"), default=str)
+    filesystem(location).put(location, told.encode() + b"\n")
+
+
+def _next(story: Sequence[Mapping[str, Any]]) -> int:
+    """A number behind all, with room for what a master may still write."""
+    numbers = [event.get("n") for event in story]
+    return max((number for number in numbers if isinstance(number, int)), default=0) + ATTEMPT_GAP
+
+
 def _with_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> JobHistory:
-    finished = round(status.finished or time.time(), 3)
+    finished = round(status.finished or max(time.time(), status.started or status.submitted), 3)
     known = {str(task.get("task")): task for task in past.tasks}
     if last is not None:  # the page told more than was written down
         for task in last.tasks:
-            newest = {**known.get(task.task, {}), **dataclasses.asdict(task)}
+            newest = {**known.get(task.task, {}), **asdict(task)}
             known[task.task] = newest
     tasks = tuple(_task(task, status.state, finished) for task in known.values())
     progress = max(_number(past.job.get("progress")), last.progress if last else 0.0)
@@ -69,7 +113,7 @@ def _with_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> J
         "counts": _counts(tasks),
         "links": lasting(past.job.get("links")),
     }
-    return dataclasses.replace(past, job=job, tasks=tasks)
+    return replace(past, job=job, tasks=tasks)
 
 
 def _task(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import Iterator, Mapping, Tuple
 from tony_core.bundle import jobfolder, plan, stage
 from tony_core.files.artifact import Artifact
 from tony_core.job.load import JobArguments, load_job
-from tony_core.job.problems import JobError
+from tony_core.job.problems import JobError, errors
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import Finding, Scheduler, SchedulerError, Verdict
 
@@ -25,7 +25,8 @@ def site(env: Mapping[str, str]) -> Finding:
     try:
         loaded = load_job(JobArguments(), env=env, cwd=os.devnull, needs_command=False)
     except JobError as error:
-        said = " / ".join(str(problem) for problem in error.problems)
+        # What is worth a line beside them is about a job, which nobody has here.
+        said = " / ".join(str(problem) for problem in errors(error.problems))
         return Finding(what, Verdict.WRONG, said, f"whoever keeps {path} has to mend it")
     doubts = [str(problem) for problem in loaded.warnings if problem.file == path]
     if doubts:

@@ -6,7 +6,7 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 from tony_core import schedulers
 from tony_core.files.registry import filesystem
-from tony_core.frameworks import UnknownFramework, find, names
+from tony_core.frameworks import UnknownFramework, find, names, refusals
 from tony_core.frameworks.base import Problem as FrameworkProblem
 from tony_core.job.limits import problem_at
 from tony_core.job.load import JobArguments, Loaded, load_job
@@ -22,9 +22,10 @@ class Frameworks(Mapping[str, Check]):
 
     def __getitem__(self, name: str) -> Check:
         try:
-            return find(name).validate
+            framework = find(name)
         except UnknownFramework:
             raise KeyError(name) from None
+        return lambda job: [*framework.validate(job), *refusals.alone(job, framework)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(names())

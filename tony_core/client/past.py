@@ -36,6 +36,7 @@ from tony_core.schedulers.port import (
 
 #: How long a job that has just ended is given to complete its history.
 SETTLE_S = 2.0
+SKEW_S = 60.0  # that a scheduler's clock may be ahead of ours
 PAGE_S = 2.0
 #: How old the newest that is known of a job must be to believe a scheduler that knows it no more.
 FORGOTTEN_S = 3600.0
@@ -130,7 +131,9 @@ def settle(
     past, root = _find(scheduler, status.app_id, job, history, events=False)
     if not status.state.ended or (past is not None and past.job.get("finished")):
         return past
-    may_come = past is not None and time.time() - (status.finished or 0.0) < SETTLE_S
+    # Clocks differ, and one may be set back: what ended in the far future has settled too.
+    ago = time.time() - (status.finished or 0.0)
+    may_come = past is not None and -SKEW_S < ago < SETTLE_S
     if not may_come and scheduler.clear_after(status, job) and past is not None:
         return buried(past, root, status)
     return past
@@ -174,31 +177,39 @@ def final_view(
 def complete(scheduler: Scheduler, root: str) -> None:
     """Have an end written down for every job in a history that has ended without one."""
     for job in list_jobs(root):
-        if job.get("finished"):
-            continue
-        app_id = str(job["app_id"])
         try:
-            status = scheduler.status(app_id)
-        except NoSuchApplication:
-            # Nobody can say any more what became of it. In a history that several clusters
-            # share it may be another's.
-            if root == scheduler.history_root(None):
-                _forgotten(root, app_id)
-            continue
+            ended_unheard(scheduler, root, job)
         except SchedulerError:
             return  # another time
-        settle(scheduler, status, history=root)
 
 
-def _forgotten(root: str, app_id: str) -> None:
+def ended_unheard(scheduler: Scheduler, root: str, job: Mapping[str, Any]) -> Optional[AppStatus]:
+    """The scheduler's word on a job that has ended, and has no end in a history; it gets one.
+
+    At once what is shown, and written down as soon as no master can come to it any more.
+    """
+    if job.get("finished"):
+        return None
+    app_id = str(job["app_id"])
+    try:
+        status = scheduler.status(app_id)
+    except NoSuchApplication:
+        # Nobody can say any more what became of it. In a history that several clusters
+        # share it may be another's.
+        return _forgotten(root, app_id) if root == scheduler.history_root(None) else None
+    settle(scheduler, status, history=root)
+    return status if status.state.ended else None
+
+
+def _forgotten(root: str, app_id: str) -> Optional[AppStatus]:
     """The end of a job that its scheduler does not know any more, and nobody wrote down."""
     past = read_past(root, app_id, events=False)
     if past is None or not past.job or past.job.get("finished"):
-        return
+        return None
     said = [past.job.get("submitted"), *(task.get("started") for task in past.tasks)]
     newest = max((float(at) for at in said if isinstance(at, (int, float))), default=0.0)
     if time.time() - newest < FORGOTTEN_S:
-        return  # a scheduler that has only just lost its memory: its clients say more
+        return None  # a scheduler that has only just lost its memory: its clients say more
     status = AppStatus(
         app_id=app_id,
         name=str(past.job.get("name") or ""),
@@ -210,6 +221,7 @@ def _forgotten(root: str, app_id: str) -> None:
         diagnostics="the scheduler has forgotten it, and nobody wrote down how it ended",
     )
     buried(past, root, status)
+    return status
 
 
 def _untold(scheduler: Scheduler, view: JobView) -> JobView:

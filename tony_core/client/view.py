@@ -6,10 +6,9 @@ may have died in the middle of a sentence.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from tony_core.dataclass import asdict, dataclass, field, replace
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
 
 PAGE, HISTORY, SCHEDULER = "page", "history", "scheduler"
@@ -67,6 +66,7 @@ class TaskView:
     measures: Mapping[str, float] = field(default_factory=dict)
     reported: Mapping[str, float] = field(default_factory=dict)
     progress: Optional[float] = None
+    restarts: int = 0  # how often it was started again alone in its session
     runs: Tuple[RunView, ...] = ()
 
     @property
@@ -133,6 +133,7 @@ class JobView:
     description: str = ""
     root_cause: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
+    elastic: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # role -> there, of
     links: Mapping[str, str] = field(default_factory=dict)
     tags: Tuple[str, ...] = ()
     tasks: Tuple[TaskView, ...] = ()
@@ -148,16 +149,28 @@ class JobView:
             found[task.state] = found.get(task.state, 0) + 1
         return found
 
+    @property
+    def sizes(self) -> str:
+        """How many of each elastic role are there: ``worker 3 of 2..4``; while it goes on."""
+        if self.state.ended:
+            return ""
+        return ", ".join(
+            f"{role} {size['there']} of {size['least']}..{size['most']}"
+            for role, size in self.elastic.items()
+        )
+
     def duration_s(self, now: float) -> Optional[float]:
         """How long it has taken since it was submitted."""
         begin = self.submitted or self.started
         if not begin:
             return None
-        return max(0.0, (self.finished or now) - begin)
+        # What the tasks took is by their master's clock, which nobody sets back.
+        known = [task.started + (task.duration_s or 0.0) for task in self.tasks if task.started]
+        return max(0.0, (self.finished or max([now, *known])) - begin)
 
     def to_json(self) -> Dict[str, Any]:
         """Plain data: what ``--json`` prints (docs/json.md)."""
-        data = dataclasses.asdict(self)
+        data = asdict(self)
         data["state"] = self.state.value
         return data
 
@@ -228,6 +241,7 @@ def from_page(
         description=str(job.get("description") or ""),
         root_cause=_mapping(job.get("root_cause")),
         budgets=_mapping(job.get("budgets")),
+        elastic=_elastic(job.get("elastic")),
         links=links,
         tags=tuple(str(tag) for tag in pick("tags", ()) or ()),
         result=job.get("result"),
@@ -270,16 +284,14 @@ def closed(view: JobView) -> JobView:
     tasks = tuple(
         task
         if end_of(task.state, view.state) == task.state
-        else dataclasses.replace(
+        else replace(
             task,
             state=end_of(task.state, view.state),
-            runs=tuple(
-                dataclasses.replace(run, state=end_of(run.state, view.state)) for run in task.runs
-            ),
+            runs=tuple(replace(run, state=end_of(run.state, view.state)) for run in task.runs),
         )
         for task in view.tasks
     )
-    return dataclasses.replace(view, tasks=tasks)
+    return replace(view, tasks=tasks)
 
 
 def with_containers(view: JobView, containers: Iterable[Tuple[str, LogRef]]) -> JobView:
@@ -291,21 +303,21 @@ def with_containers(view: JobView, containers: Iterable[Tuple[str, LogRef]]) -> 
             continue
         task = tasks.get(name) or task_view({"task": name, "state": "launched"})
         run = RunView(task.session, ref.container_id, ref.node, ref.url)
-        tasks[name] = dataclasses.replace(
+        tasks[name] = replace(
             task,
             container=task.container or ref.container_id,
             node=task.node or ref.node,
             log_url=task.log_url or ref.url,
             runs=(*task.runs, run),
         )
-    return dataclasses.replace(view, tasks=tuple(tasks.values()))
+    return replace(view, tasks=tuple(tasks.values()))
 
 
 def under_status(view: JobView, status: AppStatus) -> JobView:
     """The same view with the scheduler's newer word on the state."""
     if not status.state.ended:
         return view
-    return dataclasses.replace(
+    return replace(
         view,
         state=status.state,
         waiting="",
@@ -344,6 +356,7 @@ def task_view(data: Mapping[str, Any]) -> TaskView:
         measures=_numbers(data.get("measures")),
         reported=_numbers(data.get("reported")),
         progress=_seconds(data.get("progress")),
+        restarts=_int(data.get("restarts"), 0),
         runs=tuple(_run(run) for run in _list(data.get("runs"))),
     )
 
@@ -369,6 +382,13 @@ def _state(value: Any, fallback: AppState) -> AppState:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _elastic(value: Any) -> Dict[str, Dict[str, int]]:
+    return {
+        str(role): {name: _int(_mapping(size).get(name), 0) for name in ("there", "least", "most")}
+        for role, size in _mapping(value).items()
+    }
 
 
 def _list(value: Any) -> List[Mapping[str, Any]]:
