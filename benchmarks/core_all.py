@@ -4,7 +4,8 @@
 
 Runs each ``core_*.py`` in turn, some nine minutes in all, and prints their lines; ``--write`` puts
 the table between the marks of the page, with the date, the machine and the command. ``--lines``
-keeps the lines in a file; where the file is there already, nothing is run and its lines are taken.
+keeps the lines in a file, the day and the machine first; where the file is there already, nothing
+is run and its lines are taken. Missed bars are named at the end.
 When a part fails, the others are still run, and then it exits with 1: nothing is written.
 """
 
@@ -20,6 +21,8 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
+
+from measuring import MISSED
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
@@ -40,12 +43,17 @@ def main() -> None:
         lines = args.lines.read_text().splitlines()
     else:
         lines, failed = run(args.only.split(","), args.quick)
+        lines.insert(0, json.dumps({"measured": machine()}))
         if failed:
             sys.exit(f"not measured: {', '.join(failed)}; nothing is written")
         if args.lines is not None:
             args.lines.write_text("".join(line + "\n" for line in lines))
+    measured, *figures = [json.loads(line) for line in lines]
+    missed = [told["figure"] for told in figures if told.get("verdict") == MISSED]
+    if missed:
+        sys.stderr.write(f"missed their bars: {', '.join(missed)}\n")
     if args.write:
-        write([json.loads(line) for line in lines])
+        write(measured["measured"], figures)
 
 
 def run(parts: List[str], quick: bool) -> Tuple[List[str], List[str]]:
@@ -69,23 +77,29 @@ def run(parts: List[str], quick: bool) -> Tuple[List[str], List[str]]:
     return lines, failed
 
 
-def write(figures: List[Dict[str, Any]]) -> None:
+def machine() -> str:
+    """When and where."""
+    return (
+        f"Measured on {datetime.now(timezone.utc):%Y-%m-%d} by `python benchmarks/core_all.py"
+        f" --write`, on {os.cpu_count()} cores ({processor()}), {platform.system()}"
+        f" {platform.release().split('-')[0]}, Python {platform.python_version()}"
+    )
+
+
+def write(measured: str, figures: List[Dict[str, Any]]) -> None:
     """Put the table onto the page."""
     text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     assert before and after, f"{PAGE} has lost its marks"
-    PAGE.write_text(f"{before}{BEGIN}\n{table(figures)}\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n{table(measured, figures)}\n{END}{after}")
 
 
-def table(figures: List[Dict[str, Any]]) -> str:
+def table(measured: str, figures: List[Dict[str, Any]]) -> str:
     """As a page shows it."""
     low, high = (pick(told["load"] for told in figures) for pick in (min, max))
     lines = [
-        f"Measured on {datetime.now(timezone.utc):%Y-%m-%d} by `python benchmarks/core_all.py"
-        f" --write`, on {os.cpu_count()} cores ({processor()}), {platform.system()}"
-        f" {platform.release().split('-')[0]}, Python {platform.python_version()}; load average"
-        f" {low:g} to {high:g}.",
+        f"{measured}; load average {low:g} to {high:g}.",
         "",
         "| figure | median | floor | bar | |",
         "|---|---|---|---|---|",

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, Any, Deque, Dict, List, Tuple
 
 from measuring import cpu_s, figure, median, rss_kb, until
-from simulated import HEARTBEAT_S, SPREAD, Executors
+from simulated import HEARTBEAT_S, SPREAD, Executors, address_of
 
 SIMULATED, ECHO = (
     str(Path(__file__).resolve().parent / name) for name in ("simulated.py", "bare_echo.py")
@@ -168,7 +168,7 @@ def floor(count: int, steady_s: float) -> Dict[str, float]:
             poll = select.epoll()
             for number in range(count):
                 sock = socket.socket()
-                sock.bind((f"127.0.{1 + number // 10000}.1", 0))
+                sock.bind((address_of(number), 0))
                 sock.connect(("127.0.0.1", port))
                 sock.setblocking(False)
                 sock.send(bytes(100))

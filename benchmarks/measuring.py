@@ -63,6 +63,12 @@ def figure(
     print(json.dumps(line), flush=True)
 
 
+def judged(value: float, bar: float, *, least: bool = False) -> Dict[str, Any]:
+    """A bar and whether it was held, for a line of one's own; ``least``: it may not be below."""
+    held = value >= bar if least else value <= bar
+    return {"bar": bar, "verdict": HELD if held else MISSED}
+
+
 def rounded(value: Any) -> Any:
     """Four digits that count: more is noise."""
     if isinstance(value, float):
@@ -91,8 +97,10 @@ def median(values: Sequence[float]) -> float:
 
 
 def environment(**more: str) -> Dict[str, str]:
-    """For processes that import this checkout."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), **more}
+    """For processes that import this checkout, with bytecode as an installed package has it."""
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), **more}
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    return found
 
 
 def rss_kb(pid: int) -> float:

@@ -169,6 +169,11 @@ class _Executor:
         self.unsent = b""
 
 
+def address_of(number: int) -> str:
+    """From where a connection calls: few of one address, or the kernel looks long for a port."""
+    return f"127.0.{1 + number // 500}.1"
+
+
 class Executors:
     """All of them, on the thread of :meth:`run_until`."""
 
@@ -199,8 +204,7 @@ class Executors:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         number = sock.fileno()
-        # So that no address has more connections than it has ports.
-        sock.bind((f"127.0.{1 + number // 10000}.1", 0))
+        sock.bind((address_of(number), 0))
         sock.connect_ex(self._address)  # never waited for: the others must go on speaking
         executor.connect(sock)
         self._by_number[number] = executor

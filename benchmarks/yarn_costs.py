@@ -24,8 +24,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from measuring import judged
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 DEADLINE_S = 180.0
+SECOND_BYTES, END_S, RECOVERY_S = 100_000, 1.0, 2.0  # the bars
+RSS_MB = {"master": 45.0, "executor": 16.0, "client": 70.0}
 COUNTED = """
 import socket, sys
 sent = [0]
@@ -129,7 +133,8 @@ def upload(runs: int) -> Iterator[Dict[str, Any]]:
             client = Client(1, "true", {}, ["--src_dir", name])
             client.end()
             sent.append(client.sent)
-    yield {"figure": "bytes sent by a submit", "first": sent[0], "second": sent[1]}
+    verdict = judged(sent[1], SECOND_BYTES)
+    yield {"figure": "bytes sent by a submit", "first": sent[0], "second": sent[1], **verdict}
 
 
 def end(runs: int) -> Iterator[Dict[str, Any]]:
@@ -142,14 +147,15 @@ def end(runs: int) -> Iterator[Dict[str, Any]]:
                 client = Client(count, f"sleep 0.2; date +%s.%N > {name}/$TASK_INDEX", {}, [])
                 at = client.end()
                 taken.append(at - max(float(one.read_text()) for one in Path(name).iterdir()))
-        yield {"figure": "last end to client's exit", "containers": count, **seconds(taken)}
+        found = seconds(taken, END_S)
+        yield {"figure": "last end to client's exit", "containers": count, **found}
 
 
 def recovery(runs: int) -> Iterator[Dict[str, Any]]:
     """From the death of one worker's program to all programs running again, executors kept."""
     for count in (4, 32):
         taken = [recovered(count) for _ in range(runs)]
-        yield {"figure": "warm recovery", "containers": count, **seconds(taken)}
+        yield {"figure": "warm recovery", "containers": count, **seconds(taken, RECOVERY_S)}
 
 
 def recovered(count: int) -> float:
@@ -184,6 +190,7 @@ def memory(runs: int) -> Iterator[Dict[str, Any]]:
             "rss_mb": round(statistics.median(size[0] for size in sizes), 1),
             "rss_mb_most": round(max(size[0] for size in sizes), 1),
             "private_mb": round(statistics.median(size[1] for size in sizes), 1),
+            **(judged(max(size[0] for size in sizes), RSS_MB[kind]) if kind in RSS_MB else {}),
         }
 
 
@@ -201,13 +208,14 @@ def many(count: int) -> Iterator[Dict[str, Any]]:
     }
 
 
-def seconds(taken: List[float]) -> Dict[str, Any]:
+def seconds(taken: List[float], bar: float) -> Dict[str, Any]:
     """Of some runs."""
     return {
         "runs": len(taken),
         "median_s": round(statistics.median(taken), 3),
         "least_s": round(min(taken), 3),
         "most_s": round(max(taken), 3),
+        **judged(statistics.median(taken), bar),
     }
 
 

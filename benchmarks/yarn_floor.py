@@ -2,7 +2,8 @@
 
 ``client COUNT FOLDER`` submits; ``master COUNT FOLDER CHECKOUT`` runs in the application's first
 container, asks for COUNT containers by host, rack and ``*`` in one call, and starts in each
-a shell that writes a file with the time into FOLDER. No staging, no files, no page, no watching.
+a shell that writes a file with the time into FOLDER. No staging, no files, no page, no watching,
+no site-packages.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def client(count: str, folder: str) -> None:
     rm = RmClient.open(SiteConfiguration.load())
     application = rm.new_application().id
     checkout = Path(__file__).resolve().parents[1]
-    words = f"exec {sys.executable} {Path(__file__).resolve()} master {count} {folder} {checkout}"
+    words = (
+        f"exec {sys.executable} -S {Path(__file__).resolve()} master {count} {folder} {checkout}"
+    )
     environment = {
         "PYTHONPATH": str(checkout),
         "HADOOP_CONF_DIR": os.environ["HADOOP_CONF_DIR"],
@@ -84,7 +87,8 @@ def master(count: str, folder: str, _checkout: str) -> None:
         first = False
         tokens.update(answer.node_tokens)
         found += answer.allocated
-        time.sleep(0.1)
+        if len(found) < wanted:
+            time.sleep(0.05)
     by_node: Dict[object, List[Container]] = {}
     for container in found[:wanted]:
         by_node.setdefault(container.node, []).append(container)
