@@ -100,6 +100,7 @@ class Life(Masters):
         self._clearing: Optional[float] = None  # the sweep under way: when its grace ends
         self._stops: List[int] = []  # sessions whose Stop waits for the sweep
         self._next: Optional[Prepare] = None  # waits for the sweep
+        self._left = False  # something outlived the last sweep
         self._leaving: Optional[Exit] = None  # waits for the sweep
         self._handlers: Dict[Type[Any], Callable[[Any], None]] = {
             Began: self._began,
@@ -174,6 +175,8 @@ class Life(Masters):
         if self.phase in HAS_CHILD and self._ending is None:
             self._ending = Ending("stopped", f"session {message.session} follows")
             self._clear(LEFTOVER_GRACE_S)
+        elif self._left:
+            self._clear(0.0)
         if self._clearing is not None:
             self._next = message
             return
@@ -328,6 +331,7 @@ class Life(Masters):
             return
         self._clearing = None
         clean = not event.survivors
+        self._left = not clean
         stops, self._stops = self._stops, []
         if self._leaving is not None:
             stops = stops or [self.session]

@@ -84,7 +84,8 @@ class Ports:
         if name in self._held:
             return
         port = self.numbers[name]
-        sock = _bound(port)
+        # Not alone: connections that its last program has ended linger on the port for a minute.
+        sock = _bound(port, socket.SO_REUSEADDR)
         if sock is None:
             self.close()
             raise NoPort("address-in-use", f"port {port}, which peers know, is taken by somebody")
@@ -122,17 +123,18 @@ def _take(span: Optional[Tuple[int, ...]]) -> socket.socket:
 
 def _is_shared(port: int) -> bool:
     """Whether it is held as we hold ports: bound and shareable, with nobody listening."""
-    sock = _bound(port, shared=True)
+    sock = _bound(port, socket.SO_REUSEPORT)
     if sock is not None:
         sock.close()
     return sock is not None
 
 
-def _bound(port: int, shared: bool = False) -> Optional[socket.socket]:
+def _bound(port: int, beside: int = 0) -> Optional[socket.socket]:
+    """Bound alone, or beside those that have this option too and do not listen."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if shared:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if beside:
+            sock.setsockopt(socket.SOL_SOCKET, beside, 1)
         sock.bind(("0.0.0.0", port))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -81,6 +81,17 @@ def test_it_does_not_begin_beside_what_is_left() -> None:
     ]
 
 
+@pytest.mark.parametrize("left", [[], [77]])
+def test_what_was_left_is_looked_for_once_more(left: List[int]) -> None:
+    story = Story().linked().running()
+    story.ended(1)
+    story(ev.Cleared(0, [77]))  # the next try has a pause, and is told later
+    assert kinds(story.hear(AGAIN)) == ["Clear"]
+    told = story(ev.Cleared(0, left))
+    assert kinds(told) == (["Stopped"] if left else ["LayOut"])
+    assert [m.clean for m in story.said(Stopped)] == ([False] if left else [])
+
+
 def test_the_ports_are_the_same_and_the_folder_is_not(master: Master, executor: Executor) -> None:
     ready = master.prepare(ports=["main", "second"])
     daemon = "(trap '' TERM; setsid sleep 300 & echo $!; sleep 300) & sleep 0.2"
@@ -111,6 +122,24 @@ def test_new_ports_where_the_old_ones_are_no_good(master: Master, executor: Exec
         sock.listen()
         master.send(AGAIN._replace(same_ports=False, port_range=[21100, 21103]))
         assert master.expect(Ready, restart=1).ports != ready.ports
+
+
+def test_a_released_port_on_which_a_connection_has_only_just_ended_is_taken_again() -> None:
+    """The program served there; whoever ends a connection first keeps its port for a minute."""
+    ports = Ports()
+    try:
+        numbers = ports.hold(["main"])
+        ports.release(["main"])
+        with socket.socket() as served:
+            served.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            served.bind(("127.0.0.1", numbers["main"]))
+            served.listen()
+            with socket.create_connection(("127.0.0.1", numbers["main"])) as caller:
+                served.accept()[0].close()
+                assert caller.recv(1) == b""
+        assert ports.hold(["main"], same=True) == numbers
+    finally:
+        ports.close()
 
 
 def test_a_released_port_that_somebody_took_is_said() -> None:

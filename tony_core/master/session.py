@@ -8,7 +8,7 @@ clock, socket, thread or environment inside; time is an event (:class:`Tick`), a
 :meth:`next_deadline` says when the next one is due. The shell performs commands and feeds
 their results back as events. So a thousand failures can be tried in a second.
 
-The machine is one class in nine rooms, each standing on the one below::
+The machine is one class in ten rooms, each standing on the one below::
 
     session     dispatch, timers, preprocess, the view          (this module)
     adoption    a later master takes over
