@@ -18,6 +18,7 @@ _BOTTOM = (
     "tony_core.hadoop",
     "tony_core.files",
     "tony_core.job",
+    "tony_core.leaving",
     "tony_core.plugins",
     "tony_core.version",
 )
@@ -35,6 +36,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.version": (),
     "tony_core.light": (),
     "tony_core.dataclass": (),
+    "tony_core.leaving": ("tony_core.light",),
     "tony_core.plugins": ("tony_core.dataclass",),
     "tony_core.job": ("tony_core.dataclass",),
     "tony_core.protocol": ("tony_core.light", "tony_core.protocol.jobkey"),

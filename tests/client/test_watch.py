@@ -226,6 +226,54 @@ def test_what_the_page_no_longer_told_comes_from_history(
     assert heard.events == ["one", "two", "three"]
 
 
+def test_what_the_page_told_of_the_end_is_not_read_again(heard: Heard, page: PageServer) -> None:
+    scheduler = Scripted("", status(page_url=page.url))
+
+    def unread(job: object) -> str:
+        raise AssertionError("somebody looked for history")
+
+    scheduler.history_root = unread  # type: ignore[assignment, method-assign]
+    page.tell("one")
+
+    def says() -> None:
+        page.job.update(state="FAILED", finished=1005.0, root_cause={"task": "worker:0"})
+        page.tasks = [task(state="failed", exit_code=3)]
+        page.tell("the job has ended: FAILED", kind="job-ended")
+
+    def ends() -> None:
+        scheduler.set(state=AppState.FAILED, finished=1005.5, diagnostics="worker:0 failed")
+
+    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.4, says, ends))
+    assert view is not None
+    assert (view.source, view.state) == ("history", AppState.FAILED)
+    assert view.root_cause["task"] == "worker:0"
+    assert view.tasks[0].exit_code == 3
+    assert view.diagnostics == "worker:0 failed"
+    assert heard.events == ["one", "the job has ended: FAILED"]
+    assert [item.tasks for item in heard.finished] == [view.tasks]
+
+
+def test_what_a_page_says_before_its_last_line_is_not_the_end(
+    heard: Heard, page: PageServer, tmp_path: Any
+) -> None:
+    scheduler = Scripted(str(tmp_path), status(page_url=page.url))
+    page.job.update(state="FAILED", finished=1005.0)
+    page.tasks = [task(state="running")]
+    page.tell("one", "the programs are stopped")
+
+    def ends() -> None:
+        writer = HistoryWriter(f"{tmp_path}/history/{APP}")
+        writer.begin([])
+        job = {"app_id": APP, "state": "FAILED", "finished": 1006.0}
+        writer.summary({"job": job, "tasks": [task(state="stopped")], "metrics": {}})
+        assert writer.close() == []
+        scheduler.set(state=AppState.FAILED, finished=1006.0)
+
+    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.4, ends))
+    assert view is not None
+    assert [item.state for item in view.tasks] == ["stopped"]
+
+
 def test_an_ended_job_is_told_at_once(heard: Heard) -> None:
     scheduler = Scripted("", status(state=AppState.KILLED, diagnostics="killed by ann"))
     began = time.monotonic()

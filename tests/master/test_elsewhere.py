@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any, Iterator, List
@@ -24,7 +25,7 @@ from tony_core.protocol.messages import (
     Stop,
     Stopped,
 )
-from tony_core.schedulers.port import AppState, Container
+from tony_core.schedulers.port import AppState, Container, SchedulerError
 
 __all__ = ["far"]
 ONE = Role("worker", 1, Resources(), "true")
@@ -82,6 +83,48 @@ def test_a_job_from_its_start_to_its_end(
     assert order == ["told, SUCCEEDED is journalled"]
     assert quick == [STATE], "the folder goes when the scheduler knows of the end"
     assert far.calls[0] == ("mkdir", STATE), "a first master reads nothing"
+
+
+def test_the_page_tells_the_end_before_the_scheduler_does(
+    tmp_path: Path, far: FarFileSystem
+) -> None:
+    pool = ScriptedPool()
+    finish, may = pool.finish, threading.Event()
+
+    def finished(*told: Any) -> None:
+        assert may.wait(30)
+        finish(*told)
+
+    pool.finish = finished  # type: ignore[method-assign]
+    with Shell(tmp_path, a_job(ONE), pool, state_dir=STATE) as shell:
+        (executor,) = shell.gang(1)
+        shell.finish(executor)
+        shell.go(executor)
+        until(lambda: shell.story("job-ended"))
+        said = shell.json("/api/job")
+        assert (said["state"], bool(said["finished"])) == ("SUCCEEDED", True)
+        assert [one["state"] for one in shell.json("/api/tasks")["tasks"]] == ["succeeded"]
+        may.set()
+        assert shell.join()[0] is AppState.SUCCEEDED
+
+
+def test_a_scheduler_that_cannot_be_told_is_this_masters_error(
+    tmp_path: Path, far: FarFileSystem
+) -> None:
+    pool = ScriptedPool()
+
+    def finish(*told: Any) -> None:
+        pool.finished = told[:2]
+        raise SchedulerError("the end could not be told")
+
+    pool.finish = finish  # type: ignore[method-assign]
+    with Shell(tmp_path, a_job(ONE), pool, state_dir=STATE) as shell:
+        (executor,) = shell.gang(1)
+        shell.finish(executor)
+        shell.go(executor)
+        with pytest.raises(SchedulerError, match="could not be told"):
+            shell.join()
+        shell.error = None
 
 
 def test_the_first_programs_wait_for_nothing(tmp_path: Path, far: FarFileSystem) -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import List, Optional, Sequence
 
+from tony_core.leaving import leave
 from tony_core.version import __version__
 
 DEBUG = "--debug"
@@ -100,8 +101,8 @@ def overview() -> str:
 
 
 def entry() -> None:
-    """For ``python -m tony_core.cli.main``."""
-    sys.exit(main())
+    """``tony``, and ``python -m tony_core.cli.main``: the process ends with its last word."""
+    leave(main())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tony_core.dataclass import dataclass
 POLL_S = 2.0  # tasks and metrics change without an event
 JOIN_S = 2.0
 SHARE = 0.2  # of the time may go into reading tasks: the page is the job's own
+JOB_ENDED = "job-ended"  # the story's last line; what the page says after it is final
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,9 @@ class Feed:
             if fresh:
                 changed = True
                 self._inbox.put(Story(tuple(fresh)))
+            over = any(event.get("kind") == JOB_ENDED for event in fresh)
             began = time.monotonic()
-            if began >= due or (changed and began >= allowed):
+            if over or began >= due or (changed and began >= allowed):
                 self._inbox.put(Facts(page.job(), tuple(page.tasks())))
                 now = time.monotonic()
                 pace.answered(now - began)

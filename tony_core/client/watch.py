@@ -11,7 +11,8 @@ dead, silent or being replaced never holds anything up: the scheduler's word end
 
 The queue is also what the caller's thread waits on between two questions to the scheduler.
 A page that falls silent, or an event that says the job is ending, makes it ask at once;
-that is why the end of a job is seen right away even where asking is dear.
+that is why the end of a job is seen right away even where asking is dear. Where the page told
+the whole end before the scheduler did, nobody reads history for it.
 
 All callbacks run on the thread that called :meth:`Watch.run`, one at a time; what one raises
 ends the watch and reaches its caller.
@@ -23,10 +24,17 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Any, Callable, Mapping, Optional, Tuple
 
-from tony_core.client.feed import Facts, Feed, Silence, Story, Told, Wake, number_of
+from tony_core.client.feed import JOB_ENDED, Facts, Feed, Silence, Story, Told, Wake, number_of
 from tony_core.client.pace import Pace
 from tony_core.client.past import final_view, story_after
-from tony_core.client.view import JobView, TaskView, from_page, from_status, under_status
+from tony_core.client.view import (
+    HISTORY,
+    JobView,
+    TaskView,
+    from_page,
+    from_status,
+    under_status,
+)
 from tony_core.dataclass import dataclass
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
@@ -34,7 +42,7 @@ from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, S
 #: For how long a scheduler that stopped answering is asked again before that is an error.
 UNREACHABLE_S = 120.0
 TICK_S = 0.25
-ENDING_KINDS = ("ending", "job-ended")
+ENDING_KINDS = ("ending", JOB_ENDED)
 #: After the page said that the job is ending, the scheduler is asked often for so long.
 EAGER_S = 5.0
 
@@ -84,6 +92,8 @@ class Watch:
         self._status: Optional[AppStatus] = None
         self._stopped = False
         self._eager_until = 0.0
+        self._told_all = False  # the story, to its last line
+        self._last_facts: Optional[Facts] = None  # what the page said after that
 
     def stop(self) -> None:
         """Make :meth:`run` return soon; from any thread, or a signal handler."""
@@ -104,10 +114,17 @@ class Watch:
             feed.close()
         if status is None:
             return None
-        view = final_view(
-            self._scheduler, status, last=self.view, job=self._job, history=self._history
-        )
-        self._catch_up(view, feed.newest)
+        self._drain()
+        facts = self._last_facts
+        if facts is not None:
+            # In the very shapes of history, which the master completed after it had said this.
+            view = from_page(facts.job, facts.tasks, status, HISTORY, self.app_id)
+        else:
+            view = final_view(
+                self._scheduler, status, last=self.view, job=self._job, history=self._history
+            )
+        if not self._told_all:
+            self._catch_up(feed.newest)
         self._newer(view)
         if self._tell.on_finished is not None:
             self._tell.on_finished(view)
@@ -180,14 +197,12 @@ class Watch:
         except Empty:
             return False
         if isinstance(told, Story):
-            ending = False
-            for event in told.events:
-                self._event(event)
-                ending = ending or event.get("kind") in ENDING_KINDS
+            ending = self._story(told)
             if ending:
                 self._eager_until = time.monotonic() + EAGER_S
             return ending
         if isinstance(told, Facts):
+            self._facts(told)
             self._newer(from_page(told.job, told.tasks, self._status, app_id=self.app_id))
             return False
         if isinstance(told, Silence):
@@ -198,20 +213,37 @@ class Watch:
 
     # ------------------------------------------------------------------ telling
 
+    def _story(self, told: Story) -> bool:
+        """Tell its lines on; whether the job is ending."""
+        ending = False
+        for event in told.events:
+            self._event(event)
+            ending = ending or event.get("kind") in ENDING_KINDS
+            self._told_all = self._told_all or event.get("kind") == JOB_ENDED
+        return ending
+
+    def _facts(self, told: Facts) -> None:
+        if self._told_all and told.job.get("finished"):
+            self._last_facts = told
+
     def _event(self, event: Event) -> None:
         if self._tell.on_event is not None:
             self._tell.on_event(event)
 
-    def _catch_up(self, view: JobView, newest: int) -> None:
-        """What was still in the queue when the end came, and what never got there."""
+    def _drain(self) -> None:
+        """What was still in the queue when the end came."""
         while True:
             try:
                 told = self._inbox.get_nowait()
             except Empty:
-                break
+                return
             if isinstance(told, Story):
-                for event in told.events:
-                    self._event(event)
+                self._story(told)
+            elif isinstance(told, Facts):
+                self._facts(told)
+
+    def _catch_up(self, newest: int) -> None:
+        """What the page never came to tell."""
         if self._tell.on_event is None:
             return
         for event in story_after(

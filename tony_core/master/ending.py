@@ -5,10 +5,12 @@ next master would only repeat what follows; then history is completed, the job f
 and last the scheduler is told, because whoever waits for the job looks there. The page stays
 for a moment when somebody is looking at it.
 
-Where the state stands elsewhere (HDFS), journal and history are written side by side, each
-for so long at most, and the folder goes *after* the scheduler was told: the journal is in it,
-and a next master without a journal would begin the job anew. Whoever ended it need not wait
-for that; what a dying master leaves there is garbage of an ended job (``tony gc``).
+Where the state stands elsewhere (HDFS), all that takes its time: a thread does it, and the page
+goes on answering meanwhile, so that who watches has the whole end before the scheduler says the
+word. Journal and history are written side by side, each for so long at most, and the folder goes
+*after* the scheduler was told: the journal is in it, and a next master without a journal would
+begin the job anew. Whoever ended it need not wait for that; what a dying master leaves there is
+garbage of an ended job (``tony gc``).
 """
 
 from __future__ import annotations
@@ -86,12 +88,23 @@ class Ending:
         )
         self._publisher.changed()
         self._publisher.summarise(final=True)
-        for problem in self._history.close():
-            self._log(f"history is not complete: {problem}")
-        for problem in self._journal.close(max(0.0, journalled_by - time.monotonic())):
-            self._log(f"the end is not journalled: {problem}")
+        self._history.flush()
         portal = self._publisher.facts.links.get("portal", "")
-        tell_the_end(self._context, self._pool, finish.state, diagnostics, portal, self._log)
+
+        def complete() -> None:
+            for problem in self._history.close():
+                self._log(f"history is not complete: {problem}")
+            for problem in self._journal.close(max(0.0, journalled_by - time.monotonic())):
+                self._log(f"the end is not journalled: {problem}")
+            tell_the_end(self._context, self._pool, finish.state, diagnostics, portal, self._log)
+
+        if is_remote(self._context.state_dir):
+            aside(self._reactor, complete, self._completed)
+        else:
+            complete()
+            self._completed()
+
+    def _completed(self) -> None:
         self._page.over = True
         self._story.release()
         linger = LINGER_S if self._page.watched_lately() else CALLED_S
@@ -104,6 +117,25 @@ class Ending:
         self._server.close()
         self._pool.close()
         self._reactor.stop()
+
+
+def aside(reactor: Reactor, work: Callable[[], None], done: Callable[[], None]) -> None:
+    """Have a thread do the work, then call ``done`` on the reactor's; errors are raised there."""
+    problem: List[BaseException] = []
+
+    def finished() -> None:
+        if problem:
+            raise problem[0]
+        done()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            problem.append(error)
+        reactor.call_soon_threadsafe(finished)
+
+    threading.Thread(target=run, name="ending", daemon=True).start()
 
 
 def tell_the_end(
