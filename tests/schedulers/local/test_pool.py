@@ -97,8 +97,11 @@ def test_without_pidfds_ends_are_noticed_too(
     master = harness.master()
     container = master.run("raise SystemExit(6)")
     assert master.end_of(container).exit_code == 6
-    container = master.run("import time; time.sleep(0.3); raise SystemExit(7)")
-    master.next(Started)
+    other, container = master.get(2)
+    master.launch(other, "import time; time.sleep(60)")  # which is why there is a next master
+    master.launch(container, "import time; time.sleep(0.3); raise SystemExit(7)")
+    while Started(container.id) not in master.heard:
+        master.next(Started)
     master.close()
     second = harness.next_master(master)
     second.next(PreviousContainers)

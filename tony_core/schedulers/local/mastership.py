@@ -115,10 +115,10 @@ def living_containers(folder: AppFolder) -> List[str]:
 
 
 def abandoned(folder: AppFolder, last: str) -> bool:
-    """Whether no master may follow the dead one, and nothing lives but (maybe) that container;
+    """Whether nothing lives but (maybe) that container, so that nobody starts another master;
     to be asked with the lock held."""
     app, status = home.read_json(folder.app), home.read_json(folder.status) or {}
-    if app is None or status.get("state") in ENDED_STATES or may_start(folder, app):
+    if app is None or status.get("state") in ENDED_STATES:
         return False
     return not set(living_containers(folder)) - {last}
 

@@ -26,8 +26,8 @@ SIGUSR1 asks it to start the application's next master: what is started inside t
 belongs to it and ends with it, so the executor that has lost its master asks the shim
 (:mod:`successor`), and the shim forks it out of its own descendants.
 
-Where the master is dead, none may follow it and this was the last container, nobody would come
-to clean up: before it exits the shim starts a process that does (:mod:`burial`).
+Where the master is dead and this was the last container, nobody is left to start another or to
+clean up: before it exits the shim starts a process that does the latter (:mod:`burial`).
 
 A container in an image is docker's or podman's program in the foreground, for all of this; what
 that does not end or see, :mod:`engine` does.
