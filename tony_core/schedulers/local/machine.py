@@ -1,12 +1,12 @@
 """What of this machine and this shell stands in the way of jobs; each thing by itself.
 
 Findings for ``tony doctor``. What only asks takes no folder's word for anything it can look up,
-and writes nothing; :func:`trial` does write, so it belongs to the probe.
+and leaves nothing (:func:`folder` makes an empty one and takes it away, for modes do not tell
+whether one can); :func:`trial` writes files, so it belongs to the probe.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -18,6 +18,7 @@ import tempfile
 from typing import List, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job
+from tony_core.schedulers.local import home
 from tony_core.schedulers.port import Finding, Verdict
 
 LITTLE_MB = 1024
@@ -90,8 +91,8 @@ def _why_not_written(path: str) -> str:
     try:
         os.rmdir(tempfile.mkdtemp(prefix=".tony-doctor-", dir=path))
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # how much there is left is told below
-        return "" if full else error.strerror or str(error)
+        # How much room is left is told below.
+        return "" if home.is_full(error) else error.strerror or str(error)
     return ""
 
 
