@@ -16,7 +16,8 @@ nvidia-smi is asked what this container sees:
   which, so that no two containers of a node train on the same.
 
 A CUDA_VISIBLE_DEVICES in the container's environment narrows the choice; one that names just
-as many as were asked for is the scheduler's, which has counted and chosen already.
+as many as were asked for is the scheduler's, which has counted and chosen already. It stands, if
+those are there: CUDA itself leaves out what it does not find, and says nothing.
 
 A lock may still be held by a container that is about to end: it is waited for a little.
 """
@@ -73,31 +74,33 @@ class GpuCheck:
         if limit is not None and limit.strip() in gpus.NONE:
             self._soon(done, self._lacking(0, asked, f" (CUDA_VISIBLE_DEVICES={limit})"))
             return
-        if len(chosen) == asked:
-            self._soon(done, "")
-            return
+        settled = len(chosen) == asked
         program = gpus.find(self._environment, self._given)
         if program is None:
-            self._uncounted(asked, "there is no nvidia-smi on its PATH")
+            if not settled:
+                self._uncounted(asked, "there is no nvidia-smi on its PATH")
             self._soon(done, "")
             return
 
         def answered(answer: Answer) -> None:
             self._question = None
             if not answer.ran:
-                self._uncounted(asked, answer.error)
+                if not settled:
+                    self._uncounted(asked, answer.error)
                 done("")
                 return
             if answer.error:
                 done(self._lacking(None, asked, f", and {answer.error} ({SWITCH})"))
                 return
-            found = gpus.listed(answer.text)
+            found = gpus.shown(answer.text) if settled else gpus.listed(answer.text)
             within = ""
             if limit is not None:
                 found = gpus.named(limit, found)
                 within = f" (CUDA_VISIBLE_DEVICES={limit})"
             if len(found) < asked:
                 done(self._lacking(len(found), asked, f"{within} ({SWITCH})"))
+            elif settled:
+                done("")
             else:
                 self._take(asked, found, self._reactor.now() + BUSY_S, done)
 

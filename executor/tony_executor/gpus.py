@@ -75,6 +75,15 @@ def find(environment: Mapping[str, str], given: str = "") -> Optional[str]:
 
 def listed(text: str) -> List[str]:
     """The UUIDs in what ``nvidia-smi -L`` says; of a GPU in slices (MIG), its slices."""
+    return [uuid for each in _shown(text) for uuid in (each[1:] or each)]
+
+
+def shown(text: str) -> List[str]:
+    """All of them: GPUs in slices as well, each before its own."""
+    return [uuid for each in _shown(text) for uuid in each]
+
+
+def _shown(text: str) -> List[List[str]]:
     import re  # for those that asked for GPUs
 
     found: List[List[str]] = []
@@ -84,7 +93,7 @@ def listed(text: str) -> List[str]:
             found.append([whole.group(1)])
         elif part and found:
             found[-1].append(part.group(1))
-    return [uuid for each in found for uuid in (each[1:] or each)]
+    return found
 
 
 def named(visible: str, uuids: List[str]) -> List[str]:

@@ -195,14 +195,48 @@ class TestExecutor:
         nvidia_smi: Callable[..., Path],
         tmp_path: Path,
     ) -> None:
-        nvidia_smi(0, "exit 9")
-        executor = launch(env=locked(tmp_path, CUDA_VISIBLE_DEVICES="GPU-x,GPU-y"))
+        nvidia_smi(3)
+        executor = launch(env=locked(tmp_path, CUDA_VISIBLE_DEVICES="GPU-22,GPU-00"))
         prepare(master, 2)
         master.expect(Ready)
         master.send(Start(0, SHOW, {}))
         master.expect(Ended)
-        assert executor.log("stdout") == "[GPU-x,GPU-y]\n"
+        assert executor.log("stdout") == "[GPU-22,GPU-00]\n"
         assert not (tmp_path / "locks").exists()
+
+    @pytest.mark.parametrize("visible", ["GPU-00,GPU-55", "0,2"])
+    def test_the_schedulers_own_choice_is_looked_at(
+        self,
+        master: Master,
+        launch: Callable[..., Executor],
+        nvidia_smi: Callable[..., Path],
+        visible: str,
+    ) -> None:
+        """CUDA would leave out what is not there, and train on the rest."""
+        nvidia_smi(2)
+        launch(env={"CUDA_VISIBLE_DEVICES": visible})
+        prepare(master, 2)
+        ended = master.expect(Ended)
+        assert ended.cause == "gpus"
+        assert "2 GPUs asked for, and node 127.0.0.1 shows 1" in ended.message
+        assert f"(CUDA_VISIBLE_DEVICES={visible})" in ended.message
+
+    def test_a_choice_that_nobody_can_look_at_stands_without_a_word(
+        self, master: Master, launch: Callable[..., Executor], tmp_path: Path
+    ) -> None:
+        master.welcome["gpu_exec_path"] = str(tmp_path / "no-such-program")
+        launch(env={"CUDA_VISIBLE_DEVICES": "0"})
+        prepare(master, 1)
+        master.expect(Ready)
+        assert not master.said(Noted) and not master.said(Ended)
+
+    def test_a_gpu_in_slices_may_be_named_as_a_whole(
+        self, master: Master, launch: Callable[..., Executor], nvidia_smi: Callable[..., Path]
+    ) -> None:
+        nvidia_smi(1, "echo '  MIG 1g.5gb Device  0: (UUID: MIG-1)'")
+        launch(env={"CUDA_VISIBLE_DEVICES": "GPU-00"})
+        prepare(master, 1)
+        master.expect(Ready)
 
     def test_it_chooses_among_those_that_are_left_to_it(
         self,

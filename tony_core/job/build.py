@@ -85,6 +85,7 @@ def build_job(settings: Settings, user: str) -> Job:
             memory_mb=settings.read("tony.local.memory"),
             vcores=settings.read("tony.local.vcores"),
             gpus=settings.read("tony.local.gpus"),
+            nvidia_smi=settings.text("tony.gpu-exec-path"),
         ),
         yarn=Yarn(
             staging_dir=settings.path("tony.yarn.staging-dir"),

@@ -247,6 +247,7 @@ class Local:
     memory_mb: Optional[int] = None
     vcores: Optional[int] = None
     gpus: Optional[int] = None
+    nvidia_smi: Optional[str] = None  # where it is, if not where it usually is
 
 
 @dataclass(frozen=True)

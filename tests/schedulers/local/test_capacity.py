@@ -69,6 +69,20 @@ def test_gpus_are_named_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monkey
     assert capacity.gpu_ids(5) == ("GPU-1", "GPU-2")
 
 
+def test_nvidia_smi_may_stand_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    smi(there, monkeypatch, "echo GPU-1")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(capacity, "_PLACES", ())
+    program = str(there / "nvidia-smi")
+    assert (capacity.gpu_ids(None), capacity.gpu_ids(None, program)) == ((), ("GPU-1",))
+    assert capacity.capacity(Local(nvidia_smi=program), gpus=True).gpus == ("GPU-1",)
+    assert capacity.gpu_ids(2, str(tmp_path / "none")) == ("0", "1")
+    monkeypatch.setattr(capacity, "_PLACES", (str(there),))
+    assert capacity.gpu_ids(None) == ("GPU-1",)
+
+
 def test_an_nvidia_smi_without_a_driver_has_no_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

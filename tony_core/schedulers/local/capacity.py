@@ -3,10 +3,12 @@
 Memory: what the job file allows, else what the machine has, within the limits of the control
 groups that this process stands in. GPUs: by UUID from nvidia-smi; where there is no
 nvidia-smi, as many as the job file says, called 0, 1, ... Vcores: only if the job file says.
+nvidia-smi is sought where the executor seeks it.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,13 +20,14 @@ from tony_core.schedulers.port import SchedulerError
 
 NVIDIA_SMI_S = 20.0
 MB = 1 << 20
+_PLACES = ("/usr/bin", "/usr/local/nvidia/bin")
 
 
 def capacity(local: Local, gpus: bool) -> Capacity:
     """``gpus``: whether anybody wants to know about them (asking takes a second)."""
     return Capacity(
         memory_mb=machine_memory_mb() if local.memory_mb is None else local.memory_mb,
-        gpus=gpu_ids(local.gpus) if gpus else (),
+        gpus=gpu_ids(local.gpus, local.nvidia_smi) if gpus else (),
         vcores=local.vcores,
     )
 
@@ -36,9 +39,17 @@ def machine_memory_mb(root: Path = Path("/")) -> int:
     return min([total, *_cgroup_limits(root)]) // MB
 
 
-def gpu_ids(count: Optional[int]) -> Tuple[str, ...]:
+def nvidia_smi(given: Optional[str] = None) -> Optional[str]:
+    """Where it is; None where there is none."""
+    if given and os.access(given, os.X_OK):
+        return given
+    places = os.pathsep.join([os.environ.get("PATH", os.defpath), *_PLACES])
+    return shutil.which("nvidia-smi", path=places)
+
+
+def gpu_ids(count: Optional[int], given: Optional[str] = None) -> Tuple[str, ...]:
     """UUIDs if nvidia-smi tells, the first ``count`` of them if there is a count."""
-    program = shutil.which("nvidia-smi")
+    program = nvidia_smi(given)
     if program is None:
         return tuple(str(number) for number in range(count or 0))
     command = [program, "--query-gpu=uuid", "--format=csv,noheader"]

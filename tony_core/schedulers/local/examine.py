@@ -104,7 +104,7 @@ def _memory(job: Job, root: str) -> Finding:
 
 def _gpus(job: Job) -> Finding:
     try:
-        found = capacity.gpu_ids(job.local.gpus)
+        found = capacity.gpu_ids(job.local.gpus, job.local.nvidia_smi)
     except SchedulerError as error:
         return Finding("GPUs", Verdict.WRONG, str(error), "look at the driver")
     devices = capacity.gpu_count()
@@ -114,7 +114,7 @@ def _gpus(job: Job) -> Finding:
     if job.local.gpus is not None and len(found) < job.local.gpus:
         said = f"tony.local.gpus says {job.local.gpus}, and nvidia-smi shows {len(found)}"
         return Finding("GPUs", Verdict.WRONG, said, "set tony.local.gpus to what is there")
-    program = shutil.which("nvidia-smi")
+    program = capacity.nvidia_smi(job.local.nvidia_smi)
     if program and found:
         code, said = _said([program, *_ON_GPUS], capacity.NVIDIA_SMI_S)
         busy = [line for line in said.splitlines() if line.partition(",")[0].strip() in found]
