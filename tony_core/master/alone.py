@@ -12,7 +12,8 @@ sessions hold. Not when the session fails for another cause meanwhile, nor after
 success. A sidecar is no part of the session: it is tried again whatever becomes of that.
 
 *Who pays.* The task, whoever's fault it was: ``tony.<role>.max-restarts`` in each session (of a
-sidecar, in its whole job). The first try follows at once, the others after the pauses of sessions.
+sidecar, in its whole job). The first try follows at once (a sidecar's within a second), the others
+after the pauses of sessions.
 When no try is left, or the same failure came twice running within 30 s of the start, the failure
 is the session's as always; in the latter case the session is not tried again either. A sidecar's
 is ignored.
