@@ -205,10 +205,15 @@ def test_what_is_wrong_is_named() -> None:
         OURS.Base(1, 2, 3, 4)
 
 
-def test_the_library_is_not_needed() -> None:
+CLIENT = "tony_core.cli.submit, tony_core.cli.status, tony_core.schedulers.local.client"
+MASTER = "tony_core.master.main, tony_core.schedulers.local.pool, tony_core.schedulers.yarn.pool"
+
+
+@pytest.mark.parametrize("who", [CLIENT, MASTER], ids=["client", "master"])
+def test_the_library_is_not_needed(who: str) -> None:
     """That is the point of it: neither a client nor a master imports what it brings along."""
     asked = (
-        "import sys, tony_core.master.main, tony_core.schedulers.local.pool;"
+        f"import {who};"
         "print(sorted({'dataclasses', 'inspect', 'ast', 'dis'} & set(sys.modules)))"
     )
     done = subprocess.run(
