@@ -213,8 +213,7 @@ MASTER = "tony_core.master.main, tony_core.schedulers.local.pool, tony_core.sche
 def test_the_library_is_not_needed(who: str) -> None:
     """That is the point of it: neither a client nor a master imports what it brings along."""
     asked = (
-        f"import {who};"
-        "print(sorted({'dataclasses', 'inspect', 'ast', 'dis'} & set(sys.modules)))"
+        f"import {who};print(sorted({{'dataclasses', 'inspect', 'ast', 'dis'}} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {asked}"],
