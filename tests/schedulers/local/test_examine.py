@@ -366,6 +366,13 @@ def test_what_cannot_be_looked_at_is_one_finding_of_many(
         assert found["a container"].verdict is SKIPPED
 
 
+def test_an_error_that_names_no_file_is_told_without_one() -> None:
+    def broken() -> Finding:
+        raise OSError(24, "Too many open files")
+
+    assert told(examine._looked("F", "less", broken)) == "wrong: Too many open files; less"
+
+
 def probed(job: Job) -> List[Finding]:
     return [one for one in whole(LocalScheduler(), job) if one.what in ("staging", "a container")]
 

@@ -71,7 +71,8 @@ def _looked(what: str, advice: str, look: Callable[[], Finding]) -> Finding:
     try:
         return look()
     except OSError as error:
-        return Finding(what, Verdict.WRONG, f"{error.filename}: {error.strerror}", advice)
+        where = f"{error.filename}: " if error.filename else ""
+        return Finding(what, Verdict.WRONG, f"{where}{error.strerror or error}", advice)
 
 
 def _python(job: Job) -> Finding:
