@@ -351,3 +351,11 @@ def test_what_does_not_come_back_to_a_next_master_is_lost_alone(in_place: Frozen
     world.takeover().settle().after(25).settle()
     assert world.machine.session == (1 if in_place else 0)
     assert world.running() == ["worker:0", "worker:1"]
+
+
+def test_what_no_node_could_start_does_not_come_back() -> None:
+    world = world_of(role("worker", 2, **TASK), role("ps", **PS))
+    world.complete(world.executor("worker:1"), 127, Cause.FILES, "it was removed: submit again")
+    world.after(1).settle()
+    assert world.outcome is AppState.FAILED
+    world.check_nothing_is_left()

@@ -48,7 +48,8 @@ def test_a_node_that_could_not_start_an_executor_is(code: int, cause: Cause) -> 
 
 
 @pytest.mark.parametrize(
-    "cause", [Cause.KILLED, Cause.PREEMPTED, Cause.RELEASED, Cause.MEMORY, Cause.UNKNOWN]
+    "cause",
+    [Cause.KILLED, Cause.PREEMPTED, Cause.RELEASED, Cause.MEMORY, Cause.UNKNOWN, Cause.FILES],
 )
 def test_for_other_ends_before_the_call_it_is_not_to_blame(cause: Cause) -> None:
     world = a_job()

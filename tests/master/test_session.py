@@ -984,3 +984,16 @@ def test_a_late_word_on_an_earlier_session_clears_nothing() -> None:
     assert world.machine.open["c2"].hold is Hold.CLEARING, "its program of session 1 still runs"
     world.settle()
     assert world.machine.open["c2"].hold is not Hold.CLEARING
+
+
+def test_what_no_node_could_start_is_not_tried_again() -> None:
+    world = world_of(role("worker", 2))
+    world.queue.pop(0).do()  # granted and launched
+    world.complete(world.executor("worker:0"), 127, Cause.FILES, "it was removed: submit again")
+    world.after(1).settle()
+    assert (world.outcome, world.machine.session) == (AppState.FAILED, 0)
+    assert world.finished is not None
+    said = world.finished.diagnostics
+    assert "it was removed: submit again" in said
+    assert said.endswith("not tried again: no node would be able to bring its files")
+    world.check_nothing_is_left()

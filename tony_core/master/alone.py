@@ -43,7 +43,7 @@ from tony_core.master.budgets import Fault, pause, quick, quick_of
 from tony_core.master.commands import Weight
 from tony_core.master.gathering import Gathering
 from tony_core.master.lifecycle import Failure, Hold, TaskRecord, TaskState
-from tony_core.master.verdict import NODE_CAUSES, fault_of
+from tony_core.master.verdict import HOPELESS, NODE_CAUSES, fault_of
 from tony_core.master.waits import Wait
 
 S = TaskState
@@ -67,6 +67,8 @@ class Alone(Gathering):
             why = f"tony.{task.role.name}.max-restarts"
         elif same:
             why = "the same code and the same last line within 30 s of its start, twice running"
+        elif failure.container_cause in HOPELESS:
+            why = "no node would be able to bring its files"
         elif bound and not stays:
             why = "its address is in the others' cluster spec"
         elif bound and task.cause == _TAKEN:

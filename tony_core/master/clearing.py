@@ -23,7 +23,14 @@ from tony_core.master.lifecycle import (
     TaskRecord,
     TaskState,
 )
-from tony_core.master.verdict import NODE_CAUSES, as_fields, diagnostics, fault_of, root_cause
+from tony_core.master.verdict import (
+    HOPELESS,
+    NODE_CAUSES,
+    as_fields,
+    diagnostics,
+    fault_of,
+    root_cause,
+)
 from tony_core.master.waits import Wait
 from tony_core.schedulers.port import AppState
 
@@ -132,6 +139,8 @@ class Clearing(Groups):
                 "not tried again: the same role failed with the same code and the same last"
                 " line within 30 s of its start, twice running"
             )
+        elif cause.container_cause in HOPELESS:
+            end = "not tried again: no node would be able to bring its files"
         elif not self.budgets.charge(fault):
             end = self.budget_words(fault)
         text = diagnostics(cause, shown, end)

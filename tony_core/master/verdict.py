@@ -26,6 +26,7 @@ CONTAINER_CAUSES: Mapping[Cause, Tuple[Fault, str]] = {
     Cause.DISKS: (Fault.SYSTEM, "its node's disks failed"),
     Cause.KILLED: (Fault.SYSTEM, "its container was killed from outside"),
     Cause.LAUNCH: (Fault.SYSTEM, "its container could not be started"),
+    Cause.FILES: (Fault.SYSTEM, "its container could not be started"),
     Cause.UNKNOWN: (Fault.SYSTEM, "its container ended for an unknown cause"),
 }
 
@@ -56,7 +57,10 @@ PROGRAM_CAUSES: Mapping[str, Fault] = {
 #: Another program in the same container would fare no better.
 NODE_CAUSES = frozenset(("gpus",))
 
-_FIRST = (Cause.LOST, Cause.PREEMPTED, Cause.MEMORY, Cause.DISKS)
+#: No container anywhere would fare better.
+HOPELESS = (Cause.FILES,)
+
+_FIRST = (Cause.LOST, Cause.PREEMPTED, Cause.MEMORY, Cause.DISKS, Cause.FILES)
 
 
 def fault_of(failure: Failure) -> Fault:

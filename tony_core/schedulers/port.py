@@ -250,6 +250,7 @@ class Cause(str, Enum):
     DISKS = "disks"  # the node's disks failed
     KILLED = "killed"  # by the scheduler or an administrator
     LAUNCH = "launch"  # it never started: localisation, image, token
+    FILES = "files"  # nor will another: what was staged is gone, changed, or closed to the nodes
     UNKNOWN = "unknown"
 
 

@@ -6,6 +6,7 @@ from typing import Optional
 
 import pytest
 
+from tony_core.schedulers.port import Cause
 from tony_core.schedulers.yarn import diagnostics
 from tony_core.schedulers.yarn.bringing import why
 from tony_core.schedulers.yarn.ends import plain, told
@@ -67,8 +68,9 @@ def test_one_sentence_says_what_to_do(text: str, means: Optional[str]) -> None:
 
 
 def test_a_task_is_told_without_the_stack_trace() -> None:
-    words = told(-1000, False, CHANGED.format(OBJECT))[2]
+    code, cause, words = told(-1000, False, CHANGED.format(OBJECT))
     assert words == f"the node could not bring its files: {DAMAGED}"
+    assert (code, cause) == (127, Cause.FILES), "another node would not fare better"
 
 
 def test_a_master_is_told_without_the_stack_trace() -> None:

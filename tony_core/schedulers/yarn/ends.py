@@ -42,12 +42,15 @@ def cause_of(status: int, asked: bool) -> Tuple[Cause, str]:
 def told(status: int, asked: bool, diagnostics: str) -> Tuple[int, Cause, str]:
     """Exit code, cause and words of a container's end."""
     cause, word = cause_of(status, asked)
-    words = (bringing.why(diagnostics) if status == NEVER_STARTED else None) or plain(diagnostics)
+    for_good = bringing.why(diagnostics) if status == NEVER_STARTED else None
+    if for_good and cause is Cause.LAUNCH:
+        cause = Cause.FILES
+    words = for_good or plain(diagnostics)
     if word and word not in words:
         words = f"{word}: {words}" if words else word
     if status >= 0 or cause is Cause.UNKNOWN:
         return status, cause, words
-    return _NOT_FOUND if cause is Cause.LAUNCH else _KILLED, cause, words
+    return _NOT_FOUND if cause in (Cause.LAUNCH, Cause.FILES) else _KILLED, cause, words
 
 
 _STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:.,]+\]", re.M)
