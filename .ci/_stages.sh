@@ -35,7 +35,8 @@ stage() {
     times+=($((SECONDS - started)))
     case $code in
         0) results+=(ok) ;;
-        124 | 137) results+=("FAILED: over its ${limit} s") ;;
+        124) results+=("FAILED: over its ${limit} s") ;;
+        137) results+=("FAILED: killed, over its ${limit} s or out of memory") ;;
         *) results+=("FAILED: exit code $code") ;;
     esac
     ((code == 0)) || failed=$((failed + 1))

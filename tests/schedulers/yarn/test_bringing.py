@@ -78,7 +78,10 @@ def test_a_master_is_told_without_the_stack_trace() -> None:
     assert text == f"the job's master could not be started: {DAMAGED}"
 
 
-UNKNOWN = f"[2026-11-21 14:02:00.100]too odd\njava.io.IOException: too odd\n{TRACE}\n"
+UNKNOWN = (
+    "[2026-11-21 14:02:00.100]too odd\njava.io.IOException: too odd\n"
+    "\tat org.x.Y.z(Y.java:1)\nCaused by: java.io.IOException: too odd\n\t... 7 more\n"
+)
 
 
 def test_what_we_have_no_words_for_has_none_either() -> None:
@@ -88,6 +91,11 @@ def test_what_we_have_no_words_for_has_none_either() -> None:
     assert (
         text == "the job's master could not be started: its node could not bring its files\ntoo odd"
     )
+
+
+def test_a_cause_that_says_more_stays() -> None:
+    said = UNKNOWN.replace("Caused by: java.io.IOException: too", "Caused by: a.b.C: very")
+    assert plain(said) == "too odd\nCaused by: a.b.C: very odd"
 
 
 def test_a_stack_trace_that_the_program_printed_stays() -> None:
