@@ -35,11 +35,19 @@ settings.load_profile("tony")
 
 
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """A longer time limit for what is known to take long."""
+    """A longer time limit for what is known to take long; files with the longest ones come first.
+
+    With several processes a file is one's own, and none should be left with a long one at the end.
+    """
+    longest: Dict[Path, float] = {}
     for item in items:
         limits = [limit for name, limit in LONGER.items() if item.get_closest_marker(name)]
         if limits and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(max(limits)))
+        marker = item.get_closest_marker("timeout")
+        limit = marker.args[0] if marker is not None and marker.args else 0
+        longest[item.path] = max(limit, longest.get(item.path, 0))
+    items.sort(key=lambda item: -longest[item.path])
 
 
 @pytest.fixture(autouse=True)

@@ -180,7 +180,9 @@ class TestTheEnd:
                 maker.kill()
         assert eventually(lambda: not supervisor.processes_in(tmp_path))
 
-    @pytest.mark.parametrize("victim", ["guardian", "supervisor"])
+    @pytest.mark.parametrize(
+        "victim", [pytest.param("guardian", marks=pytest.mark.nightly), "supervisor"]
+    )
     def test_nothing_stays_when_its_keeper_is_killed(self, tmp_path: Path, victim: str) -> None:
         folder = tmp_path / "cluster"
         cluster = Hadoop.up(folder)

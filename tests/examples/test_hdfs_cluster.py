@@ -79,6 +79,7 @@ def user(cluster: Hadoop) -> Dict[str, str]:
     }
 
 
+@pytest.mark.nightly
 def test_a_failover_in_the_middle(
     hadoop: GetHadoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -172,6 +172,7 @@ def test_the_scheduler_dies_and_its_workers_do_not(airflow: Airflow, training: T
     assert one.gone(app_id) == {app_id: "SUCCEEDED"}
 
 
+@pytest.mark.nightly
 def test_the_scheduler_s_host_restarts(airflow: Airflow, training: Train) -> None:
     found = train(training, "sync_retried", "deferred_retried")
     ids = [one.trains() for one in found]
@@ -186,6 +187,7 @@ def test_the_scheduler_s_host_restarts(airflow: Airflow, training: Train) -> Non
         assert one.gone(app_id) == {app_id: "SUCCEEDED"}
 
 
+@pytest.mark.nightly
 def test_it_takes_too_long(training: Train) -> None:
     sync, deferred = training("sync_timed"), training("deferred_timed")
     app_id = deferred.appears()  # its time begins with the deferral
@@ -197,6 +199,7 @@ def test_it_takes_too_long(training: Train) -> None:
     assert set(sync.gone(*ids).values()) <= {"KILLED"}
 
 
+@pytest.mark.nightly
 def test_a_retry(training: Train) -> None:
     for one in train(training, "sync_retried", "deferred_retried"):
         first = one.trains()

@@ -52,6 +52,7 @@ class Hadoop(Daemons):
         *,
         jars: Optional[Distribution] = None,
         detached: bool = False,
+        limit: float = UP_S,
     ) -> Hadoop:
         """A new cluster in an empty folder, ready when this returns.
 
@@ -73,7 +74,7 @@ class Hadoop(Daemons):
             ports.close()
         made = cls(folder, lifeline)
         try:
-            made.wait_ready()
+            made.wait_ready(limit)
             made._make_labels()
         except BaseException:
             made.down()

@@ -29,7 +29,7 @@ case $verb in
 {cases}
     *) echo "{name}: only these are here: {verbs}" >&2; exit 2 ;;
 esac
-exec {java} -classpath "$conf":{jars} "${{main[@]}}" "$@"
+exec {java} -classpath {jars}:"$conf" "${{main[@]}}" "$@"
 """
 
 _TOOLS = {

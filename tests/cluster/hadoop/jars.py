@@ -3,7 +3,8 @@
 The cache is ``${TONY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tony}/hadoop/VERSION/KEY``, where
 KEY is a hash of the list of jars (pom.xml). In it are ``lib/`` (the jars) and ``name/`` (an
 empty, formatted file system, so that no cluster has to format its own). A folder appears there
-whole or not at all; two who want the same one wait for each other.
+whole or not at all; two who want the same one wait for each other. Beside it may be an archive
+of the jars' classes (classes.py), without which everything works as well and starts later.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from tests.cluster.hadoop.site import write_site
 
@@ -31,6 +32,7 @@ FORMAT_S = 120
 
 _POM = Path(__file__).with_name("pom.xml")
 _MADE_BY = "1"  # part of the key: to be changed with what is made below
+_SHARED_BY = "1"  # the same of the archive of classes
 
 _JAVA_FLAGS = (
     "-XX:+UseSerialGC",
@@ -57,6 +59,8 @@ class Distribution:
     version: str
     folder: Path
     java_home: Path
+    flags: Tuple[str, ...] = ()
+    """More of them, for every Java."""
 
     @property
     def lib(self) -> Path:
@@ -73,17 +77,48 @@ class Distribution:
     def java(
         self, classpath: Sequence[Path], main: str, *, heap_mb: int, flags: Sequence[str] = ()
     ) -> List[str]:
-        """The start of a command line; arguments of the program may follow."""
-        paths = [*map(str, classpath), f"{self.lib}/*"]
+        """The start of a command line; arguments of the program may follow. The class path comes
+        after the jars, as the archive of their classes wants it (classes.py)."""
+        paths = [f"{self.lib}/*", *map(str, classpath)]
         return [
             str(self.java_home / "bin" / "java"),
             *_JAVA_FLAGS,
+            *self._sharing(),
             f"-Xmx{heap_mb}m",
+            *self.flags,
             *flags,
             "-classpath",
             ":".join(paths),
             main,
         ]
+
+    def _sharing(self) -> List[str]:
+        archive = archive_of(self)
+        if archive is None or not archive.is_file():
+            return []
+        # One that cannot be used is no matter for the standard output of a tool.
+        return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
+
+
+def archive_of(distribution: Distribution) -> Optional[Path]:
+    """Where the archive of these jars' classes for this Java is, or would be; see classes.py."""
+    home, lib = distribution.java_home, distribution.lib
+    if (_java_version(home) or 0) < 17:
+        return None
+    seen = [_SHARED_BY, str(home), str(lib)]
+    try:
+        seen.append((home / "release").read_text())
+        # In the order in which Java puts them on its class path.
+        with os.scandir(lib) as entries:
+            places = [home / "lib" / "server" / "libjvm.so", *(Path(one) for one in entries)]
+        for place in places:
+            state = place.stat()
+            seen.append(f"{place.name} {state.st_size} {state.st_mtime_ns}")
+    except OSError:
+        return None
+    key = hashlib.sha256("\n".join(seen).encode(errors="surrogateescape")).hexdigest()[:12]
+    folder = distribution.folder
+    return folder.with_name(f"{folder.name}.classes-{key}.jsa")
 
 
 def cache_root() -> Path:
@@ -191,7 +226,7 @@ def fetch_jars(pom: Path, target: Path, java_home: Path, *settings: str) -> None
         "dependency:copy-dependencies",
     ]
     environment = {**os.environ, "JAVA_HOME": str(java_home)}
-    _run(command, FETCH_S, "fetch the jars", target.parent, environment)
+    run(command, FETCH_S, "fetch the jars", target.parent, environment)
 
 
 def _format(made: Distribution) -> None:
@@ -202,13 +237,14 @@ def _format(made: Distribution) -> None:
     main = "org.apache.hadoop.hdfs.server.namenode.NameNode"
     command = made.java([conf], main, heap_mb=256)
     command += ["-format", "-nonInteractive", "-clusterid", "CID-sandbox"]
-    _run(command, FORMAT_S, "format a file system", made.folder, dict(os.environ))
+    run(command, FORMAT_S, "format a file system", made.folder, dict(os.environ))
     shutil.rmtree(conf)
 
 
-def _run(
-    command: List[str], limit: int, what: str, folder: Path, environment: dict[str, str]
+def run(
+    command: List[str], limit: float, what: str, folder: Path, environment: dict[str, str]
 ) -> None:
+    """A program to its end; what it said when it fails, and its name when it takes too long."""
     try:
         done = subprocess.run(
             command,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, Iterator, List, Optional
 
+from tests.cluster.hadoop.classes import share
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.features import FEATURES
 from tests.cluster.hadoop.jars import VERSIONS, SandboxError, cache_root, distribution
@@ -136,9 +137,14 @@ def _logs(options: argparse.Namespace) -> None:
 
 
 def _fetch(options: argparse.Namespace) -> None:
-    """Fetches the jars, so that `up` needs no network."""
+    """Fetches the jars, so that `up` needs no network, and makes it quick."""
     for version in options.versions:
-        print(distribution(version).folder)
+        jars = distribution(version)
+        try:
+            share(jars)
+        except SandboxError as error:
+            print(f"hadoop-sandbox: daemons will start more slowly: {error}", file=sys.stderr)
+        print(jars.folder)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ KINDS = [
     ("3.4.2", "log_aggregation"),
     pytest.param("3.4.2", "indexed_logs", marks=pytest.mark.nightly),
     pytest.param("3.3.6", "log_aggregation", marks=pytest.mark.nightly),
-    ("3.3.6", "indexed_logs"),
+    pytest.param("3.3.6", "indexed_logs", marks=pytest.mark.nightly),
 ]
 LINE = "a line of a log that goes on and on\n"
 

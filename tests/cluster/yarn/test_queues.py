@@ -119,6 +119,7 @@ def source(one: Tony) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_a_user_at_his_limit_waits_and_reads_the_numbers(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:

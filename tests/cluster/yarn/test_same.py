@@ -117,7 +117,7 @@ def kinds(story: List[Dict[str, Any]]) -> List[str]:
     return [str(event["kind"]) for event in weighty]
 
 
-@pytest.mark.parametrize("version", ["3.4.2", "3.3.6"])
+@pytest.mark.parametrize("version", [pytest.param("3.4.2", marks=pytest.mark.nightly), "3.3.6"])
 def test_an_example_trains_dies_and_resumes(
     hadoop: GetHadoop,
     tony_on: Callable[..., Tony],

@@ -165,7 +165,7 @@ class TestReal:
         findings = json.loads(done.stdout)["findings"]
         return done.returncode, {found["what"]: found for found in findings}
 
-    @pytest.mark.parametrize("version", ["3.4.2", "3.3.6"])
+    @pytest.mark.parametrize("version", ["3.4.2", pytest.param("3.3.6", marks=pytest.mark.nightly)])
     def test_a_cluster_that_is_well(
         self, hadoop: GetHadoop, tony_on: Callable[..., Tony], version: str
     ) -> None:
