@@ -253,6 +253,34 @@ def test_what_the_page_told_of_the_end_is_not_read_again(heard: Heard, page: Pag
     assert [item.tasks for item in heard.finished] == [view.tasks]
 
 
+def test_an_end_that_was_not_the_last_is_forgotten(
+    heard: Heard, page: PageServer, tmp_path: Any
+) -> None:
+    scheduler = Scripted(str(tmp_path), status(page_url=page.url))
+
+    def says() -> None:
+        page.job.update(state="FAILED", finished=1005.0)
+        page.tasks = [task(state="failed", exit_code=3)]
+        page.tell("the job has ended: FAILED", kind="job-ended")
+
+    def goes_on() -> None:
+        page.job.update(state="RUNNING", finished=None)
+        page.tasks = [task(state="running")]
+        page.tell("attempt 2 begins")
+
+    def ends() -> None:
+        writer = HistoryWriter(f"{tmp_path}/history/{APP}")
+        writer.begin([])
+        job = {"app_id": APP, "state": "SUCCEEDED", "finished": 1009.0}
+        writer.summary({"job": job, "tasks": [task(state="succeeded")], "metrics": {}})
+        assert writer.close() == []
+        scheduler.set(state=AppState.SUCCEEDED, finished=1009.0)
+
+    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.4, says, goes_on, ends))
+    assert view is not None
+    assert [item.state for item in view.tasks] == ["succeeded"]
+
+
 def test_what_a_page_says_before_its_last_line_is_not_the_end(
     heard: Heard, page: PageServer, tmp_path: Any
 ) -> None:

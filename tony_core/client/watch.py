@@ -116,7 +116,7 @@ class Watch:
             return None
         self._drain()
         facts = self._last_facts
-        if facts is not None:
+        if facts is not None and self._told_all:
             # In the very shapes of history, which the master completed after it had said this.
             view = from_page(facts.job, facts.tasks, status, HISTORY, self.app_id)
         else:
@@ -219,12 +219,13 @@ class Watch:
         for event in told.events:
             self._event(event)
             ending = ending or event.get("kind") in ENDING_KINDS
-            self._told_all = self._told_all or event.get("kind") == JOB_ENDED
+            self._told_all = event.get("kind") == JOB_ENDED
         return ending
 
     def _facts(self, told: Facts) -> None:
-        if self._told_all and told.job.get("finished"):
-            self._last_facts = told
+        # A master that died over the end may be followed by one that goes on with the job.
+        ended = self._told_all and told.job.get("finished")
+        self._last_facts = told if ended else None
 
     def _event(self, event: Event) -> None:
         if self._tell.on_event is not None:
