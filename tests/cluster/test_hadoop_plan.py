@@ -7,11 +7,11 @@ import os
 import socket
 import subprocess
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, List
 
 import pytest
 
-from tests.cluster.hadoop import jars, sandbox
+from tests.cluster.hadoop import classes, jars, sandbox
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.features import NAMES, complete, make_plan
 from tests.cluster.hadoop.jars import Distribution, SandboxError
@@ -216,3 +216,146 @@ class TestCommand:
         assert sandbox.main(["features"]) == 0
         listed = capsys.readouterr().out
         assert all(name in listed for name in NAMES)
+
+
+class TestArchive:
+    """Of the jars' classes; without Java."""
+
+    @staticmethod
+    def distribution(folder: Path, version: str = "17.0.1") -> Distribution:
+        home = TestJava.home(folder / "java", version)
+        (home / "lib" / "server").mkdir(parents=True)
+        (home / "lib" / "server" / "libjvm.so").touch()
+        made = Distribution("3.4.2", folder / "key", home)
+        made.lib.mkdir(parents=True)
+        made.jar("hadoop-hdfs").write_text("jar")
+        return made
+
+    @staticmethod
+    def path_of(distribution: Distribution) -> Path:
+        path = jars.archive_of(distribution)
+        assert path is not None
+        return path
+
+    def test_a_daemon_starts_from_it_where_there_is_one(self, tmp_path: Path) -> None:
+        distribution = self.distribution(tmp_path)
+        path = self.path_of(distribution)
+        flag = f"-XX:SharedArchiveFile={path}"
+        assert flag not in distribution.java([], "Main", heap_mb=1)
+        path.touch()
+        assert flag in distribution.java([], "Main", heap_mb=1)
+        path.unlink()
+        path.mkdir()
+        assert flag not in distribution.java([], "Main", heap_mb=1)
+
+    def test_the_jars_come_first_as_it_wants_them(self, tmp_path: Path, ports: Ports) -> None:
+        plan = plan_of(tmp_path, ports, "mapreduce")
+        jars_of_all = f"{plan.distribution.lib}/*"
+        commands = [plan.command(daemon) for daemon in plan.daemons.values()]
+        paths = [argv[argv.index("-classpath") + 1].split(":") for argv in commands]
+        assert {tuple(path[:1]) for path in paths} == {(jars_of_all,)}
+        assert paths[0][1:] == [
+            str(plan.folder / name) for name in ("conf.d/nn0", "conf", "classes")
+        ]
+        assert f"-classpath '{jars_of_all}':\"$conf\"" in plan.programs["bin/hadoop"]
+
+    def test_no_other_jars_and_no_other_java_find_it(self, tmp_path: Path) -> None:
+        one, other = self.distribution(tmp_path / "1"), self.distribution(tmp_path / "2")
+        seen = [self.path_of(one), self.path_of(other)]
+        assert seen[0].parent == one.folder.parent
+        one.jar("hadoop-hdfs").write_text("other")
+        seen.append(self.path_of(one))
+        os.utime(one.jar("hadoop-hdfs"), (1, 1))
+        seen.append(self.path_of(one))
+        one.jar("hadoop-yarn").touch()
+        seen.append(self.path_of(one))
+        (one.java_home / "release").write_text('JAVA_VERSION="17.0.2"\n')
+        seen.append(self.path_of(one))
+        (one.java_home / "lib" / "server" / "libjvm.so").write_text("other")
+        seen.append(self.path_of(one))
+        assert len(set(seen)) == len(seen)
+        assert self.path_of(one) == seen[-1]
+
+    def test_an_older_java_has_none(self, tmp_path: Path) -> None:
+        distribution = self.distribution(tmp_path, "11.0.2")
+        assert jars.archive_of(distribution) is None
+        with pytest.raises(SandboxError, match="Java 17 or newer"):
+            classes.share(distribution)
+
+    def test_jars_that_are_gone_have_none(self, tmp_path: Path) -> None:
+        distribution = self.distribution(tmp_path)
+        distribution.jar("hadoop-hdfs").unlink()
+        distribution.lib.rmdir()
+        assert jars.archive_of(distribution) is None
+
+    def test_lists_become_one_without_half_lines(self) -> None:
+        lists = ["# Note\njava/lang/Object\na/A\n", "java/lang/Object\na/B\n\na/C", ""]
+        assert classes.merge(lists) == "java/lang/Object\na/A\na/B\n"
+
+    def test_fetching_goes_well_when_it_cannot_be_made(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        found = self.distribution(tmp_path)  # this Java cannot even be run
+        monkeypatch.setattr(sandbox, "distribution", lambda version: found)
+        assert sandbox.main(["fetch"]) == 0
+        said = capsys.readouterr()
+        assert said.out == f"{found.folder}\n"
+        assert "daemons will start more slowly: " in said.err
+        assert [path.name for path in tmp_path.iterdir() if "classes" in path.name] == []
+
+    def test_it_is_made_once_and_the_one_before_it_goes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        distribution = self.distribution(tmp_path)
+        old = tmp_path / "key.classes-old.jsa"
+        old.touch()
+        ran = []
+
+        def run(command: List[str], limit: float, *rest: object) -> None:
+            ran.append(command)
+            assert not self.path_of(distribution).exists()
+            made = next(word for word in command if word.startswith("-XX:SharedArchiveFile="))
+            Path(made.partition("=")[2]).write_text("archive")
+
+        monkeypatch.setattr(classes, "run", run)
+        monkeypatch.setattr(classes, "_watch", lambda *_: ["a/A\n"])
+        path = classes.share(distribution)
+        assert path == self.path_of(distribution)
+        assert classes.share(distribution) == path
+        assert ["-Xshare:dump" in ran[0], "-Xshare:on" in ran[1], len(ran)] == [True, True, 2]
+        assert sorted(one.name for one in tmp_path.iterdir()) == sorted(
+            ["java", "key", "key.lock", path.name]
+        )
+
+    def test_one_that_java_does_not_take_is_thrown_away(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        distribution = self.distribution(tmp_path)
+
+        def run(command: List[str], *rest: object) -> None:
+            if "-Xshare:on" in command:
+                raise SandboxError("Unable to use shared archive.")
+
+        monkeypatch.setattr(classes, "run", run)
+        monkeypatch.setattr(classes, "_watch", lambda *_: ["a/A\n"])
+        with pytest.raises(SandboxError, match="Unable"):
+            classes.share(distribution)
+        assert [one.name for one in tmp_path.iterdir() if "classes" in one.name] == []
+
+    @pytest.mark.cluster
+    @pytest.mark.parametrize("version", jars.VERSIONS)
+    def test_java_takes_it_as_a_daemon_starts(
+        self, tmp_path: Path, ports: Ports, version: str
+    ) -> None:
+        distribution = jars.distribution(version)
+        if not self.path_of(distribution).is_file():
+            pytest.skip(f"`bin/hadoop-sandbox fetch {version}` makes it")
+        plan = make_plan(Plan(tmp_path, distribution, ports, complete(["rm_ha"])))
+        plan.write()
+        for daemon in plan.daemons.values():
+            command = plan.command(daemon)
+            start = command[: command.index(daemon.main)]
+            subprocess.run([*start, "-Xshare:on", "-version"], check=True, timeout=60)

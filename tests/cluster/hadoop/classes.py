@@ -1,0 +1,142 @@
+"""The archive of classes from which a version's daemons start in about half the time.
+
+Java can keep classes as it has read and checked them (class data sharing). One archive serves
+all daemons and tools of a version; it lies beside the jars as ``KEY.classes-STATE.jsa``, where
+STATE stands for the very jars and the very Java it was made of: after a change to either
+nobody finds it. What Java makes of an archive that it cannot use is a start as without one.
+
+Java wants the class path of an archive to be the beginning of the one that it is given, with no
+folder in it: so the jars come first, and what a cluster adds to them comes after. No jar
+of Hadoop has a file that a cluster's configuration folder has.
+
+It is made by a cluster that is brought up once and says what it loads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, Iterable, List
+
+from tests.cluster.hadoop.jars import Distribution, SandboxError, archive_of, locked, run
+from tests.cluster.hadoop.web import WebError
+
+if TYPE_CHECKING:
+    from tests.cluster.hadoop.cluster import Hadoop
+
+UP_S = 60.0
+"""What the cluster that is watched gets to come up."""
+
+STOP_S = 30.0
+"""What its daemons get to end, all together."""
+
+DUMP_S = 120.0
+"""What Java gets to write the archive."""
+
+WATCHED = ("rm_ha", "nm_recovery", "log_aggregation")
+"""Features of the cluster that is watched: those with the most code of their own."""
+
+
+def share(distribution: Distribution) -> Path:
+    """The archive, made unless it is there. A SandboxError says why there is none."""
+    archive = archive_of(distribution)
+    if archive is None:
+        raise SandboxError("Java 17 or newer keeps classes, and this one is older")
+    if archive.is_file():
+        return archive
+    folder = distribution.folder
+    try:
+        with locked(folder.with_name(f"{folder.name}.lock")):
+            if not archive.is_file():
+                _make(distribution, archive)
+    except (OSError, WebError) as error:
+        raise SandboxError(str(error)) from None
+    return archive
+
+
+def merge(lists: Iterable[str]) -> str:
+    """One list of classes of several, each line once."""
+    seen: Dict[str, None] = {}
+    for text in lists:
+        # Who was killed may have left half a line.
+        for line in text.rpartition("\n")[0].splitlines():
+            if line and not line.startswith("#"):
+                seen[line] = None
+    return "".join(f"{line}\n" for line in seen)
+
+
+def _make(distribution: Distribution, archive: Path) -> None:
+    prefix = f"{distribution.folder.name}.classes-new-"
+    for left in archive.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)  # of somebody who was killed: we hold the lock
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=archive.parent))
+    try:
+        classes = scratch / "classes"
+        classes.write_text(merge(_watch(distribution, scratch)))
+        made = scratch / "archive"
+        for command in (_dump(distribution, classes, made), _look(distribution, made)):
+            run(command, DUMP_S, "keep the classes", scratch, dict(os.environ))
+        made.chmod(0o644)
+        with made.open("rb+") as file:
+            os.fsync(file.fileno())
+        for old in archive.parent.glob(f"{distribution.folder.name}.classes-*.jsa"):
+            old.unlink()
+        made.rename(archive)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _watch(distribution: Distribution, scratch: Path) -> List[str]:
+    """What each daemon of a cluster loads until it has run an application."""
+    from tests.cluster.hadoop.cluster import Hadoop
+
+    lists = scratch / "lists"
+    lists.mkdir()
+    flags = (f"-XX:DumpLoadedClassList={lists}/%p",)
+    watched = dataclasses.replace(distribution, flags=flags)
+    with Hadoop.up(scratch / "cluster", WATCHED, jars=watched, limit=UP_S) as cluster:
+        _use(cluster)
+        for name in cluster.daemons():
+            cluster.ask("signal", daemon=name, signal=int(signal.SIGTERM))
+        # They write the end of their lists when they end.
+        deadline = time.monotonic() + STOP_S
+        while any(one["exit"] is None for one in cluster.daemons().values()):
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.1)
+    return [path.read_text(errors="replace") for path in lists.iterdir()]
+
+
+def _use(cluster: Hadoop) -> None:
+    cluster.hdfs.put("/watched/file", b"x")
+    cluster.hdfs.get("/watched/file")
+    cluster.hdfs.delete("/watched")
+    app = cluster.submit(
+        application_name="watched",
+        am_container_spec={"commands": {"command": "true"}},
+        max_app_attempts=1,
+        resource={"memory": 64, "vCores": 1},
+    )
+    cluster.wait_for(app)
+
+
+def _dump(distribution: Distribution, classes: Path, made: Path) -> List[str]:
+    # No more than the jars: a folder on the class path would not be taken.
+    command = distribution.java([], "", heap_mb=1024, flags=("-Xshare:dump",))[:-1]
+    return [
+        *command,
+        f"-XX:SharedClassListFile={classes}",
+        f"-XX:SharedArchiveFile={made}",
+        "-Xlog:disable",
+        "-Xlog:all=error:stderr",
+    ]
+
+
+def _look(distribution: Distribution, made: Path) -> List[str]:
+    command = distribution.java([], "", heap_mb=256, flags=("-Xshare:on",))[:-1]
+    return [*command, f"-XX:SharedArchiveFile={made}", "-version"]
