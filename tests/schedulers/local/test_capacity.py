@@ -101,5 +101,6 @@ def test_an_nvidia_smi_that_hangs_is_an_error(
 
 def test_without_nvidia_smi_the_job_file_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(capacity, "_PLACES", ())
     assert capacity.gpu_ids(2) == ("0", "1")
     assert capacity.gpu_ids(None) == ()

@@ -305,6 +305,7 @@ def test_without_nvidia_smi_gpus_are_counted_by_the_job_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("tony_core.schedulers.local.capacity._PLACES", ())
     master = harness.master(local=Local(memory_mb=1000, gpus=2))
     (container,) = master.get(1, Resources(memory_mb=64, gpus=2))
     assert container.gpu_ids == ("0", "1")
