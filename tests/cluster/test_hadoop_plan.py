@@ -316,7 +316,6 @@ class TestArchive:
 
         def run(command: List[str], limit: float, *rest: object) -> None:
             ran.append(command)
-            assert not self.path_of(distribution).exists()
             made = next(word for word in command if word.startswith("-XX:SharedArchiveFile="))
             Path(made.partition("=")[2]).write_text("archive")
 
@@ -325,7 +324,8 @@ class TestArchive:
         path = classes.share(distribution)
         assert path == self.path_of(distribution)
         assert classes.share(distribution) == path
-        assert ["-Xshare:dump" in ran[0], "-Xshare:on" in ran[1], len(ran)] == [True, True, 2]
+        assert ["-Xshare:dump" in command for command in ran] == [True, False, False]
+        assert ["-Xshare:on" in command for command in ran] == [False, True, True]
         assert sorted(one.name for one in tmp_path.iterdir()) == sorted(
             ["java", "key", "key.lock", path.name]
         )
@@ -334,10 +334,13 @@ class TestArchive:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         distribution = self.distribution(tmp_path)
+        self.path_of(distribution).touch()
 
         def run(command: List[str], *rest: object) -> None:
             if "-Xshare:on" in command:
                 raise SandboxError("Unable to use shared archive.")
+            made = next(word for word in command if word.startswith("-XX:SharedArchiveFile="))
+            Path(made.partition("=")[2]).touch()
 
         monkeypatch.setattr(classes, "run", run)
         monkeypatch.setattr(classes, "_watch", lambda *_: ["a/A\n"])

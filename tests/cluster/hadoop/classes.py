@@ -38,22 +38,24 @@ STOP_S = 30.0
 DUMP_S = 120.0
 """What Java gets to write the archive."""
 
+LOOK_S = 30.0
+"""What it gets to say whether it takes one."""
+
 WATCHED = ("rm_ha", "nm_recovery", "log_aggregation")
 """Features of the cluster that is watched: those with the most code of their own."""
 
 
 def share(distribution: Distribution) -> Path:
-    """The archive, made unless it is there. A SandboxError says why there is none."""
+    """The archive, made unless a good one is there. A SandboxError says why there is none."""
     archive = archive_of(distribution)
     if archive is None:
         raise SandboxError("Java 17 or newer keeps classes, and this one is older")
-    if archive.is_file():
-        return archive
     folder = distribution.folder
     try:
-        with locked(folder.with_name(f"{folder.name}.lock")):
-            if not archive.is_file():
-                _make(distribution, archive)
+        if not _is_good(distribution, archive):
+            with locked(folder.with_name(f"{folder.name}.lock")):
+                if not _is_good(distribution, archive):
+                    _make(distribution, archive)
     except (OSError, WebError) as error:
         raise SandboxError(str(error)) from None
     return archive
@@ -70,22 +72,41 @@ def merge(lists: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in seen)
 
 
+def _is_good(distribution: Distribution, archive: Path) -> bool:
+    if not archive.is_file():
+        return False
+    try:
+        run(
+            _look(distribution, archive),
+            LOOK_S,
+            "use the archive",
+            archive.parent,
+            dict(os.environ),
+        )
+    except SandboxError:
+        return False
+    return True
+
+
 def _make(distribution: Distribution, archive: Path) -> None:
     prefix = f"{distribution.folder.name}.classes-new-"
     for left in archive.parent.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)  # of somebody who was killed: we hold the lock
+    for old in archive.parent.glob(f"{distribution.folder.name}.classes-*.jsa"):
+        old.unlink()  # of other jars, of another Java, or damaged
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=archive.parent))
     try:
         classes = scratch / "classes"
         classes.write_text(merge(_watch(distribution, scratch)))
         made = scratch / "archive"
-        for command in (_dump(distribution, classes, made), _look(distribution, made)):
-            run(command, DUMP_S, "keep the classes", scratch, dict(os.environ))
+        for command, limit in (
+            (_dump(distribution, classes, made), DUMP_S),
+            (_look(distribution, made), LOOK_S),
+        ):
+            run(command, limit, "keep the classes", scratch, dict(os.environ))
         made.chmod(0o644)
         with made.open("rb+") as file:
             os.fsync(file.fileno())
-        for old in archive.parent.glob(f"{distribution.folder.name}.classes-*.jsa"):
-            old.unlink()
         made.rename(archive)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
