@@ -232,21 +232,23 @@ class TestArchive:
         return made
 
     @staticmethod
-    def path_of(distribution: Distribution) -> Path:
-        path = jars.archive_of(distribution)
-        assert path is not None
-        return path
+    def name_of(distribution: Distribution) -> str:
+        name = jars.archive_name(distribution)
+        assert name is not None
+        return name
 
     def test_a_daemon_starts_from_it_where_there_is_one(self, tmp_path: Path) -> None:
         distribution = self.distribution(tmp_path)
-        path = self.path_of(distribution)
+        path = tmp_path / f"{self.name_of(distribution)}-3.jsa"
         flag = f"-XX:SharedArchiveFile={path}"
         assert flag not in distribution.java([], "Main", heap_mb=1)
-        path.touch()
+        path.write_text("all")
         assert flag in distribution.java([], "Main", heap_mb=1)
-        path.unlink()
-        path.mkdir()
+        path.write_text("al")  # Java might die of it
         assert flag not in distribution.java([], "Main", heap_mb=1)
+        path.unlink()
+        path.with_name(f"{path.name[:-6]}-{tmp_path.stat().st_size}.jsa").mkdir()
+        assert "SharedArchive" not in str(distribution.java([], "Main", heap_mb=1))
 
     def test_the_jars_come_first_as_it_wants_them(self, tmp_path: Path, ports: Ports) -> None:
         plan = plan_of(tmp_path, ports, "mapreduce")
@@ -261,24 +263,23 @@ class TestArchive:
 
     def test_no_other_jars_and_no_other_java_find_it(self, tmp_path: Path) -> None:
         one, other = self.distribution(tmp_path / "1"), self.distribution(tmp_path / "2")
-        seen = [self.path_of(one), self.path_of(other)]
-        assert seen[0].parent == one.folder.parent
+        seen = [self.name_of(one), self.name_of(other)]
         one.jar("hadoop-hdfs").write_text("other")
-        seen.append(self.path_of(one))
+        seen.append(self.name_of(one))
         os.utime(one.jar("hadoop-hdfs"), (1, 1))
-        seen.append(self.path_of(one))
+        seen.append(self.name_of(one))
         one.jar("hadoop-yarn").touch()
-        seen.append(self.path_of(one))
+        seen.append(self.name_of(one))
         (one.java_home / "release").write_text('JAVA_VERSION="17.0.2"\n')
-        seen.append(self.path_of(one))
+        seen.append(self.name_of(one))
         (one.java_home / "lib" / "server" / "libjvm.so").write_text("other")
-        seen.append(self.path_of(one))
+        seen.append(self.name_of(one))
         assert len(set(seen)) == len(seen)
-        assert self.path_of(one) == seen[-1]
+        assert self.name_of(one) == seen[-1]
 
     def test_an_older_java_has_none(self, tmp_path: Path) -> None:
         distribution = self.distribution(tmp_path, "11.0.2")
-        assert jars.archive_of(distribution) is None
+        assert jars.archive_name(distribution) is None
         with pytest.raises(SandboxError, match="Java 17 or newer"):
             classes.share(distribution)
 
@@ -286,7 +287,7 @@ class TestArchive:
         distribution = self.distribution(tmp_path)
         distribution.jar("hadoop-hdfs").unlink()
         distribution.lib.rmdir()
-        assert jars.archive_of(distribution) is None
+        assert jars.archive_name(distribution) is None
 
     def test_lists_become_one_without_half_lines(self) -> None:
         lists = ["# Note\njava/lang/Object\na/A\n", "java/lang/Object\na/B\n\na/C", ""]
@@ -322,7 +323,7 @@ class TestArchive:
         monkeypatch.setattr(classes, "run", run)
         monkeypatch.setattr(classes, "_watch", lambda *_: ["a/A\n"])
         path = classes.share(distribution)
-        assert path == self.path_of(distribution)
+        assert path.name == f"{self.name_of(distribution)}-7.jsa"
         assert classes.share(distribution) == path
         assert ["-Xshare:dump" in command for command in ran] == [True, False, False]
         assert ["-Xshare:on" in command for command in ran] == [False, True, True]
@@ -334,7 +335,7 @@ class TestArchive:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         distribution = self.distribution(tmp_path)
-        self.path_of(distribution).touch()
+        (tmp_path / f"{self.name_of(distribution)}-0.jsa").touch()
 
         def run(command: List[str], *rest: object) -> None:
             if "-Xshare:on" in command:
@@ -354,7 +355,7 @@ class TestArchive:
         self, tmp_path: Path, ports: Ports, version: str
     ) -> None:
         distribution = jars.distribution(version)
-        if not self.path_of(distribution).is_file():
+        if jars.archive_of(distribution) is None:
             pytest.skip(f"`bin/hadoop-sandbox fetch {version}` makes it")
         plan = make_plan(Plan(tmp_path, distribution, ports, complete(["rm_ha"])))
         plan.write()

@@ -1,8 +1,8 @@
 """The archive of classes from which a version's daemons start in about half the time.
 
 Java can keep classes as it has read and checked them (class data sharing). One archive serves
-all daemons and tools of a version; it lies beside the jars as ``KEY.classes-STATE.jsa``, where
-STATE stands for the very jars and the very Java it was made of: after a change to either
+all daemons and tools of a version; it lies beside the jars as ``KEY.classes-STATE-SIZE.jsa``,
+where STATE stands for the very jars and the very Java it was made of: after a change to either
 nobody finds it. What Java makes of an archive that it cannot use is a start as without one.
 
 Java wants the class path of an archive to be the beginning of the one that it is given, with no
@@ -21,9 +21,16 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterable, List
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional
 
-from tests.cluster.hadoop.jars import Distribution, SandboxError, archive_of, locked, run
+from tests.cluster.hadoop.jars import (
+    Distribution,
+    SandboxError,
+    archive_name,
+    archive_of,
+    locked,
+    run,
+)
 from tests.cluster.hadoop.web import WebError
 
 if TYPE_CHECKING:
@@ -47,18 +54,17 @@ WATCHED = ("rm_ha", "nm_recovery", "log_aggregation")
 
 def share(distribution: Distribution) -> Path:
     """The archive, made unless a good one is there. A SandboxError says why there is none."""
-    archive = archive_of(distribution)
-    if archive is None:
+    if archive_name(distribution) is None:
         raise SandboxError("Java 17 or newer keeps classes, and this one is older")
     folder = distribution.folder
     try:
-        if not _is_good(distribution, archive):
+        found = _good(distribution)
+        if found is None:
             with locked(folder.with_name(f"{folder.name}.lock")):
-                if not _is_good(distribution, archive):
-                    _make(distribution, archive)
+                found = _good(distribution) or _make(distribution)
     except (OSError, WebError) as error:
         raise SandboxError(str(error)) from None
-    return archive
+    return found
 
 
 def merge(lists: Iterable[str]) -> str:
@@ -72,29 +78,26 @@ def merge(lists: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in seen)
 
 
-def _is_good(distribution: Distribution, archive: Path) -> bool:
-    if not archive.is_file():
-        return False
-    try:
-        run(
-            _look(distribution, archive),
-            LOOK_S,
-            "use the archive",
-            archive.parent,
-            dict(os.environ),
-        )
-    except SandboxError:
-        return False
-    return True
+def _good(distribution: Distribution) -> Optional[Path]:
+    """The one that is there, if Java takes it."""
+    archive = archive_of(distribution)
+    if archive is not None:
+        command = _look(distribution, archive)
+        try:
+            run(command, LOOK_S, "use the archive", archive.parent, dict(os.environ))
+        except SandboxError:
+            return None
+    return archive
 
 
-def _make(distribution: Distribution, archive: Path) -> None:
+def _make(distribution: Distribution) -> Path:
+    parent = distribution.folder.parent
     prefix = f"{distribution.folder.name}.classes-new-"
-    for left in archive.parent.glob(f"{prefix}*"):
+    for left in parent.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)  # of somebody who was killed: we hold the lock
-    for old in archive.parent.glob(f"{distribution.folder.name}.classes-*.jsa"):
+    for old in parent.glob(f"{distribution.folder.name}.classes-*.jsa"):
         old.unlink()  # of other jars, of another Java, or damaged
-    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=archive.parent))
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
         classes = scratch / "classes"
         classes.write_text(merge(_watch(distribution, scratch)))
@@ -107,7 +110,8 @@ def _make(distribution: Distribution, archive: Path) -> None:
         made.chmod(0o644)
         with made.open("rb+") as file:
             os.fsync(file.fileno())
-        made.rename(archive)
+        size = made.stat().st_size
+        return made.rename(parent / f"{archive_name(distribution)}-{size}.jsa")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -94,14 +94,27 @@ class Distribution:
 
     def _sharing(self) -> List[str]:
         archive = archive_of(self)
-        if archive is None or not archive.is_file():
+        if archive is None:
             return []
         # One that cannot be used is no matter for the standard output of a tool.
         return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"]
 
 
 def archive_of(distribution: Distribution) -> Optional[Path]:
-    """Where the archive of these jars' classes for this Java is, or would be; see classes.py."""
+    """The archive of these jars' classes for this Java, if it is there and whole (classes.py).
+
+    Java itself may die of one that is too short, and so its name ends in its size.
+    """
+    name = archive_name(distribution)
+    if name is not None:
+        for path in distribution.folder.parent.glob(f"{name}-*.jsa"):
+            if path.is_file() and path.name == f"{name}-{path.stat().st_size}.jsa":
+                return path
+    return None
+
+
+def archive_name(distribution: Distribution) -> Optional[str]:
+    """What its name begins with; None where there cannot be one."""
     home, lib = distribution.java_home, distribution.lib
     if (_java_version(home) or 0) < 17:
         return None
@@ -117,8 +130,7 @@ def archive_of(distribution: Distribution) -> Optional[Path]:
     except OSError:
         return None
     key = hashlib.sha256("\n".join(seen).encode(errors="surrogateescape")).hexdigest()[:12]
-    folder = distribution.folder
-    return folder.with_name(f"{folder.name}.classes-{key}.jsa")
+    return f"{distribution.folder.name}.classes-{key}"
 
 
 def cache_root() -> Path:
