@@ -7,6 +7,7 @@ import json
 import os
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
@@ -359,6 +360,23 @@ class TestKill:
         assert tony("kill", "--user", "me", APP).code == 2
         assert tony("kill", "--name", "*", "--state", "RUNNING", "--yes").code == 0
         assert [app for app, _ in running.killed] == [APP]
+
+    def test_others_jobs_are_not_meant(
+        self, tony: Tony, running: Scripted, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On a cluster everybody's are listed, and the cluster may let one end them."""
+        monkeypatch.setattr(Scripted, "user", "ann")
+        running.apps["bobs"] = replace(status("bobs", submitted=5000.0), user="bob")
+        assert APP in tony("status").out
+        done = tony("kill", "--all", "--yes")
+        assert [app for app, _ in running.killed] == [APP]
+        assert (done.code, "another user" in done.err) == (0, True)
+        for words in ((), ("--all", "--yes"), ("--name", "*", "--yes")):
+            tony("kill", *words)
+        assert [app for app, _ in running.killed] == [APP]
+        assert tony("kill", "--user", "b*", "--yes").code == 0
+        assert [app for app, _ in running.killed] == [APP, "bobs"]
+        assert lines(tony("list", "-q").out) == ["bobs", APP]
 
     def test_all_needs_a_yes(
         self, tony: Tony, running: Scripted, monkeypatch: pytest.MonkeyPatch

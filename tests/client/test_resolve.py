@@ -55,6 +55,19 @@ def test_none() -> None:
         resolve(Scripted(), None)
 
 
+def test_nobody_means_anothers_job_without_saying_so() -> None:
+    made = scheduler()
+    made.user = "ann"
+    made.set("local_2025_aab2", user="bob")
+    assert resolve(made, None).app_id == "local_2025_ccc3"
+    assert resolve(made, "aab2").app_id == "local_2025_aab2"
+    with pytest.raises(NotFound, match="no running job of ann's"):
+        only(made, runs, "running job", "kill")
+    made.user = "eve"
+    with pytest.raises(NotFound, match="no application of eve's"):
+        resolve(made, None)
+
+
 def test_the_only_one() -> None:
     assert only(scheduler(), runs, "running job", "kill").app_id == "local_2025_aab2"
     with pytest.raises(NotFound, match="say which job to kill: local_2025_aab2"):

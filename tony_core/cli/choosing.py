@@ -1,7 +1,7 @@
 """Which of the applications that a scheduler knows a verb is about: by state, tag, name, user.
 
-Names are shell patterns; tags are compared without regard to case, since YARN keeps them in
-lower case.
+Names and users are shell patterns; tags are compared without regard to case, since YARN keeps
+them in lower case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def add_choice(parser: argparse.ArgumentParser, states: bool = True) -> None:
         "--tag", metavar="TAG", action="append", help="only those with this tag; again: all of them"
     )
     parser.add_argument("--name", metavar="PATTERN", help="only those of this name (*, ?, [...])")
-    parser.add_argument("--user", metavar="USER", help="only this user's")
+    parser.add_argument("--user", metavar="USER", help="only this user's (*, ?, [...])")
 
 
 def chooses(args: argparse.Namespace) -> bool:
@@ -48,6 +48,6 @@ def _meant(status: AppStatus, args: argparse.Namespace) -> bool:
     return (
         all(tag.casefold() in tags for tag in args.tag or ())
         and (not args.name or fnmatchcase(status.name, args.name))
-        and (not args.user or status.user == args.user)
+        and (not args.user or fnmatchcase(status.user, args.user))
         and (not states or status.state.value in states)
     )

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="every job that has not ended, or of those the ones chosen below",
+        help="every job of yours that has not ended, or of those the ones chosen below",
     )
     add_choice(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending all")
@@ -67,13 +67,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
-    from tony_core.client.resolve import only, resolve
+    from tony_core.client.resolve import only, own, resolve
 
     several = args.all or chooses(args)
     if several and args.apps:
         raise UsageError("say ids, or which jobs (--all, --tag...), not both")
     if several:
         found = [status for status in chosen(scheduler.list(), args) if _runs(status)]
+        if not args.user:
+            everybodys, found = found, own(scheduler, found)
+            _others(len(everybodys) - len(found))
         if found and not args.yes:
             _confirm(found)
         if not found:
@@ -87,6 +90,12 @@ def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
         return [meant.app_id]
     with hinting(args, scheduler):
         return list(dict.fromkeys(resolve(scheduler, text).app_id for text in args.apps))
+
+
+def _others(count: int) -> None:
+    if count:
+        whose = "another user's" if count == 1 else "other users'"
+        note(f"{count} of {whose} stay: --user NAME, or '*', means them as well")
 
 
 def _runs(status: AppStatus) -> bool:

@@ -33,9 +33,9 @@ def resolve(
             # A script's empty variable means a mistake, and never "the newest".
             raise NotFound("the application's id is empty")
         return _by_text(scheduler, text, history)
-    found = [status for status in scheduler.list() if wanted(status)]
+    found = own(scheduler, [status for status in scheduler.list() if wanted(status)])
     if not found:
-        raise NotFound(f"there is no {kind} on the scheduler {scheduler.name}")
+        raise _none(scheduler, kind)
     newest = max(found, key=lambda status: status.submitted)
     return Meant(newest.app_id, f"{newest.app_id}, the newest {kind}")
 
@@ -44,12 +44,23 @@ def only(
     scheduler: Scheduler, wanted: Callable[[AppStatus], bool], kind: str, action: str
 ) -> Meant:
     """The one application that is wanted; an error when there are several."""
-    found = [status.app_id for status in scheduler.list() if wanted(status)]
+    chosen = own(scheduler, [status for status in scheduler.list() if wanted(status)])
+    found = [status.app_id for status in chosen]
     if not found:
-        raise NotFound(f"there is no {kind} on the scheduler {scheduler.name}")
+        raise _none(scheduler, kind)
     if len(found) > 1:
         raise NotFound(f"say which {kind} to {action}: {_several(found)}", found)
     return Meant(found[0], f"{found[0]}, the only {kind}")
+
+
+def own(scheduler: Scheduler, found: List[AppStatus]) -> List[AppStatus]:
+    """Those of the caller's: a cluster lists everybody's, and may let anybody end them."""
+    return [status for status in found if scheduler.user in ("", status.user)]
+
+
+def _none(scheduler: Scheduler, kind: str) -> NotFound:
+    whose = f" of {scheduler.user}'s" if scheduler.user else ""
+    return NotFound(f"there is no {kind}{whose} on the scheduler {scheduler.name}")
 
 
 def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Meant:
