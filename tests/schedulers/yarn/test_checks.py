@@ -219,12 +219,22 @@ class TestWords:
     def test_tags(self) -> None:
         assert "there are 11 tags" in one(job(tags=tuple("abcdefghijk")), facts())
         assert "'ü' is not one for YARN" in one(job(tags=("ü",)), facts())
+        ten = tuple("abcdefghij")
+        assert problems(job(tags=ten), facts()) == []
+        assert "YARN takes 9 beside `tony`" in one(job(tags=ten, type="SPEECH"), facts())
 
     def test_by_rest_a_master_has_no_gpu(self) -> None:
         told = facts(by_rest=True)
         wanted = job(master=MasterSpec(resources=Resources(512, 1, 1)))
         assert "RPC port cannot be reached" in one(wanted, told)
         assert problems(job(role(gpus=1)), told) == []
+
+
+def test_an_image_that_a_node_may_not_run_is_worth_a_word() -> None:
+    image = Docker("repo/image:1")
+    (said,) = warnings(job(role("ps", docker=image), role(docker=image)), facts())
+    assert said.startswith("ps, worker: ")
+    assert "docker runtime" in said and "without" in said
 
 
 class TestWaiting:

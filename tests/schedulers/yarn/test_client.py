@@ -340,10 +340,12 @@ class TestLooking:
         with pytest.raises(NoSuchApplication, match="is not the id of an application of YARN"):
             scheduler.status(app_id)
 
-    def test_only_our_own_type_is_listed(self, scheduler: YarnScheduler, rm: Rm) -> None:
+    def test_only_our_own_are_listed(self, scheduler: YarnScheduler, rm: Rm) -> None:
+        """By their type, or the tag of those to which the job gives another; none twice."""
         (found,) = scheduler.list()
         assert found.app_id == str(APP)
-        assert rm.calls[0] == "applications {'types': ['TONY']}"
+        asked = [call for call in rm.calls if call.startswith("applications")]
+        assert asked == ["applications {'types': ['TONY']}", "applications {'tags': ['tony']}"]
 
     def test_a_kill_is_told_once(self, scheduler: YarnScheduler, rm: Rm) -> None:
         rm.states = ["ACCEPTED", "KILLED"]

@@ -236,6 +236,17 @@ def test_an_application_is_what_was_asked(hadoop: GetHadoop, open_on: Open, vers
     assert ended.finished is not None
 
 
+def test_a_job_of_another_type_is_listed_too(hadoop: GetHadoop, open_on: Open) -> None:
+    cluster = hadoop(*FEATURES)
+    opened = open_on(cluster)
+    app_id = submit(opened, job(type="SPEECH", tags=("Nightly",), master=SMALL))
+    told = cluster.application(app_id)
+    assert told["applicationType"] == "SPEECH"
+    assert set(told["applicationTags"].split(",")) == {"nightly", "tony"}
+    assert [one.app_id for one in opened.list()].count(app_id) == 1
+    opened.kill(app_id, "that will do")
+
+
 def test_a_lifetime_that_yarn_ends(
     hadoop: GetHadoop, open_on: Open, hold: Callable[..., str]
 ) -> None:

@@ -51,6 +51,12 @@ def sent(request: AppRequest) -> ApplicationSubmissionContext:
     return ApplicationSubmissionContext.decode(message.encode())
 
 
+def test_a_job_of_another_type_says_by_a_tag_that_it_is_ours() -> None:
+    assert sent(made(job(tags=("Vision",)))).application_tags == ("vision",)
+    assert sent(made(job(tags=("Vision",), type="SPEECH"))).application_tags == ("vision", "tony")
+    assert sent(made(job(tags=("TonY",), type="SPEECH"))).application_tags == ("tony",)
+
+
 def test_everything_that_a_dry_run_shows() -> None:
     assert made(FULL).shown(["tony.secret (32 bytes)"]) == {
         "application_id": "application_1700000000000_0042",

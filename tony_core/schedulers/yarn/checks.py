@@ -16,6 +16,7 @@ from tony_core.job.limits import problem_at
 from tony_core.job.spec import Job, Mode, Resources, Role, Tracking
 from tony_core.schedulers.yarn import amounts, constraints, docker
 from tony_core.schedulers.yarn.facts import ClusterFacts, NodeFacts
+from tony_core.schedulers.yarn.status import TAG, TYPE
 
 _MOST_TAGS = 10
 _LONGEST_TAG = 100
@@ -69,7 +70,7 @@ def warnings(job: Job, facts: ClusterFacts) -> List[str]:
             f" starts a master {facts.max_attempts} times at most"
             " (yarn.resourcemanager.am.max-attempts)"
         )
-    return [*found, *waits(job, facts)]
+    return [*found, *_images(job), *waits(job, facts)]
 
 
 # ---------------------------------------------------------------------- names and words
@@ -77,8 +78,10 @@ def warnings(job: Job, facts: ClusterFacts) -> List[str]:
 
 def _tags(job: Job) -> List[str]:
     found = []
-    if len(job.tags) > _MOST_TAGS:
-        words = f"there are {len(job.tags)} tags; YARN takes {_MOST_TAGS}"
+    # A job of another type bears one more, by which it is found again.
+    most, beside = (_MOST_TAGS, "") if job.type == TYPE else (_MOST_TAGS - 1, f" beside `{TAG}`")
+    if len(job.tags) > most:
+        words = f"there are {len(job.tags)} tags; YARN takes {most}{beside}"
         found.append(_at(job, "tony.application.tags", words))
     for tag in job.tags:
         if len(tag) > _LONGEST_TAG or not tag.isascii():
@@ -92,6 +95,18 @@ def _docker(job: Job) -> List[str]:
     for role in job.roles:
         found += docker.problems(role.name, role.docker)
     return found
+
+
+def _images(job: Job) -> List[str]:
+    """No client can know which nodes run images: the others ignore that one was asked for."""
+    whose = [("the master", job.master.docker), *((role.name, role.docker) for role in job.roles)]
+    names = [name for name, image in whose if image is not None]
+    if not names:
+        return []
+    return [
+        f"{', '.join(names)}: a node without YARN's docker runtime runs the program without the"
+        " image, and does not say so"
+    ]
 
 
 def _placement(job: Job) -> List[str]:

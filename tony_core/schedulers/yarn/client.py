@@ -2,7 +2,7 @@
 
 Nothing is kept between calls but connections: what an application is, YARN knows. So every
 method works from any process on any machine that has the site's configuration
-(HADOOP_CONF_DIR), for every application of the type TONY.
+(HADOOP_CONF_DIR), for every application of ours (by its type TONY, or its tag).
 
 An id is asked for with the facts that a check needs, so that a submit costs few calls: the
 cluster's facts, the application, and its report until it is accepted. Who only looks loads
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from tony_core.schedulers.yarn.rest import RestClient
     from tony_core.schedulers.yarn.submission import AppRequest
 
-TYPE = "TONY"
 UNDO_S = 5.0
 FAILOVER_TRIES = 10  # some 15 s
 SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
@@ -202,10 +201,12 @@ class YarnScheduler(port.Scheduler):
 
     def list(self) -> List[AppStatus]:
         try:
-            found = self._rm().applications(types=[TYPE])
+            rm = self._rm()
+            ours = {one.id: one for one in rm.applications(types=[status.TYPE])}
+            ours.update((one.id, one) for one in rm.applications(tags=[status.TAG]))
         except HadoopError as error:
             raise refusals.told(error, "the list of applications") from error
-        return [status.status_of(one) for one in found]
+        return [status.status_of(ours[known]) for known in sorted(ours, reverse=True)]
 
     def kill(self, app_id: str, reason: str) -> None:
         from tony_core.schedulers.yarn import killing

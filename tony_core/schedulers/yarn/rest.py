@@ -76,9 +76,13 @@ class RestClient:
         """Raises :class:`ApplicationNotFound`."""
         return report_of(self._call("GET", f"apps/{application}")["app"])
 
-    def applications(self, *, types: Iterable[str] = ()) -> List[AppReport]:
-        """Those of these types, the newest first."""
-        told = self._call("GET", "apps", params={"applicationTypes": ",".join(types)})
+    def applications(
+        self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
+    ) -> List[AppReport]:
+        """Those of one of these types and with one of these tags, the newest first."""
+        asked = {"applicationTypes": ",".join(types), "applicationTags": ",".join(tags)}
+        asked = {name: value for name, value in asked.items() if value}
+        told = self._call("GET", "apps", params=asked)
         found = [report_of(one) for one in (told.get("apps") or {}).get("app", [])]
         return sorted(found, key=lambda one: one.id, reverse=True)
 

@@ -15,6 +15,9 @@ from tony_core.schedulers.port import AppState, AppStatus
 from tony_core.schedulers.yarn import amounts
 from tony_core.schedulers.yarn.diagnostics import plain
 
+TYPE, TAG = "TONY", "tony"
+"""An application of ours has this type; one to which the job gives another has this tag."""
+
 TIMED_OUT = "timed out: "
 """How a master's last words begin when the job's time was over: YARN has no such status."""
 

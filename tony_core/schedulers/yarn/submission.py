@@ -27,6 +27,7 @@ from tony_core.schedulers.yarn import docker
 from tony_core.schedulers.yarn.amounts import capability_of
 from tony_core.schedulers.yarn.localfiles import for_master, local_files
 from tony_core.schedulers.yarn.quoting import word
+from tony_core.schedulers.yarn.status import TAG, TYPE
 
 RUNTIME = "tony-runtime"
 """Our own code, as a folder of every container."""
@@ -172,7 +173,7 @@ def build(
         user=user,
         queue=job.queue,
         type=job.type,
-        tags=tuple(dict.fromkeys(tag.lower() for tag in job.tags)),
+        tags=_tags(job),
         priority=job.yarn.priority,
         max_attempts=job.master.max_attempts,
         node_label=job.node_label or "",
@@ -192,6 +193,12 @@ def command(job: Job, verb: Sequence[str] = ("master", "--scheduler", "yarn")) -
     """Of the master's container."""
     words = [job.runtime.python, "-I", "-S", RUNTIME, "yarn-start", *verb]
     return f"exec {' '.join(word(text) for text in words)} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"
+
+
+def _tags(job: Job) -> Tuple[str, ...]:
+    """As YARN keeps them; one of another type is found again by a tag of ours."""
+    ours = () if job.type == TYPE else (TAG,)
+    return tuple(dict.fromkeys((*(tag.lower() for tag in job.tags), *ours)))
 
 
 def _lifetime(job: Job) -> Optional[int]:
