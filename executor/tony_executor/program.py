@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 REPORTS_EVERY_S = 0.5
+QUIET_REPORTS_EVERY_S = 1.5  # at most, while the program says nothing
+QUIET_EARLY_S = 1.0  # ...or sooner, with the next heartbeat: there is one in any second
 FIRST_MEASURE_S = 1.0
 _SHELL = "/bin/bash"
 
@@ -384,7 +386,8 @@ class Program:
         values = running.sampling.sample(now, self._spared())
         values.update(self._gpus.newest(now))
         self._feed(Observed(now, Measured(running.session, values)))
-        self._timers[0] = self._reactor.call_later(self._interval_s, self._measure)
+        early = self._interval_s / 4
+        self._timers[0] = self._reactor.call_about(self._interval_s, early, self._measure)
 
     def _read_reports(self) -> None:
         running = self._running
@@ -393,7 +396,10 @@ class Program:
         news = running.reports.news()
         if news is not None:
             self._feed(Observed(self._reactor.now(), news))
-        self._timers[1] = self._reactor.call_later(REPORTS_EVERY_S, self._read_reports)
+        every, early = REPORTS_EVERY_S, 0.0
+        if news is None:
+            every, early = QUIET_REPORTS_EVERY_S, QUIET_EARLY_S
+        self._timers[1] = self._reactor.call_about(every, early, self._read_reports)
 
     # ------------------------------------------------------------------ and after
 

@@ -54,6 +54,7 @@ class Reactor:
     def __init__(self) -> None:
         self._poll = select.epoll()
         self._timers: List[Tuple[float, int, Timer]] = []
+        self._lax: List[Tuple[float, Timer]] = []  # from when on each may happen, a few
         self._count = 0
         self._soon: Deque[Tuple[Callback, Tuple[Any, ...]]] = deque()
         self._watched: Dict[Any, int] = {}  # the descriptor, also of what is closed already
@@ -78,6 +79,15 @@ class Reactor:
         if self._count % 1024 == 0:
             self._timers = [entry for entry in self._timers if entry[2].active]
             heapq.heapify(self._timers)
+        return timer
+
+    def call_about(self, seconds: float, early: float, callback: Callback, *args: Any) -> Timer:
+        """Call back after so long, or so much earlier when something else happens then.
+
+        To wake up costs more than a small callback does.
+        """
+        timer = self.call_later(seconds, callback, *args)
+        self._lax.append((timer.at - early, timer))
         return timer
 
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> None:
@@ -139,6 +149,7 @@ class Reactor:
         self._watched.clear()
         self._callbacks.clear()
         self._timers.clear()
+        self._lax.clear()
 
     def _turn(self) -> None:
         for number, events in self._poll.poll(self._wait(), len(self._watched) + 1):
@@ -154,6 +165,13 @@ class Reactor:
         now = self.now()
         while self._running and self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2].fire()
+        if self._lax:
+            lax, self._lax = self._lax, []
+            for at, timer in lax:
+                if at <= now and self._running:
+                    timer.fire()
+                elif timer.active:
+                    self._lax.append((at, timer))
         for _ in range(len(self._soon)):
             if not self._running:
                 break

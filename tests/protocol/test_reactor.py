@@ -1,0 +1,89 @@
+"""What is called back, and when."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Iterator, List
+
+import pytest
+
+from tony_core.protocol.reactor import Reactor
+
+
+@pytest.fixture
+def reactor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reactor]:
+    """One whose clock goes on to the next timer at once."""
+    made = Reactor()
+    clock = [100.0]
+    wait = made._wait
+
+    def waited() -> Any:
+        seconds = wait()
+        clock[0] += seconds or 0.0
+        return 0.0
+
+    monkeypatch.setattr(made, "now", lambda: clock[0])
+    monkeypatch.setattr(made, "_wait", waited)
+    yield made
+    made.close()
+
+
+def at(reactor: Reactor, happened: List[Any], name: str) -> Any:
+    return lambda: happened.append((name, round(reactor.now() - 100.0, 6)))
+
+
+def test_what_is_about_to_happen_happens_with_something_else(reactor: Reactor) -> None:
+    happened: List[Any] = []
+    reactor.call_about(1.0, 0.5, at(reactor, happened, "about"))
+    reactor.call_later(0.4, at(reactor, happened, "too soon"))
+    reactor.call_later(0.7, at(reactor, happened, "beside"))
+    reactor.call_later(1.5, reactor.stop)
+    reactor.run()
+    assert happened == [("too soon", 0.4), ("beside", 0.7), ("about", 0.7)]
+
+
+def test_when_nothing_else_happens_it_has_its_own_time(reactor: Reactor) -> None:
+    happened: List[Any] = []
+    reactor.call_about(1.0, 0.5, at(reactor, happened, "about"))
+    reactor.call_later(3.0, reactor.stop)
+    reactor.run()
+    assert happened == [("about", 1.0)]
+
+
+def test_what_was_cancelled_never_happens(reactor: Reactor) -> None:
+    happened: List[Any] = []
+    reactor.call_about(1.0, 0.5, at(reactor, happened, "about")).cancel()
+    reactor.call_later(0.7, at(reactor, happened, "beside"))
+    reactor.call_later(3.0, reactor.stop)
+    reactor.run()
+    assert happened == [("beside", 0.7)]
+    assert reactor._lax == []
+
+
+def test_one_that_comes_again_and_again_follows_the_other(reactor: Reactor) -> None:
+    beats: List[float] = []
+    looks: List[float] = []
+
+    def beat() -> None:
+        beats.append(reactor.now())
+        reactor.call_later(1.0, beat)
+
+    def look() -> None:
+        looks.append(reactor.now())
+        reactor.call_about(1.5, 1.0, look)
+
+    reactor.call_later(0.3, beat)
+    reactor.call_about(1.5, 1.0, look)
+    reactor.call_later(20.0, reactor.stop)
+    reactor.run()
+    assert looks == beats[1 : len(looks) + 1], "no wake-up of its own"
+
+
+def test_a_word_from_another_thread_wakes_it() -> None:
+    made = Reactor()
+    began = time.monotonic()
+    made.call_later(20.0, made.stop)
+    made.call_soon_threadsafe(made.stop)
+    made.run()
+    made.close()
+    assert time.monotonic() - began < 10.0
