@@ -34,8 +34,9 @@ from tony_core.schedulers.port import (
     SchedulerError,
 )
 
-#: How long a job that has just ended is given to complete its history.
-SETTLE_S = 2.0
+#: How long a job that has just ended is given to complete its history. A master that YARN kills
+#: hears of it with its node's next heartbeat (1 s), and has a quarter of a second.
+SETTLE_S = 1.5
 SKEW_S = 60.0  # that a scheduler's clock may be ahead of ours
 PAGE_S = 2.0
 #: How old the newest that is known of a job must be to believe a scheduler that knows it no more.
