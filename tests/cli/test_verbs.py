@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import tarfile
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.cli.conftest import Tony, lines
 from tests.cli.schema import documented, wrong_with
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tony_core.bundle.remote import RemoteStore
-from tony_core.cli import outcome
+from tony_core.cli import kill, outcome
 from tony_core.cli.describe import tasks
 from tony_core.cli.status import head, show
 from tony_core.client.view import JobView, from_page, with_containers
@@ -644,3 +645,19 @@ def test_the_checker_finds_what_is_wrong() -> None:
         "[\"$.killed[0].state: 'GONE' is no null\"]]",
         "$: x is not documented",
     ]
+
+
+def test_a_kill_that_takes_long_says_why(
+    tony: Tony, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.apps[APP] = status()
+    assert tony("kill", APP).err == "", "an end that comes soon needs no words"
+    scripted.apps[APP] = status()
+    monkeypatch.setattr(kill, "SAY_S", 0.01)
+    scripted.kill_takes = threading.Event()
+    letting = threading.Timer(0.5, scripted.kill_takes.set)
+    letting.start()
+    said = tony("kill", APP)
+    letting.join()
+    assert (said.code, said.err.count("\n")) == (0, 1)
+    assert "its programs have their grace (tony.task.kill-grace)" in said.err

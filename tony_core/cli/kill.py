@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import List
+import threading
+from contextlib import contextmanager
+from typing import Iterator, List
 
 from tony_core.cli.choosing import add_choice, chooses, chosen
 from tony_core.cli.options import add_json, add_scheduler, elsewhere, hinting, scheduler_of
@@ -14,6 +16,7 @@ from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
 
 NAME = "kill"
 HELP = "end jobs"
+SAY_S = 2.0  # of silence
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         for app_id in _meant(args, scheduler):
             try:
-                done = kill(scheduler, app_id, args.reason)
+                with _said_when_long(app_id):
+                    done = kill(scheduler, app_id, args.reason)
             except SchedulerError as error:
                 note(f"{app_id}: {error}")
                 rows.append({"app_id": app_id, "state": None, "was_over": False})
@@ -64,6 +68,22 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"killed": rows})
     return code
+
+
+@contextmanager
+def _said_when_long(app_id: str) -> Iterator[None]:
+    """Programs may have a long grace, and a master that does not answer has one too."""
+    text = (
+        f"{app_id} is asked to end: its programs have their grace (tony.task.kill-grace),"
+        " then they are ended by force, and so is a master that does not answer"
+    )
+    timer = threading.Timer(SAY_S, note, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
