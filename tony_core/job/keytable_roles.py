@@ -261,7 +261,8 @@ _MASTER = [
     Key(
         "tony.am.startup-timeout",
         Kind.DURATION,
-        "How long the application master may take from its start to its first word.",
+        "How long the application master may take from its start to its first word; of no effect on YARN,"
+        " whose yarn.am.liveness-monitor.expiry-interval-ms it is.",
         default="10m",
         unit="s",
         reads="MasterSpec.startup_timeout_s",
