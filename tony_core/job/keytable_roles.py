@@ -261,8 +261,8 @@ _MASTER = [
     Key(
         "tony.am.startup-timeout",
         Kind.DURATION,
-        "How long the application master may take from its start to its first word; of no effect on YARN,"
-        " whose yarn.am.liveness-monitor.expiry-interval-ms it is.",
+        "How long the application master may take from its start to its first word. Of no effect"
+        " on YARN: there it is the cluster's yarn.am.liveness-monitor.expiry-interval-ms.",
         default="10m",
         unit="s",
         reads="MasterSpec.startup_timeout_s",
