@@ -20,6 +20,9 @@ _IN_USE = (
 _NO_SPACE = r"(?i)no space left on device|ENOSPC|errno:? ?28\b|disk quota exceeded|EDQUOT"
 _PORT_NUMBER = r"(?<![\d.])(\d{4,5})(?![\d.])"
 
+_ENV_PYTHON = "'python': "  # as env quotes it
+_PYTHON3 = " Many nodes have no python: say python3, or --python_binary_path"
+
 # Not signal.Signals: importing its names costs more than they are worth.
 _SIGNALS = {
     1: "SIGHUP",
@@ -68,6 +71,7 @@ def judge(
         return "not-found", (
             "the command, or something it runs, was not found"
             f"{_quoted(last)}: is it in the source folder, the venv or on the node's PATH?"
+            f"{_PYTHON3 if ' python: ' in last or _ENV_PYTHON in last else ''}"
         )
     if exit_code == 126:
         return "not-executable", (

@@ -447,6 +447,21 @@ def test_causes(
     assert judge(0, 0, tail, ran, ports, taken, 1e6) == ("exited", "")
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("/bin/bash: line 1: python: command not found", True),
+        ("/usr/bin/env: 'python': No such file or directory", True),
+        ("/bin/bash: line 1: python3: command not found", False),
+        ("/bin/bash: line 1: /opt/python: No such file or directory", False),
+        ("bash: line 1: my-python: command not found", False),
+    ],
+)
+def test_a_node_that_has_only_a_python3(said: str, told: bool) -> None:
+    cause, message = judge(127, 0, [said], 0.0, [], [], 1e6)
+    assert (cause, "python3, or --python_binary_path" in message) == ("not-found", told)
+
+
 def test_a_disk_that_is_full_without_a_word() -> None:
     cause, message = judge(1, 0, [], 100.0, [], [], 0.2)
     assert cause == "disk-full" and "0 MB" in message
