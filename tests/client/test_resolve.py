@@ -49,7 +49,9 @@ def test_several_are_named() -> None:
 
 
 def test_none() -> None:
-    with pytest.raises(NotFound, match=r"no application 'x'.*tony list.*tony history list"):
+    with pytest.raises(
+        NotFound, match=r"no application 'x'.*tony list --scheduler \w+ shows.*tony history list"
+    ):
         resolve(scheduler(), "x")
     with pytest.raises(NotFound, match="no application on the scheduler"):
         resolve(Scripted(), None)
@@ -82,6 +84,12 @@ class TestKill:
         done = kill(made, "local_2025_aab2", "too slow")
         assert (done.ended, done.was_over) == (True, False)
         assert made.killed == [("local_2025_aab2", "too slow")]
+
+    def test_names_whom_the_scheduler_takes_the_caller_for(self) -> None:
+        made = scheduler()
+        made.user = "eve"  # as by HADOOP_USER_NAME
+        kill(made, "local_2025_aab2")
+        assert made.killed == [("local_2025_aab2", "killed by eve with tony kill")]
 
     def test_one_that_has_ended_is_silence(self) -> None:
         made = scheduler()

@@ -28,8 +28,10 @@ class Killed:
         return self.status.state.ended
 
 
-def by_whom() -> str:
-    """``user`` as the reason of a kill names them."""
+def by_whom(scheduler: Scheduler) -> str:
+    """``user`` as the reason of a kill names them: whom the scheduler takes the caller for."""
+    if scheduler.user:
+        return scheduler.user
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -43,7 +45,7 @@ def kill(
     status = scheduler.status(app_id)
     if status.state.ended:
         return Killed(status, True)
-    scheduler.kill(app_id, reason or f"killed by {by_whom()} with tony kill")
+    scheduler.kill(app_id, reason or f"killed by {by_whom(scheduler)} with tony kill")
     deadline = time.monotonic() + wait_s
     pause = 0.05
     while True:

@@ -80,8 +80,8 @@ def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Meant:
     if read_past(root, text, events=False) is not None:
         return Meant(text)
     raise NotFound(
-        f"no application {text!r} on the scheduler {scheduler.name}; tony list shows those it"
-        " knows, tony history list those that have ended"
+        f"no application {text!r} on the scheduler {scheduler.name}; tony list --scheduler"
+        f" {scheduler.name} shows those it knows, tony history list those that have ended"
     )
 
 
