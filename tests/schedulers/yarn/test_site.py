@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Dict
+
 import pytest
 
 from tony_core.hadoop import endpoints
 from tony_core.hadoop.siteconf import SiteConfiguration
-from tony_core.schedulers.yarn import site
+from tony_core.schedulers.yarn import opening, site
+
+AM = "yarn.am.liveness-monitor.expiry-interval-ms"
 
 PAIR = {
     "fs.defaultFS": "hdfs://lake",
@@ -63,3 +67,13 @@ def test_substitutions_are_resolved_here() -> None:
 
 def test_a_property_without_a_value_is_as_if_not_set() -> None:
     assert "dfs.nameservices" not in site.for_master(SiteConfiguration.of({"dfs.nameservices": ""}))
+
+
+@pytest.mark.parametrize(
+    ("said", "waits"), [({}, 1200.0), ({AM: "900000"}, 1200.0), ({AM: "3600000"}, 4800.0)]
+)
+def test_executors_wait_longer_than_the_cluster_does_for_a_silent_master(
+    said: Dict[str, str], waits: float
+) -> None:
+    conf = SiteConfiguration.of(site.for_master(SiteConfiguration.of(said)))
+    assert opening.master_lost_s(conf) == waits

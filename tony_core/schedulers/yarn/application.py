@@ -13,6 +13,8 @@ from tony_core.hadoop.records import Container
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn.amounts import resources_of
 
+MASTER_LOST_S = 1200.0
+
 
 @dataclass(frozen=True)
 class Application:
@@ -25,6 +27,7 @@ class Application:
     with_port: bool = False  # whether a node's name holds its port
     node_scheme: str = "http"
     placement_spec: Optional[str] = None  # the whole application's
+    master_lost_s: float = MASTER_LOST_S  # how long executors wait for a next master
 
     def shown(self, given: Container, role: str) -> port.Container:
         """A container as the master knows it."""

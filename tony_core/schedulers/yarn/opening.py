@@ -22,7 +22,7 @@ from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn import killing, parcel, site
-from tony_core.schedulers.yarn.application import Application
+from tony_core.schedulers.yarn.application import MASTER_LOST_S, Application
 from tony_core.schedulers.yarn.asking import Asking
 from tony_core.schedulers.yarn.context import RUNTIME, Contexts
 from tony_core.schedulers.yarn.localfiles import visibilities
@@ -90,6 +90,7 @@ def open_master(
         with_port=conf.boolean("yarn.scheduler.include-port-in-node-name", False),
         node_scheme="https" if conf.text("yarn.http.policy").upper() == "HTTPS_ONLY" else "http",
         placement_spec=job.placement_spec,
+        master_lost_s=master_lost_s(conf),
     )
     finder = parcel.ExecutorParcel(site.for_executors(told.site), told.user, state_dir)
     for_programs = _for_programs(conf, told.user)
@@ -104,6 +105,12 @@ def open_master(
         credentials=Credentials(credentials.without(AM_RM).tokens),
     )
     return context, pool_of(conf, application, job, contexts, token)
+
+
+def master_lost_s(conf: SiteConfiguration) -> float:
+    """Longer than YARN itself waits for a silent master before it starts the next."""
+    expiry_s = conf.integer("yarn.am.liveness-monitor.expiry-interval-ms", 0) / 1000
+    return max(MASTER_LOST_S, expiry_s * 4 / 3)
 
 
 def _for_programs(conf: SiteConfiguration, user: str) -> Dict[str, str]:

@@ -40,7 +40,6 @@ from tony_core.schedulers.yarn.nodes import ClusterNodes
 from tony_core.schedulers.yarn.places import Place, with_ours
 from tony_core.schedulers.yarn.registering import register
 
-MASTER_LOST_S = 1200.0
 # A node's word on its containers: a second to the ResourceManager, and a hurried heartbeat.
 SETTLE_S = 1.5
 CLOSELY_S = 3.0  # for so long after a program's end every word on containers is wanted soon
@@ -117,7 +116,7 @@ class YarnPool(port.ContainerPool):
             user=self._app.user,
             queue=registered.queue,
             max_resources=resources_of(registered.maximum),
-            master_lost_s=MASTER_LOST_S,
+            master_lost_s=self._app.master_lost_s,
             settle_s=SETTLE_S,
             can_restart_master=number < self._app.max_attempts,
             ends_rest=True,

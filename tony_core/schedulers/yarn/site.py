@@ -43,7 +43,7 @@ _CLUSTER = (
     r"hadoop\.http\.authentication\.(type|simple\.anonymous\.allowed)",
     r"yarn\.http\.policy",
     r"yarn\.scheduler\.include-port-in-node-name",
-    r"yarn\.(am|nm)\.liveness-monitor\.expiry-interval-ms",
+    r"yarn\.am\.liveness-monitor\.expiry-interval-ms",
 )
 """Of YARN: for the master alone."""
 
