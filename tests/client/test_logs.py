@@ -309,3 +309,21 @@ def test_what_cannot_be_read_is_said() -> None:
         found = list(read_logs(scheduler, APP, stream="stdout", problems=problems))
     assert found == []
     assert problems == ["stdout of worker:0 (c1): logs are being aggregated"]
+
+
+@pytest.mark.parametrize(
+    ("state", "user", "told"),
+    [
+        (AppState.SUCCEEDED, "", ["there is no history of it that can be read at /gone/history"]),
+        (AppState.RUNNING, "", ["its page does not answer, and there is no history"]),
+        (AppState.RUNNING, "eve", ["its page does not answer", "the job is ann's"]),
+        (AppState.ACCEPTED, "", []),
+    ],
+)
+def test_that_no_tasks_are_known_is_said(state: AppState, user: str, told: List[str]) -> None:
+    scheduler = Scripted("/gone", replace(status(state=state), user="ann", page_url=None))
+    scheduler.user = user
+    problems: List[str] = []
+    assert list(read_logs(scheduler, APP, problems=problems)) == []
+    assert len(problems) == bool(told)
+    assert all(words in problems[0] for words in told)

@@ -15,7 +15,17 @@ from tony_core.cli.options import (
     history_of,
     scheduler_of,
 )
-from tony_core.cli.output import duration, line, moment, pairs, percent, print_json, safe, table
+from tony_core.cli.output import (
+    duration,
+    line,
+    moment,
+    pairs,
+    percent,
+    print_json,
+    safe,
+    table,
+    warn,
+)
 from tony_core.cli.status import head
 from tony_core.client.view import MASTER, JobView
 from tony_core.schedulers.port import Scheduler, SchedulerError
@@ -124,7 +134,7 @@ class Master(NamedTuple):
 
 def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
     from tony_core.client.attach import look_up
-    from tony_core.client.past import read_past, whole_story
+    from tony_core.client.past import read_past, unknown, whole_story
     from tony_core.schedulers.port import NoSuchApplication
 
     scheduler = scheduler_of(args, args.app)
@@ -137,6 +147,9 @@ def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]
         except NoSuchApplication:
             past = read_past(history or scheduler.history_root(None), app_id)
             story = past.events if past is not None else ()
+        missing = "" if story else unknown(scheduler, view, history)
+        if missing:
+            warn(missing)
         return view, story, scheduler.log_pages_last(), _masters(scheduler, app_id)
     finally:
         scheduler.close()

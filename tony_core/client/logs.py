@@ -28,7 +28,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from tony_core.client.errors import UsageError
 from tony_core.client.pace import Pace
-from tony_core.client.past import current_view, final_view
+from tony_core.client.past import current_view, final_view, unknown
 from tony_core.client.view import JobView, Part, TaskView
 from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
@@ -323,6 +323,8 @@ def read_logs(
         reader.check_session(view)
         yield from reader.read(last=True)
         reader.check_stream(view)
+        if problems is not None:
+            problems.extend(filter(None, [unknown(scheduler, view, history)]))
     else:
         yield from _follow(scheduler, app_id, reader, history)
     if problems is not None:

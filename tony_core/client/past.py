@@ -17,6 +17,7 @@ from tony_core.client.page import Page
 from tony_core.client.view import (
     HISTORY,
     MASTER,
+    SCHEDULER,
     JobView,
     closed,
     from_page,
@@ -235,6 +236,21 @@ def _untold(scheduler: Scheduler, view: JobView) -> JobView:
     except SchedulerError:
         pass  # what is known otherwise is shown
     return closed(view)
+
+
+def unknown(scheduler: Scheduler, view: JobView, history: Optional[str] = None) -> str:
+    """Why nothing is known of the tasks of a job that has begun; empty where something is."""
+    if view.source != SCHEDULER or view.state in (AppState.SUBMITTED, AppState.ACCEPTED):
+        return ""
+    page = "" if view.state.ended else "its page does not answer, and "
+    root = history_root(scheduler, named=history)
+    where = f" at {root}" if root else ""
+    another = scheduler.user and view.user and view.user != scheduler.user
+    whose = f" (the job is {view.user}'s)" if another else ""
+    return (
+        f"nothing is known of the tasks of {view.app_id}{whose}:"
+        f" {page}there is no history of it that can be read{where}"
+    )
 
 
 def story_after(
