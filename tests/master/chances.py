@@ -289,7 +289,9 @@ def to_the_end(world: World, patient: bool) -> None:
         if patient and any(key in waits for key in _WHILES):
             world.after(30.0)
         elif running and not world.finished:
-            world.end(running[0])
+            # What never ran has not ended well.
+            ran = world.executor(running[0]).ran
+            world.end(running[0], *(() if ran else (1,)), cause="exited" if ran else "disk-full")
             world.settle()
         else:
             world.after(30.0)

@@ -35,6 +35,7 @@ class Executor:
     session: int = -1
     restart: int = 0
     phase: str = "idle"
+    ran: bool = False  # its program was started, for as long as it has the same one
     stopped: int = -1  # no program of this session or an earlier one starts any more
     gone: bool = False  # the container ended (whether the machine knows or not)
     told: Tuple[int, int] = (-1, 0)  # which program it was last told to prepare

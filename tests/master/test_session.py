@@ -997,3 +997,31 @@ def test_what_no_node_could_start_is_not_tried_again() -> None:
     assert "it was removed: submit again" in said
     assert said.endswith("not tried again: no node would be able to bring its files")
     world.check_nothing_is_left()
+
+
+def test_what_is_left_of_a_program_that_ran_fails_its_task() -> None:
+    """Its executor's word on the end may be lost with the master that it was said to."""
+    world = world_of(role("worker", 2), role("ps", 1, **PS), settle_s=0.0).settle()
+    left = world.executor("worker:1").container.id
+    world.feed(e.TaskStopped(world.now, left, 0, False))
+    world.complete(world.executors[left], 0, Cause.RELEASED)
+    world.after(1).settle()
+    assert world.machine.session == 1, "the gang begins anew"
+    assert world.executor("worker:1").container.id != left
+
+
+@pytest.mark.parametrize("ran_s", [0.0, 60.0])
+def test_a_program_that_never_ran_passes_no_barrier(ran_s: float) -> None:
+    """What its executor said of its end may be lost with the master that it was said to."""
+    world = world_of(role("worker", 2), role("ps", 1, **PS))
+    world.queue.pop(0).do()  # the workers are granted
+    executor = world.executor("worker:0")
+    while executor.phase != "ready":
+        world.queue.pop(0).do()
+    name = executor.container.id
+    world.takeover()
+    called = e.ExecutorRegistered(
+        world.now, name, "host:1", "worker:0", 0, "ended", "host", {"main": 1}, ran_s=ran_s
+    )
+    world.feed(called)
+    assert world.machine.started == ({"worker"} if ran_s else set())

@@ -215,6 +215,7 @@ class World(Rules):
                 executor.phase,
                 "host",
                 {"main": 1000} if executor.phase != "idle" else {},
+                ran_s=1.0 if executor.ran else 0.0,
                 restart=executor.restart,
             )
         )
@@ -232,7 +233,7 @@ class World(Rules):
             if number < mine or command.session <= executor.stopped:
                 return  # its connection keeps what it is told in order
             executor.task, (executor.session, executor.restart) = command.task, number
-            executor.phase = "ready"
+            executor.phase, executor.ran = "ready", False
             name, ports = executor.container.id, {"main": 1000}
             self.feed(e.TaskReady(self.now, name, number[0], "host", ports, number[1]))
 
@@ -257,7 +258,7 @@ class World(Rules):
             return
         if executor.phase != "ready" or number[0] <= executor.stopped:
             return
-        executor.phase = "running"
+        executor.phase, executor.ran = "running", True
         name = executor.container.id
         self.feed(e.TaskRunning(self.now, name, number[0], 7, restart=number[1]))
 

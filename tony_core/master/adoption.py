@@ -150,7 +150,9 @@ class Adoption(Rounds):
             # An ended program's result follows at once; until then it counts as running.
             self.move(task, S.READY if event.phase == "ready" else S.RUNNING, "taken over")
             task.started = event.at - event.ran_s if event.phase != "ready" else None
-            if event.phase != "ready" and self.job.mode is not Mode.FCFS:
+            # It may also have ended before it was ever started: that passes no barrier.
+            ran = event.phase == "running" or event.ran_s > 0.0
+            if event.phase != "ready" and ran and self.job.mode is not Mode.FCFS:
                 self.started.add(task.role.name)
         elif task is not None and fits and task.name in self.returning and event.phase in _BETWEEN:
             self.knows(task, event, record)  # its next try goes there

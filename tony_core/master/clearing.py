@@ -221,7 +221,7 @@ class Clearing(Groups):
         task = self.task_of(record.id)
         if record.hold is Hold.LIVE and not event.clean and task is not None:
             self.not_clean(event, record)
-            if task.state is S.REGISTERED:
+            if task.state in HOLDS_CONTAINER:
                 self.lose_silently(task, "not-clean", "something of its last program is left")
         if record.hold is not Hold.CLEARING:
             return
