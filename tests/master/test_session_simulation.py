@@ -54,6 +54,13 @@ def test_so_it_does_for_thousands_of_seeds(first: int) -> None:
         replay(seed)
 
 
+@pytest.mark.parametrize(
+    "seed", [73994229627, 73994273937, 73994283768, 73994292515, 73994294571, 73994296228]
+)
+def test_and_for_those_that_went_wrong_once(seed: int) -> None:
+    replay(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)

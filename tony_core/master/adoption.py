@@ -214,8 +214,8 @@ class Adoption(Rounds):
         for task, failure in sorted(lost, key=lambda item: item[0].role.restarts_alone):
             if not self.comes_back(task, failure):
                 self.fail(failure)
-        # The bad ones first: a good one may be the last of the tracked tasks.
-        for task in sorted(ended, key=lambda task: task.state is S.SUCCEEDED):
+        # The bad ones first, and the worst of them: another may be the last of the tracked tasks.
+        for task in sorted(ended, key=lambda t: (t.state is S.SUCCEEDED, not self.is_fatal(t))):
             self.judge(task)
         if self.is_active():
             self.ask_for_the_rest()
@@ -225,6 +225,8 @@ class Adoption(Rounds):
                 self.check_barrier(wave)
             self.start_the_ready()
             self.after_end()
+        else:
+            self.start_ready_sidecars()
 
     def waits_for_ends(self) -> bool:
         """Whether something of the earlier master's is there that this one would run beside."""
@@ -270,6 +272,7 @@ class Adoption(Rounds):
             if task.is_sidecar and task.state is S.PENDING and task.role.name in self.released:
                 self.place(task)  # sidecars go on over a round
         self.begin_round("the round that an earlier master began", 0.0, Weight.DECISION)
+        self.start_ready_sidecars()
 
     def take_spare(self, task: TaskRecord, spare: Spare) -> None:
         """Bind an idle executor to a task that is in no round yet."""
@@ -330,6 +333,12 @@ class Adoption(Rounds):
             if self.job.role(name).is_elastic:
                 self.want_more(name)
         return lost
+
+    def start_ready_sidecars(self) -> None:
+        """The session does not go on, and they do."""
+        for task in self.tasks.values():
+            if task.is_sidecar and task.state is S.READY and self.goes_on(task):
+                self.start([task])
 
     def start_the_ready(self) -> None:
         """Tasks whose start was lost with the earlier master."""
