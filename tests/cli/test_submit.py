@@ -107,6 +107,20 @@ def test_watched_to_its_end_in_plain_lines(
     assert "\x1b" not in done.out
 
 
+def test_a_scheduler_that_has_forgotten_the_job(
+    tony: Tony, scripted: Scripted, words: List[str]
+) -> None:
+    def forget(asked: int) -> None:
+        if asked > 2:
+            scripted.apps.clear()
+
+    scripted.on_status = forget
+    done = tony(*words)
+    assert done.code == 1
+    assert "does not know it any more" in done.err and "tony history show" in done.err
+    assert "it goes on" not in done.err
+
+
 def test_nothing_runs_after_the_outcome_was_told(capsys: pytest.CaptureFixture[str]) -> None:
     presenter = PlainPresenter()
     calls = presenter.callbacks()

@@ -15,13 +15,18 @@ from typing import Callable, Optional
 
 from tony_core.cli.interrupts import KILLED_BY, WORDS, Interrupts
 from tony_core.cli.presenters import Presenter
+from tony_core.client.errors import ClientError
 from tony_core.client.exit_codes import of_signal, of_state
 from tony_core.client.kill import ALLOWANCE_S, GRACE_S, Killing
 from tony_core.client.view import JobView
 from tony_core.client.watch import Watch
 from tony_core.dataclass import replace
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import Scheduler, SchedulerError
+from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
+
+
+class Forgotten(ClientError):
+    """The scheduler has lost its memory: nobody can say how the job ended."""
 
 
 class Follow:
@@ -61,7 +66,7 @@ class Follow:
         """The exit code."""
         self._interrupts.defer(self._watch.wake)
         try:
-            view = self._watch.run()
+            view = self._watched()
             if view is not None:
                 code = self._code(view)
                 self._presenter.finished(view, code)
@@ -69,6 +74,18 @@ class Follow:
         finally:
             self._presenter.close()
         return self._left()
+
+    def _watched(self) -> Optional[JobView]:
+        try:
+            return self._watch.run()
+        except NoSuchApplication as error:
+            if self._watch.view is None:
+                raise  # it never was there
+            raise Forgotten(
+                f"{self._app_id} was there, and its scheduler does not know it any more: one that"
+                " restarts and kept nothing forgets its applications, and ends them; what they"
+                f" came to: tony history show {self._app_id}"
+            ) from error
 
     def _code(self, view: JobView) -> int:
         if self._killing is not None and self._interrupts.first is not None:

@@ -99,7 +99,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         app_id = send(scheduler, prepared, interrupts.defer)
         if args.detach:
             return _detached(app_id, args.json)
-        from tony_core.cli.follow import Follow
+        from tony_core.cli.follow import Follow, Forgotten
         from tony_core.cli.presenters import presenter_for
 
         try:
@@ -114,6 +114,8 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
                 kills=lambda: open_scheduler(job.scheduler),
             )
             return follow.run()
+        except Forgotten:
+            raise
         except Exception:
             # Our own fault must not end a training, nor leave anybody in the dark about it.
             note(f"nobody watches {app_id} any more; it goes on: tony attach {app_id}")
