@@ -16,7 +16,8 @@ import math
 import socket
 import statistics
 import sys
-from typing import List, Tuple
+from functools import partial
+from typing import Callable, List, Tuple
 
 from measuring import figure, median
 from running import Home, Submitted, by_hand, program
@@ -43,21 +44,35 @@ def main() -> None:
     with Home() as home:
         for count in (1, 2) if args.quick else PAIRS:
             pairs = args.runs or (2 if args.quick else PAIRS[count])
-            hand: List[float] = []
-            ours: List[float] = []
-            for number in range(pairs):
-                ways = [(hand, alone), (ours, submitted)]
-                for rates, way in ways if number % 2 else reversed(ways):
-                    rates.append(way(home, count, steps))
-            ratio, low, high = interval(ours, hand)
-            figure(
-                f"steps a second at {count}, over those by hand", ratio, "ratio",
-                floor=1.0, floor_is="the same processes by hand",
-                bar_is=f"the interval reaches {WANTED} and lies above {LEAST}",
-                held=holds(low, high),
-                low=low, high=high, pairs=pairs, steps=steps,
-                steps_per_s=median(ours), by_hand_per_s=median(hand),
+            compare(
+                f"steps a second at {count}, over those by hand", "the same processes by hand",
+                pairs, steps, partial(alone, home, count, steps),
+                partial(submitted, home, count, steps),
             )  # fmt: skip
+
+
+def compare(
+    name: str,
+    floor_is: str,
+    pairs: int,
+    steps: int,
+    alone: Callable[[], float],
+    submitted: Callable[[], float],
+) -> None:
+    """So many pairs of steps a second, either first by turns, and the line of their ratio."""
+    hand: List[float] = []
+    ours: List[float] = []
+    for number in range(pairs):
+        ways = [(hand, alone), (ours, submitted)]
+        for rates, way in ways if number % 2 else reversed(ways):
+            rates.append(way())
+    ratio, low, high = interval(ours, hand)
+    figure(
+        name, ratio, "ratio", floor=1.0, floor_is=floor_is,
+        bar_is=f"the interval reaches {WANTED} and lies above {LEAST}", held=holds(low, high),
+        low=low, high=high, pairs=pairs, steps=steps,
+        steps_per_s=median(ours), by_hand_per_s=median(hand), ours=ours, by_hand=hand,
+    )  # fmt: skip
 
 
 def interval(ours: List[float], hand: List[float]) -> Tuple[float, float, float]:

@@ -18,10 +18,11 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Callable, Dict, List, Tuple
 
-from core_overhead import LEAST, WANTED, holds, interval
+from core_overhead import compare
 from measuring import TONY, by_turns, figure, median, until
 from running import Home, Submitted, alive, began, by_hand, processes_of, program, verb_of
 
@@ -58,20 +59,10 @@ def main() -> None:
 
 def overhead(home: Home, size: str, pairs: int, steps: int) -> None:
     """Pairs, as ``core_overhead.py`` has them."""
-    hand: List[float] = []
-    ours: List[float] = []
     alone(home, size, 10)  # what compiles kernels or fills caches is nobody's
-    for number in range(pairs):
-        ways = [(hand, alone), (ours, submitted)]
-        for rates, way in ways if number % 2 else reversed(ways):
-            rates.append(way(home, size, steps))
-    ratio, low, high = interval(ours, hand)
-    figure(
-        f"steps a second on a GPU, {size}, over those by hand", ratio, "ratio",
-        floor=1.0, floor_is="the same process by hand",
-        bar_is=f"the interval reaches {WANTED} and lies above {LEAST}", held=holds(low, high),
-        low=low, high=high, pairs=pairs, steps=steps,
-        steps_per_s=median(ours), by_hand_per_s=median(hand), ours=ours, by_hand=hand,
+    compare(
+        f"steps a second on a GPU, {size}, over those by hand", "the same process by hand",
+        pairs, steps, partial(alone, home, size, steps), partial(submitted, home, size, steps),
     )  # fmt: skip
 
 

@@ -91,15 +91,21 @@ def test_jax_without_a_gpu(submit: Callable[..., GpuJob]) -> None:
     assert job.seen()["platforms"] == ["cpu"] and job.lines("fitted on cpu")
 
 
-def test_a_killed_worker_goes_on_from_its_checkpoint_with_the_gpu(
-    submit: Callable[..., GpuJob],
-) -> None:
+def past_a_checkpoint(submit: Callable[..., GpuJob]) -> GpuJob:
+    """A training on the GPU that has something to go on from."""
     job = submit(
         "train.py",
         params="--steps 150 --step-sleep 0.03",
         arguments=["--shell_env", "BACKEND=nccl"],
     )
     job.until("step 45", lambda: len(job.steps()) > 45)
+    return job
+
+
+def test_a_killed_worker_goes_on_from_its_checkpoint_with_the_gpu(
+    submit: Callable[..., GpuJob],
+) -> None:
+    job = past_a_checkpoint(submit)
     victim = job.program_of("worker", 0)
     assert victim in smi.on_gpus()
     os.kill(victim, signal.SIGKILL)
@@ -117,12 +123,7 @@ def test_a_lost_container_is_replaced_with_the_gpu(
     submit: Callable[..., GpuJob], tmp_path: Path
 ) -> None:
     """Its executor dies as well: the GPU changes containers."""
-    job = submit(
-        "train.py",
-        params="--steps 150 --step-sleep 0.03",
-        arguments=["--shell_env", "BACKEND=nccl"],
-    )
-    job.until("step 45", lambda: len(job.steps()) > 45)
+    job = past_a_checkpoint(submit)
     program = job.program_of("worker", 0)
     executor = int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])
     while b"executor" not in Path(f"/proc/{executor}/cmdline").read_bytes().split(b"\0"):
