@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.cluster.azkaban.fixture",
     "tests.cluster.hadoop.fixture",
     "tests.cluster.yarn.fixture",
+    "tests.strangers",
 ]
 
 CHECKOUT = Path(__file__).resolve().parent.parent
