@@ -15,9 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from tony_core.files.durable import replace_file
 
 GRAIN_NS = 2_000_000_000
 _BLOCK = 1 << 20
@@ -104,12 +105,5 @@ class DigestCache:
         folder = os.path.dirname(self._path)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         data = {"source": os.fsencode(self.source).hex(), "files": self._used}
-        handle, temporary = tempfile.mkstemp(prefix=".put-", dir=folder)
-        try:
-            with os.fdopen(handle, "w", encoding="ascii") as stream:
-                json.dump(data, stream, separators=(",", ":"))
-            os.replace(temporary, self._path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        replace_file(self._path, json.dumps(data, separators=(",", ":")).encode(), sync=False)
         self._dirty = False

@@ -12,11 +12,11 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 from typing import List, Tuple
 
 from tony_core.bundle.owner import Owner
 from tony_core.dataclass import dataclass
+from tony_core.files.durable import replace_file
 
 _APP_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
@@ -41,22 +41,14 @@ def check_app_id(app_id: str) -> str:
 def write_lease(folder: str, lease: Lease) -> None:
     """Write or replace an application's lease."""
     path = os.path.join(folder, check_app_id(lease.app_id) + ".json")
-    handle, temporary = tempfile.mkstemp(prefix=".put-", dir=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(
-                {
-                    "app_id": lease.app_id,
-                    "owner": lease.owner.to_json(),
-                    "digests": lease.digests,
-                    "taken": lease.taken,
-                },
-                stream,
-            )
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    data = {
+        "app_id": lease.app_id,
+        "owner": lease.owner.to_json(),
+        "digests": lease.digests,
+        "taken": lease.taken,
+    }
+    # Not flushed: a restart of the machine ends the application, and frees what it uses.
+    replace_file(path, json.dumps(data).encode(), sync=False)
 
 
 def remove_lease(folder: str, app_id: str) -> bool:

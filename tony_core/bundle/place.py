@@ -30,6 +30,7 @@ from tony_core.bundle.store import Store
 from tony_core.bundle.wanted import Want
 from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Kind, Use
+from tony_core.files.durable import replace_file
 from tony_core.files.location import base_name, is_remote, local_path, scheme_of
 from tony_core.files.port import FileSystem, Stat
 
@@ -181,11 +182,8 @@ class RemotePlace(Place):
 
     def save(self) -> None:
         for digest, judgement in self._judged.items():
-            path = self._judgement_path(digest)
-            aside = f"{path}.{os.getpid()}"
-            with open(aside, "w", encoding="utf-8") as stream:
-                json.dump(judgement, stream)
-            os.replace(aside, path)
+            data = json.dumps(judgement).encode()
+            replace_file(self._judgement_path(digest), data, sync=False)
         self._judged.clear()
 
     def cannot_use(self, want: Want, kind: Kind, found: Stat) -> str:

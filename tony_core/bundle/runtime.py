@@ -30,6 +30,7 @@ from tony_core.bundle.copying import sealed_mode
 from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.bundle.tree import Entry, Type, listing_digest
 from tony_core.dataclass import dataclass, field, replace
+from tony_core.files.durable import replace_file
 from tony_core.plugins import Plugin
 
 NAME = "tony-runtime"
@@ -306,10 +307,7 @@ class PythonCache:
             return
         for key, python in self._learnt.items():
             path = os.path.join(self._folder, f"python-{key}.json")
-            aside = f"{path}.{os.getpid()}"
-            with open(aside, "w", encoding="ascii") as stream:
-                json.dump([*python.version, python.tag], stream)
-            os.replace(aside, path)
+            replace_file(path, json.dumps([*python.version, python.tag]).encode(), sync=False)
         self._learnt.clear()
 
 

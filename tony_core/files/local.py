@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import stat as modes
-import tempfile
 from typing import BinaryIO, Callable, List
 
+from tony_core.files.durable import replacing
 from tony_core.files.location import local_path
 from tony_core.files.port import FileSystem, Stat
 
@@ -49,17 +49,9 @@ class LocalFileSystem(FileSystem):
     def write(
         self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
     ) -> None:
-        """Beside its target, then renamed over it; the mode is right from the first byte."""
-        path = local_path(location)
-        handle, temporary = tempfile.mkstemp(prefix=".put-", dir=os.path.dirname(path) or ".")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                os.fchmod(stream.fileno(), mode)
-                produce(stream)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        """Beside its target, flushed, then renamed over it; the mode is right from the start."""
+        with replacing(local_path(location), mode) as stream:
+            produce(stream)
 
     def mkdir(self, location: str, mode: int = 0o755) -> None:
         path = local_path(location)

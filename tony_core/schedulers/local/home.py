@@ -39,6 +39,8 @@ import os
 import stat
 from typing import Any, Dict, List, Mapping, Optional
 
+from tony_core.files.durable import replace_file
+
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 
 
@@ -186,26 +188,18 @@ def read_json(path: str) -> Optional[Dict[str, Any]]:
     return data if isinstance(data, dict) else None
 
 
-def write_json(path: str, data: Mapping[str, Any]) -> None:
-    """Replace a file by this object, for the user alone to read."""
-    write_bytes(path, json.dumps(data, separators=(",", ":")).encode("utf-8"))
+def write_json(path: str, data: Mapping[str, Any], sync: bool = False) -> None:
+    """Replace a file by this object, for the user alone to read.
+
+    ``sync``: what must outlive a power cut. Most files here mean nothing after a restart, which
+    ends every process that they are about.
+    """
+    write_bytes(path, json.dumps(data, separators=(",", ":")).encode("utf-8"), sync)
 
 
-def write_bytes(path: str, data: bytes) -> None:
+def write_bytes(path: str, data: bytes, sync: bool = False) -> None:
     """Replace a file atomically; 0600 from its first byte."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, ".%s.%d-%s" % (name, os.getpid(), os.urandom(4).hex()))
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        try:
-            os.unlink(temporary)
-        except FileNotFoundError:
-            pass
-        raise
+    replace_file(path, data, 0o600, sync)
 
 
 def is_full(error: OSError) -> bool:
