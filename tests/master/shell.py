@@ -387,8 +387,8 @@ class Shell:
         self, path: str, method: str = "GET", body: Optional[bytes] = None, **headers: str
     ) -> Tuple[int, bytes, Mapping[str, str]]:
         """(status, body, headers) of the job's page."""
-        host, port = self.pool.page_url[len("http://") : -1].split(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+        host, _, port = self.pool.page_url[len("http://") : -1].rpartition(":")
+        connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=PATIENCE_S)
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body=body, headers=named)

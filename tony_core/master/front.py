@@ -73,9 +73,11 @@ class Front:
     def _make_page(self, reactor: Reactor, job: Job, gate: Optional[Gate]) -> None:
         self.page = Page(
             reactor, job, self.publisher, self.story,
-            hosts=(self.host,), bind=self.bind, gate=gate,
+            hosts=(self.host,), bind=self.bind, gate=gate, log=self._note,
         )  # fmt: skip
-        self.server = WebServer(reactor, self.bind, 0, self.page.handle, self._page_failed)
+        self.server = WebServer(
+            reactor, self.bind, 0, self.page.handle, self._page_failed, self.page.screen
+        )
         self.log: Optional[Callable[[str], None]] = None
         self.url = f"http://{self.address(self.server.port)}/"
 
@@ -84,5 +86,8 @@ class Front:
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
     def _page_failed(self, request: Request, error: Exception) -> None:
+        self._note(f"{request.method} {request.path}: {type(error).__name__}: {error}")
+
+    def _note(self, text: str) -> None:
         if self.log is not None:
-            self.log(f"{request.method} {request.path}: {type(error).__name__}: {error}")
+            self.log(text)

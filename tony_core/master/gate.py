@@ -56,16 +56,21 @@ class Gate:
         self._waiting: List[Callable[[], None]] = []
         self._known: Dict[str, Tuple[float, bool]] = {}  # by user: whether a group lets him in
 
+    def is_proxy(self, address: str) -> bool:
+        """Whether it is a proxy's, as far as their addresses are known by now."""
+        return _plain(address) in self._proxies
+
     def admit(self, exchange: Exchange, let_in: Callable[[Exchange], None]) -> None:
         """Pass a request on, now or soon, or refuse it."""
         if exchange.done:
             return  # it went away while something was looked up
-        if _plain(exchange.peer()) not in self._proxies:
+        if not self.is_proxy(exchange.peer()):
             if self._looking or self._reactor.now() - self._looked >= AGAIN_S:
                 self._look(lambda: self.admit(exchange, let_in))
             else:
                 self._refuse(exchange, "this page is read through the cluster's web proxy")
             return
+        exchange.trust()
         user = user_of(exchange.request.headers.get("cookie", ""))
         allowed = self._may_read(user)
         if allowed is None:

@@ -131,7 +131,7 @@ class Master:
             lambda cid: self._rendezvous.expect(cid),
             self._inherited,
         )  # fmt: skip
-        self._closers: List[Callable[[], object]] = [self._server.close]
+        self._closers: List[Callable[[], object]] = [self._server.close, self._page.close]
 
     # ------------------------------------------------------------------ the life of it
 

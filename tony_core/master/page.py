@@ -2,7 +2,7 @@
 
 GET and HEAD only, but for TensorBoard's own requests, which are relayed. Everything that is
 said here the user's client may read; nothing can be changed here. On a loopback address only
-the master's own user and root are answered (:mod:`tony_core.master.peers`); behind a cluster's
+the master's own user and root are answered (:mod:`tony_core.protocol.peers`); behind a cluster's
 proxy, whom its gate lets in (:mod:`tony_core.master.gate`). A browser tricked into reading it for
 somebody else (a foreign name that resolves to this address) is refused by the request's Host.
 
@@ -16,16 +16,17 @@ of the ResourceManager's web server, which all jobs of the cluster share.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job
-from tony_core.master import peers
 from tony_core.master.gate import Gate
 from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
-from tony_core.master.webserver import Answer, Exchange
+from tony_core.master.webserver import Admission, Answer, Exchange
+from tony_core.protocol import peers
 from tony_core.protocol.reactor import Reactor
 
 LONGEST_WAIT_S = 30.0
@@ -34,8 +35,10 @@ WATCHED_S = 10.0  # twice the page's own long poll
 TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
 STRANGER = (
     "this page belongs to a job of another user of this machine; only its owner (and root) may"
-    " read it\n"
+    " read it"
 )
+UNKNOWN = "this machine does not tell which user asks, so the page refuses everyone: {}"
+LOG_EVERY_S = 60.0
 CLIENT = "tony-client"
 _JSON = "application/json"
 _BASE = {
@@ -57,6 +60,7 @@ class Page:
         hosts: Tuple[str, ...] = (),
         bind: str = "",
         gate: Optional[Gate] = None,
+        log: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._reactor = reactor
         self._job = job
@@ -67,8 +71,12 @@ class Page:
         self._hosts = {"localhost", socket.gethostname().lower(), *(h.lower() for h in hosts)}
         self.owners: Optional[FrozenSet[int]] = None  # the users who are answered; None: all
         self._gate = gate
-        if gate is None and peers.within_machine(bind):  # where every user of the machine gets
+        self._log = log
+        self._logged = -math.inf  # when it last was logged that a connection's user is unknown
+        self._sockets: Optional[peers.SocketTable] = None
+        if gate is None and peers.is_loopback(bind):  # where every user of the machine gets
             self.owners = frozenset((0, os.getuid()))
+            self._sockets = peers.SocketTable()
         self.tensorboard: Optional[Tuple[str, int]] = None
         self.over = False  # nothing is waited for any more
         self._watched: Optional[float] = None  # when a browser last asked for something
@@ -91,8 +99,6 @@ class Page:
             return
         if self._gate is not None:
             self._gate.admit(exchange, self._route)
-        elif not self._is_for(exchange):
-            _text(exchange, 403, STRANGER)
         else:
             self._route(exchange)
 
@@ -124,13 +130,28 @@ class Page:
         """Whether a person seems to be looking."""
         return self._watched is not None and self._reactor.now() - self._watched < WATCHED_S
 
-    def _is_for(self, exchange: Exchange) -> bool:
-        if self.owners is None:
-            return True
+    def screen(self, sock: socket.socket) -> Admission:
+        """Whether the other end of a new connection is a user's who may read this page."""
+        if self._gate is not None:
+            return Admission(self._gate.is_proxy(str(sock.getpeername()[0])))
+        if self.owners is None or self._sockets is None:
+            return Admission(trusted=True)
         try:
-            return exchange.caller() in self.owners
-        except peers.NoTable:
-            return True  # this system cannot say who asks (docs/local.md)
+            owner = self._sockets.owner_of_peer(sock)
+        except peers.Unavailable as error:
+            text = UNKNOWN.format(error)
+            if self._reactor.now() - self._logged >= LOG_EVERY_S:
+                self._logged = self._reactor.now()
+                self._log(text)
+            return Admission(trusted=False, refusal=text)
+        if owner is None or owner.uid not in self.owners:
+            return Admission(trusted=False, refusal=STRANGER)
+        return Admission(trusted=True)
+
+    def close(self) -> None:
+        """Give back what the page holds open."""
+        if self._sockets is not None:
+            self._sockets.close()
 
     def _is_ours(self, host: str) -> bool:
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host

@@ -12,6 +12,10 @@ take what is sent, how long a request may take to come, and what all the unread 
 hold together. Who sends many requests at once gets one answered in a turn of the reactor, and the
 next when the answer was taken. Only GET, HEAD and POST are read at all; what may be posted is
 the handler's business.
+
+Who connects is looked at once, when the connection is accepted (:class:`Admission`). Connections
+that are not trusted share few places and are the first to make room, so they cannot keep out
+those that are; who is refused gets one answer, which says why.
 """
 
 from __future__ import annotations
@@ -21,7 +25,6 @@ from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
 from urllib.parse import parse_qsl, unquote
 
 from tony_core.dataclass import dataclass, field, replace
-from tony_core.master import peers
 from tony_core.protocol.link import listen
 from tony_core.protocol.reactor import Reactor, Timer
 
@@ -29,6 +32,7 @@ MAX_HEAD = 16 * 1024
 MAX_BODY = 4 * 1024 * 1024
 MAX_BODIES = 4 * MAX_BODY  # what has come and was not handled yet, of all readers together
 MAX_CONNECTIONS = 128
+MAX_UNTRUSTED = 32  # of them
 IDLE_S = 70.0  # longer than a long poll
 REQUEST_S = 30.0  # from a request's first byte to its last
 HIGH_WATER = 1 << 20
@@ -71,6 +75,14 @@ class Answer:
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What is known of the other end of a connection when it is accepted."""
+
+    trusted: bool
+    refusal: str = ""  # answered to every request, if there is one
 
 
 def parse(data: bytearray) -> Optional[Request]:
@@ -155,9 +167,9 @@ class Exchange:
         self.on_gone: Optional[Callable[[], None]] = None  # the reader went away
         self.on_drain: Optional[Callable[[], None]] = None  # a stream's backlog was taken
 
-    def caller(self) -> Optional[int]:
-        """The user who asks; None when nobody knows. :class:`peers.NoTable` may be raised."""
-        return self._connection.caller()
+    def trust(self) -> None:
+        """The handler has found out who asks, and lets the connection keep its place."""
+        self._connection.trusted = True
 
     def peer(self) -> str:
         """The address that the request came from."""
@@ -195,6 +207,7 @@ class Exchange:
 
 
 Handler = Callable[[Exchange], None]
+Screen = Callable[[socket.socket], Admission]
 
 
 def _head(status: int, headers: Mapping[str, str] | List[Tuple[str, str]], keep: bool) -> bytes:
@@ -211,10 +224,14 @@ def _head(status: int, headers: Mapping[str, str] | List[Tuple[str, str]], keep:
 class _Connection:
     """One reader."""
 
-    def __init__(self, server: WebServer, sock: socket.socket, peer: str) -> None:
+    def __init__(
+        self, server: WebServer, sock: socket.socket, peer: str, admission: Admission
+    ) -> None:
         self._server = server
         self._sock = sock
         self.peer = peer
+        self.trusted = admission.trusted
+        self._refusal = admission.refusal
         self._in = bytearray()
         self._out = bytearray()
         self._current: Optional[Exchange] = None
@@ -225,7 +242,6 @@ class _Connection:
         self.held = 0  # of what all readers' bodies may hold
         self._head: Optional[Head] = None
         self._to_go_on: Optional[Timer] = None
-        self._caller: Optional[int] = None
         self._watch()
 
     @property
@@ -237,12 +253,6 @@ class _Connection:
     def waits(self) -> bool:
         """Whether an answer is still owed."""
         return self._current is not None
-
-    def caller(self) -> Optional[int]:
-        """Whose the other end is; looked up once."""
-        if self._caller is None:
-            self._caller = peers.owner_of(self._sock)
-        return self._caller
 
     def send(self, data: bytes) -> None:
         """Queue bytes, and send what the socket takes at once."""
@@ -337,6 +347,9 @@ class _Connection:
             return
         self._head = self.asking_since = None
         self._hold()
+        if self._refusal:
+            self._refuse(BadRequest(403, self._refusal))
+            return
         self._current = exchange = Exchange(self, request)
         try:
             self._server.handler(exchange)
@@ -388,10 +401,12 @@ class WebServer:
         port: int,
         handler: Handler,
         on_error: Callable[[Request, Exception], None] = lambda request, error: None,
+        screen: Screen = lambda sock: Admission(trusted=True),
     ) -> None:
         self.reactor = reactor
         self.handler = handler
         self.on_error = on_error
+        self._screen = screen
         self.held = 0  # bytes of requests that are not handled yet, of all readers
         self._connections: Set[_Connection] = set()
         self._closed = False
@@ -424,16 +439,23 @@ class WebServer:
             connection.close()
 
     def _accepted(self, sock: socket.socket) -> None:
-        if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
+        admission = self._screen(sock)
+        if not self._make_room(admission.trusted):
             sock.close()
             return
         peer = sock.getpeername()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connections.add(_Connection(self, sock, str(peer[0])))
+        self._connections.add(_Connection(self, sock, str(peer[0]), admission))
 
-    def _make_room(self) -> bool:
-        idle = [connection for connection in self._connections if not connection.waits]
+    def _make_room(self, trusted: bool) -> bool:
+        """Whether there is room for one more; the connection that was idle longest may go."""
+        strangers = [connection for connection in self._connections if not connection.trusted]
+        if len(self._connections) < MAX_CONNECTIONS and (trusted or len(strangers) < MAX_UNTRUSTED):
+            return True
+        idle = strangers
+        if trusted and not idle:
+            idle = [connection for connection in self._connections if not connection.waits]
         if not idle:
             return False
         min(idle, key=lambda connection: connection.active).close()
