@@ -47,7 +47,13 @@ def test_a_busy_one_is_asked_again() -> None:
     assert choice.current == 0
 
 
-@pytest.mark.parametrize("error", [NO, AuthenticationError("x"), HadoopError("x")])
+def test_who_has_not_proved_who_it_is_leads_to_the_other() -> None:
+    choice = Failover(2)
+    assert choice.failed(AuthenticationError("x")) == 0.0
+    assert choice.current == 1
+
+
+@pytest.mark.parametrize("error", [NO, HadoopError("x")])
 def test_an_answer_is_an_answer(error: HadoopError) -> None:
     choice = Failover(2)
     assert choice.failed(error) is None

@@ -370,12 +370,12 @@ class TestMasters:
         forged = Token(master.rm.token.identifier, b"guess", master.rm.token.kind)
         found = endpoints.rm_scheduler(master.conf)
         rm = RmMaster.open(found, forged)
-        with pytest.raises(InvalidToken):
-            rm.allocate()
+        with pytest.raises(AuthenticationError, match="refused before it has proved who it is"):
+            rm.allocate(within_s=1.0)
         rm.close()
         strict = RmMaster.open(found, master.rm.token, allowed=("auth-conf",))
         with pytest.raises(AuthenticationError, match="offers the protection auth, and auth-conf"):
-            strict.allocate()
+            strict.allocate(within_s=1.0)
         strict.close()
 
     def test_a_forged_container_token(

@@ -13,8 +13,10 @@ from typing import Optional, Sequence, Tuple, Union
 
 from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import (
+    AuthenticationError,
     DeadlineExceeded,
     HadoopError,
+    ProtocolError,
     Unreachable,
     remote_error,
 )
@@ -127,20 +129,20 @@ class Connection:
         except OSError as error:
             self.close()
             raise Unreachable(f"{self.address}: {_words(error)}", sent=sent) from None
-        except DeadlineExceeded as error:
-            self.close()
-            error.sent = sent
-            raise
-        except Unreachable as error:
-            self.close()
-            error.sent = sent
-            raise
         except HadoopError as error:
-            if self._wire.broken:
-                self.close()
-            if not error.args or str(self.address) not in str(error):
-                error.args = (f"{self.address}: {error}", *error.args[1:])
-            raise
+            raise self._failure(error, sent) from None
+
+    def _failure(self, error: HadoopError, sent: bool) -> HadoopError:
+        """What a call ends with; closes the connection where it is of no more use."""
+        if isinstance(error, ProtocolError) and not self._wire.ready:
+            error = AuthenticationError(str(error))
+        if isinstance(error, Unreachable):
+            error.sent = sent
+        if isinstance(error, Unreachable) or self._wire.broken:
+            self.close()
+        if not error.args or str(self.address) not in str(error):
+            error.args = (f"{self.address}: {error}", *error.args[1:])
+        return error
 
     def stale(self) -> bool:
         """Whether the server has closed it meanwhile (nothing comes unasked)."""

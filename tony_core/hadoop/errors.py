@@ -54,6 +54,14 @@ class DeadlineExceeded(Unreachable):
     """No answer within the time that the call had."""
 
 
+class AuthenticationError(Unreachable):
+    """The server has not proved that it knows the token, or a message did not come from it.
+
+    Whoever answers there may be anybody, so this is trouble with a connection and no answer of
+    the cluster's, whatever it was that came: it is tried again, and ends nothing.
+    """
+
+
 class Closed(HadoopError):
     """We closed the connection ourselves while somebody waited."""
 
@@ -64,12 +72,6 @@ class ProtocolError(HadoopError):
     """What came is no RPC of Hadoop, or breaks its rules."""
 
     fault = Fault.OURS
-
-
-class AuthenticationError(HadoopError):
-    """The two sides have no way of authentication in common, or the server failed to prove."""
-
-    fault = Fault.CONFIG
 
 
 class RemoteError(HadoopError):

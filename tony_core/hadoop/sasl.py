@@ -172,7 +172,7 @@ class DigestMd5:
         return self._layer.wrap(message)
 
     def unwrap(self, token: bytes) -> bytes:
-        """What a token held; :class:`ProtocolError` if it was altered."""
+        """What a token held; :class:`AuthenticationError` if it was altered."""
         if self._layer is None:
             raise ValueError("nothing is wrapped with the protection auth")
         return self._layer.unwrap(token)
@@ -222,13 +222,13 @@ class _Layer:
         body, trailer = token[:-_TRAILER_LENGTH], token[-_TRAILER_LENGTH:]
         number = self._received.to_bytes(4, "big")
         if len(body) < _MAC_LENGTH or trailer != b"\0\1" + number:
-            raise ProtocolError("a protected message is cut off, or out of its order")
+            raise AuthenticationError("a protected message is cut off, or out of its order")
         self._received = (self._received + 1) & 0xFFFFFFFF
         if self._decrypt is not None:
             body = self._decrypt.apply(body)
         message, mac = body[:-_MAC_LENGTH], body[-_MAC_LENGTH:]
         if not same(mac, hmac_md5(self._check, number + message)[:_MAC_LENGTH]):
-            raise ProtocolError("a protected message was altered on its way")
+            raise AuthenticationError("a protected message was altered on its way")
         return message
 
 

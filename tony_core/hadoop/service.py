@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Dict, Generic, Optional, Sequence, Type, TypeVar, Union
+from typing import Dict, Generic, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from tony_core.dataclass import dataclass
 from tony_core.hadoop.connection import Address, Connection, Deadline, Endpoints
 from tony_core.hadoop.errors import (
+    AuthenticationError,
     Closed,
     DeadlineExceeded,
     HadoopError,
@@ -227,7 +228,8 @@ class Service:
         many = f" ({attempts} attempts)" if attempts > 1 else ""
         note = f". {self._note}" if self._note else ""
         sent = isinstance(error, Unreachable) and error.sent
-        kind = DeadlineExceeded if isinstance(error, DeadlineExceeded) else Unreachable
+        kinds: Tuple[Type[Unreachable], ...] = (DeadlineExceeded, AuthenticationError)
+        kind = next((kind for kind in kinds if isinstance(error, kind)), Unreachable)
         return kind(
             f"{self.name} cannot be reached for {method.name}{many}: {words}{note}", sent=sent
         )

@@ -19,6 +19,10 @@ protection was agreed upon, each packet after that, its length included, travels
 signed in a SASL packet with the state WRAP, in both directions; what comes out of them is one
 stream again.
 
+Until the server has proved that it knows the token, its handshake is all that is read. An answer
+before that, an error for the whole connection, a way around the proof: each of them breaks the
+connection (:class:`AuthenticationError`). Without SASL nothing is proved, and all is believed.
+
 Calls may be outstanding together, and answers come in any order. An answer with the status
 *error* ends its call; *fatal* ends the connection, and stands for every call on it.
 
@@ -34,7 +38,7 @@ import base64
 from typing import Callable, List, Optional, Sequence, Union
 
 from tony_core.dataclass import dataclass
-from tony_core.hadoop.errors import AuthenticationError, ProtocolError
+from tony_core.hadoop.errors import AuthenticationError, ProtocolError, said, short_name
 from tony_core.hadoop.messages.rpc import (
     IpcConnectionContext,
     RequestHeader,
@@ -61,6 +65,9 @@ _OK, _ERROR, _FATAL = range(3)
 
 LONGEST = 128 << 20
 """Bytes of a packet at most: what Hadoop's own client accepts."""
+
+LONGEST_UNPROVEN = 1 << 20
+"""Bytes of a packet at most before the server has proved who it is."""
 
 _WEB = b"HTTP"
 
@@ -120,7 +127,7 @@ class Wire:
         self._allowed = allowed
         self._sasl: Optional[DigestMd5] = None
         self._out = bytearray()
-        self._waiting = bytearray()  # packets of calls made before the handshake was over
+        self._waiting: List[bytes] = []  # packets of calls made before the handshake was over
         self._stream = bytearray()  # bytes as they came
         self._unwrapped = bytearray()  # and those out of WRAP packets
         self.ready = False
@@ -168,7 +175,10 @@ class Wire:
         events: List[Event] = []
         self._stream += data
         try:
-            for packet in _split(self._stream):
+            while True:
+                packet = _next(self._stream, LONGEST if self.ready else LONGEST_UNPROVEN)
+                if packet is None:
+                    break
                 self._packet(packet, events, bare=True)
         except DecodeError as error:
             self.broken = True
@@ -185,9 +195,11 @@ class Wire:
         header = RpcResponseHeader.decode(head)
         call_id = header.call_id - _UNSIGNED if header.call_id >> 31 else header.call_id
         if bare and self._protected and call_id != _CALL_SASL:
-            raise ProtocolError("an answer without the protection that was agreed upon")
+            raise AuthenticationError("an answer without the protection that was agreed upon")
         if not bare and call_id == _CALL_SASL:
             raise ProtocolError("a handshake inside a protected packet")
+        if not self.ready:
+            _refuse_unproven(call_id, header)
         if header.status in (_ERROR, _FATAL):
             fatal = header.status == _FATAL or call_id < 0
             self.broken = self.broken or fatal
@@ -210,13 +222,16 @@ class Wire:
             if sasl is None or not self._protected:
                 raise ProtocolError("a protected packet where no protection was agreed upon")
             self._unwrapped += sasl.unwrap(message.token)
-            for packet in _split(self._unwrapped):
+            while True:
+                packet = _next(self._unwrapped, LONGEST)
+                if packet is None:
+                    break
                 self._packet(packet, events, bare=False)
         elif self.ready or isinstance(self._identity, User):
             raise ProtocolError("a handshake after the handshake")
         elif message.state == _NEGOTIATE and sasl is None:
             self._answer_challenge(message.auths, self._identity)
-        elif message.state == _CHALLENGE and sasl is not None:
+        elif message.state == _CHALLENGE and sasl is not None and not sasl.proven:
             sasl.verify(message.token)
             self._send_sasl(RpcSasl(state=_RESPONSE, token=b""))
         elif message.state == _SUCCESS and sasl is not None:
@@ -256,17 +271,16 @@ class Wire:
                 info = info.replace(real_user=identity.real)
             context = context.replace(user_info=info)
         self.ready = True
-        waiting = bytes(self._waiting)
-        del self._waiting[:]
+        waiting, self._waiting = self._waiting, []
         self._send(_packet(self._header(_CALL_CONTEXT, self._client_id, -1), context))
-        for packet in _split(bytearray(waiting)):
-            self._send(len(packet).to_bytes(4, "big") + packet)
+        for packet in waiting:
+            self._send(packet)
 
     def _send(self, packet: bytes) -> None:
         if self.broken:
             raise ProtocolError("the connection is broken")
         if not self.ready:
-            self._waiting += packet
+            self._waiting.append(packet)
         elif self._sasl is not None and self._protected:
             self._send_sasl(RpcSasl(state=_WRAP, token=self._sasl.wrap(packet)))
         else:
@@ -291,20 +305,30 @@ def _packet(header: RpcRequestHeader, *messages: Message) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def _split(stream: bytearray) -> List[bytes]:
-    """Take the whole packets off the front of a stream."""
-    packets: List[bytes] = []
-    at = 0
-    while len(stream) - at >= 4:
-        head = bytes(stream[at : at + 4])
-        size = int.from_bytes(head, "big")
-        if head == _WEB:
-            raise ProtocolError("a web server answered: this is not the port for RPC")
-        if size > LONGEST:
-            raise ProtocolError(f"a packet of {size} bytes: this is no server of Hadoop's RPC")
-        if len(stream) - at - 4 < size:
-            break
-        packets.append(bytes(stream[at + 4 : at + 4 + size]))
-        at += 4 + size
-    del stream[:at]
-    return packets
+def _refuse_unproven(call_id: int, header: RpcResponseHeader) -> None:
+    """Of a server that has proved nothing, only a good message of the handshake is read."""
+    if header.status == _OK and call_id == _CALL_SASL:
+        return
+    if header.status == _FATAL or call_id == _CALL_SASL:
+        name = header.exception_class_name
+        words = said(name, header.error_msg) or "no reason given"
+        raise AuthenticationError(
+            f"the server refused before it has proved who it is: {words} ({short_name(name)})"
+        )
+    raise AuthenticationError("the server answered before it has proved who it is")
+
+
+def _next(stream: bytearray, longest: int) -> Optional[bytes]:
+    """Take the first packet off the front of a stream, if it is whole."""
+    if len(stream) < 4:
+        return None
+    size = int.from_bytes(stream[:4], "big")
+    if stream[:4] == _WEB:
+        raise ProtocolError("a web server answered: this is not the port for RPC")
+    if size > longest:
+        raise ProtocolError(f"a packet of {size} bytes: this is no server of Hadoop's RPC")
+    if len(stream) - 4 < size:
+        return None
+    packet = bytes(stream[4 : 4 + size])
+    del stream[: 4 + size]
+    return packet

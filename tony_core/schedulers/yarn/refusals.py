@@ -12,7 +12,6 @@ from typing import Callable, List, Match, Optional, Pattern, Tuple, Type
 
 from tony_core.hadoop.errors import (
     ApplicationNotFound,
-    AuthenticationError,
     ConfigurationError,
     HadoopError,
     RemoteError,
@@ -155,7 +154,7 @@ def told(error: HadoopError, what: str) -> SchedulerError:
         return NoSuchApplication(f"{what}: the ResourceManager does not know it (any more)")
     if isinstance(error, Unreachable):
         return SchedulerError(str(error))
-    if isinstance(error, (ConfigurationError, AuthenticationError)):
+    if isinstance(error, ConfigurationError):
         return LastingRefusal(str(error))
     if isinstance(error, RemoteError):
         words = known(error.text)

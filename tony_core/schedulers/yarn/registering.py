@@ -1,6 +1,7 @@
 """A master's first word to the ResourceManager, and what is left to do when it is not taken.
 
-What the configuration or the proof of identity makes impossible, no later attempt can do either.
+What the configuration makes impossible, no later attempt can do either; but a ResourceManager
+that has not proved who it is may be anybody, and ends nothing.
 As nothing may be said to the ResourceManager as a master then, the application is ended as its
 user would end it, in words by which its clients know a failure (:mod:`status`).
 """
@@ -11,7 +12,7 @@ from contextlib import suppress
 from typing import Callable, NoReturn, Optional, Sequence
 from urllib.parse import urlsplit
 
-from tony_core.hadoop.errors import AuthenticationError, ConfigurationError, HadoopError
+from tony_core.hadoop.errors import ConfigurationError, HadoopError
 from tony_core.hadoop.messages.asks import PlacementConstraintMapEntry
 from tony_core.hadoop.rm_master import Registered
 from tony_core.schedulers.port import LastingRefusal, SchedulerError
@@ -33,7 +34,7 @@ def register(
     number = urlsplit(page_url).port or 0
     try:
         return call(application.host, number, page_url, constrained)
-    except (AuthenticationError, ConfigurationError) as error:
+    except ConfigurationError as error:
         _never(f"the ResourceManager cannot take this master: {error}", error, end)
     except HadoopError as error:
         told = refusals.told(error, "this master")
