@@ -28,7 +28,7 @@ from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Resources, Role, Timeouts
 from tony_core.light import socket
 from tony_core.master.main import serve
-from tony_core.protocol.channel import Channel
+from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
@@ -165,7 +165,8 @@ class _Executor:
     def connect(self, sock: Any) -> None:
         """Speak over this socket from now on."""
         self.sock = sock
-        self.channel = Channel(SECRET, dialler=True)
+        key = container_key(SECRET, self.container_id)
+        self.channel = Channel(key, dialler=True, container_id=self.container_id)
         self.unsent = b""
 
 

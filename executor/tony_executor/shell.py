@@ -45,9 +45,8 @@ class Shell:
         self._log_size = 0
         self._links: Dict[int, Link] = {}
         self._strangers: Set[Link] = set()
-        key = unpack(site.secret)
-        self._secret = key.secret
-        self._carrier = carrier(key, master=False)
+        self._key = unpack(site.secret)
+        self._carrier = carrier(self._key, master=False)
         self._door = Door(self._reactor, MAX_STRANGERS, self._log)
         self._count = 0
         self._queue: Deque[Event] = deque()
@@ -189,7 +188,12 @@ class Shell:
             elif dialler:
                 self._seeking.again()
 
-        channel = Channel(self._secret, dialler)
+        channel = Channel(
+            self._key.secret,
+            dialler,
+            container_id=self._site.container_id,
+            binding=self._key.fingerprint,
+        )
         return Link(self._reactor, self._carrier(sock), channel, heard, closed, established)
 
     def _check_welcomed(self, number: int) -> None:

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
 
-from tony_core.protocol.channel import Channel
+from tests.protocol.ends import master_end
+from tony_core.protocol.jobkey import for_executor
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -82,7 +83,7 @@ class Master:
             Link(
                 self.reactor,
                 sock,
-                Channel(self.secret, dialler),
+                master_end(self.secret, dialler),
                 self._received,
                 lambda _, reason: self.closed.append(reason),
             )
@@ -207,7 +208,7 @@ class Executor:
             make_runtime(folder / "runtime")
             (self.work / "tony-runtime").symlink_to(folder / "runtime")
         secret_file = self.folder / "secret"
-        secret_file.write_bytes(secret)
+        secret_file.write_bytes(for_executor(secret, name))
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.executor.standin import CHECKOUT, SECRET, Master, make_runtime
 from tony_core.hadoop.credentials import Credentials
+from tony_core.protocol.jobkey import for_executor
 from tony_core.protocol.messages import Ended, Shutdown
 from tony_core.schedulers.yarn import parcel, start
 
@@ -29,7 +30,8 @@ def test_from_the_start_to_a_good_end_nothing_heavy_is_imported(
     runtime = make_runtime(tmp_path / "tony-runtime")
     shutil.copy(CHECKOUT / "tony_core/bundle/runtime_main.py", runtime / "__main__.py")
     site = parcel.ExecutorParcel({"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/a")
-    secrets = {parcel.SECRET: SECRET, parcel.SITE: site.encode(), start.ALIAS: start.pack({})}
+    key = for_executor(SECRET, "container_1700000000000_0042_01_000003")
+    secrets = {parcel.SECRET: key, parcel.SITE: site.encode(), start.ALIAS: start.pack({})}
     Credentials({}, secrets).write(str(tmp_path / "tokens"))
     env = {
         "PATH": "/usr/bin:/bin",

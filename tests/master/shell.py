@@ -20,7 +20,7 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Job, MasterSpec, Resources, Role, Timeouts
 from tony_core.master.master import Master
 from tony_core.protocol.channel import Channel
-from tony_core.protocol.jobkey import carrier, for_executors, unpack
+from tony_core.protocol.jobkey import carrier, for_executor, unpack
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -151,15 +151,15 @@ class ScriptedPool(ContainerPool):
 class ScriptedExecutor:
     """One connection to a master, and all that came over it."""
 
-    def __init__(self, running: Running, container_id: str, secret: bytes = SECRET) -> None:
+    def __init__(self, running: Running, container_id: str, secret: bytes) -> None:
         self.container_id = container_id
+        self.registers_as = container_id
         self.heard: List[Message] = []
         self.closed: Optional[str] = None
         self.link: Optional[Link] = None
         self._running = running
-        key = unpack(secret)
-        self._secret = key.secret
-        self._carrier = carrier(key, master=False)
+        self._key = unpack(secret)
+        self._carrier = carrier(self._key, master=False)
         self._listener = running.do(lambda: listen(running.reactor, "127.0.0.1", 0, self._accepted))
         self.port = self._listener.port
         self.first: Dict[str, Any] = {}  # what Register says besides
@@ -177,7 +177,12 @@ class ScriptedExecutor:
         self._make(sock, dialler=False)
 
     def _make(self, sock: Any, dialler: bool) -> None:
-        channel = Channel(self._secret, dialler=dialler)
+        channel = Channel(
+            self._key.secret,
+            dialler,
+            container_id=self.container_id,
+            binding=self._key.fingerprint,
+        )
         self.closed = None
         self.link = Link(
             self._running.reactor,
@@ -189,7 +194,7 @@ class ScriptedExecutor:
         )
 
     def _established(self, link: Link) -> None:
-        link.send(Register(self.container_id, "127.0.0.1", self.port, 99, "0", **self.first))
+        link.send(Register(self.registers_as, "127.0.0.1", self.port, 99, "0", **self.first))
 
     def _failed(self, reason: str) -> None:
         self.closed = reason
@@ -339,7 +344,8 @@ class Shell:
 
     def executor(self, container_id: str, **first: Any) -> ScriptedExecutor:
         """An executor that called."""
-        made = ScriptedExecutor(self.running, container_id, for_executors(self.context.secret))
+        key = for_executor(self.context.secret, container_id)
+        made = ScriptedExecutor(self.running, container_id, key)
         made.first = first
         made.dial(self.address)
         self.executors[container_id] = made

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.master.shell import SECRET, Shell, a_job, until
+from tests.protocol.ends import executor_end
 from tony_core.client import tlskey
 from tony_core.job.spec import Resources, Role
 from tony_core.master import webserver
@@ -52,9 +53,15 @@ class Attack:
         sock = socket.create_connection(where if where[0] else self.where, 30)
         return self._open.enter_context(sock)
 
-    def shake(self, secret: bytes = SECRET) -> Tuple[socket.socket, Channel]:
+    def end(self, secret: bytes = SECRET, **options: Any) -> Channel:
+        """An executor's, of the one container that there is."""
+        binding = unpack(self.shell.context.secret).fingerprint
+        options = {"container_id": self.container, "binding": binding, **options}
+        return executor_end(unpack(secret).secret, **options)
+
+    def shake(self) -> Tuple[socket.socket, Channel]:
         """A connection that has proved itself, as far as it can."""
-        sock, channel = self.carried(self.call()), Channel(secret, dialler=True)
+        sock, channel = self.carried(self.call()), self.end()
         sock.sendall(channel.outgoing())
         while not channel.established:
             channel.receive(sock.recv(4096))
@@ -100,11 +107,11 @@ def attack(tmp_path: Path) -> Iterator[Attack]:
 
 
 def test_every_kind_of_stranger_is_refused_and_told_of_in_one_line(attack: Attack) -> None:
-    ours = Channel(b"guessed", dialler=True)
+    ours = attack.end(b"guessed")
     wrong = attack.call()
     wrong.sendall(ours.outgoing() + bytes(32))
     version = attack.call()
-    version.sendall(Channel(SECRET, dialler=True, version=9).outgoing())
+    version.sendall(attack.end(version=9).outgoing())
     garbage = attack.call()
     garbage.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(80))
     echo = attack.call()
@@ -118,7 +125,7 @@ def test_every_kind_of_stranger_is_refused_and_told_of_in_one_line(attack: Attac
     two[0].sendall(proofs[1])
     two[1].sendall(proofs[0])
     cut = attack.call()
-    cut.sendall(Channel(SECRET, dialler=True).outgoing()[:20])
+    cut.sendall(attack.end().outgoing()[:20])
     cut.shutdown(socket.SHUT_WR)
     for sock in (wrong, version, garbage, echo, replayed, *two, cut):
         attack.refused(sock)
@@ -130,7 +137,7 @@ def test_every_kind_of_stranger_is_refused_and_told_of_in_one_line(attack: Attac
 
 def self_recorded(attack: Attack) -> socket.socket:
     """All that an honest peer sent on another connection, once more."""
-    sock, channel = attack.call(), Channel(SECRET, dialler=True)
+    sock, channel = attack.call(), attack.end()
     recorded = channel.outgoing()
     sock.sendall(recorded)
     while not channel.established:
@@ -190,7 +197,7 @@ def test_a_thousand_who_say_nothing_and_one_who_drips(
     monkeypatch.setattr(doors, "PATIENCE_S", 0.2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4000), hard))
     try:
-        hello = Channel(SECRET, dialler=True).outgoing()
+        hello = attack.end().outgoing()
         for number in range(1000):
             sock = attack.call()
             if number % 100 == 0:

@@ -18,7 +18,7 @@ from tests.master.test_master_real import Submitted, a_job, until
 from tony_core.client.sending import prepare
 from tony_core.job.problems import JobError
 from tony_core.job.spec import MasterSpec, Network
-from tony_core.protocol.jobkey import unpack
+from tony_core.protocol.jobkey import for_executor, unpack
 from tony_core.protocol.tls import executor_context
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.port import AppState
@@ -43,7 +43,7 @@ def test_two_workers_a_restart_and_a_takeover(tony_home: Path, tmp_path: Path) -
     assert len(theirs) == 2
     for path in theirs:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert unpack(path.read_bytes()) == unpack(secret.read_bytes())._replace(pem=b"")
+        assert path.read_bytes() == for_executor(secret.read_bytes(), path.parent.name)
 
     def begun() -> Any:
         logs = submitted.logs()

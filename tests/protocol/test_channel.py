@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import itertools
-from typing import List, Tuple
+from typing import Callable, List, Tuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations, pieces
+from tests.protocol.ends import executor_end, master_end
 from tony_core.protocol.channel import (
     HEADER_SIZE,
     HELLO_SIZE,
     MAX_PAYLOAD,
     PROOF_SIZE,
     Channel,
+    container_key,
 )
-from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.messages import Heartbeat, Message, Noted, Ping
+from tony_core.protocol.codec import ProtocolError, encode
+from tony_core.protocol.messages import (
+    Ended,
+    Heartbeat,
+    Measured,
+    Message,
+    Noted,
+    Ping,
+    Prepare,
+    Register,
+    Reported,
+    Start,
+    Welcome,
+)
 
 SECRET = b"a secret of this job"
+GOOD_HELLO = Channel(SECRET, True, container_id="container_1").outgoing()
 
 
 def pair() -> Tuple[Channel, Channel]:
-    return Channel(SECRET, dialler=True), Channel(SECRET, dialler=False)
+    return executor_end(SECRET), master_end(SECRET)
 
 
 def shake(one: Channel, other: Channel) -> None:
@@ -32,6 +48,31 @@ def shake(one: Channel, other: Channel) -> None:
         other.receive(first)
         one.receive(second)
     assert one.established and other.established
+
+
+def _frames() -> List[bytes]:
+    one, other = pair()
+    shake(one, other)
+    said = []
+    for message in (Heartbeat(1), Noted("info", "a word")):
+        one.send(message)
+        said.append(one.outgoing())
+    return said
+
+
+FRAMES = _frames()
+PAYLOADS = [
+    encode(message)
+    for message in (
+        Register("c", "h", 1, 2, "0", "w:0", 3, ports={"main": 4}, ended={"session": 1}),
+        Ended(1, 2, stderr_tail=["last"], usage={"cpu_s": 1.5}),
+        Reported(1, 0.5, {"loss": 1e-9}, step=3, result="{}"),
+        Measured(1, {"rss": 1.0}),
+        Welcome(1, 1.0, 2.0, 3.0, 4.0, True, 5, 6.0),
+        Prepare("w:0", 1, ["main"], [1, 2]),
+        Start(1, "true", {"A": "b"}, {"c": "d"}, ["e"], tensorboard={"port": "x"}),
+    )
+]
 
 
 def chunks(data: bytes, borders: List[int]) -> List[bytes]:
@@ -161,28 +202,123 @@ def test_a_recorded_conversation_cannot_be_played_again() -> None:
     recorded = one.outgoing()
     one.receive(other.outgoing())
     recorded += one.outgoing()
-    again = Channel(SECRET, dialler=False)
+    again = master_end(SECRET)
     with pytest.raises(ProtocolError, match="secret"):
         again.receive(recorded)
 
 
 @pytest.mark.parametrize("dialler", [True, False])
-def test_an_echo_is_no_peer(dialler: bool) -> None:
-    channel = Channel(SECRET, dialler=dialler)
+@pytest.mark.parametrize("end", [master_end, executor_end])
+def test_an_echo_is_no_peer(end: Callable[..., Channel], dialler: bool) -> None:
+    channel = end(SECRET, dialler)
     with pytest.raises(ProtocolError, match="our own hello"):
         channel.receive(channel.outgoing())
 
 
-def test_two_diallers_are_no_pair() -> None:
-    one, other = Channel(SECRET, dialler=True), Channel(SECRET, dialler=True)
-    other.receive(one.outgoing())
+@pytest.mark.parametrize("end", [master_end, executor_end])
+def test_two_of_the_same_role_are_no_pair(end: Callable[..., Channel]) -> None:
+    one, other = end(SECRET, True), end(SECRET, False)
+    hellos = one.outgoing(), other.outgoing()
+    for channel, hello in ((one, hellos[1]), (other, hellos[0])):
+        with pytest.raises(ProtocolError, match="the peer is no "):
+            channel.receive(hello)
+
+
+@pytest.mark.parametrize("dialler", [True, False])
+def test_two_of_the_same_side_are_no_pair(dialler: bool) -> None:
+    one, other = executor_end(SECRET, dialler), master_end(SECRET, dialler)
+    with pytest.raises(ProtocolError, match="one end must have opened"):
+        other.receive(one.outgoing())
+
+
+def test_the_key_of_one_container_makes_no_master_of_another() -> None:
+    """Who has the key of one container is no master to another."""
+    one = executor_end(SECRET, True, "container_1")
+    forged = master_end(container_key(SECRET, "container_2"), False)
+    one.receive(forged.outgoing())
+    forged.receive(one.outgoing()[:HELLO_SIZE])
     with pytest.raises(ProtocolError, match="secret"):
+        one.receive(forged.outgoing())
+
+
+def test_an_executor_speaks_for_its_own_container_only() -> None:
+    one, other = executor_end(SECRET, container_id="container_1"), master_end(SECRET)
+    assert not other.speaks_for("container_1")
+    shake(one, other)
+    assert other.speaks_for("container_1")
+    assert not other.speaks_for("container_2")
+    assert not one.speaks_for("container_1"), "the peer is the master"
+    thief = executor_end(SECRET, container_id="container_2")
+    thief._secret = container_key(SECRET, "container_1")  # and claims to be the second
+    other = master_end(SECRET)
+    other.receive(thief.outgoing())
+    thief.receive(other.outgoing()[:HELLO_SIZE])
+    with pytest.raises(ProtocolError, match="secret"):
+        other.receive(thief.outgoing())
+
+
+def test_another_certificate_below_is_another_connection() -> None:
+    one = executor_end(SECRET, binding=b"1" * 32)
+    other = master_end(SECRET, binding=b"2" * 32)
+    first, second = one.outgoing(), other.outgoing()
+    one.receive(second)
+    other.receive(first)
+    with pytest.raises(ProtocolError, match="secret"):
+        other.receive(one.outgoing())
+
+
+def test_proofs_do_not_mix_between_two_connections_of_one_container() -> None:
+    """A relay that answers each connection of an executor with the other's proof."""
+    calls = [(executor_end(SECRET), master_end(SECRET)) for _ in range(2)]
+    proofs = []
+    for one, other in calls:
         one.receive(other.outgoing())
+        other.receive(one.outgoing()[:HELLO_SIZE])
+        proofs.append(other.outgoing())
+    for (one, _), proof in zip(calls, proofs[::-1], strict=True):
+        with pytest.raises(ProtocolError, match="secret"):
+            one.receive(proof)
+
+
+@pytest.mark.parametrize("container_id", ["", "container_1"])
+@fuzz(said=mutations(GOOD_HELLO, GOOD_HELLO + bytes(32)), cuts=st.lists(st.integers(0, 99)))
+def test_whatever_is_said_before_the_proof(container_id: str, said: bytes, cuts: List[int]) -> None:
+    channel = Channel(SECRET, not container_id, container_id=container_id)
+    try:
+        for piece in pieces(said, cuts):
+            assert channel.receive(piece) == []
+            assert len(channel._incoming) <= HELLO_SIZE + PROOF_SIZE
+    except ProtocolError:
+        pass
+    assert not channel.established
+
+
+@fuzz(said=mutations(*FRAMES), cuts=st.lists(st.integers(0, 99), max_size=4))
+def test_whatever_is_said_after_the_proof(said: bytes, cuts: List[int]) -> None:
+    """Bytes below the frames' own check: what a man in the middle can make of them."""
+    one, other = pair()
+    shake(one, other)
+    try:
+        for piece in pieces(said, cuts):
+            assert other.receive(piece) == []
+    except ProtocolError:
+        pass
+
+
+@fuzz(payload=mutations(*PAYLOADS))
+def test_whatever_an_authentic_peer_says(payload: bytes) -> None:
+    one, other = pair()
+    shake(one, other)
+    one._frame(payload)
+    try:
+        other.receive(one.outgoing())
+    except ProtocolError:
+        pass
 
 
 @pytest.mark.parametrize("secret", [b"another", SECRET + b"\0", SECRET[:-1]])
 def test_a_wrong_secret_is_found_out_by_both(secret: bytes) -> None:
-    one, other = Channel(SECRET, dialler=True), Channel(secret, dialler=False)
+    one, other = executor_end(SECRET), master_end(secret)
     first, second = one.outgoing(), other.outgoing()
     one.receive(second)
     other.receive(first)
@@ -193,8 +329,8 @@ def test_a_wrong_secret_is_found_out_by_both(secret: bytes) -> None:
 
 
 def test_another_version_is_named_before_anything_else() -> None:
-    one = Channel(SECRET, dialler=True, version=2)
-    other = Channel(SECRET, dialler=False, version=1)
+    one = executor_end(SECRET, version=2)
+    other = master_end(SECRET, version=1)
     with pytest.raises(ProtocolError, match="speaks version 2 of the protocol, we speak 1"):
         other.receive(one.outgoing()[:6])
 
@@ -202,7 +338,7 @@ def test_another_version_is_named_before_anything_else() -> None:
 @pytest.mark.parametrize("data", [b"G", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"TonZ", b"Tonx"])
 def test_another_protocol_is_seen_at_its_first_bytes(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="does not speak TonY"):
-        Channel(SECRET, dialler=False).receive(data)
+        master_end(SECRET).receive(data)
 
 
 def test_before_the_proof_nothing_is_kept_or_read() -> None:
@@ -267,4 +403,4 @@ def test_the_secret_is_never_on_the_wire() -> None:
 
 def test_no_secret_is_our_own_fault() -> None:
     with pytest.raises(ProtocolError, match="no secret"):
-        Channel(b"", dialler=True)
+        master_end(b"")

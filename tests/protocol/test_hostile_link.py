@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.protocol.ends import executor_end, master_end
 from tests.protocol.turning import run_until
 from tony_core.protocol import door as doors
-from tony_core.protocol.channel import Channel
+from tony_core.protocol.channel import HELLO_SIZE, PROOF_SIZE
 from tony_core.protocol.codec import ProtocolError, decode, record_of
 from tony_core.protocol.door import Door
 from tony_core.protocol.link import Link, Listener, dial, listen
@@ -39,7 +40,7 @@ class House:
         made = Link(
             self.reactor,
             sock,
-            Channel(SECRET, dialler),
+            executor_end(SECRET) if dialler else master_end(SECRET),
             lambda _, message: self.messages.append(message),
             self.door.ended if not dialler else lambda link, reason: None,
             self.door.leave if not dialler else None,
@@ -123,7 +124,7 @@ def test_a_crowd_whose_words_lay_unread_is_not_turned_away(
 ) -> None:
     monkeypatch.setattr(doors, "PATIENCE_S", 0.0)  # as after a master's long pause
     monkeypatch.setattr(doors, "HEARD_S", 60.0)
-    hello = Channel(SECRET, dialler=True).outgoing()
+    hello = executor_end(SECRET).outgoing()
     house.strangers(4, hello)
     house.until(lambda: len(house.door) == 4)
     house.strangers(4, hello)
@@ -183,9 +184,9 @@ PIECES = st.lists(
         st.sampled_from(
             [
                 b"TonY",
-                b"TonY\x00\x01",
+                b"TonY\x00\x02",
                 b"TonY\x00\x09",
-                b"TonY\x00\x01" + bytes(32),
+                b"TonY\x00\x02Ed" + bytes(48),
                 bytes(32),
                 (2**32 - 1).to_bytes(4, "big"),
                 b'["Shutdown",{"grace_s":0}]',
@@ -220,7 +221,7 @@ def test_whatever_a_stranger_says_no_word_of_it_is_heard() -> None:
         house.until(lambda: bool(house.messages))
         assert house.messages == [Heartbeat(3)]
         held = [len(link._channel._incoming) for link in house.links]
-        assert max(held) <= 70, "what a stranger can make us hold"
+        assert max(held) <= HELLO_SIZE + PROOF_SIZE, "what a stranger can make us hold"
     finally:
         house.close()
 

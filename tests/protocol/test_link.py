@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import pytest
 
-from tony_core.protocol.channel import Channel
+from tests.protocol.ends import executor_end, master_end
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.link import Link, Listener, dial, listen, split_address
 from tony_core.protocol.messages import Heartbeat, Message, Noted
@@ -41,7 +41,7 @@ class World:
         link = Link(
             self.reactor,
             sock,
-            Channel(self.secret, dialler),
+            executor_end(self.secret) if dialler else master_end(self.secret),
             lambda _, message: self.messages.append(message),
             lambda _, reason: self.closed.append(reason),
             handshake_s=self.handshake_s,
@@ -136,7 +136,7 @@ def test_a_peer_that_says_it_slowly_is_let_go_as_soon(world: World) -> None:
     world.handshake_s = 0.3
     sock = world.stranger()
     started = time.monotonic()
-    hello = iter(Channel(SECRET, dialler=True).outgoing())
+    hello = iter(executor_end(SECRET).outgoing())
 
     def drip() -> None:
         try:
@@ -169,7 +169,7 @@ def test_a_wrong_secret_is_let_go_with_a_word(world: World) -> None:
 
 def test_who_gets_hello_and_wrong_proof_at_once_still_sends_its_own(world: World) -> None:
     stranger = world.stranger()
-    channel = Channel(b"guessed", dialler=True)
+    channel = executor_end(b"guessed")
     world.until(lambda: len(world.links) == 1)
     hello = channel.outgoing()
     # The listener gets both in one piece: it has read nothing when the answer is made.

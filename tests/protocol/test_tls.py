@@ -16,11 +16,12 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 import pytest
 
+from tests.protocol.ends import CONTAINER, master_end
 from tests.protocol.turning import run_until
 from tony_core.client import tlskey
-from tony_core.protocol.channel import Channel
+from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.jobkey import JobKey, carrier, for_executors, pack, unpack
+from tony_core.protocol.jobkey import JobKey, carrier, for_executor, pack, unpack
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import Heartbeat, Message, Noted
 from tony_core.protocol.reactor import Reactor
@@ -71,7 +72,12 @@ class Wire:
         made = Link(
             self.reactor,
             self._carriers[master](sock),
-            Channel(self._keys[master].secret, dialler),
+            Channel(
+                self._keys[master].secret,
+                dialler,
+                container_id="" if master else CONTAINER,
+                binding=self._keys[master].fingerprint,
+            ),
             lambda _, message: self.heard.append(message),
             lambda _, reason: self.closed.append(reason),
             handshake_s=50,
@@ -161,8 +167,8 @@ def wire() -> Iterator[Callable[..., Wire]]:
 def test_the_wire_shows_tls_and_no_word_of_ours(
     key: JobKey, wire: Callable[..., Wire], master_dials: bool
 ) -> None:
-    executor = unpack(for_executors(pack(key)))
-    assert executor.pem == b"" and executor.secret == SECRET
+    executor = unpack(for_executor(pack(key), CONTAINER))
+    assert executor.pem == b"" and executor.secret == container_key(SECRET, CONTAINER)
     made = wire(key, executor, master_dials)
     made.until(made.established)
     word = "a word that would be seen " * 4
@@ -179,7 +185,7 @@ def test_the_wire_shows_tls_and_no_word_of_ours(
 
 
 def test_without_tls_the_words_can_be_read(wire: Callable[..., Wire]) -> None:
-    made = wire(JobKey(SECRET), JobKey(SECRET))
+    made = wire(JobKey(SECRET), JobKey(container_key(SECRET, CONTAINER)))
     made.until(made.established)
     made.links[0].send(Heartbeat(5))
     made.until(lambda: len(made.heard) == 1)
@@ -189,21 +195,21 @@ def test_without_tls_the_words_can_be_read(wire: Callable[..., Wire]) -> None:
 def test_another_certificate_is_refused_before_a_byte_of_ours(
     key: JobKey, other: JobKey, wire: Callable[..., Wire]
 ) -> None:
-    made = wire(other, unpack(for_executors(pack(key))))
+    made = wire(other, unpack(for_executor(pack(key), CONTAINER)))
     made.until(lambda: len(made.closed) == 2)
     assert any("another certificate than this job's master" in text for text in made.closed)
     assert made.heard == []
 
 
 def test_the_right_certificate_and_a_wrong_secret(key: JobKey, wire: Callable[..., Wire]) -> None:
-    made = wire(key, unpack(for_executors(pack(key)))._replace(secret=bytes(32)))
+    made = wire(key, unpack(for_executor(pack(key), CONTAINER))._replace(secret=bytes(32)))
     made.until(lambda: len(made.closed) == 2)
     assert any("does not know this job's secret" in text for text in made.closed)
 
 
 @pytest.mark.parametrize("who", ["master", "executor"])
 def test_one_without_tls_is_refused(key: JobKey, wire: Callable[..., Wire], who: str) -> None:
-    plain, secured = JobKey(SECRET), unpack(for_executors(pack(key)))
+    plain, secured = JobKey(SECRET), unpack(for_executor(pack(key), CONTAINER))
     made = wire(plain, secured) if who == "master" else wire(key, plain)
     made.until(lambda: len(made.closed) == 2)
     assert made.heard == []
@@ -214,7 +220,7 @@ def test_one_without_tls_is_refused(key: JobKey, wire: Callable[..., Wire], who:
 
 
 def test_the_last_words_are_heard(key: JobKey, wire: Callable[..., Wire]) -> None:
-    made = wire(key, unpack(for_executors(pack(key))))
+    made = wire(key, unpack(for_executor(pack(key), CONTAINER)))
     made.until(made.established)
     made.links[0].send(Noted("info", "z" * 3_000_000))
     made.links[0].flush_then_close(50)
@@ -224,9 +230,9 @@ def test_the_last_words_are_heard(key: JobKey, wire: Callable[..., Wire]) -> Non
 
 def test_the_secret_file(key: JobKey) -> None:
     assert unpack(b"plain") == JobKey(b"plain") and pack(JobKey(b"plain")) == b"plain"
-    assert for_executors(b"plain") == b"plain"
+    assert len(for_executor(b"plain", CONTAINER)) == 32
     assert unpack(pack(key)) == key
-    assert b"PRIVATE" in key.pem and b"PRIVATE" not in for_executors(pack(key))
+    assert b"PRIVATE" in key.pem and b"PRIVATE" not in for_executor(pack(key), CONTAINER)
     with pytest.raises(ProtocolError, match="cut short"):
         unpack(pack(key)[:40])
     with pytest.raises(ProtocolError, match="32 bytes"):
@@ -308,7 +314,7 @@ def test_nothing_waits_for_a_peer_that_says_nothing(key: JobKey) -> None:
     link = Link(
         reactor,
         carrier(key, True)(ours),
-        Channel(SECRET, False),
+        master_end(SECRET),
         lambda *_: None,
         lambda _, reason: ended.append(reason),
         handshake_s=0.2,

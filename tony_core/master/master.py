@@ -358,6 +358,7 @@ class Master:
         container = self._intake.containers[command.container_id]
         launch = self._orders.launch(
             command.task,
+            command.container_id,
             self.executors_call,
             self._context.secret,
             self._context.extra.get("python") or self._job.runtime.python,

@@ -29,7 +29,7 @@ from tony_core.master.environment import (
     tensorboard,
     unset_for,
 )
-from tony_core.protocol.jobkey import for_executors
+from tony_core.protocol.jobkey import for_executor
 from tony_core.protocol.messages import Prepare, Start
 from tony_core.schedulers.port import Launch
 
@@ -65,7 +65,9 @@ class Orders:
         self._plans: Dict[Tuple[int, str], _Plan] = {}  # (session, task) -> its start
         self._said: Set[str] = set()
 
-    def launch(self, task: str, master: str, secret: bytes, python: str) -> Launch:
+    def launch(
+        self, task: str, container_id: str, master: str, secret: bytes, python: str
+    ) -> Launch:
         """Our executor for a container; the program's own environment never travels here."""
         role = self._job.role(task.rpartition(":")[0])
         runtime = find(self._artifacts, Use.RUNTIME)
@@ -79,7 +81,7 @@ class Orders:
                 if _is_open(name, value)
             },
             artifacts=tuple(artifacts),
-            secret=for_executors(secret),
+            secret=for_executor(secret, container_id),
             task=task,
         )
 

@@ -82,9 +82,8 @@ class Rendezvous:
         listeners: Listeners,
     ) -> None:
         self._reactor = reactor
-        key = unpack(secret)
-        self._secret = key.secret
-        self._carrier = carrier(key, master=True)
+        self._key = unpack(secret)
+        self._carrier = carrier(self._key, master=True)
         self._welcome = welcome
         self._liveness = liveness
         self._to = listeners
@@ -127,7 +126,7 @@ class Rendezvous:
 
     def accept(self, sock: socket.socket) -> None:
         """Somebody connected."""
-        channel = Channel(self._secret, dialler=False)
+        channel = self._channel(dialler=False)
         self.door.enter(
             Link(
                 self._reactor,
@@ -155,10 +154,13 @@ class Rendezvous:
             connected()
 
         def on_socket(sock: socket.socket) -> None:
-            channel = Channel(self._secret, dialler=True)
+            channel = self._channel(dialler=True)
             Link(self._reactor, self._carrier(sock), channel, self._received, closed, established)
 
         dial(self._reactor, address, on_socket, failed)
+
+    def _channel(self, dialler: bool) -> Channel:
+        return Channel(self._key.secret, dialler, binding=self._key.fingerprint)
 
     def expect(self, container_id: str) -> None:
         """A container of ours, whose executor may call."""
@@ -248,9 +250,11 @@ class Rendezvous:
         container_id = self._owner.get(link)
         if isinstance(message, Register):
             try:
+                if not link.speaks_for(message.container_id):
+                    raise ProtocolError("its proof is another container's")
                 ended = None if message.ended is None else record_of(Ended, message.ended)
             except ProtocolError as error:
-                self._to.log(f"{link.peer}: closed: Register.ended: {error}")
+                self._to.log(f"{link.peer}: closed: Register of {message.container_id}: {error}")
                 link.close()
                 self._lost(link, str(error))
                 return

@@ -3,22 +3,35 @@
 Theory of operation
 ===================
 
-Both sides hold the job's secret; neither ever sends it. Each sends a *hello* at once::
+The master holds the job's secret. Each executor holds a key that is derived from it for that
+executor's container (:func:`container_key`), and nothing more: so it can speak for its own
+container, but neither for another one nor as the master. Neither secret nor key is ever sent.
+Both sides send a *hello* at once::
 
-    "TonY" | version (2 bytes) | nonce (32 bytes)
+    "TonY" | version (2 bytes) | role (1) | side (1) | container (16) | nonce (32 bytes)
 
 The first six bytes never change between versions, so that two of them can tell each other
-apart. When a side has the other's hello it derives, from the secret and both hellos in
-the order dialler, listener, one key for each direction and one *proof* for each side, and
-sends its proof (32 bytes). A side whose peer's proof is right is *established*: what was
-sent in the meantime leaves now, and what comes is frames::
+apart. The role is ``M`` for the master and ``E`` for an executor, the side ``d`` for the end that
+opened the connection (the dialler) and ``l`` for the listener. An executor names its container, by
+a hash of its id; the master's field is empty, for a listening master does not know yet who calls.
+Two masters, two executors, two diallers or two listeners are no pair.
+
+When a side has the other's hello it derives, from the container's key, both hellos in the order
+master, executor, and the *binding*, one key for each direction and one *proof* for each role, and
+sends its proof (32 bytes). The binding is what the connection below is known by: with TLS the
+fingerprint of the certificate that it was made with. So a proof says: this role, on this side of
+this connection, for this container of this job, in answer to this nonce. Carried to another
+connection, or sent back to its maker, it is wrong.
+
+A side whose peer's proof is right is *established*: what was sent in the meantime leaves now,
+and what comes is frames::
 
     length (4 bytes) | sequence (8 bytes) | MAC (16 bytes) | payload
 
 The MAC is keyed blake2b over length, sequence and payload under the key of the frame's
 direction; the sequence counts from 0. So a frame that was changed, dropped, repeated, moved,
 reflected or taken from another conversation ends this one. Before the proof is checked a
-peer can make us hold 70 bytes and compute three hashes, no more.
+peer can make us hold 88 bytes and compute six hashes, no more.
 
 It authenticates; it does not hide. (TLS, when a job asks for it, lies below.)
 
@@ -45,8 +58,11 @@ except ImportError:  # a Python built without its own hashes
 
 
 MAGIC = b"TonY"
+MASTER, EXECUTOR = b"M", b"E"
+DIALLER, LISTENER = b"d", b"l"
+CONTAINER_SIZE = 16
 NONCE_SIZE = 32
-HELLO_SIZE = len(MAGIC) + 2 + NONCE_SIZE
+HELLO_SIZE = len(MAGIC) + 2 + 1 + 1 + CONTAINER_SIZE + NONCE_SIZE
 PROOF_SIZE = 32
 MAC_SIZE = 16
 HEADER_SIZE = 4 + 8 + MAC_SIZE
@@ -54,18 +70,53 @@ MAX_PAYLOAD = 32 * 1024 * 1024
 """A cluster spec of ten thousand tasks is a tenth of it."""
 
 
-class Channel:
-    """One end of a conversation; ``dialler`` is the end that opened the connection."""
+def container_tag(container_id: str) -> bytes:
+    """What a hello names a container by: of one length, whatever the id's is."""
+    return _mac(b"container", b"", container_id.encode("utf-8", "surrogatepass"), CONTAINER_SIZE)
 
-    def __init__(self, secret: bytes, dialler: bool, *, version: int = PROTOCOL_VERSION) -> None:
+
+def container_key(secret: bytes, container_id: str) -> bytes:
+    """The key by which the executor in this container and the master know each other."""
+    return _key_of(secret, container_tag(container_id))
+
+
+class Channel:
+    """One end of a conversation.
+
+    The master's end takes the job's secret. An executor's takes its container's key, and the
+    container's id. ``dialler`` is the end that opened the connection; ``binding`` must be the
+    same at both ends (see the module).
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        dialler: bool,
+        *,
+        container_id: str = "",  # an executor's; empty at the master
+        binding: bytes = b"",
+        version: int = PROTOCOL_VERSION,
+    ) -> None:
         if not secret:
             raise ProtocolError("there is no secret to authenticate with", fault="local")
         self.established = False
         self.failure: Optional[ProtocolError] = None
         self._secret = secret
+        self._is_master = not container_id
         self._dialler = dialler
+        self._binding = binding
         self._version = version
-        self._hello = MAGIC + version.to_bytes(2, "big") + os.urandom(NONCE_SIZE)
+        self._container = container_tag(container_id) if container_id else bytes(CONTAINER_SIZE)
+        self._hello = b"".join(
+            (
+                MAGIC,
+                version.to_bytes(2, "big"),
+                MASTER if self._is_master else EXECUTOR,
+                DIALLER if dialler else LISTENER,
+                self._container,
+                os.urandom(NONCE_SIZE),
+            )
+        )
         self._incoming = bytearray()
         self._outgoing = bytearray(self._hello)
         self._waiting: List[bytes] = []  # payloads sent before the peer is known
@@ -75,6 +126,12 @@ class Channel:
         self._sent = 0
         self._received = 0
         self._step = self._read_hello
+
+    def speaks_for(self, container_id: str) -> bool:
+        """Whether the peer has proved to be the executor in this container."""
+        return (
+            self.established and self._is_master and self._container == container_tag(container_id)
+        )
 
     # ------------------------------------------------------------------ the two ways
 
@@ -135,20 +192,27 @@ class Channel:
             )
         if len(self._incoming) < HELLO_SIZE:
             return False
-        theirs = self._take(HELLO_SIZE)
-        if theirs == self._hello:
-            raise ProtocolError("the peer sent our own hello back")
-        self._agree(theirs)
+        self._agree(self._take(HELLO_SIZE))
         self._step = self._read_proof
         return True
 
     def _agree(self, theirs: bytes) -> None:
-        hellos = self._hello + theirs if self._dialler else theirs + self._hello
-        # A secret may be longer than blake2b's keys: hash it into one first.
-        secret = _mac(b"secret", b"", self._secret, 64)
-        keys = [_mac(who, secret, hellos, 32) for who in (b"dialler", b"listener")]
-        proofs = [_mac(who + b" proof", secret, hellos, PROOF_SIZE) for who in (b"d", b"l")]
-        mine, other = (0, 1) if self._dialler else (1, 0)
+        at = len(MAGIC) + 2
+        role, side = theirs[at : at + 1], theirs[at + 1 : at + 2]
+        if role != (EXECUTOR if self._is_master else MASTER):
+            wanted, found = ("executor", "master") if self._is_master else ("master", "executor")
+            raise ProtocolError(f"the peer is no {wanted}: another {found}, or our own hello")
+        if side != (LISTENER if self._dialler else DIALLER):
+            raise ProtocolError("one end must have opened the connection, and one accepted it")
+        key = self._secret
+        if self._is_master:
+            self._container = theirs[at + 2 : at + 2 + CONTAINER_SIZE]
+            key = _key_of(self._secret, self._container)
+        hellos = self._hello + theirs if self._is_master else theirs + self._hello
+        said = hellos + self._binding
+        keys = [_mac(each + b" key", key, said, 32) for each in (MASTER, EXECUTOR)]
+        proofs = [_mac(each + b" proof", key, said, PROOF_SIZE) for each in (MASTER, EXECUTOR)]
+        mine, other = (0, 1) if self._is_master else (1, 0)
         self._send_key, self._receive_key = keys[mine], keys[other]
         self._peer_proof = proofs[other]
         self._outgoing += proofs[mine]
@@ -191,6 +255,11 @@ class Channel:
         taken = bytes(self._incoming[:size])
         del self._incoming[:size]
         return taken
+
+
+def _key_of(secret: bytes, container: bytes) -> bytes:
+    # A secret may be longer than blake2b's keys: it is hashed into one first.
+    return _mac(b"container", _mac(b"secret", b"", secret, 64), container, 32)
 
 
 def _mac(purpose: bytes, key: bytes, data: bytes, size: int = MAC_SIZE) -> bytes:

@@ -1,14 +1,18 @@
-"""What the processes of a job have in common, and nobody else: its secret, and its TLS key.
+"""What the processes of a job have in common, and no others: its secret, and its TLS key.
 
-A job's secret file (or its YARN credential) holds 32 bytes that prove to master and executors
-who the other is. Where the job wants TLS (``tony.task.tls``) it holds more, behind a mark::
+A job's secret file (or its YARN credential) holds 32 bytes, from which master and executors
+prove to each other who they are. Where the job wants TLS (``tony.task.tls``) it holds more, behind
+a mark::
 
     "TonY-TLS-1\\n" | secret (32) | SHA-256 of the certificate (32) | key and certificate (PEM)
 
 The client makes the pair, for one job. Every attempt at being its master finds it where the
 secret is, and is the TLS server on every connection, whoever dialled. An executor's file lacks
 the PEM text: it takes the one certificate of that fingerprint, and no other. Names, dates and
-authorities mean nothing here. That both know the secret is proved inside, as without TLS.
+authorities mean nothing here. What each knows is proved inside, as without TLS, and the proof
+holds for this certificate alone.
+
+An executor's file holds no secret of the job but its own container's key (``channel.py``).
 
 Python 3.8, and light (``tony_core/light.py``): ``ssl`` is loaded only where it is used.
 """
@@ -16,6 +20,7 @@ Python 3.8, and light (``tony_core/light.py``): ``ssl`` is loaded only where it 
 from __future__ import annotations
 
 from tony_core.light import TYPE_CHECKING, Record
+from tony_core.protocol.channel import container_key
 from tony_core.protocol.codec import ProtocolError
 
 if TYPE_CHECKING:
@@ -53,9 +58,10 @@ def unpack(data: bytes) -> JobKey:
     return JobKey(rest[:SIZE], rest[SIZE : 2 * SIZE], rest[2 * SIZE :])
 
 
-def for_executors(data: bytes) -> bytes:
-    """The same without the private key."""
-    return pack(unpack(data)._replace(pem=b""))
+def for_executor(data: bytes, container_id: str) -> bytes:
+    """What the executor in this container gets: its own key, and no private one."""
+    key = unpack(data)
+    return pack(key._replace(secret=container_key(key.secret, container_id), pem=b""))
 
 
 def carrier(key: JobKey, master: bool) -> Callable[[Any], Any]:

@@ -108,6 +108,10 @@ class Link:
         """Whether the peer has proved who it is."""
         return self._channel.established
 
+    def speaks_for(self, container_id: str) -> bool:
+        """Whether the peer has proved to be the executor in this container."""
+        return self._channel.speaks_for(container_id)
+
     def send(self, message: Message, raw: Mapping[str, bytes] = {}) -> None:
         """Send, as soon as the peer is authenticated; silence on a closed link."""
         if self.closed or self._closing:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Union
 
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 #: What the executor itself puts in for a reference: the program's working folder.

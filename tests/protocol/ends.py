@@ -1,0 +1,22 @@
+"""The two ends of a conversation, from one job's secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tony_core.protocol.channel import Channel, container_key
+
+CONTAINER = "container_1"
+
+
+def master_end(secret: bytes, dialler: bool = False, **options: Any) -> Channel:
+    """The master's; usually it is called."""
+    return Channel(secret, dialler, **options)
+
+
+def executor_end(
+    secret: bytes, dialler: bool = True, container_id: str = CONTAINER, **options: Any
+) -> Channel:
+    """An executor's; usually it calls."""
+    key = container_key(secret, container_id) if secret else b""
+    return Channel(key, dialler, container_id=container_id, **options)
