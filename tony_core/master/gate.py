@@ -26,12 +26,12 @@ from __future__ import annotations
 import ipaddress
 import math
 import socket
-import threading
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 from urllib.parse import unquote_plus
 
 from tony_core.master.webserver import Answer, Exchange
 from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.resolver import RESOLVER
 
 COOKIE = "proxy-user"
 AGAIN_S = 10.0
@@ -114,22 +114,22 @@ class Gate:
             for go_on in waiting:
                 go_on()
 
-        self._elsewhere(lambda: addresses_of(self._hosts), found)
+        RESOLVER.ask(
+            self._reactor, ("proxies", *self._hosts), lambda: addresses_of(self._hosts),
+            found, lambda reason: found(frozenset()), keep_s=0,
+        )  # fmt: skip
 
     def _ask_groups(self, user: str, then: Callable[[], None]) -> None:
-        def found(member: bool) -> None:
+        def found(groups: FrozenSet[str]) -> None:
             if len(self._known) > 1000:
                 self._known.clear()
-            self._known[user] = (self._reactor.now(), member)
+            self._known[user] = (self._reactor.now(), bool(groups & self._groups))
             then()
 
-        self._elsewhere(lambda: bool(groups_of(user) & self._groups), found)
-
-    def _elsewhere(self, work: Callable[[], Any], found: Callable[[Any], None]) -> None:
-        def run() -> None:
-            self._reactor.call_soon_threadsafe(found, work())
-
-        threading.Thread(target=run, name="gate", daemon=True).start()
+        RESOLVER.ask(
+            self._reactor, ("groups", user), lambda: groups_of(user),
+            found, lambda reason: found(frozenset()), keep_s=0,
+        )  # fmt: skip
 
 
 def user_of(cookies: str) -> Optional[str]:
@@ -163,7 +163,7 @@ def addresses_of(hosts: List[str]) -> FrozenSet[str]:
         try:
             for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
                 found.add(_plain(str(answer[4][0])))
-        except (OSError, UnicodeError):
+        except (OSError, ValueError):
             continue  # another one may do, and it is looked up again
     return frozenset(found)
 

@@ -19,6 +19,7 @@ from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.protocol.resolver import RESOLVER, Question, numeric
 
 if TYPE_CHECKING:
     from typing import Any, Callable, List, Mapping, Optional, Tuple
@@ -350,6 +351,7 @@ class Dial:
         self._done = False
         self._reason = "it has no address"
         self._candidates: List[Tuple[int, Any]] = []
+        self._question: Optional[Question] = None
         self._timer = reactor.call_later(timeout_s, self._fail, f"no answer within {timeout_s:g} s")
         self._start = reactor.call_later(0, self._resolve)
 
@@ -358,18 +360,26 @@ class Dial:
         self._done = True
         self._timer.cancel()
         self._start.cancel()
+        if self._question is not None:
+            self._question.cancel()
         self._drop()
 
     def _resolve(self) -> None:
         try:
             host, port = split_address(self._address)
-            # As bytes: a str would bring in the tables of international names, 1 MB.
-            found = socket.getaddrinfo(host.encode(), port, 0, socket.SOCK_STREAM)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             self._fail(str(error))
             return
-        self._candidates = [(entry[0], entry[4]) for entry in found]
-        self._next()
+
+        def found(addresses: List[Tuple[int, Tuple[Any, ...]]]) -> None:
+            self._candidates = [(kind, (at[0], port, *at[2:])) for kind, at in addresses]
+            self._next()
+
+        addresses = numeric(host)
+        if addresses:
+            found(addresses)
+        else:
+            self._question = RESOLVER.addresses(self._reactor, host, found, self._fail)
 
     def _next(self) -> None:
         self._drop()
@@ -433,7 +443,8 @@ def dial(
 def split_address(address: str) -> Tuple[str, int]:
     """``host:port`` or ``[v6]:port``; raises ValueError."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    is_number = port.isascii() and port.isdigit() and len(port) <= 5
+    if not host or not is_number or not 0 < int(port) < 65536:
         raise ValueError(f"{address!r} is no host:port")
     return host.strip("[]"), int(port)
 

@@ -1,0 +1,174 @@
+"""Host names to addresses, and other questions that may block, beside a reactor's thread.
+
+Theory of operation
+===================
+
+A name server that is slow, or gone, holds a thread that asks it for many seconds; a reactor's
+would serve no one meanwhile. So a question runs in one of at most :data:`MAX_THREADS` threads of
+this process, and its answer comes back through the reactor. A thread cannot be stopped: it is left
+alone, and ends with its question, or with the process. The asker has a deadline of its own, and
+cancels; a question without askers left is not begun. Equal questions are asked once, and
+answers that came without an error are kept for a while. An address in digits (:func:`numeric`)
+needs no question.
+
+Python 3.8, and light (``tony_core/light.py``): the threads are ``_thread``'s.
+"""
+
+from __future__ import annotations
+
+import _thread
+import time
+
+from tony_core.light import TYPE_CHECKING, deque, socket
+from tony_core.protocol.reactor import Reactor
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Deque, Dict, List, Tuple
+
+    Address = Tuple[int, Tuple[Any, ...]]  # family, and what a socket connects to; port 0
+
+MAX_THREADS = 8
+MAX_QUESTIONS = 256  # that wait for a thread
+MAX_KEPT = 1000
+KEEP_S = 30.0
+
+
+class Question:
+    """One asker's wait for an answer; see :meth:`Resolver.ask`."""
+
+    def __init__(
+        self, reactor: Reactor, on_answer: Callable[[Any], None], on_error: Callable[[str], None]
+    ) -> None:
+        self.cancelled = False
+        self._reactor = reactor
+        self._on_answer = on_answer
+        self._on_error = on_error
+
+    def cancel(self) -> None:
+        """Neither callback is called any more."""
+        self.cancelled = True
+
+    def answer(self, value: Any) -> None:
+        """From any thread."""
+        self._reactor.call_soon_threadsafe(self._deliver, self._on_answer, value)
+
+    def fail(self, reason: str) -> None:
+        """From any thread."""
+        self._reactor.call_soon_threadsafe(self._deliver, self._on_error, reason)
+
+    def _deliver(self, callback: Callable[[Any], None], value: Any) -> None:
+        if not self.cancelled:
+            self.cancelled = True
+            callback(value)
+
+
+class Resolver:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._lock = _thread.allocate_lock()
+        self._threads = 0
+        self._waiting: Dict[Any, List[Question]] = {}  # by key, also of what a thread works on
+        self._queue: Deque[Tuple[Any, Callable[[], Any], float]] = deque()
+        self._kept: Dict[Any, Tuple[float, Any]] = {}  # until when, the answer
+
+    def ask(
+        self,
+        reactor: Reactor,
+        key: Any,
+        work: Callable[[], Any],
+        on_answer: Callable[[Any], None],
+        on_error: Callable[[str], None],
+        keep_s: float = KEEP_S,
+    ) -> Question:
+        """Run ``work`` in a thread, unless the answer to an equal key is known.
+
+        One callback follows, in a later turn of the reactor: never before this returns.
+        ``work`` fails by OSError or ValueError.
+        """
+        question = Question(reactor, on_answer, on_error)
+        with self._lock:
+            until, value = self._kept.get(key, (0.0, None))
+            if until > time.monotonic():
+                question.answer(value)
+            elif key in self._waiting:
+                self._waiting[key].append(question)
+            elif len(self._queue) >= MAX_QUESTIONS:
+                question.fail("too many names are being looked up")
+            else:
+                self._waiting[key] = [question]
+                self._queue.append((key, work, keep_s))
+                self._start()
+        return question
+
+    def addresses(
+        self,
+        reactor: Reactor,
+        host: str,
+        on_answer: Callable[[List[Address]], None],
+        on_error: Callable[[str], None],
+    ) -> Question:
+        """Ask for the addresses of a host name."""
+        return self.ask(reactor, ("name", host), lambda: _look_up(host, 0), on_answer, on_error)
+
+    def _start(self) -> None:
+        if self._threads < MAX_THREADS:
+            try:
+                _thread.start_new_thread(self._run, ())
+            except RuntimeError:  # no room for one more: those that run take it over
+                if not self._threads:
+                    self._fail_all("no thread can be started to look it up")
+            else:
+                self._threads += 1
+
+    def _fail_all(self, reason: str) -> None:
+        while self._queue:
+            for question in self._waiting.pop(self._queue.popleft()[0]):
+                question.fail(reason)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._threads -= 1
+                    return
+                key, work, keep_s = self._queue.popleft()
+                if all(question.cancelled for question in self._waiting[key]):
+                    del self._waiting[key]
+                    continue
+            value, reason = None, ""
+            try:
+                value = work()
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            except BaseException as error:  # the askers must hear of it
+                reason = f"{type(error).__name__}: {error}"
+            with self._lock:
+                questions = self._waiting.pop(key)
+                if not reason:
+                    if len(self._kept) >= MAX_KEPT:
+                        self._kept.clear()
+                    self._kept[key] = (time.monotonic() + keep_s, value)
+            for question in questions:
+                if reason:
+                    question.fail(reason)
+                else:
+                    question.answer(value)
+
+
+RESOLVER = Resolver()
+"""This process's: the bound on threads is one for all of it."""
+
+
+def numeric(host: str) -> List[Address]:
+    """The address that is written in digits; none when it is a name. Does not block."""
+    try:
+        return _look_up(host, socket.AI_NUMERICHOST)
+    except (OSError, ValueError):
+        return []
+
+
+def _look_up(host: str, flags: int) -> List[Address]:
+    # As bytes: a str would bring in the tables of international names, 1 MB.
+    found = socket.getaddrinfo(host.encode(), 0, 0, socket.SOCK_STREAM, 0, flags)
+    return [(entry[0], entry[4]) for entry in found]
