@@ -285,7 +285,7 @@ def ray_init(**more: Any) -> None:
 
 # ------------------------------------------------------------------ checkpoints
 
-_STEP = re.compile(r"step-(\d+)$")
+_STEP = re.compile(r"step-([0-9]{1,100})\Z")
 _MAKING = re.compile(r"making-\d+-\d+(\.old)?$")
 Content = Union[bytes, bytearray, memoryview, Callable[[str], Any]]
 

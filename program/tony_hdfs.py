@@ -44,19 +44,30 @@ def fetch(hdfs: Hdfs, path: str, url: str) -> str:
         # What an earlier try got of this very version is not fetched again.
         making = target + ".making"
         if top.is_dir:
-            os.makedirs(making, exist_ok=True)
+            _make_folder(making)
         for name, each in found:
             if each.is_dir:
-                os.makedirs(os.path.join(making, name), exist_ok=True)
+                _make_folder(os.path.join(making, name))
+
+        top_path = path.rstrip("/")
 
         def get(item: Tuple[str, Status]) -> None:
             name, each = item
-            remote, local = (f"{path}/{name}", f"{making}/{name}") if name else (path, making)
+            remote, local = (f"{top_path}/{name}", f"{making}/{name}") if name else (path, making)
             hdfs.download(remote, each.size, local)
 
         _all(get, [item for item in found if not item[1].is_dir])
         os.rename(making, target)
     return target
+
+
+def _make_folder(path: str) -> None:
+    """Or the one that is there; never one that a link leads to."""
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if os.path.islink(path) or not os.path.isdir(path):
+            raise
 
 
 def cache_dir() -> str:
@@ -134,7 +145,7 @@ def _put(hdfs: Hdfs, making: str, target: str) -> None:
 
 # ------------------------------------------------------------------ checkpoints
 
-_STEP = re.compile(r"step-(\d+)$")
+_STEP = re.compile(r"step-([0-9]{1,100})\Z")
 _MAKING = re.compile(r"making-\d+-[\w.-]+$")
 _ABANDONED_MS = 3600 * 1000
 Content = Union[bytes, bytearray, memoryview, Callable[[str], Any]]
@@ -241,7 +252,7 @@ class HdfsCheckpoints:
 
     def _forget(self, saved: int) -> None:
         found = self._hdfs.list(self._path)
-        now = max(each.changed_ms for each in found)  # by the clock of HDFS, not ours
+        now = max((each.changed_ms for each in found), default=0)  # by the clock of HDFS, not ours
         steps = sorted(int(m.group(1)) for m in (_STEP.match(each.name) for each in found) if m)
         older = [step for step in steps if step != saved]
         for step in older[: max(0, len(older) + 1 - self.keep)]:

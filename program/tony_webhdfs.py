@@ -8,24 +8,38 @@ unchanged::
 
 Every call is tried again, at the next NameNode too, until one succeeds or it has not got any
 further for :data:`DEADLINE_S`.
+
+What a server sends is checked before it is used: a listed name is one plain segment of a path, a
+redirect leads to a DataNode and only where data is read or written, and never from https to http.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import http.client
 import json
 import os
+import posixpath
+import re
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 
 DEADLINE_S = 120.0
 CALL_S = 20.0  # of the NameNode
 DATA_S = 60.0  # without a byte, of a DataNode
+LONGEST = 64 << 20  # bytes of a NameNode's answer
+DEEPEST = 200  # folders within folders
 _BLOCK = 1 << 20
+_LED = ("CREATE", "OPEN")  # where a NameNode may send us to a DataNode
+_HOST = re.compile(
+    r"[0-9A-Za-z_-]{1,63}(\.[0-9A-Za-z_-]{1,63})*\.?|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(%\w+)?", re.A
+)
+_TARGET = re.compile(r"[!-~]*")
+_OURS = (errno.ENOSPC, errno.ELOOP)  # errors of our own disk
 _AGAIN = (
     "StandbyException",
     "RetriableException",
@@ -137,16 +151,20 @@ class Hdfs:
 
     def status(self, path: str) -> Status:
         """FileNotFoundError when there is none."""
-        return _status(self._call("GET", "GETFILESTATUS", path)["FileStatus"])
+        return parse_status(self._call("GET", "GETFILESTATUS", path))
 
     def list(self, path: str) -> List[Status]:
-        """What a folder holds."""
-        found = self._call("GET", "LISTSTATUS", path)["FileStatuses"]["FileStatus"]
-        return [_status(each) for each in found]
+        """What a folder holds; of a file, itself without a name."""
+        return parse_listing(self._call("GET", "LISTSTATUS", path))
 
     def walk(self, path: str, below: str = "") -> Iterator[Tuple[str, Status]]:
         """(relative name, status) of all that is below a folder, folders before their content."""
-        for each in self.list(f"{path}/{below}" if below else path):
+        if below.count("/") >= DEEPEST:
+            raise Refused(f"{path} is more than {DEEPEST} folders deep")
+        top = path.rstrip("/")
+        for each in self.list(f"{top}/{below}" if below else path):
+            if not each.name:
+                raise Refused(f"{path}/{below} lists a file without a name")
             name = f"{below}/{each.name}" if below else each.name
             yield name, each
             if each.is_dir:
@@ -174,41 +192,45 @@ class Hdfs:
 
         def send() -> None:
             where = self._call("PUT", "CREATE", path, overwrite="true")["Location"]
-            with open(local, "rb") as file, _connected(where, DATA_S) as connection:
+            _, _, _, target = there = data_url(where, self._node)
+            with open(local, "rb") as file, _connected(there, DATA_S) as connection:
                 headers = {
                     "Content-Length": str(os.fstat(file.fileno()).st_size),
                     "Content-Type": "application/octet-stream",
                 }
-                connection.request("PUT", _target(where), body=file, headers=headers)
+                connection.request("PUT", target, body=file, headers=headers)
                 response = connection.getresponse()
-                body = response.read()
+                body = _body(response)
                 if response.status != 201:
                     _raise(response.status, body, path)
 
         self._again(send, lambda: 0)
 
     def download(self, path: str, size: int, local: str) -> None:
-        """A file of that size; goes on where it broke off."""
+        """A file of that size, not one byte more; goes on where it broke off."""
 
         def receive() -> None:
             at = _size(local)
             if at >= size:
                 if not size:
-                    open(local, "wb").close()
+                    _open(local).close()
                 return
             where = self._call("GET", "OPEN", path, offset=str(at))["Location"]
-            with _connected(where, DATA_S) as connection, open(local, "ab") as file:
-                connection.request("GET", _target(where))
-                response = connection.getresponse()
-                if response.status != 200:
-                    _raise(response.status, response.read(), path)
-                while True:
-                    block = response.read(_BLOCK)
-                    if not block:
-                        break
-                    file.write(block)
-            if _size(local) < size:
-                raise HdfsError(f"{path} broke off after {_size(local)} of {size} bytes")
+            _, _, _, target = there = data_url(where, self._node)
+            with _connected(there, DATA_S) as connection, _open(local) as file:
+                connection.request("GET", target)
+                with connection.getresponse() as response:
+                    if response.status != 200:
+                        _raise(response.status, _body(response), path)
+                    while at < size:
+                        block = response.read(min(_BLOCK, size - at))
+                        if not block:
+                            raise HdfsError(f"{path} broke off after {at} of {size} bytes")
+                        file.write(block)
+                        at += len(block)
+                    if response.read(1):
+                        os.unlink(local)
+                        raise Refused(f"{path} has changed while it was read")
 
         self._again(receive, lambda: _size(local))
         if _size(local) != size:
@@ -234,7 +256,7 @@ class Hdfs:
             except _FINAL:
                 raise
             except (OSError, http.client.HTTPException) as error:
-                if getattr(error, "errno", None) == 28:  # our own disk is full
+                if getattr(error, "errno", None) in _OURS:
                     raise
                 if reached() > best:
                     until, best, pause = time.monotonic() + self.deadline_s, reached(), 0.2
@@ -244,26 +266,30 @@ class Hdfs:
             pause = min(2 * pause, 5.0)
 
     def _call(self, method: str, op: str, path: str, **query: str) -> Dict[str, Any]:
-        """The answer; ``Location`` is where a redirect leads."""
+        """The answer; of an operation on data, ``Location`` is where the data is."""
         asked = urlencode({"op": op, "user.name": self.user, **query})
         target = f"/webhdfs/v1{quote(path)}?{asked}"
         until, pause, tries = time.monotonic() + self.deadline_s, 0.2, 0
         while True:
             tries += 1
-            node = self.namenodes[self._active % len(self.namenodes)]
+            node = self._node
             try:
-                with _connected(node, min(CALL_S, self.deadline_s)) as connection:
+                with _connected(_address(node), min(CALL_S, self.deadline_s)) as connection:
                     connection.request(method, target)
                     response = connection.getresponse()
-                    body = response.read()
-                if response.status == 307:
+                    body = _body(response)
+                if response.status == 307 and op in _LED:
                     return {"Location": response.getheader("Location") or ""}
+                if 300 <= response.status < 400:
+                    raise Refused(
+                        f"{op} {path}: {node} answered with a redirect: is it a NameNode?"
+                    )
                 if response.status in (200, 201):
-                    return dict(json.loads(body)) if body.strip() else {}
+                    return parse_object(body)
                 _raise(response.status, body, path)
             except _FINAL:
                 raise
-            except (OSError, ValueError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException) as error:
                 if time.monotonic() + pause > until:
                     raise HdfsError(f"{op} {path}: {node}: {error}") from None
             self._active += 1
@@ -271,21 +297,99 @@ class Hdfs:
                 time.sleep(pause)
                 pause = min(2 * pause, 5.0)
 
+    @property
+    def _node(self) -> str:
+        """The NameNode that is asked."""
+        return self.namenodes[self._active % len(self.namenodes)]
 
-def _status(said: Dict[str, Any]) -> Status:
-    return Status(
-        said["type"] == "DIRECTORY",
-        int(said["length"]),
-        int(said["modificationTime"]),
-        str(said.get("pathSuffix", "")),
-    )
+
+# ------------------------------------------------------------------ what servers send
+
+
+def parse_object(body: bytes) -> Dict[str, Any]:
+    """The object in JSON that an answer is; nothing at all is an empty one."""
+    try:
+        found = json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise HdfsError("the answer is no object in JSON")
+    return found
+
+
+def parse_status(answer: Dict[str, Any]) -> Status:
+    """Of GETFILESTATUS."""
+    try:
+        return _status(answer["FileStatus"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"an answer of HDFS that is no status: {error!r}") from None
+
+
+def parse_listing(answer: Dict[str, Any]) -> List[Status]:
+    """Of LISTSTATUS: each name is one segment of a path, or empty."""
+    try:
+        return [_status(each) for each in answer["FileStatuses"]["FileStatus"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"an answer of HDFS that is no listing: {error!r}") from None
+
+
+def _status(found: Dict[str, Any]) -> Status:
+    kind, name = found["type"], found.get("pathSuffix", "")
+    size, changed_ms = found["length"], found["modificationTime"]
+    if type(size) is not int or type(changed_ms) is not int or size < 0:
+        raise ValueError(f"a length of {size!r}, changed at {changed_ms!r}")
+    if not isinstance(name, str) or name in (".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no name of a file or folder")
+    name.encode()  # ValueError for half a surrogate
+    return Status(kind == "DIRECTORY", size, changed_ms, name)
+
+
+def data_url(where: str, node: str) -> Tuple[bool, str, int, str]:
+    """(TLS, host, port, target) of a DataNode that a NameNode leads to."""
+    found = _address(where)
+    if node.startswith("https:") and not found[0]:
+        raise Refused(f"{node} leads from https to http, to {found[1]}: not followed")
+    return found
+
+
+def _address(url: str) -> Tuple[bool, str, int, str]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        target = f"{parts.path}?{parts.query}"
+    except ValueError:
+        host, port, target = "", None, ""
+    if not host or parts.scheme not in ("http", "https") or not _HOST.fullmatch(host):
+        raise HdfsError(f"{url.partition('?')[0]!r} is no address of HDFS")
+    if not _TARGET.fullmatch(target):
+        raise HdfsError(f"{url.partition('?')[0]!r} holds what no URL can")
+    tls = parts.scheme == "https"
+    return tls, host, (443 if tls else 80) if port is None else port, target
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """All of a short answer, in bounded time."""
+    parts: List[bytes] = []
+    total, until = 0, time.monotonic() + DATA_S
+    with response:
+        while True:
+            part = response.read1(_BLOCK)
+            if not part:
+                break
+            parts.append(part)
+            total += len(part)
+            if total > LONGEST or time.monotonic() > until:
+                raise HdfsError(f"an answer of more than {LONGEST} bytes or {DATA_S:.0f} s")
+    if response.length:
+        raise HdfsError("the answer broke off")
+    return b"".join(parts)
 
 
 def _raise(code: int, body: bytes, path: str) -> None:
     try:
         said = json.loads(body)["RemoteException"]
         name, message = str(said["exception"]), str(said["message"]).split("\n")[0]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         name, message = "", f"HTTP {code}"
     if name == "FileNotFoundException":
         raise FileNotFoundError(f"{path} does not exist on HDFS")
@@ -299,26 +403,27 @@ def _raise(code: int, body: bytes, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _connected(url: str, timeout: float) -> Iterator[http.client.HTTPConnection]:
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    if not parts.hostname:
-        raise HdfsError(f"{url!r} is no address")
-    connection = kind(parts.hostname, parts.port, timeout=timeout)
+def _connected(
+    there: Tuple[bool, str, int, str], timeout: float
+) -> Iterator[http.client.HTTPConnection]:
+    tls, host, port, _ = there
+    kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
+    connection = kind(host, port, timeout=timeout)
     try:
         yield connection
     finally:
         connection.close()
 
 
-def _target(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.path}?{parts.query}"
+def _open(path: str) -> BinaryIO:
+    """A file to append to; never one that a link leads to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o666), "ab")
 
 
 def _size(path: str) -> int:
     try:
-        return os.path.getsize(path)
+        return os.lstat(path).st_size
     except FileNotFoundError:
         return 0
 
@@ -341,5 +446,5 @@ def connect(url: str, deadline_s: Optional[float] = None) -> Tuple[Hdfs, str, st
             f"{url} names no file system, and there is none to take instead: set HADOOP_CONF_DIR"
             " or write hdfs://HOST:PORT/..."
         )
-    path = "/" + parts.path.strip("/")
+    path = posixpath.normpath("/" + parts.path.strip("/"))
     return Hdfs(nodes, here.user, deadline_s), path, f"{parts.scheme}://{authority}{path}"
