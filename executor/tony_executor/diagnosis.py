@@ -100,7 +100,7 @@ def _in_use(
     said = [line for line in stderr_tail if re.search(_IN_USE, line)]
     if ports_taken and (said or not stderr_tail):
         names = ", ".join(ports_taken)
-        return "address-in-use", f"somebody else listens at the task's port ({names})"
+        return "address-in-use", f"another process listens at the task's port ({names})"
     if not said:
         return None
     named: List[int] = [int(n) for line in said for n in re.findall(_PORT_NUMBER, line)]

@@ -88,6 +88,14 @@ class ChildEnded(Record):
     usage: Dict[str, float]
 
 
+class PortsTaken(Record):
+    """Another user listens at ports of the program that runs."""
+
+    at: float
+    session: int
+    names: List[str]
+
+
 class Cleared(Record):
     """The sweep is over: of the program's descendants these are left."""
 
@@ -126,6 +134,7 @@ if TYPE_CHECKING:
         ChildStarted,
         ChildNotStarted,
         ChildEnded,
+        PortsTaken,
         Cleared,
         Observed,
         NoMasterWillCome,

@@ -65,6 +65,7 @@ from tony_executor.events import (
     NoMasterWillCome,
     NotPrepared,
     Observed,
+    PortsTaken,
     Prepared,
     Tick,
     Unlinked,
@@ -112,6 +113,7 @@ class Life(Masters):
             ChildStarted: self._child_started,
             ChildNotStarted: self._child_not_started,
             ChildEnded: self._child_ended,
+            PortsTaken: self._ports_taken,
             Cleared: self._cleared,
             Observed: self._observed,
             NoMasterWillCome: self._no_master_will_come,
@@ -282,6 +284,13 @@ class Life(Masters):
         self.ended = self._last = ended
         self._again_at = self._now + SAY_AGAIN_S if self.link is not None else None
         self._say(ended)
+
+    def _ports_taken(self, event: PortsTaken) -> None:
+        if event.session == self.session and self.phase is Phase.RUNNING and not self._ending:
+            names = ", ".join(event.names)
+            message = f"another user of the node listens at the task's port ({names})"
+            self._ending = Ending("address-in-use", message)
+            self._clear(LEFTOVER_GRACE_S)
 
     def _ran_s(self) -> float:
         return self._now - self._started_at if self._started_at is not None else 0.0

@@ -1,26 +1,43 @@
 """Ports that are held for the program: bound, never listening.
 
-A port is first bound alone, which fails while anybody else holds it, another executor
-included; only then is the socket made shareable (SO_REUSEADDR, SO_REUSEPORT), so that most
-programs can bind the port while we still hold it. The few that cannot get it released just
-before they start. It is bound on all interfaces: nobody else gets it on any of them.
+Theory of operation
+===================
 
-Ports come from the range the job gives, else from below the ephemeral one, where no
+A port is *held* by a socket bound alone, on all addresses of both families, which fails while
+anything else is bound there. The kernel compares users for SO_REUSEPORT and not for
+SO_REUSEADDR: a held socket has only the first, so that no other user can bind beside it.
+
+Most servers set SO_REUSEADDR alone (TensorFlow, TCPStore, Ray, ps-lite, TensorBoard). For these a
+port is *shared* as late as possible: SO_REUSEADDR is set just before the program starts, and
+cleared when the program has ended. Until the program listens, another user can bind a shared
+port as well; once it listens, no other user can. What binds without any option (XGBoost,
+LightGBM) gets its port *released*. :meth:`Ports.strangers` names the ports that another user took.
+
+A port is *claimed* as long as its task has it, by an abstract unix socket of its number: so no
+two executors of a node get one port, shared, released, or with connections that have only just
+ended (TIME_WAIT), beside which a socket can be bound only with SO_REUSEADDR.
+
+Ports come from the range the job gives, else from outside the ephemeral one, where no
 outgoing connection takes them between two looks.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 
-from tony_core.light import TYPE_CHECKING, socket
+from tony_core.light import TYPE_CHECKING, Record, socket
+from tony_executor import processes, sockets
 
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 
 _LOWEST = 10000
-_RANGE_FILE = "/proc/sys/net/ipv4/ip_local_port_range"
+_ROOM = 2000  # ports; a smaller range is used only where there is no other
+_LEAST_ROOM = 500
+_HIGHEST = 65535
+_KERNEL = "/proc/sys/net/ipv4"
 
 
 class NoPort(Exception):
@@ -31,11 +48,19 @@ class NoPort(Exception):
         self.cause = cause
 
 
+class Held(Record):
+    """A port's two sockets; ``bound`` is None while it is released."""
+
+    claim: Optional[socket.socket]
+    bound: Optional[socket.socket]
+
+
 class Ports:
     """The ports of one task of one session, by name."""
 
     def __init__(self) -> None:
-        self._held: Dict[str, socket.socket] = {}
+        self._held: Dict[str, Held] = {}
+        self._span: Optional[Tuple[int, ...]] = None
         self.numbers: Dict[str, int] = {}
 
     def hold(
@@ -49,19 +74,21 @@ class Ports:
 
         With ``same`` those stay that were held before, and what was released is taken again.
         """
+        kept = kept or {}
+        self._span = tuple(span) if span else None
         if not same:
-            self.close()
+            self._give_up(name for name in list(self._held) if name not in kept)
+            self.numbers = {}
         for name in names:
-            if kept and name in kept:
-                self.numbers[name] = kept[name]
-                continue
-            if name in self.numbers:
-                self._take_again(name)
-                continue
+            own = len(self._held)
             try:
-                sock = _take(tuple(span) if span else None)
+                if name in kept:
+                    self.numbers[name] = kept[name]
+                elif name in self.numbers:
+                    self._take_again(name)
+                else:
+                    self._take(name)
             except NoPort as error:
-                own = len(self._held)
                 self.close()
                 if span and own:
                     raise NoPort(
@@ -69,100 +96,210 @@ class Ports:
                         f"{error}; the task needs {len(names)}, and held {own} of them",
                     ) from error
                 raise
-            self._held[name] = sock
-            self.numbers[name] = sock.getsockname()[1]
         return dict(self.numbers)
 
-    def release(self, names: Iterable[str]) -> None:
-        """Give these up: their program binds them alone."""
-        for name in names:
-            sock = self._held.pop(name, None)
-            if sock is not None:
-                sock.close()
+    def renew(self, name: str) -> int:
+        """Give up the port of this name, and hold another one; returns its number."""
+        before = self._held.pop(name, None)
+        try:
+            self._take(name)
+        finally:
+            if before is not None:
+                _close(before)
+        return self.numbers[name]
 
-    def _take_again(self, name: str) -> None:
-        if name in self._held:
-            return
-        port = self.numbers[name]
-        # Not alone: connections that its last program has ended linger on the port for a minute.
-        sock = _bound(port, socket.SO_REUSEADDR)
-        if sock is None:
-            self.close()
-            raise NoPort("address-in-use", f"port {port}, which peers know, is taken by somebody")
-        self._held[name] = sock
+    def share(self, names: Iterable[str]) -> None:
+        """Let a program bind them beside us: it follows at once."""
+        for name in names:
+            if name in self._held:
+                _admit(self._held[name].bound, True)
+
+    def release(self, names: Iterable[str]) -> None:
+        """Close these, without giving them up: their program binds them alone."""
+        for name in names:
+            held = self._held.get(name)
+            if held is not None and held.bound is not None:
+                held.bound.close()
+                self._held[name] = Held(held.claim, None)
+
+    def strangers(self) -> List[str]:
+        """The names of the ports at which another user listens."""
+        return [name for name in sorted(self.numbers) if _strangers_at(self.numbers[name])]
 
     def taken(self) -> List[str]:
-        """Those at which somebody listens (asked when the program has ended)."""
-        return [name for name in sorted(self.numbers) if _is_listened_at(self.numbers[name])]
+        """The names of those at which a process listens that is not below this one."""
+        names = []
+        for name in sorted(self.numbers):
+            if _listeners(self.numbers[name]) and not serves(os.getpid(), self.numbers[name]):
+                names.append(name)
+        return names
 
     def close(self) -> None:
         """Give up all."""
-        self.release(list(self._held))
+        self._give_up(list(self._held))
         self.numbers = {}
 
+    def _give_up(self, names: Iterable[str]) -> None:
+        for name in names:
+            _close(self._held.pop(name))
 
-def _take(span: Optional[Tuple[int, ...]]) -> socket.socket:
-    low, high = (span[0], span[-1]) if span else below_ephemeral()
+    def _take(self, name: str) -> None:
+        self._held[name], self.numbers[name] = _draw(self._span)
+
+    def _take_again(self, name: str) -> None:
+        port = self.numbers[name]
+        # Bound anew even where it was shared: a user who was beside us is remembered by the kernel
+        # (its shortcut for SO_REUSEPORT) until a socket is bound without that option.
+        self.release([name])
+        # Connections that the last program has ended linger on the port for a minute.
+        bound = _bind(port) or _bind(port, beside=True)
+        held = self._held.get(name)
+        self._held[name] = Held(held.claim if held is not None else None, bound)
+        if bound is None or _strangers_at(port):
+            raise NoPort("address-in-use", f"port {port}, which peers know, is taken on the node")
+
+
+def serves(pid: int, port: int) -> bool:
+    """Whether all that listens at the port is this user's, and open in this process or below it."""
+    owners = _listeners(port)
+    if not owners or any(each.uid != os.geteuid() for each in owners):
+        return False
+    pids = [pid, *(process.pid for process in processes.below(pid))]
+    return sockets.are_open_in({each.inode for each in owners}, pids)
+
+
+def is_free(port: int) -> bool:
+    """Whether nothing listens there."""
+    return not _listeners(port)
+
+
+def _close(held: Held) -> None:
+    for sock in held:
+        if sock is not None:
+            sock.close()
+
+
+def _admit(sock: Optional[socket.socket], any_user: bool) -> None:
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(any_user))
+
+
+def _listeners(port: int) -> List[sockets.Owner]:
+    try:
+        return sockets.listeners(port)
+    except sockets.Unknown:
+        return []
+
+
+def _strangers_at(port: int) -> bool:
+    return any(each.uid != os.geteuid() for each in _listeners(port))
+
+
+# ---------------------------------------------------------------------- drawing
+
+
+def _draw(span: Optional[Tuple[int, ...]]) -> Tuple[Held, int]:
+    low, high = (span[0], span[-1]) if span else outside_ephemeral()
+    skipped = [] if span else reserved()
     size = high - low + 1
     # Every executor begins elsewhere, so that few collide.
     start = int.from_bytes(os.urandom(4), "big") % size
-    for step in range(size):
-        sock = _bound(low + (start + step) % size)
-        if sock is not None:
-            return sock
+    claimed = 0
+    for beside in (False, True) if span else (False,):
+        claimed = 0
+        for step in range(size):
+            port = low + (start + step) % size
+            if any(a <= port <= b for a, b in skipped):
+                continue
+            try:
+                claim = _claim(port)
+            except OSError:
+                claimed += 1
+                continue
+            bound = _bind(port, beside)
+            if bound is not None:
+                return Held(claim, bound), port
+            if claim is not None:
+                claim.close()
     if span is None:
-        message = f"no port from {low} to {high} is free (below the ephemeral ports)"
+        message = f"no port from {low} to {high} is free (outside the ephemeral ports)"
         raise NoPort("address-in-use", message)
-    held = sum(_is_shared(port) for port in range(low, high + 1))
     raise NoPort(
         "port-range-full",
         f"no port of tony.task.port-range ({low}-{high}) is free on this node:"
-        f" {held} held for tasks of yours, {size - held} in use otherwise; give a wider range",
+        f" {claimed} held for tasks of TonY, {size - claimed} in use otherwise; give a wider range",
     )
 
 
-def _is_shared(port: int) -> bool:
-    """Whether it is held as we hold ports: bound and shareable, with nobody listening."""
-    sock = _bound(port, socket.SO_REUSEPORT)
-    if sock is not None:
-        sock.close()
-    return sock is not None
-
-
-def _bound(port: int, beside: int = 0) -> Optional[socket.socket]:
-    """Bound alone, or beside those that have this option too and do not listen."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def _claim(port: int) -> Optional[socket.socket]:
+    """Claim it among the executors of the node; raises OSError when another has it."""
     try:
-        if beside:
-            sock.setsockopt(socket.SOL_SOCKET, beside, 1)
-        sock.bind(("0.0.0.0", port))
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     except OSError:
+        return None
+    try:
+        sock.bind(b"\0tony-port-%d" % port)
+    except OSError as error:
         sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise
         return None
     return sock
 
 
-def _is_listened_at(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _bind(port: int, beside: bool = False) -> Optional[socket.socket]:
+    """Bound alone; or, with ``beside``, where connections of an earlier program linger."""
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
         try:
-            sock.bind(("0.0.0.0", port))
+            sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
-            return True
-    return False
+            continue  # no IPv6
+        try:
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(beside))
+            sock.bind((address, port))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        except OSError as error:
+            sock.close()
+            if error.errno == errno.EADDRNOTAVAIL:
+                continue
+            return None
+        return sock
+    return None
 
 
-def below_ephemeral() -> Tuple[int, int]:
+def outside_ephemeral(folder: str = _KERNEL) -> Tuple[int, int]:
     """The range to draw from when the job names none."""
+    low, high = 32768, 60999
+    words = _read(folder, "ip_local_port_range").split()
+    if len(words) == 2 and all(word.isdigit() for word in words):
+        low, high = int(words[0]), int(words[1])
+    first = _read(folder, "ip_unprivileged_port_start").strip()
+    lowest = max(1024, int(first) if first.isdigit() else 0)
+    if low - max(_LOWEST, lowest) >= _ROOM:
+        return max(_LOWEST, lowest), low - 1
+    if _HIGHEST - high >= _ROOM:
+        return high + 1, _HIGHEST
+    if low - lowest >= _LEAST_ROOM:
+        return lowest, low - 1
+    return min(lowest, _HIGHEST), _HIGHEST
+
+
+def reserved(folder: str = _KERNEL) -> List[Tuple[int, int]]:
+    """Spans of ports that the administrator keeps for services."""
+    spans = []
+    for word in _read(folder, "ip_local_reserved_ports").strip().split(","):
+        first, _, last = word.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            spans.append((int(first), int(last or first)))
+    return spans
+
+
+def _read(folder: str, name: str) -> str:
     try:
-        with open(_RANGE_FILE, encoding="ascii") as file:
-            low, high = (int(word) for word in file.read().split())
-    except (OSError, ValueError):
-        low, high = 32768, 60999
-    if low - _LOWEST >= 2000:
-        return _LOWEST, low - 1
-    if 65535 - high >= 2000:
-        return high + 1, 65535
-    return 1024, 65535
+        with open(f"{folder}/{name}", "rb") as file:
+            return file.read(65536).decode("ascii", "replace")
+    except OSError:
+        return ""

@@ -12,6 +12,7 @@ from tony_core.light import TYPE_CHECKING, Record, json_value
 from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child, environment, layout, tail, tensorboard, workdir
+from tony_executor.diagnosis import FIRST_SECONDS
 from tony_executor.events import (
     ChildEnded,
     ChildNotStarted,
@@ -20,12 +21,13 @@ from tony_executor.events import (
     Event,
     NotPrepared,
     Observed,
+    PortsTaken,
     Prepared,
 )
 from tony_executor.gpucheck import GpuCheck
 from tony_executor.gpuwatch import GpuWatch
 from tony_executor.hadooppath import HadoopPath
-from tony_executor.ports import NoPort, Ports
+from tony_executor.ports import NoPort, Ports, serves
 from tony_executor.reports import Reports
 from tony_executor.sampling import Sampling
 from tony_executor.site import Site
@@ -50,6 +52,7 @@ class Running(Record):
     session: int
     pid: int
     stderr_since: int
+    started: float
     sampling: Sampling
     reports: Reports
 
@@ -92,7 +95,7 @@ class Program:
         self._unready: Set[str] = set()  # what Ready still waits for
         self._hadoop = HadoopPath(reactor, site, self._warn, log)
         self._beside = tensorboard.Beside(
-            reactor, site.log("tensorboard.log"), self._serving, self._warn
+            reactor, self._ports, site.log("tensorboard.log"), self._serving, self._warn, log
         )
 
     def configure(self, welcome: Welcome) -> None:
@@ -268,7 +271,10 @@ class Program:
     def _exec(self, start: Start, argv: List[str], env: Dict[str, str]) -> bool:
         stdout, stderr = self._site.log("stdout"), self._site.log("stderr")
         offsets = {"stdout": tail.size_of(stdout), "stderr": tail.size_of(stderr)}
+        is_program = start.command.strip() != tensorboard.SENTINEL
+        beside = str((start.tensorboard or {}).get("port", "")) if is_program else ""
         self._ports.release(start.release_ports)
+        self._ports.share(name for name in self._ports.numbers if name != beside)
         now = self._reactor.now()
         try:
             spawned = child.spawn(argv, env, self._folder, stdout, stderr)
@@ -281,6 +287,7 @@ class Program:
             start.session,
             spawned.pid,
             offsets["stderr"],
+            now,
             Sampling(now),
             Reports(env["TONY_REPORT_FILE"], start.session),
         )
@@ -305,7 +312,8 @@ class Program:
         said = start.tensorboard
         if not said or not said.get("log_dir"):
             return None
-        port = self._ports.numbers.get(str(said.get("port", "tensorboard")))
+        name = str(said.get("port", "tensorboard"))
+        port = self._ports.numbers.get(name)
         if port is None:
             self._warn("TensorBoard is not started: the task has no port for it")
             return None
@@ -327,6 +335,7 @@ class Program:
             # be another loopback than the usual (Debian names a machine 127.0.1.1).
             host="127.0.0.1" if self._site.host == "localhost" else self._site.host,
             port=port,
+            name=name,
             cwd=self._site.work,
             env=mine,
         )
@@ -362,9 +371,13 @@ class Program:
 
     def _answered(self, ready: bool, wanted: tensorboard.Wanted) -> None:
         self._probe = None
-        if ready:
-            self._serving(wanted.port, "")
-        else:
+        running = self._running
+        if ready and running is not None:
+            if serves(running.pid, wanted.port):
+                self._serving(wanted.port, "")
+            else:
+                self._feed(PortsTaken(self._reactor.now(), running.session, [wanted.name]))
+        elif not ready:
             self._warn(f"TensorBoard did not answer within {tensorboard.READY_S:g} s")
 
     def _serving(self, port: int, message: str) -> None:
@@ -386,6 +399,10 @@ class Program:
         values = running.sampling.sample(now, self._spared())
         values.update(self._gpus.newest(now))
         self._feed(Observed(now, Measured(running.session, values)))
+        if now - running.started <= FIRST_SECONDS:
+            taken = [name for name in self._ports.strangers() if name != self._beside.name]
+            if taken:
+                self._feed(PortsTaken(now, running.session, taken))
         early = self._interval_s / 4
         self._timers[0] = self._reactor.call_about(self._interval_s, early, self._measure)
 
@@ -421,7 +438,7 @@ class Program:
                 number,
                 tail.seen_from(self._folder, lines),
                 self._ports.taken() if exit_code else [],
-                min(_free_mb(self._folder), _free_mb(self._site.log_dir)),
+                min(map(workdir.free_mb, (self._folder, self._site.log_dir))),
                 running.sampling.total(now, rss_mb, self._spared()),
             )
         )
@@ -475,11 +492,3 @@ class Program:
         if self._finder is not None:
             self._finder.cancel()
             self._finder = None
-
-
-def _free_mb(folder: str) -> float:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return float("inf")
-    return found.f_bavail * found.f_frsize / (1024.0 * 1024.0)

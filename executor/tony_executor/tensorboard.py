@@ -5,6 +5,9 @@ deadline. :class:`Probe` asks a port for a page until one comes. :class:`Beside`
 TensorBoard beside the program: it never gates it, its failures are warnings, it is started
 again within a budget, and it stays over warm sessions while it lives. One that we end gets
 TERM, and KILL when it does not hear that; its end is then no news.
+
+An address is reported only when what listens there is open in that very process, or below it. A
+TensorBoard whose port another process has taken is started again, at another port.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from tony_core.light import TYPE_CHECKING, Record, signal, socket
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child
+from tony_executor.ports import NoPort, Ports, is_free, serves
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set
@@ -41,6 +45,7 @@ class Wanted(Record):
     pythons: List[str]
     host: str
     port: int
+    name: str  # the port's among those of the task
     cwd: str
     env: Dict[str, str]
 
@@ -218,11 +223,15 @@ class Beside:
     def __init__(
         self,
         reactor: Reactor,
-        log: str,
+        ports: Ports,
+        output: str,
         serving: Callable[[int, str], None],
         warn: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
+        self._ports = ports
+        self._output = output  # a file
         self._log = log
         self._serving = serving
         self._warn = warn
@@ -241,6 +250,11 @@ class Beside:
         """Its processes that are children of ours."""
         found = {self._pid, self._finder.pid if self._finder is not None else None}
         return {pid for pid in found if pid is not None} | self._ending
+
+    @property
+    def name(self) -> str:
+        """The name of the port at which it serves, or is to; empty when there is none."""
+        return self._wanted.name if self._wanted is not None else ""
 
     @property
     def port(self) -> Optional[int]:
@@ -298,13 +312,16 @@ class Beside:
             self._served = False
             self._serving(0, f"TensorBoard ended with exit code {exit_code}")
         if self._wanted is not None:
-            self._again(f"it ended with exit code {exit_code}, see {os.path.basename(self._log)}")
+            self._again(
+                f"it ended with exit code {exit_code}, see {os.path.basename(self._output)}"
+            )
         return True
 
     def _found(self, python: Optional[str]) -> None:
         self._finder = None
         if python is None and self._wanted is not None:
             tried = ", ".join(self._wanted.pythons) or "none of the interpreters is here"
+            self._ports.share([self._wanted.name])  # the program may serve there itself
             self._wanted = None
             self._warn("TensorBoard is not started: " + NOT_FOUND.format(tried=tried))
             return
@@ -319,9 +336,15 @@ class Beside:
         if self._ending:  # the one before still holds the port
             self._backoff = self._reactor.call_later(_LOOK_S, self._start)
             return
+        if not is_free(wanted.port):
+            moved = self._move(wanted)
+            if moved is None:
+                return
+            wanted = moved
+        self._ports.share([wanted.name])
         try:
             spawned = child.spawn(
-                command(self._python, wanted), wanted.env, wanted.cwd, self._log, self._log
+                command(self._python, wanted), wanted.env, wanted.cwd, self._output, self._output
             )
             self._pid = spawned.pid
             child.check_executed(spawned)
@@ -334,12 +357,30 @@ class Beside:
 
     def _probed(self, ready: bool) -> None:
         self._probe = None
-        if ready and self._wanted is not None:
-            self._served = True
-            self._serving(self._wanted.port, "")
+        wanted, pid = self._wanted, self._pid
+        if ready and wanted is not None and pid is not None:
+            if serves(pid, wanted.port):
+                self._served = True
+                self._serving(wanted.port, "")
+            else:
+                _kill(pid)  # and it is started again, at another port
         elif not ready:
             self._warn(f"TensorBoard did not answer within {READY_S:g} s")
             _kill(self._pid)
+
+    def _move(self, wanted: Wanted) -> Optional[Wanted]:
+        """Another port, since another process listens at this one."""
+        try:
+            port = self._ports.renew(wanted.name)
+        except NoPort as error:
+            self._again(str(error))
+            return None
+        self._log(
+            f"another process listens at port {wanted.port}, which was TensorBoard's:"
+            f" TensorBoard is started at port {port}"
+        )
+        self._wanted = wanted._replace(port=port)
+        return self._wanted
 
     def _again(self, reason: str) -> None:
         if self._restarts >= RESTARTS:

@@ -129,3 +129,12 @@ def write_files(folder: str, files: Mapping[str, str]) -> None:
             raise LayoutError(f"{name!r} is no name for a file")
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
+
+
+def free_mb(folder: str) -> float:
+    """The room left on its disk; infinite where the system does not say."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return float("inf")
+    return found.f_bavail * found.f_frsize / (1024.0 * 1024.0)

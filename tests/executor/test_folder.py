@@ -165,7 +165,7 @@ class TestPorts:
             ended = master.expect(Ended)
         assert ended.cause == "port-range-full"
         assert f"no port of tony.task.port-range ({port}-{port}) is free" in ended.message
-        assert "0 held for tasks of yours, 1 in use otherwise" in ended.message
+        assert "0 held for tasks of TonY, 1 in use otherwise" in ended.message
 
     def test_a_range_that_is_full_of_our_own(
         self, master: Master, launch: Callable[..., Executor]
@@ -181,7 +181,7 @@ class TestPorts:
         finally:
             other.close()
         assert ended.cause == "port-range-full"
-        assert "2 held for tasks of yours, 0 in use otherwise" in ended.message
+        assert "2 held for tasks of TonY, 0 in use otherwise" in ended.message
 
     def test_a_range_that_is_too_small_for_one_task(
         self, master: Master, executor: Executor
@@ -213,6 +213,7 @@ class TestPorts:
         self, master: Master, executor: Executor, options: list, address: str
     ) -> None:
         port = master.prepare().ports["main"]
+        master.start("sleep 60")
         family = socket.AF_INET6 if address == "::" else socket.AF_INET
         try:
             sock = socket.socket(family)

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List
 import pytest
 
 from tests.executor.standin import CHECKOUT, Executor, Master, alive
+from tests.strangers import needs_root, start_stranger
 from tony_core.protocol.messages import (
     Ended,
     Heartbeat,
@@ -194,7 +195,7 @@ class TestReports:
 # What is asked of TensorBoard here is its command line and that it answers; the real one,
 # of 130 MB, has a test of its own at the end.
 TENSORBOARD = """
-import argparse, http.server, os, signal, sys
+import argparse, http.server, os, signal, sys, time
 parser = argparse.ArgumentParser()
 for name in ("--logdir", "--host", "--port"):
     parser.add_argument(name, required=True)
@@ -203,6 +204,8 @@ mark = os.path.join(os.path.dirname(__file__), "starts")
 open(mark, "a").write("%s\\n" % given.logdir)
 if os.path.exists(os.path.join(os.path.dirname(__file__), "broken")):
     sys.exit(3)
+if os.path.exists(os.path.join(os.path.dirname(__file__), "slow")):
+    time.sleep(float(open(os.path.join(os.path.dirname(__file__), "slow")).read()))
 def ended(number, frame):
     open(os.path.join(os.path.dirname(__file__), "ended"), "w").write("by TERM")
     os._exit(0)
@@ -218,6 +221,29 @@ class Server(http.server.HTTPServer):
     def server_bind(self):
         import socketserver; socketserver.TCPServer.server_bind(self)
 Server((given.host, int(given.port)), Page).serve_forever()
+"""
+
+
+# Takes a port as soon as that is possible, and answers there.
+SERVE = """
+sock = socket.socket()
+sock.setsockopt(1, 2, 1)
+until = time.monotonic() + 20
+while True:
+    try:
+        sock.bind(("127.0.0.1", argument))
+        sock.listen()
+        break
+    except OSError:
+        if time.monotonic() > until:
+            raise
+        time.sleep(0.005)
+print("serving")
+while True:
+    caller, _ = sock.accept()
+    caller.recv(1000)
+    caller.sendall(b"HTTP/1.0 200 OK\\r\\n\\r\\nstranger")
+    caller.close()
 """
 
 
@@ -370,6 +396,36 @@ class TestTensorBoard:
         master.prepare(ports=["main", "tensorboard"])
         master.send(Start(0, "tony:tensorboard", {}))
         assert "tensorboard-log-dir" in master.expect(Ended).message
+
+    @needs_root
+    def test_another_user_at_its_port_is_never_shown(
+        self, master: Master, executor: Executor, python: Path
+    ) -> None:
+        (self.package / "slow").write_text("3")
+        ready = master.prepare(ports=["main", "tensorboard"])
+        with start_stranger(SERVE, ready.ports["tensorboard"]) as stranger:
+            master.start("sleep 300", tensorboard=self.wanted(python))
+            assert stranger.stdout is not None and stranger.stdout.readline() == "serving\n"
+            (self.package / "slow").unlink()
+            serving = master.expect(Serving)
+            stranger.kill()
+        assert serving.port not in (0, ready.ports["tensorboard"])
+        assert self.page(serving.port) == "/logs/of/the/job"
+        assert f"TensorBoard is started at port {serving.port}" in executor.log("executor.log")
+        assert not master.said(Ended), "its port is not one that peers use"
+
+    @needs_root
+    def test_another_user_at_the_port_of_a_role_that_is_tensorboard(
+        self, master: Master, executor: Executor, python: Path
+    ) -> None:
+        (self.package / "slow").write_text("30")
+        ready = master.prepare(ports=["main", "tensorboard"])
+        with start_stranger(SERVE, ready.ports["tensorboard"]) as stranger:
+            master.start("tony:tensorboard", tensorboard=self.wanted(python))
+            ended = master.expect(Ended)
+            stranger.kill()
+        assert ended.cause == "address-in-use"
+        assert not master.said(Serving)
 
     @pytest.mark.frameworks
     def test_the_real_one(

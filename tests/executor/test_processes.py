@@ -13,7 +13,7 @@ import pytest
 
 from tests.executor.standin import alive
 from tony_executor import processes, tail, venv, workdir
-from tony_executor.ports import NoPort, Ports, below_ephemeral
+from tony_executor.ports import NoPort, Ports
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_ports_are_held_once_and_given_back() -> None:
         assert set(first.hold(["a", "b"], span).values()) == {23000, 23001}
         with pytest.raises(NoPort, match=r"tony\.task\.port-range \(23000-23001\) is free"):
             second.hold(["c"], span)
-        first.release(["a"])
-        assert second.hold(["c"], span)["c"] == first.numbers["a"]
         assert first.taken() == []
+        first.close()
+        assert second.hold(["c"], span)["c"] in span
     finally:
         first.close()
         second.close()
@@ -116,11 +116,6 @@ def test_kept_ports_are_not_taken_again() -> None:
     ports = Ports()
     assert ports.hold(["tensorboard"], None, {"tensorboard": 6006}) == {"tensorboard": 6006}
     ports.close()
-
-
-def test_the_range_below_the_ephemeral_one() -> None:
-    low, high = below_ephemeral()
-    assert 1024 <= low < high <= 65535
 
 
 class TestTail:

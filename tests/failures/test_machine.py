@@ -107,11 +107,11 @@ def test_a_port_is_stolen_before_its_program_starts(tony_home: Path, tmp_path: P
 
     (port,) = until(reserved, "the first task's port")
     with socket.socket() as thief:
-        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as the same user may
         thief.bind(("", port))
         thief.listen()
         gate.open()
-        wreck.ends(AppState.SUCCEEDED, "somebody else listens at the task's port (main)", *PAID)
+        wreck.ends(AppState.SUCCEEDED, "another process listens at the task's port (main)", *PAID)
     used = [[line[0] for line in found] for found in lines(wreck)]
     ((_, second),) = [found for found in used if found[0] == port]
     assert second != port

@@ -1,0 +1,99 @@
+"""What another user of the node can do to a task that runs there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.executor.standin import Executor, Master, alive
+from tests.strangers import as_stranger, needs_root, start_stranger
+from tony_core.protocol.messages import Ended
+
+pytestmark = needs_root
+LISTEN = """
+sock = socket.socket()
+sock.setsockopt(1, 2, 1)
+until = time.monotonic() + 20
+while True:
+    try:
+        sock.bind(("", argument))
+        sock.listen()
+        break
+    except OSError:
+        if time.monotonic() > until:
+            raise
+        time.sleep(0.005)
+print("listening")
+time.sleep(60)
+"""
+
+
+def test_a_port_of_the_task_that_another_user_takes_ends_it(
+    master: Master, executor: Executor
+) -> None:
+    """The peers would talk to that user: a new round has new ports."""
+    port = master.prepare(ports=["main", "other"]).ports["main"]
+    with start_stranger(LISTEN, port) as stranger:
+        time.sleep(0.5)
+        assert stranger.poll() is None, "it tries for as long as the port is held"
+        master.start("sleep 300")
+        ended = master.expect(Ended)
+        stranger.kill()
+    assert ended.cause == "address-in-use"
+    assert ended.message == "another user of the node listens at the task's port (main)"
+
+
+def test_a_program_that_listens_at_its_port_goes_on(master: Master, executor: Executor) -> None:
+    port = master.prepare().ports["main"]
+    code = (
+        "import socket, time; s = socket.socket(socket.AF_INET6); s.setsockopt(1, 2, 1);"
+        f"s.bind(('::', {port})); s.listen(); print('listening', flush=True); time.sleep(300)"
+    )
+    master.start(f'exec python3 -c "{code}"')
+    assert master.until(lambda: [executor.log("stdout")] if executor.log("stdout") else [])
+    with start_stranger(LISTEN, port) as stranger:
+        master.wait(2.0)
+        assert stranger.poll() is None
+        stranger.kill()
+    assert not master.said(Ended)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP])
+def test_no_signal_of_another_user_reaches_a_process(
+    master: Master, executor: Executor, number: int
+) -> None:
+    master.prepare()
+    running = master.start("sleep 300")
+    code = """
+    result = []
+    for pid in argument[0]:
+        try:
+            os.kill(pid, argument[1])
+            result.append(pid)
+        except PermissionError:
+            pass
+    """
+    pids = [executor.process.pid, running.pid]
+    assert as_stranger(code, [pids, int(number)]) == []
+    assert all(alive(pid) for pid in pids)
+
+
+def test_no_other_user_reads_what_the_processes_hold(master: Master, executor: Executor) -> None:
+    master.prepare()
+    running = master.start("sleep 300", env={"API_TOKEN": "x"})
+    code = """
+    result = []
+    for pid in argument:
+        for name in ("environ", "fd", "mem", "cwd", "root"):
+            path = f"/proc/{pid}/{name}"
+            try:
+                os.listdir(path) if name == "fd" else open(path, "rb").read(1)
+                result.append(path)
+            except OSError:
+                pass
+    """
+    assert as_stranger(code, [executor.process.pid, running.pid]) == []
+    assert os.stat(executor.work).st_uid == os.geteuid()
