@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
-from tony_azkaban.outputs import metrics, outputs, write
+from tests.fuzzing import fuzz
+from tony_azkaban.outputs import inert, metrics, outputs, write
 from tony_core.client.view import JobView, TaskView
+from tony_core.dataclass import replace
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers.port import AppState
 
@@ -44,10 +49,84 @@ def test_flat_texts_alone_and_with_the_jobs_name() -> None:
     ("value", "text"), [("text", "text"), ({"a": [1]}, '{"a": [1]}'), (0, "0"), (None, None)]
 )
 def test_the_result(value: Any, text: str | None) -> None:
-    from dataclasses import replace
-
     said = outputs(replace(VIEW, result=value), JOB, "train", "", {})
     assert said.get("tony_result.value") == text
+
+
+ATTACKS = [
+    '$("".getClass().forName("java.lang.Runtime"))',
+    "${word}",
+    "${azkaban.flow.execid}",
+    "$('$')(1+1)",
+    "\\$(1+1)",
+    "' + exit() + '",
+    "ends in a backslash\\",
+    "a line\n22-11-2026 INFO - of the log\x1b]0;x\x07\u2028",
+]
+ACTIVE = re.compile(r"[$'\x00-\x1f\x7f-\x9f\u2028\u2029]")
+DANGLING = re.compile(r"(?:[^\\]|\\.)*\\", re.DOTALL)
+
+
+def all_of(value: str) -> dict[str, str]:
+    """The outputs of a program that gives this text wherever it can."""
+    view = replace(
+        VIEW,
+        result=value,
+        links={"portal": value},
+        tasks=(TaskView("worker:0", reported={value: 1.0}),),
+    )
+    return outputs(view, JOB, value, value, {"tensorboard": value})
+
+
+def assert_inert(said: dict[str, str]) -> None:
+    """Nothing for Azkaban to evaluate, and no name but ours."""
+    for key, text in said.items():
+        assert key.startswith("tony_result.")
+        assert not ACTIVE.search(key), key
+        assert not ACTIVE.search(text), text
+        assert not DANGLING.fullmatch(text), text
+
+
+@pytest.mark.parametrize("value", ATTACKS)
+def test_nothing_that_a_program_says_is_evaluated(value: str) -> None:
+    said = all_of(value)
+    assert_inert(said)
+    for given in ({"a": [value]}, [value], {value: None}):
+        said = outputs(replace(VIEW, result=given), JOB, "train", "", {})
+        assert_inert(said)
+        assert json.loads(said["tony_result.value"]) == given  # what was given, to the letter
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("hdfs:///models/a_b-1.5 (best)", "hdfs:///models/a_b-1.5 (best)"),
+        ("größe 🦆", "größe 🦆"),
+        ("$5", r"\u00245"),
+        ("it's", r"it\u0027s"),
+        ("a\\b", r"a\u005cb"),
+    ],
+)
+def test_what_stands_for_a_text(text: str, shown: str) -> None:
+    assert inert(text) == shown
+    assert re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), shown) == text
+
+
+@pytest.mark.parametrize(
+    "name", ["env.LD_PRELOAD", "command", "type", "user.to.proxy", "azkaban.flow.execid", "a\nb=c"]
+)
+def test_no_name_that_a_program_chooses_is_a_property_of_the_next_job(name: str) -> None:
+    said = all_of(name)
+    assert_inert(said)
+    assert name not in said
+
+
+@fuzz(value=st.text(st.sampled_from("$({})'\"\\ \n\r\x85\u2028\ud800aé🦆u0024"), max_size=40))
+def test_no_text_is_evaluated(value: str) -> None:
+    assert_inert(all_of(value))
+    assert_inert(outputs(replace(VIEW, result={value: value}), JOB, "train", "", {}))
+    shown = inert(value)
+    assert re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), shown) == value
 
 
 def test_any_text_can_be_written(tmp_path: Path) -> None:
@@ -55,3 +134,21 @@ def test_any_text_can_be_written(tmp_path: Path) -> None:
     write(str(path), {"a": "größe 🦆 \ud800"})
     assert json.loads(path.read_bytes().decode("ascii")) == {"a": "größe 🦆 \ud800"}
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["out.json"]
+
+
+def test_the_servers_file_stays_its_file(tmp_path: Path) -> None:
+    """It may belong to the server's group, where the job runs as another user."""
+    path = tmp_path / "out.json"
+    path.touch(0o660)
+    path.chmod(0o660)
+    before = path.stat()
+    write(str(path), {"a": "b"})
+    assert (path.stat().st_ino, path.stat().st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("as it was")
+    os.symlink(tmp_path / "other", tmp_path / "out.json")
+    with pytest.raises(OSError):
+        write(str(tmp_path / "out.json"), {"a": "b"})
+    assert (tmp_path / "other").read_text() == "as it was"

@@ -1,19 +1,29 @@
 """What the next jobs of the flow may use: ``JOB_OUTPUT_PROP_FILE``.
 
 Azkaban reads it when the job has succeeded, and gives it to the jobs that directly depend on
-it. No name begins with ``tony.``, or a next job with ``type=tony`` would take it for a key.
+it. Every name begins with ``tony_result.``, whatever the program chooses: so none is a property
+that decides how the next job runs (``command``, ``env.X``, ``tony.``...).
+
+Azkaban evaluates values, again and again while it prepares the next job: ``${name}`` on every
+version, ``$(expression)`` as JEXL on 3.x, where no escape survives the second pass. A condition
+on a job's output (flows of 3.x in YAML) becomes ``'value'`` in a script. So a character that
+can begin or end any of these stands as its JSON escape, which means nothing to Azkaban.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Dict, Mapping, Optional
 
 from tony_core.client.view import JobView
 from tony_core.job.spec import Job
 
 PREFIX = "tony_result"
+
+#: Begins an expression, ends a script's literal, or breaks a line of a log or script.
+_ACTIVE = re.compile("[$'\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def outputs(
@@ -32,12 +42,28 @@ def outputs(
     }
     for metric, value in metrics(view, job).items():
         said[f"metrics.{metric}"] = repr(value)
-    told = view.result
-    if told is not None:
-        said["value"] = told if isinstance(told, str) else json.dumps(told)
-    out = {f"{PREFIX}.{key}": text for key, text in said.items() if text}
-    out.update({f"{PREFIX}.{name}.{key}": text for key, text in said.items() if text})
+    safe = {key: inert(text) for key, text in said.items() if text}
+    result = view.result
+    if isinstance(result, str) and result:
+        safe["value"] = inert(result)
+    elif result is not None and result != "":
+        safe["value"] = _escape(json.dumps(result))  # its backslashes are JSON's own
+    out = {_escape(f"{PREFIX}.{key}"): text for key, text in safe.items()}
+    out.update({_escape(f"{PREFIX}.{name}.{key}"): text for key, text in safe.items()})
     return out
+
+
+def inert(text: str) -> str:
+    """The text as no Azkaban evaluates any of it: ``$5`` as ``\\u00245``.
+
+    A backslash stands as ``\\u005c``: at the end of a literal it would swallow the quote, and
+    so every ``\\uXXXX`` of the answer is an escape.
+    """
+    return _escape(text.replace("\\", "\\u005c"))
+
+
+def _escape(text: str) -> str:
+    return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def metrics(view: JobView, job: Optional[Job]) -> Dict[str, float]:
@@ -52,9 +78,11 @@ def metrics(view: JobView, job: Optional[Job]) -> Dict[str, float]:
 
 
 def write(path: str, said: Mapping[str, str]) -> None:
-    """All at once: a server may read it while we are being killed."""
-    making = f"{path}.making"
-    with open(making, "w", encoding="ascii") as file:
-        json.dump(dict(said), file, indent=1)
-        file.write("\n")
-    os.replace(making, path)
+    """Into the file that the server has made, which stays the same file.
+
+    Where the server starts jobs as other users, it is that file's group which lets it read.
+    """
+    data = json.dumps(dict(said), indent=1).encode("ascii") + b"\n"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with open(os.open(path, flags, 0o644), "wb") as file:
+        file.write(data)
