@@ -103,9 +103,9 @@ class Job:
         """As the server does it."""
         path = self.folder / "job.properties"
         path.write_bytes(dump(self.props))
+        server = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
         env = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(PATHS),
+            **server,
             "JOB_PROP_FILE": str(path),
             "JOB_OUTPUT_PROP_FILE": str(self.outputs_file),
             "JOB_NAME": "train",
@@ -113,9 +113,11 @@ class Job:
             **self.env,
         }
         call = f"sys.exit(main({str(self.home) if self.home else None!r}))"
-        words = [
-            sys.executable, "-c", f"import sys; from tony_azkaban.program import main; {call}",
-        ]  # fmt: skip
+        program = (
+            f"import sys; sys.path[:0] = {PATHS!r}; from tony_azkaban.environment import restore;"
+            f" restore({server!r}); from tony_azkaban.program import main; {call}"
+        )
+        words = [sys.executable, "-I", "-c", program]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 words,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -43,10 +44,8 @@ def test_a_new_one(plugins: Path, tony: Tony) -> None:
     said = read(made / "plugin.properties")
     assert said["tony.home"] == str(made)
     assert said["command"].split()[0] == sys.executable
-    assert read(made / "private.properties") == {
-        "jobtype.class": "azkaban.jobExecutor.ProcessJob",
-        "execute.as.user": "false",
-    }
+    # As whom a job runs, the server decides for every job type alike: commonprivate.properties.
+    assert read(made / "private.properties") == {"jobtype.class": "azkaban.jobExecutor.ProcessJob"}
     assert read(made / "site.properties") == {}
     for path in [made, *made.iterdir()]:
         assert path.stat().st_mode & 0o444 == 0o444, path
@@ -149,6 +148,53 @@ def test_an_upgrade_keeps_what_the_administrator_has_changed(plugins: Path, tony
         assert "# more" in plugin.read_text()
         assert "older" not in (home / "tony_azkaban_job.py").read_text()
     assert tony("azkaban", "install", "--plugin-dir", str(plugins)).code == 2
+
+
+OLDER = """\
+# The job type "tony", written by: tony azkaban install
+# Azkaban's own job type for programs runs ours; without this class the server does not start.
+jobtype.class=azkaban.jobExecutor.ProcessJob
+# Later servers (3.x) want to know; older ones do not ask.
+execute.as.user={}
+# The administrator's.
+memCheck.enabled=false
+"""
+
+
+@pytest.mark.parametrize("now", ["false", "true"])
+def test_an_upgrade_leaves_it_to_the_server_as_whom_jobs_run(
+    plugins: Path, tony: Tony, now: str
+) -> None:
+    """An older version forced the server's own user, unless the administrator changed that."""
+    tony("azkaban", "install", "--plugin-dir", str(plugins))
+    mark = json.loads((plugins / "tony" / "installed.json").read_text())
+    mark["written"]["private.properties"]["execute.as.user"] = "false"
+    (plugins / "tony" / "installed.json").write_text(json.dumps(mark))
+    private = plugins / "tony" / "private.properties"
+    private.write_text(OLDER.format(now))
+    assert tony("azkaban", "upgrade", "--plugin-dir", str(plugins)).code == 0
+    if now == "true":
+        assert private.read_text() == OLDER.format(now)
+    else:
+        assert "execute.as.user" not in private.read_text()
+        assert "Later servers" not in private.read_text()
+        assert "# The administrator's.\nmemCheck.enabled=false\n" in private.read_text()
+
+
+@pytest.mark.parametrize(
+    ("common", "says"),
+    [
+        ("", "servers of 3.x run jobs, as those with type=command, as the users who submit"),
+        ("execute.as.user=true\n", "as the users who submit"),
+        ("execute.as.user=false\n", "jobs run as the server's own user"),
+        ("a=\\u1\n", "as the users who submit"),
+    ],
+)
+def test_it_says_as_whom_jobs_will_run(plugins: Path, tony: Tony, common: str, says: str) -> None:
+    if common:
+        (plugins / "commonprivate.properties").write_text(common)
+    assert says in tony("azkaban", "install", "--plugin-dir", str(plugins)).err
+    assert says in tony("azkaban", "upgrade", "--plugin-dir", str(plugins)).err
 
 
 def test_an_upgrade_that_fails_changes_nothing(plugins: Path, tony: Tony) -> None:

@@ -30,13 +30,15 @@ from tony_core.version import __version__
 
 NAME = "tony"
 MARK = "installed.json"
+AS_USER = "execute.as.user"
 LAUNCHER = "tony_azkaban_job.py"
 PLUGIN, PRIVATE = "plugin.properties", "private.properties"
 WRITTEN = (PLUGIN, PRIVATE)
 TEMPLATES = Path(__file__).parent / "jobtypes" / NAME
 CHECK = "--check"
 CHECK_S = 60.0
-_KNOWN = ("common.properties", "commonprivate.properties")
+COMMON_PRIVATE = "commonprivate.properties"
+_KNOWN = ("common.properties", COMMON_PRIVATE)
 _SHELL = "\"'\\$`\n\r"  # what Azkaban's splitting or substitution would take apart
 
 _PROGRAM = '''"""Started by Azkaban for a job with type=tony; written by: tony azkaban install."""
@@ -54,6 +56,10 @@ def cancelled(*signal_and_frame):
 
 signal.signal(signal.SIGTERM, cancelled)
 sys.path[:0] = {paths!r}
+
+from tony_azkaban.environment import restore  # noqa: E402
+
+restore()
 
 from tony_azkaban.program import main  # noqa: E402
 
@@ -139,6 +145,21 @@ def check() -> int:
     import_module("tony_core.client.loading")
     sys.stdout.write(f"{__version__}\n")
     return 0
+
+
+def runs_as(plugins: Path) -> str:
+    """As whom the server will start the jobs: what an administrator may want to know."""
+    try:
+        text = (plugins / COMMON_PRIVATE).read_bytes().decode("latin-1")
+        said = {each.key: each.value for each in parse(text)}
+    except (OSError, PropertiesError):
+        said = {}
+    if said.get(AS_USER, "").strip().lower() == "false":
+        return f"jobs run as the server's own user ({AS_USER}=false in {COMMON_PRIVATE})"
+    return (
+        f"servers of 3.x run jobs, as those with type=command, as the users who submit them, unless"
+        f" {COMMON_PRIVATE} says {AS_USER}=false; older servers as their own"
+    )
 
 
 # ------------------------------------------------------------------ which folder
@@ -248,6 +269,9 @@ def _fill(
                 if key in now and key in was and now[key] not in (was[key], value):
                     kept.append(f"{key} in {name}")
                     values = {**values, key: now[key]}
+            for key in set(was) - set(values):
+                if now.get(key) == was[key]:  # ours, of an older version
+                    text = without(text, key)
         for key, value in values.items():
             text = with_value(text, key, value)
         (making / name).write_bytes(text.encode("latin-1", "backslashreplace"))
@@ -280,6 +304,16 @@ def with_value(text: str, key: str, value: str) -> str:
     if last.value == value:
         return text
     return f"{text[: last.start]}{line(key, value)}\n{text[last.end :]}"
+
+
+def without(text: str, key: str) -> str:
+    """A properties file's text without one key, and without the comment right above it."""
+    for each in reversed([each for each in parse(text) if each.key == key]):
+        above = text[: each.start].splitlines(keepends=True)
+        while above and above[-1].startswith("#"):
+            above.pop()
+        text = "".join(above) + text[each.end :]
+    return text
 
 
 def _python(chosen: Optional[str]) -> str:

@@ -1,10 +1,11 @@
 """What an Azkaban server starts for a job with ``type=tony``.
 
-    python -I PLUGIN_DIR/tony/run.py
+    python -I PLUGIN_DIR/tony/tony_azkaban_job.py
 
-Reads the job's properties (JOB_PROP_FILE), submits the application that they describe, tells
-its story in the job's log, writes what next jobs may use, and exits as the application ended.
-A signal before the application can exist leaves nothing behind; one after it ends it.
+Its environment is the server's own by then (:mod:`tony_azkaban.environment`). It reads the job's
+properties (JOB_PROP_FILE), submits the application that they describe, tells its story in the
+job's log, writes what next jobs may use, and exits as the application ended. A signal before the
+application can exist leaves nothing behind; one after it ends it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tony_azkaban.site import Site
 
 PROPERTIES = "JOB_PROP_FILE"
+#: The ``env.X`` of a job that are about the submission, and reach this process.
+OF_SUBMIT = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "TONY_HOME")
 
 
 def main(home: Optional[str] = None) -> int:
@@ -103,14 +106,12 @@ def properties(env: Mapping[str, str]) -> Dict[str, str]:
 
 
 def surround(props: Mapping[str, str], site: Site) -> None:
-    """This process's own environment as the administrator wants it, whatever the job says.
-
-    Azkaban puts a job's ``env.X`` into it before anybody can look.
+    """What this process's environment says of where to submit: the administrator's word, or else
+    the job's own (``env.HADOOP_CONF_DIR``).
     """
-    for key in props:
-        name = key.removeprefix("env.")
-        if name != key and name.startswith("TONY_") and name != "TONY_HOME":
-            os.environ.pop(name, None)
+    for name in OF_SUBMIT:
+        if props.get(f"env.{name}"):
+            os.environ[name] = props[f"env.{name}"]
     os.environ.update(site.environment)
     if site.tony_conf:
         os.environ["TONY_CONF_DIR"] = site.tony_conf

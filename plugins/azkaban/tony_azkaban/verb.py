@@ -97,21 +97,23 @@ def _site(args: argparse.Namespace) -> Dict[str, str]:
 
 
 def _install(args: argparse.Namespace) -> int:
-    from tony_azkaban.installing import install
+    from tony_azkaban.installing import install, runs_as
 
     done = install(Path(args.plugin_dir), args.python, _site(args))
     line(f"installed {done.folder} ({done.version})")
+    note(runs_as(done.folder.parent))
     note("restart the server: it reads its job types when it starts")
     return 0
 
 
 def _upgrade(args: argparse.Namespace) -> int:
-    from tony_azkaban.installing import upgrade
+    from tony_azkaban.installing import runs_as, upgrade
 
     done = upgrade(Path(args.plugin_dir), args.python, _site(args))
     line(f"upgraded {done.folder} to {done.version}")
     for text in done.kept:
         note(f"kept as you have it: {text}")
+    note(runs_as(done.folder.parent))
     note("restart the server: it reads its job types when it starts")
     return 0
 

@@ -1,0 +1,67 @@
+"""The environment of the program that submits: the server's own, whatever a job says.
+
+Azkaban starts a job type's command with the server's environment and, over it, the job's ``env.X``
+(and ``ENV.X``). Those are for the tasks. Here they would choose which programs and libraries the
+submitting program loads (``PATH``, ``LD_PRELOAD``, ``OPENSSL_CONF``), and as whom it speaks to a
+cluster. So before anything else is imported the environment becomes the one that the server was
+started with. Where the server's cannot be read, as it starts jobs as other users
+(``execute.as.user``), little is kept.
+
+The dynamic loader reads its variables before any Python runs. When a job has set one, this
+program starts itself again without it; what a library of the job's did until then, this cannot
+undo (docs/azkaban.md).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from typing import Dict, Mapping, Optional
+
+#: What the server says of this job.
+OF_JOB = ("JOB_PROP_FILE", "JOB_OUTPUT_PROP_FILE", "JOB_NAME", "KRB5CCNAME")
+#: What is kept where the server's own environment is not known: it chooses no file to load.
+PLAIN = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
+LOADER = ("LD_", "GLIBC_", "MALLOC_")
+
+
+def restore(server: Optional[Mapping[str, str]] = None) -> None:
+    """Give this process the server's environment; ``server`` is it, else it is looked up."""
+    own = server if server is not None else _of_parent()
+    wanted = dict(own) if own is not None else _plain()
+    wanted.update({name: os.environ[name] for name in OF_JOB if name in os.environ})
+    loaded = _for_loader(os.environ) != _for_loader(wanted)
+    os.environ.clear()
+    os.environ.update(wanted)
+    if loaded:
+        os.execve(sys.executable, sys.orig_argv, os.environ)
+
+
+def _for_loader(environment: Mapping[str, str]) -> Dict[str, str]:
+    return {name: text for name, text in environment.items() if name.startswith(LOADER)}
+
+
+def _of_parent() -> Optional[Dict[str, str]]:
+    """What the server was started with; None if only another user may know."""
+    try:
+        with open(f"/proc/{os.getppid()}/environ", "rb") as file:
+            pairs = file.read().split(b"\0")
+    except OSError:
+        return None
+    found = {}
+    for pair in pairs:
+        name, equals, text = pair.partition(b"=")
+        if name and equals:
+            found[os.fsdecode(name)] = os.fsdecode(text)
+    return found or None
+
+
+def _plain() -> Dict[str, str]:
+    found = {name: os.environ[name] for name in PLAIN if name in os.environ}
+    found["PATH"] = os.defpath
+    try:
+        entry = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return found
+    return {**found, "HOME": entry.pw_dir, "USER": entry.pw_name}

@@ -1,0 +1,33 @@
+"""A job's own variables on a real server: they reach its tasks, not the program that submits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.azkaban import odd, ways
+from tests.cluster.azkaban.fixture import GetFlows
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+SHOWS = odd.SHOWS + "import time; time.sleep(3)\n"
+
+
+def test_they_reach_the_tasks_only(azkaban: GetFlows) -> None:
+    flows = azkaban()
+    said = {"OPENSSL_CONF": "/job/evil.cnf", "LD_LIBRARY_PATH": "/job/lib", "PERL5LIB": "/job"}
+    run = flows.one(
+        f"python3 show.py {','.join(said)}",
+        files={"src/show.py": SHOWS},
+        **{f"env.{name}": text for name, text in said.items()},
+        **{"ENV.PATH": "/job/bin", "env.HOME": "/job"},
+    )
+    app_id = run.app_id()
+    environ = Path(f"/proc/{ways.of_job(flows, run)}/environ").read_text()
+    assert "/job" not in environ, environ
+    assert f"TONY_HOME={flows.server.tony_home}" in environ
+    run.ends()
+    shown = odd.shown(flows, app_id)
+    for name, text in said.items():
+        assert str(shown[name]).startswith(text), name

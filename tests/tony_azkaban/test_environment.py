@@ -1,0 +1,120 @@
+"""The environment of the program that submits."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict
+
+import pytest
+
+from tests.strangers import as_stranger, needs_root
+from tests.tony_azkaban.jobs import PATHS, Job
+from tony_azkaban import environment
+
+SERVER = {
+    "PATH": "/usr/bin:/bin",
+    "HOME": "/var/az",
+    "TONY_HOME": "/var/az/tony",
+    "LANG": "C.UTF-8",
+}
+OF_JOB = {"JOB_NAME": "train", "JOB_PROP_FILE": "/x/props", "JOB_OUTPUT_PROP_FILE": "/x/out"}
+CHILD = f"""
+import sys; sys.path[:0] = {PATHS!r}
+from tony_azkaban.environment import restore
+restore()
+import json, os
+with open("/proc/self/environ") as file:
+    began = file.read()
+print(json.dumps([dict(os.environ), began, sorted(set(sys.modules) & {{"ssl", "hashlib"}})]))
+"""
+PARENT = """
+import json, os, subprocess, sys
+job, child = json.load(sys.stdin)
+subprocess.run([sys.executable, "-I", "-c", child], env={**os.environ, **job}, check=True)
+"""
+
+
+def started(job: Dict[str, str]) -> tuple[Dict[str, str], str]:
+    """The program's environment, as a server with SERVER starts it; and what it began with."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PARENT],
+        input=json.dumps([job, CHILD]),
+        env=SERVER,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found, began, modules = json.loads(done.stdout)
+    assert not modules, "imported before the environment was restored"
+    return found, began
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {},
+        {"PATH": "/job/bin", "PYTHONPATH": "/job", "HOME": "/job", "TONY_HOME": "/job"},
+        {"HADOOP_USER_NAME": "hdfs", "OPENSSL_CONF": "/job/evil.cnf", "TONY_DEBUG": "1"},
+        {"LD_LIBRARY_PATH": "/job/lib", "OPENSSL_CONF": "/job/evil.cnf"},
+        {"LD_PRELOAD": "/job/none.so", "GLIBC_TUNABLES": "glibc.malloc.check=3"},
+    ],
+)
+def test_it_is_the_servers(job: Dict[str, str]) -> None:
+    found, began = started({**OF_JOB, **job})
+    assert found == {**SERVER, **OF_JOB}
+    if any(name.startswith("LD_") for name in job):
+        assert "/job" not in began  # a process that never had it
+
+
+def test_the_servers_own_libraries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are no reason to start again and again."""
+    monkeypatch.setitem(SERVER, "LD_LIBRARY_PATH", "/opt/az/lib")
+    assert started({**OF_JOB, "A": "b"})[0] == {**SERVER, **OF_JOB}
+    assert started({**OF_JOB, "LD_LIBRARY_PATH": "/job"})[0] == {**SERVER, **OF_JOB}
+
+
+@needs_root
+def test_as_another_user_than_the_servers() -> None:
+    """The server's is not to be read then: its home would be of no use either."""
+    code = """
+    class Names:  # its annotations are never looked at
+        Dict = Mapping = Optional = None
+
+    sys.modules["typing"] = Names
+    space = {}
+    exec(argument["source"], space)
+    os.environ.clear()
+    os.environ.update(argument["environment"])
+    space["restore"]()
+    result = dict(os.environ)
+    """
+    theirs = {**SERVER, **OF_JOB, "OPENSSL_CONF": "/job/evil.cnf", "HADOOP_USER_NAME": "hdfs"}
+    found = as_stranger(code, {"source": inspect.getsource(environment), "environment": theirs})
+    assert found == {**OF_JOB, "LANG": "C.UTF-8", "PATH": os.defpath}
+
+
+def test_a_jobs_variables_reach_its_tasks(tmp_path: Path) -> None:
+    shown = tmp_path / "shown.json"
+    said = {"OPENSSL_CONF": "/job/evil.cnf", "LD_LIBRARY_PATH": "/job/lib", "PYTHONPATH": "/job"}
+    job = Job(tmp_path, f"show {shown}").set({f"env.{name}": text for name, text in said.items()})
+    job.run()
+    env = json.loads(shown.read_text())["env"]
+    for name, text in said.items():
+        assert text in env[name].split(os.pathsep), name
+
+
+def test_where_to_submit_is_the_jobs_to_say(tmp_path: Path) -> None:
+    """Unless the administrator says it."""
+    job = Job(tmp_path / "job", "show /dev/null").set({"env.TONY_HOME": str(tmp_path / "theirs")})
+    job.run()
+    assert (tmp_path / "theirs" / "apps").is_dir()
+    job.home = tmp_path / "home"
+    job.home.mkdir()
+    (job.home / "site.properties").write_text(f"env.TONY_HOME={tmp_path}/sites\n")
+    job.run()
+    assert (tmp_path / "sites" / "apps").is_dir()
