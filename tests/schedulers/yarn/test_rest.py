@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
+import requests
 
+from tests.fuzzing import fuzz, mutations
 from tests.schedulers.yarn.clusters import RUNTIME, job
 from tony_core.hadoop.connection import Address, Endpoints
 from tony_core.hadoop.errors import (
     AccessDenied,
     ApplicationNotFound,
     DeadlineExceeded,
+    HadoopError,
     InvalidRequest,
     ProtocolError,
 )
@@ -43,6 +48,15 @@ NEW = {
 }
 
 
+@dataclass(frozen=True)
+class Redirect:
+    """An answer that leads elsewhere."""
+
+    status: int
+    where: str
+    text: str = ""
+
+
 class Web:
     """Answers in order, the last one again and again; keeps what it was asked."""
 
@@ -58,9 +72,14 @@ class Web:
                 outer.asked.append((self.command, self.path, json.loads(body) if body else None))
                 answers = outer.answers
                 found = answers.pop(0) if len(answers) > 1 else answers[0]
+                where = ""
+                if isinstance(found, Redirect):
+                    where, found = found.where, (found.status, found.text)
                 status, told = found if isinstance(found, tuple) else (200, found)
                 data = (told if isinstance(told, str) else json.dumps(told)).encode()
                 self.send_response(status)
+                if where:
+                    self.send_header("Location", where)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -191,3 +210,75 @@ def test_what_it_cannot_carry_is_not_sent(start: Any) -> None:
     ((method, path, sent),) = web.asked
     assert (method, path) == ("POST", "/ws/v1/cluster/apps?user.name=ada")
     assert sent["application-id"] == str(APP)
+
+
+class TestStrangers:
+    """What answers there is not the cluster, or somebody stands in between."""
+
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    @pytest.mark.parametrize("method", ["POST", "PUT", "GET"])
+    def test_no_redirect_is_followed(self, start: Any, status: int, method: str) -> None:
+        """Neither the body, with secrets in it, nor the call itself goes to another place."""
+        _, other = start(NEW)
+        where = f"http://{other.address}/stolen"
+        client, web = start(Redirect(status, where))
+        with pytest.raises(ProtocolError, match="redirect"):
+            client._call(method, "apps", {"secret": "x"} if method != "GET" else None)
+        assert (len(web.asked), other.asked) == (1, [])
+
+    def test_a_redirect_of_the_standby_names_the_active_one_of_the_site(self, start: Any) -> None:
+        """Who that is stands in the site's configuration, not in what the standby says."""
+        _, other = start(NEW)
+        text = "This is standby RM. The redirect url is: /ws/v1/cluster/apps\n"
+        client, _ = start(Redirect(307, f"http://{other.address}/stolen", text), pair=[NEW])
+        assert client.new_application().id == APP
+        assert other.asked == []
+
+    def test_an_application_may_be_called_like_the_standby(self, start: Any) -> None:
+        told = {"app": {"id": str(APP), "name": "This is standby RM", "state": "RUNNING"}}
+        client, _ = start(told)
+        assert client.report(APP).name == "This is standby RM"
+
+    def test_an_answer_without_end(self, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rest, "LONGEST", 1 << 16)
+        client, _ = start("x" * (1 << 20))
+        with pytest.raises(ProtocolError, match="65536 bytes"):
+            client.new_application()
+
+    @pytest.mark.parametrize("told", ["[" * 100_000, "[]", "{}", '{"apps": 3}', '{"app": null}'])
+    def test_odd_answers(self, start: Any, told: str) -> None:
+        client, _ = start(told)
+        calls = [client.new_application, client.applications, lambda: client.report(APP),
+                 lambda: client.masters(APP)]  # fmt: skip
+        for call in calls:
+            try:
+                call()
+            except HadoopError:
+                pass
+
+    @fuzz(
+        data=mutations(
+            json.dumps(NEW).encode(),
+            b'{"app": {"id": "application_1_2", "name": "n", "allocatedMB": 1, "progress": 3.5,'
+            b' "timeouts": {"timeout": [{"type": "LIFETIME", "remainingTimeInSeconds": "5"}]},'
+            b' "amContainerLogs": "http://h/container_1_1_01_000001/x", "submittedTime": 5}}',
+            b'{"apps": {"app": [{"id": "application_1_2", "finishedTime": 1e999}]}}',
+            b'{"appAttempts": {"appAttempt": [{"id": 1, "containerId": "c", "logsLink": "//h"}]}}',
+        )
+    )
+    def test_any_answer_is_a_record_or_an_error_of_ours(self, data: bytes) -> None:
+        client = RestClient(Endpoints("the web", (Address("127.0.0.1", 1),)), "ada")
+
+        class Session:
+            def request(self, *words: Any, **more: Any) -> Any:
+                answer = requests.Response()
+                answer.status_code, answer.raw = 200, io.BytesIO(data)
+                return answer
+
+        client._session = Session()  # type: ignore[assignment]
+        for call in (client.new_application, client.applications, lambda: client.report(APP),
+                     lambda: client.masters(APP)):  # fmt: skip
+            try:
+                call()
+            except HadoopError:
+                pass

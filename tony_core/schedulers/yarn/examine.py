@@ -267,17 +267,29 @@ def page(url: str, user: str) -> Union[str, Dict[str, Any]]:
     """What the probe shows through the proxy; or why it could not be read."""
     import requests
 
+    from tony_core.schedulers.yarn.rest import content_of
+
     asked = time.time()
     try:
-        answer = requests.get(url, params={"user.name": user}, timeout=PAGE_S)
-        if answer.status_code != 200:
-            return f"{url} answers {answer.status_code}"
-        found = answer.json()
-    except (requests.RequestException, ValueError) as error:
+        params = {"user.name": user}
+        with requests.get(
+            url, params=params, timeout=PAGE_S, allow_redirects=False, stream=True
+        ) as answer:
+            if answer.status_code != 200:
+                return f"{url} answers {answer.status_code}"
+            found = json.loads(content_of(answer))
+        if not isinstance(found, dict):
+            return f"{url} shows something else"
+        clock_off_s = float(found.get("time", asked)) - (asked + time.time()) / 2
+    except (
+        requests.RequestException,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         return f"{url}: {error}"
-    if not isinstance(found, dict):
-        return f"{url} shows something else"
-    return {**found, "clock_off_s": float(found.get("time", asked)) - (asked + time.time()) / 2}
+    return {**found, "clock_off_s": clock_off_s}
 
 
 def judge(seen: Mapping[str, Any], facts: ClusterFacts, why_no_proxy: str) -> List[Finding]:

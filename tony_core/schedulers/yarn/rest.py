@@ -3,13 +3,18 @@
 The second best way. It takes an application's memory and cores and no other resources, and says
 less of the cluster, so that less is checked before a submit. What it answers becomes the same
 records that RPC gives. Only this module loads ``requests``.
+
+A submit carries the job's secrets, so no redirect is followed. The standby of a pair sends one to
+the active ResourceManager, whose address the site's configuration names as well.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from contextlib import contextmanager
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import requests
 
@@ -26,10 +31,12 @@ CONNECT_S = 5.0
 ANSWER_S = 20.0
 TOTAL_S = 30.0
 PAUSE_S = 0.2
+LONGEST = 64 << 20  # bytes of an answer
 
 _NOT_FOUND = "org.apache.hadoop.yarn.exceptions.ApplicationNotFoundException"
 _NO_ACCESS = "org.apache.hadoop.security.AccessControlException"
-_STANDBY = "standby RM"
+_STANDBY = b"This is standby RM"
+_AT_ONCE = 1 << 16
 
 
 class RestClient:
@@ -57,10 +64,11 @@ class RestClient:
     def new_application(self) -> NewApplication:
         """An id that nobody else has."""
         told = self._call("POST", "apps/new-application")
-        return NewApplication(
-            ApplicationId.parse(told["application-id"]),
-            _capability(told["maximum-resource-capability"]),
-        )
+        with _understood():
+            return NewApplication(
+                ApplicationId.parse(told["application-id"]),
+                _capability(told["maximum-resource-capability"]),
+            )
 
     def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
         """Hand an application over. It may still be refused afterwards: see its report."""
@@ -74,7 +82,9 @@ class RestClient:
 
     def report(self, application: ApplicationId) -> AppReport:
         """Raises :class:`ApplicationNotFound`."""
-        return report_of(self._call("GET", f"apps/{application}")["app"])
+        told = self._call("GET", f"apps/{application}")
+        with _understood():
+            return report_of(told["app"])
 
     def applications(
         self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
@@ -83,18 +93,20 @@ class RestClient:
         asked = {"applicationTypes": ",".join(types), "applicationTags": ",".join(tags)}
         asked = {name: value for name, value in asked.items() if value}
         told = self._call("GET", "apps", params=asked)
-        found = [report_of(one) for one in (told.get("apps") or {}).get("app", [])]
+        with _understood():
+            found = [report_of(one) for one in (told.get("apps") or {}).get("app", [])]
         return sorted(found, key=lambda one: one.id, reverse=True)
 
     def masters(self, application: ApplicationId) -> List[LogRef]:
         """The container of each attempt that has one, the first one first."""
         told = self._call("GET", f"apps/{application}/appattempts")
-        listed = (told.get("appAttempts") or {}).get("appAttempt", [])
-        return [
-            LogRef(str(one["containerId"]), str(one.get("nodeId") or ""), _logs(one))
-            for one in sorted(listed, key=lambda one: int(one["id"]))
-            if one.get("containerId")
-        ]
+        with _understood():
+            listed = (told.get("appAttempts") or {}).get("appAttempt", [])
+            return [
+                LogRef(str(one["containerId"]), str(one.get("nodeId") or ""), _logs(one))
+                for one in sorted(listed, key=lambda one: int(one["id"]))
+                if one.get("containerId")
+            ]
 
     def kill(
         self, application: ApplicationId, diagnostics: str = "", *, within_s: float = TOTAL_S
@@ -150,44 +162,76 @@ class RestClient:
         params: Optional[Mapping[str, str]],
     ) -> Dict[str, Any]:
         try:
-            answer = self._session.request(
+            with self._session.request(
                 method,
                 url,
                 params={"user.name": self._user, **(params or {})},
                 json=data,
-                headers={"Accept": "application/json"},
+                headers={"Accept": "application/json", "Accept-Encoding": "identity"},
                 timeout=(CONNECT_S, ANSWER_S),
-            )
+                allow_redirects=False,
+                stream=True,
+            ) as answer:
+                status, content = answer.status_code, content_of(answer)
         except (requests.ConnectionError, requests.Timeout) as error:
             raise Unreachable(_words(error)) from None
-        except requests.RequestException as error:
+        except (requests.RequestException, ValueError) as error:
             raise ProtocolError(f"{url}: {error}") from None
-        if _STANDBY in answer.text[:500]:
+        if content.lstrip().startswith(_STANDBY):
             raise Unreachable("it is the standby")
-        if answer.status_code >= 400:
-            raise _refusal(answer, url)
+        if 300 <= status < 400:
+            raise ProtocolError(
+                f"{url} answered with a redirect ({status}), which is not followed: is this the"
+                " web address of the ResourceManager (yarn.resourcemanager.webapp.address or, by"
+                " yarn.http.policy, webapp.https.address)?"
+            )
+        if status >= 400:
+            raise _refusal(status, content, url)
         try:
-            told = answer.json() if answer.content else {}
-        except ValueError:
-            raise ProtocolError(f"{url} answered no JSON ({answer.status_code})") from None
+            told = json.loads(content) if content else {}
+        except (ValueError, RecursionError):
+            raise ProtocolError(f"{url} answered no JSON ({status})") from None
         if not isinstance(told, dict):
             raise ProtocolError(f"{url} answered no object")
         return told
 
 
-def _refusal(answer: requests.Response, url: str) -> HadoopError:
+def content_of(answer: requests.Response) -> bytes:
+    """The body of a streamed answer; ``ValueError`` where it is too long, or takes too long."""
+    parts: List[bytes] = []
+    total, until = 0, time.monotonic() + TOTAL_S
+    for part in answer.iter_content(_AT_ONCE):
+        parts.append(part)
+        total += len(part)
+        if total > LONGEST or time.monotonic() > until:
+            raise ValueError(f"an answer of more than {LONGEST} bytes or {TOTAL_S:g} s")
+    return b"".join(parts)
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """What is no record of YARN's becomes one error."""
     try:
-        told = answer.json()["RemoteException"]
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ProtocolError(
+            f"the ResourceManager's web server answered what is no record of YARN's: {error!r}"
+        ) from None
+
+
+def _refusal(status: int, content: bytes, url: str) -> HadoopError:
+    try:
+        told = json.loads(content)["RemoteException"]
         name, text = str(told["javaClassName"]), str(told["message"])
-    except (ValueError, KeyError, TypeError):
-        name, text = "", answer.text.strip()[:300]
-    if answer.status_code == 404 and "/apps/" in url:
+    except (ValueError, KeyError, TypeError, RecursionError):
+        name, text = "", content.decode(errors="replace").strip()[:300]
+    if status == 404 and "/apps/" in url:
         name = _NOT_FOUND
-    elif answer.status_code in (401, 403):
+    elif status in (401, 403):
         name = _NO_ACCESS
-    elif answer.status_code in (502, 503, 504):
-        return Unreachable(text or f"HTTP {answer.status_code}")
-    return remote_error(name or f"HTTP {answer.status_code}", text, server=url.partition("/ws/")[0])
+    elif status in (502, 503, 504):
+        return Unreachable(text or f"HTTP {status}")
+    return remote_error(name or f"HTTP {status}", text, server=url.partition("/ws/")[0])
 
 
 def _words(error: Exception) -> str:
