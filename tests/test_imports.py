@@ -14,6 +14,7 @@ from tests.importgraph import CHECKOUT, Graph, crossings, room_of, within
 
 _BOTTOM = (
     "tony_core.dataclass",
+    "tony_core.faults",
     "tony_core.light",
     "tony_core.hadoop",
     "tony_core.files",
@@ -36,6 +37,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.version": (),
     "tony_core.light": (),
     "tony_core.dataclass": (),
+    "tony_core.faults": (),
     "tony_core.leaving": ("tony_core.light",),
     "tony_core.plugins": ("tony_core.dataclass",),
     "tony_core.job": ("tony_core.dataclass",),
@@ -69,6 +71,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.protocol",
         "tony_core.protocol.jobkey",
         "tony_core.dataclass",
+        "tony_core.faults",
         "tony_core.files",
         "tony_core.job",
         "tony_core.version",

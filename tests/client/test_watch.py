@@ -381,3 +381,28 @@ class TestPace:
         assert pauses[-1] == FAILING_MOST_S
         pace.answered(0.001)
         assert pace.pause_s == 0.1
+
+
+def test_an_answer_that_cannot_be_read_ends_no_feed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from queue import SimpleQueue
+
+    from tony_core.client import feed
+
+    broken = [RecursionError("too deep"), TypeError("odd")]
+    events = feed.Page.events
+
+    def odd(self: Any, *words: Any) -> Any:
+        if broken:
+            raise broken.pop()
+        return events(self, *words)
+
+    monkeypatch.setattr(feed.Page, "events", odd)
+    inbox: SimpleQueue[Any] = SimpleQueue()
+    with PageServer() as page:
+        page.events = [event(1, "it began")]
+        made = feed.Feed(inbox, poll_s=0.05)
+        made.at(page.url)
+        told = [inbox.get(timeout=20) for _ in range(3)]
+        made.close()
+    assert [type(one).__name__ for one in told] == ["Silence", "Silence", "Story"]
+    assert "TypeError: odd" in told[0].reason

@@ -97,3 +97,46 @@ def test_a_place_that_refuses_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -
     began = time.monotonic()
     assert made.close(40)
     assert time.monotonic() - began < 20
+
+
+def test_any_exception_is_logged_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+    found: Dict[str, bytes] = {}
+    logged: List[str] = []
+    tries = 0
+
+    def put(name: str, data: bytes) -> None:
+        nonlocal tries
+        if name == "a":
+            tries += 1
+            if tries < 4:
+                raise ValueError("embedded null byte")
+        found[name] = data
+
+    made = Deposit(put, logged.append)
+    made.put("a", b"1")
+    made.put("b", b"2")
+    assert made.close(5) == []
+    assert found == {"a": b"1", "b": b"2"}
+    (text,) = logged  # the same again is counted, not repeated
+    assert "ValueError: embedded null byte" in text and "Traceback" in text
+    assert made.faults.count == 3
+
+
+def test_a_file_that_never_can_be_put_keeps_back_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+    monkeypatch.setattr(deposit, "BROKEN_S", 0.2)
+    found: List[str] = []
+
+    def put(name: str, data: bytes) -> None:
+        if name == "bad":
+            raise RecursionError("too deep")
+        found.append(name)
+
+    made = Deposit(put)
+    for name in ("bad", "good", "better"):
+        made.put(name, b"1")
+    problems = made.close(5)
+    assert sorted(found) == ["better", "good"]
+    assert any("RecursionError" in text for text in problems)
+    assert any(text.startswith("bad: not written") for text in problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any, Dict, FrozenSet, List
 
@@ -155,3 +156,18 @@ def test_tensorboard_first_is_said_in_html(tmp_path: Path) -> None:
         made.master._page.tensorboard = ("127.0.0.1", 1)
         assert b'content="0; url=tensorboard/' in asks(made, path="/")[1]
         assert b'content="0; url=tensorboard/' not in asks(made, path="/job")[1]
+
+
+def test_a_lookup_that_breaks_refuses_its_readers_and_the_next_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(hosts: List[str]) -> FrozenSet[str]:
+        raise RuntimeError("the resolver broke")
+
+    with shell(tmp_path) as one:
+        with monkeypatch.context() as for_now:
+            for_now.setattr(gate, "addresses_of", broken)
+            assert asks(one)[0] == 403
+        monkeypatch.setattr(gate, "AGAIN_S", 0.1)
+        time.sleep(0.2)
+        assert asks(one, "tester")[0] == 200

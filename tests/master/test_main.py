@@ -15,8 +15,11 @@ import pytest
 
 from tests.master.faraway import STATE, FarFileSystem, far
 from tests.master.shell import SECRET, ScriptedPool, a_job, until
+from tony_core.files.local import LocalFileSystem
+from tony_core.history import deposit
+from tony_core.history.reader import read_job
 from tony_core.job.jsonfile import job_to_json
-from tony_core.job.spec import Job, Limits, Resources, Role
+from tony_core.job.spec import Job, Limits, Program, Resources, Role
 from tony_core.master import main as entry
 from tony_core.master.main import CRASHED, USAGE, arguments, kill_reason, main, serve
 from tony_core.master.master import Master
@@ -155,6 +158,53 @@ def test_term_is_heard_and_handlers_are_put_back(tmp_path: Path) -> None:
     thread.join()
     assert pool.finished == (AppState.KILLED, "killed by ann")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_thread_that_ends_is_logged_and_stands_in_the_story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def launch(self: Master, command: Any) -> None:
+        def work() -> None:
+            raise RuntimeError("hunter2hunter2 does not fit")
+
+        thread = threading.Thread(target=work, name="odd-jobs")
+        thread.start()
+        thread.join()
+        self.kill("it was enough")
+
+    monkeypatch.setattr(Master, "_launch", launch)
+    pool = ScriptedPool()
+    before = threading.excepthook
+    job = a_job(program=Program(shell_env=(("PASSWORD", "hunter2hunter2"),)))
+    assert serve(context(tmp_path, job), pool) == 0
+    assert threading.excepthook is before
+    assert pool.finished is not None and pool.finished[0] is AppState.KILLED
+    logged = capsys.readouterr().err
+    assert "Traceback" in logged and "RuntimeError" in logged and "hunter2" not in logged
+    told = [event["text"] for event in read_job(str(tmp_path / "history"), "app_1").events]
+    (text,) = [text for text in told if "odd-jobs" in text]
+    assert "RuntimeError" in text and "hunter2" not in text
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), RecursionError("deep"), KeyError("x")])
+def test_history_outlives_any_exception_of_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    put, failing = LocalFileSystem.put, [error, error]
+
+    def broken(self: Any, location: str, data: bytes, *words: Any) -> None:
+        if "history" in location and failing:
+            raise failing.pop()
+        put(self, location, data, *words)
+
+    monkeypatch.setattr(LocalFileSystem, "put", broken)
+    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+    monkeypatch.setattr(Master, "_launch", lambda self, command: self.kill("it was enough"))
+    assert serve(context(tmp_path, a_job()), ScriptedPool()) == 0
+    found = read_job(str(tmp_path / "history"), "app_1")
+    assert not failing
+    assert found.job["state"] == "KILLED" and found.job["finished"]
+    assert found.events[-1]["kind"] == "job-ended"
 
 
 def test_what_the_master_loads_stays_small() -> None:

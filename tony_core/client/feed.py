@@ -16,6 +16,7 @@ from tony_core.client.errors import PageError
 from tony_core.client.pace import Pace
 from tony_core.client.page import LONGEST_PAUSE_S, Page
 from tony_core.dataclass import dataclass
+from tony_core.faults import Faults
 
 POLL_S = 2.0  # tasks and metrics change without an event
 JOIN_S = 2.0
@@ -67,6 +68,7 @@ class Feed:
         self._page: Optional[Page] = None
         self._thread: Optional[threading.Thread] = None
         self.newest = 0  # number of the newest event told
+        self.faults = Faults(lambda text: None)  # the watcher shows the line
 
     def at(self, url: Optional[str]) -> None:
         """Where the page is now; ``None`` while nobody knows."""
@@ -109,10 +111,13 @@ class Feed:
                 page = self._page = Page(url, user=self._user)
             try:
                 self._read(page, pace)
-            except PageError as error:
+            except Exception as error:
+                # Another answer may be sound: what cannot be read must not end the thread.
+                known = isinstance(error, PageError)
+                text = str(error) if known else self.faults.record("reading the job's page")
                 pace.failed()
                 if self._url == url and not self.closed:
-                    self._inbox.put(Silence(str(error)))
+                    self._inbox.put(Silence(text))
             finally:
                 page.close()
             with self._changed:

@@ -86,5 +86,7 @@ class Killing:
                 scheduler.close()
         except SchedulerError as error:
             self.problem = str(error)
+        except Exception as error:
+            self.problem = f"{type(error).__name__}: {error}"
         finally:
             self._done.set()

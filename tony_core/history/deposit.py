@@ -2,9 +2,9 @@
 
 The file-system port may block (a name node that does not answer), and the master has one
 thread for everything. So files are handed over here; of several versions of one file that
-wait, only the newest is put. A put that fails is tried again while there is time, and what
-could not be put in the end is said, not thrown: a job does not fail for its history. At the
-end two files are put at a time, since somebody waits.
+wait, only the newest is put. A put that fails, by whatever exception, is tried again while there
+is time; what could not be put in the end is returned, not raised: a job does not fail for its
+history. At the end two files are put at a time, since the client waits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from typing import Callable, Dict, List, Optional, Set
+
+from tony_core.faults import Faults
 
 Put = Callable[[str, bytes], None]
 RETRY_S = 1.0
@@ -21,8 +23,9 @@ BROKEN_S = 2.0  # at the end, for a place that has just refused: once more, not 
 class Deposit:
     """Puts files in the order they were first handed over."""
 
-    def __init__(self, put: Put) -> None:
+    def __init__(self, put: Put, log: Callable[[str], None] = lambda text: None) -> None:
         self._put = put
+        self.faults = Faults(log)
         self._waiting: Dict[str, bytes] = {}
         self._busy: Set[str] = set()  # being put
         self._closing = False
@@ -84,6 +87,8 @@ class Deposit:
                 self._put(name, data)
             except OSError as error:
                 problem = f"{name}: {error}"
+            except Exception:
+                problem = f"{name}: {self.faults.record(f'history, {name}')}"
             with self._changed:
                 self._busy.discard(name)
                 self.problems = [problem] if problem else []

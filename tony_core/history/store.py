@@ -41,13 +41,14 @@ class HistoryWriter:
         deposit: Optional[Deposit] = None,
         fallback: str = "",
         on_trouble: Callable[[str], None] = lambda text: None,
+        log: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._folder = folder
         self._fallback = fallback if fallback != folder else ""
         self._on_trouble = on_trouble  # called once, on the deposit's thread
         self._troubled = False
         self._files = filesystem(folder)
-        self._deposit = deposit or Deposit(self._put)
+        self._deposit = deposit or Deposit(self._put, log)
         self._segment = 0
         self._lines: List[bytes] = []
         self._size = 0
@@ -98,8 +99,9 @@ class HistoryWriter:
     def _put(self, name: str, data: bytes) -> None:
         try:
             self._write(name, data)
-        except OSError as error:
-            text = f"history cannot be written at {self._folder}: {error.strerror or error}"
+        except Exception as error:
+            reason = getattr(error, "strerror", None) or error
+            text = f"history cannot be written at {self._folder}: {reason}"
             if self._made or not self._fallback:
                 self._trouble(f"{text}; what happens is shown while the job runs, and may be lost")
                 raise

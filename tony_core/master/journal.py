@@ -11,9 +11,10 @@ atomically, in the job's state folder (:mod:`tony_core.master.statefolder`).
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from tony_core.dataclass import dataclass, field
+from tony_core.faults import log_to_stderr
 from tony_core.files.location import is_remote, join
 from tony_core.master.statefolder import StateFolder, state_folder
 
@@ -43,8 +44,10 @@ class Past:
 class Journal:
     """The journal of one master attempt."""
 
-    def __init__(self, state_dir: str, attempt: int) -> None:
-        self.folder: StateFolder = state_folder(state_dir)
+    def __init__(
+        self, state_dir: str, attempt: int, log: Callable[[str], None] = log_to_stderr
+    ) -> None:
+        self.folder: StateFolder = state_folder(state_dir, log)
         self._attempt = attempt
         self._record: Mapping[str, Any] = {}
         self._executors: Dict[str, str] = {}

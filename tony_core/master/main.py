@@ -88,7 +88,7 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
             return 0
         if short:
             master.log(short)
-        with Signals(master, context):
+        with Signals(master, context), WorkerThreads(master):
             gc.freeze()  # what is there now stays: the collector need not look at it again
             master.run()
         return 0
@@ -212,6 +212,35 @@ def _finish(
         pool.start(lambda event: None, "")
     tell_the_end(context, pool, state, diagnostics, "", _say)
     pool.close()
+
+
+class WorkerThreads:
+    """A worker thread that an exception ends is logged with its traceback, and shown in the story.
+
+    The threads survive what a single piece of work raises; this is for what gets past that.
+    """
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._old: Any = None
+
+    def __enter__(self) -> WorkerThreads:
+        self._old = threading.excepthook
+        threading.excepthook = self._ended
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        threading.excepthook = self._old
+
+    def _ended(self, args: Any) -> None:
+        import traceback
+
+        name = args.thread.name if args.thread is not None else "?"
+        why = traceback.format_exception_only(args.exc_type, args.exc_value)[-1].strip()
+        text = f"the thread {name} ended by a fault of tony's own: {why}"
+        lines = traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)
+        self._master.log("".join(lines).rstrip())
+        self._master.reactor.call_soon_threadsafe(self._master.warn, "fault", text)
 
 
 class Signals:

@@ -86,14 +86,13 @@ class Master:
         self._artifacts = artifacts
         self._masker = Masker(job, context.secret)
         self.log = self._masker.log
-        self._journal = Journal(context.state_dir, context.attempt)
+        self._journal = Journal(context.state_dir, context.attempt, self.log)
         self._earlier = look_back(context, job, self._journal)
         self._past = self._earlier.past
         self._history = HistoryWriter(
-            self._earlier.history_dir,
-            fallback=context.history_dir,
-            on_trouble=lambda text: self.reactor.call_soon_threadsafe(self._history_trouble, text),
-        )
+            self._earlier.history_dir, None, context.history_dir,
+            lambda text: self.reactor.call_soon_threadsafe(self.warn, "history", text), self.log,
+        )  # fmt: skip
         self._lease = Lease(job.timeouts.client_lease_s, self.reactor.now())
         self._queue: Deque[e.Event] = deque()
         self._commands: Deque[c.Command] = deque()
@@ -463,9 +462,10 @@ class Master:
         self._story.tell(told, self._publisher.wall(self.reactor.now()))
         self._publisher.changed()
 
-    def _history_trouble(self, text: str) -> None:
+    def warn(self, kind: str, text: str) -> None:
+        """Log trouble that the job outlives, and show it in its story."""
         self.log(text)
-        self._tell(c.Tell("history", text, c.Weight.WARNING))
+        self._tell(c.Tell(kind, text, c.Weight.WARNING))
 
     def _written(self, line: bytes, loud: bool) -> None:
         self._history.add(line, self.reactor.now())

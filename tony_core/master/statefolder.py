@@ -32,6 +32,7 @@ import zlib
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar, Union
 
+from tony_core.faults import Faults, log_to_stderr
 from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
 
@@ -95,10 +96,11 @@ class LocalFolder:
 class RemoteFolder:
     """Files elsewhere, put by a thread. See the module."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, log: Callable[[str], None] = log_to_stderr) -> None:
         self.folder = folder
         self.problem = ""  # why what waits is not there; empty while it is only on its way
         self.heard: Callable[[], None] = lambda: None  # on the thread: something was put, or not
+        self.faults = Faults(log)
         self._files = filesystem(folder)
         self._made = False
         self._soon: Set[str] = set()  # that go as notes, as far as they can
@@ -212,8 +214,8 @@ class RemoteFolder:
             return str(error) or "the folder is gone"
         except OSError as error:
             return str(error) or type(error).__name__
-        except Exception as error:  # a client's own fault: the next try may do, a dead thread not
-            return f"{type(error).__name__}: {error}"
+        except Exception:  # a fault of ours: the next try may succeed, a dead thread never
+            return self.faults.record(f"state, {name}")
         return ""
 
     def _noted(self, name: str, data: bytes) -> bool:
@@ -249,9 +251,9 @@ class RemoteFolder:
 StateFolder = Union[LocalFolder, RemoteFolder]
 
 
-def state_folder(location: str) -> StateFolder:
+def state_folder(location: str, log: Callable[[str], None] = log_to_stderr) -> StateFolder:
     """The folder at a path or URL."""
-    return RemoteFolder(location) if is_remote(location) else LocalFolder(location)
+    return RemoteFolder(location, log) if is_remote(location) else LocalFolder(location)
 
 
 def patiently(read: Callable[[], T], seconds: float) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from tony_core.hadoop.errors import InvalidToken, RemoteError, Unreachable
 from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
@@ -31,6 +31,7 @@ class Cluster:
         self.heard: queue.SimpleQueue[Tuple[str, ContainerId]] = queue.SimpleQueue()
         self.held: Dict[str, threading.Event] = {}  # nodes that do not answer yet
         self.dead = {"dead"}
+        self.broken: Set[str] = set()  # nodes whose answers make no sense
         self.order: List[ContainerId] = []
         self.tokens = NodeTokens()
         for name in ("n0", "n1", "n2", "dead"):
@@ -101,6 +102,8 @@ class FakeNode:
             assert held.wait(WAIT_S)
         if self.name in self.cluster.dead:
             raise Unreachable("nobody is there")
+        if self.name in self.cluster.broken:
+            raise TypeError("odd")
 
     def close(self) -> None:
         pass
@@ -175,3 +178,22 @@ def test_nothing_is_heard_after_the_end() -> None:
     cluster.launching.close()
     assert cluster.heard.empty()
     assert cluster.calls == []
+
+
+def test_an_unexpected_exception_fails_its_containers_and_no_thread() -> None:
+    cluster = Cluster()
+    logged: List[str] = []
+    cluster.launching.faults.log = logged.append
+    cluster.broken.add("n0")
+    for number in range(1, 5):  # more than there are threads
+        cluster.start("n0", number)
+        assert cluster.next() == ("not started", number)
+    cluster.start("n1", 9)
+    assert cluster.next() == ("started", 9)
+    cluster.broken.clear()
+    cluster.start("n0", 6)
+    assert cluster.next() == ("started", 6)
+    assert cluster.launching.faults.count == 4
+    (text,) = logged
+    assert "Traceback" in text and "TypeError: odd" in text
+    cluster.launching.close()

@@ -27,6 +27,7 @@ from typing import (
 )
 
 from tony_core.dataclass import dataclass
+from tony_core.faults import Faults, log_to_stderr
 from tony_core.hadoop.errors import HadoopError, InvalidToken
 from tony_core.hadoop.ids import ContainerId, NodeId
 from tony_core.hadoop.launch import Launch
@@ -110,6 +111,7 @@ class Launching:
         listener: Listener,
         open_node: Callable[[NodeId, Token], Node] = NodeManager,
         threads: int = THREADS,
+        log: Callable[[str], None] = log_to_stderr,
     ) -> None:
         self._tokens = tokens
         self._listener = listener
@@ -123,6 +125,7 @@ class Launching:
         self._threads: List[threading.Thread] = []
         self._idle = 0
         self._closed = False
+        self.faults = Faults(log)
 
     def start(self, node: NodeId, container: ContainerId, token: Token, launch: Launch) -> None:
         """Start a container; the listener hears how that went."""
@@ -208,9 +211,12 @@ class Launching:
                     self._stop(manager, batch)
                 else:
                     self._look(manager, batch)
-            except HadoopError as error:
+            except Exception as error:
+                text = str(error)
+                if not isinstance(error, HadoopError):  # these containers fail, the thread goes on
+                    text = self.faults.record(f"{kind} on {node}")
                 for task in batch if kind != "look" else ():
-                    self._failed(task, kind == "start", str(error))
+                    self._failed(task, kind == "start", text)
 
     def _manager(self, node: NodeId) -> Node:
         token = self._tokens.get(node)
