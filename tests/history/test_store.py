@@ -49,7 +49,9 @@ def test_a_place_that_cannot_be_made_is_told_and_the_fallback_holds_all(tmp_path
     (tmp_path / "file").write_text("no folder")
     told: List[str] = []
     made = HistoryWriter(
-        str(tmp_path / "file" / "app_1"), None, str(tmp_path / "kept" / "app_1"), told.append
+        str(tmp_path / "file" / "app_1"),
+        fallback=str(tmp_path / "kept" / "app_1"),
+        on_trouble=told.append,
     )
     made.add(line(1), 0.0)
     made.summary({"job": {}, "tasks": [], "metrics": {}})

@@ -83,7 +83,15 @@ CLIENT_ONLY = (
 )
 # What programs may import.
 PROGRAM = ("tony.py", "tony_boosting.py", "tony_hdfs.py", "tony_ray.py", "tony_webhdfs.py")
-_TOP = ("__init__.py", "dataclass.py", "leaving.py", "light.py", "plugins.py", "version.py")
+_TOP = (
+    "__init__.py",
+    "dataclass.py",
+    "faults.py",
+    "leaving.py",
+    "light.py",
+    "plugins.py",
+    "version.py",
+)
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
 
 

@@ -20,6 +20,7 @@ from tony_core.client.view import PAGE, JobView, end_of, lasting
 from tony_core.dataclass import asdict, replace
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
+from tony_core.history.access import file_mode
 from tony_core.history.layout import ATTEMPT_GAP, SUMMARY, segment_name, segment_number
 from tony_core.history.reader import JobHistory, read_events, segments
 from tony_core.schedulers.port import AppState, AppStatus
@@ -36,9 +37,12 @@ def buried(
     summary = {"job": ended.job, "tasks": ended.tasks, "metrics": ended.metrics}
     data = json.dumps(summary, separators=(",", ":"), default=str).encode()
     location = join(root, past.app_id, SUMMARY)
+    folder = join(root, past.app_id)
     try:
-        _tell(join(root, past.app_id), line)
-        filesystem(location).put(location, data)
+        files = filesystem(folder)
+        mode = file_mode(files, folder)
+        _tell(folder, line, mode)
+        files.put(location, data, mode)
     except OSError:
         pass  # it is seen like this all the same
     return ended
@@ -66,7 +70,7 @@ def _last_line(job: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
-def _tell(folder: str, line: Mapping[str, Any]) -> None:
+def _tell(folder: str, line: Mapping[str, Any], mode: int) -> None:
     """A segment of its own with that line, unless the story has its end already."""
     story, _ = read_events(folder)
     if story and story[-1].get("kind") == ENDED:
@@ -74,7 +78,7 @@ def _tell(folder: str, line: Mapping[str, Any]) -> None:
     segment = max(map(segment_number, segments(folder)), default=0) + 1
     location = join(folder, segment_name(segment))
     told = json.dumps({"n": _next(story), **line}, separators=(",", ":"), default=str)
-    filesystem(location).put(location, told.encode() + b"\n")
+    filesystem(location).put(location, told.encode() + b"\n", mode)
 
 
 def _next(story: Sequence[Mapping[str, Any]]) -> int:

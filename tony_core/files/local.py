@@ -57,9 +57,11 @@ class LocalFileSystem(FileSystem):
         path = local_path(location)
         if os.path.isdir(path):
             return
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        above = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(above):
+            self.mkdir(above, mode & 0o777)
         try:
-            os.mkdir(path, mode)
+            os.mkdir(path, mode & 0o700)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise

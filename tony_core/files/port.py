@@ -87,10 +87,8 @@ class FileSystem(ABC):
 
     @abstractmethod
     def mkdir(self, location: str, mode: int = 0o755) -> None:
-        """Make a folder and those above it; silence when it is there.
-
-        ``mode`` is the last's; on HDFS all that were missing have it.
-        """
+        """Make a folder and those above it; all that were missing have this mode, whatever
+        the umask. One that is there already stays as it is."""
 
     @abstractmethod
     def rename(self, source: str, target: str) -> None:

@@ -9,16 +9,19 @@ else within ten seconds. A master that follows another begins a segment of its o
 the start, at decisions, and at the end, so whoever reads history needs no master.
 
 A place where nothing can be written from the first is given up for the fallback, and that
-is told; one that fails later is told as well, and tried again.
+is reported; one that fails later is reported as well, and tried again. Who may read what is
+written: :mod:`tony_core.history.access`.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any, Callable, List, Mapping, Optional
 
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
+from tony_core.history.access import prepare
 from tony_core.history.deposit import Deposit
 from tony_core.history.layout import CONFIG, SUMMARY, segment_name, segment_number
 
@@ -40,12 +43,13 @@ class HistoryWriter:
         folder: str,
         deposit: Optional[Deposit] = None,
         fallback: str = "",
+        location: str = "",
         on_trouble: Callable[[str], None] = lambda text: None,
         log: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._folder = folder
         self._fallback = fallback if fallback != folder else ""
-        self._on_trouble = on_trouble  # called once, on the deposit's thread
+        self._on_trouble = on_trouble  # called once for each kind, on the deposit's thread
         self._troubled = False
         self._files = filesystem(folder)
         self._deposit = deposit or Deposit(self._put, log)
@@ -55,6 +59,10 @@ class HistoryWriter:
         self._unwritten = False
         self._oldest: Optional[float] = None  # when the first event that waits was added
         self._made = False
+        self._location = location  # that the job names: it may be shared
+        self._mode = 0o600
+        self._prepared = ""  # the folder that was made
+        self._preparing = threading.Lock()
 
     def begin(self, existing: List[str]) -> None:
         """Start a segment after those that an earlier master wrote."""
@@ -111,9 +119,13 @@ class HistoryWriter:
             self._write(name, data)
 
     def _write(self, name: str, data: bytes) -> None:
-        if not self._made:
-            self._files.mkdir(self._folder)
-        self._files.put(join(self._folder, name), data)
+        with self._preparing:
+            if self._prepared != self._folder:
+                self._mode, changed = prepare(self._files, self._folder, self._location)
+                self._prepared = self._folder
+                if changed:
+                    self._on_trouble(changed)
+        self._files.put(join(self._folder, name), data, self._mode)
         self._made = True
 
     def _trouble(self, text: str) -> None:

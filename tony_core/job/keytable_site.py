@@ -71,7 +71,7 @@ _MEASURING = [
     Key(
         "tony.history.location",
         Kind.PATH,
-        "Where the stories of jobs are kept.",
+        "Where the stories of jobs are kept; as shared as that folder is, private if it is new.",
         reads="History.location",
         placeholders=("/path/to/tony-history",),
     ),

@@ -90,7 +90,7 @@ class Master:
         self._earlier = look_back(context, job, self._journal)
         self._past = self._earlier.past
         self._history = HistoryWriter(
-            self._earlier.history_dir, None, context.history_dir,
+            self._earlier.history_dir, None, context.history_dir, job.history.location or "",
             lambda text: self.reactor.call_soon_threadsafe(self.warn, "history", text), self.log,
         )  # fmt: skip
         self._lease = Lease(job.timeouts.client_lease_s, self.reactor.now())

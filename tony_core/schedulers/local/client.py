@@ -59,7 +59,11 @@ class LocalScheduler(port.Scheduler):
         return problems_of(job)
 
     def warnings(self, job: Job) -> List[str]:
-        return warnings_of(job)
+        found = warnings_of(job)
+        exposed = home.open_to_others(self._home.root)
+        if exposed:
+            found.append(f"open to other users, and made private now: {', '.join(exposed)}")
+        return found
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
         folder = self._folder(app_id)
@@ -94,6 +98,7 @@ class LocalScheduler(port.Scheduler):
         app = self._application(app_id, submission.job, submission.artifacts)
         try:
             home.make_folder(self._home.root)
+            home.close_to_others(self._home.root)
             if app.images is not None:
                 app.images.prepare(self._home.root)
             home.make_folder(folder.job)

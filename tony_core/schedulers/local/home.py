@@ -37,7 +37,7 @@ import errno
 import json
 import os
 import stat
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.files.durable import replace_file
 
@@ -75,7 +75,52 @@ def why_unusable(env: Optional[Mapping[str, str]] = None) -> str:
         return "%s cannot be TonY's folder: %s is no folder; %s" % (root, path, advice)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return "%s cannot be TonY's folder: %s cannot be written; %s" % (root, path, advice)
+    for folder, found in _ours(root):
+        if found.st_uid != os.geteuid() and os.geteuid() != 0:
+            return "%s belongs to another user (uid %d); %s" % (folder, found.st_uid, advice)
     return ""
+
+
+def _ours(root: str) -> List[Tuple[str, os.stat_result]]:
+    """The folders that TonY made there."""
+    found = []
+    for name in ("apps", "history", "ledger", "store"):
+        path = os.path.join(root, name)
+        try:
+            found.append((path, os.lstat(path)))
+        except OSError:
+            continue
+    return found
+
+
+def open_to_others(root: str) -> List[str]:
+    """The folders that another user could read, or replace what they hold."""
+    found = [path for path, known in _ours(root) if _is_folder(known) and known.st_mode & 0o077]
+    if _is_replaceable(root):
+        found.insert(0, root)
+    return found
+
+
+def close_to_others(root: str) -> None:
+    """Take other users' rights from these; TONY_HOME itself may still be entered and listed."""
+    for path in open_to_others(root):
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        try:
+            os.chmod(path, mode & ~0o022 if path == root else mode & 0o700)
+        except PermissionError:
+            pass  # another's, and it may be so: a folder with the sticky bit, an ACL
+
+
+def _is_replaceable(root: str) -> bool:
+    try:
+        found = os.stat(root)
+    except OSError:
+        return False
+    return bool(found.st_mode & 0o022) and not found.st_mode & stat.S_ISVTX
+
+
+def _is_folder(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode)
 
 
 def why_not_written(path: str) -> str:
@@ -173,8 +218,15 @@ def names_in(folder: str) -> List[str]:
 
 
 def make_folder(path: str) -> str:
-    """Make it, and those above it, for the user alone; silence when it is there."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    """Make it, and those above it that are missing, for the user alone."""
+    above = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(above):
+        make_folder(above)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
     return path
 
 

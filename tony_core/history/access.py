@@ -1,0 +1,81 @@
+"""Who besides its owner may read a job's history.
+
+The scheduler's own place (``$TONY_HOME/history``, ``ROOT/history`` on HDFS) is its owner's alone: a
+folder 0700, which is made so where it was more open.
+
+A place that the job or the site names (``tony.history.location``) may be shared. Its own rights say
+so: where everybody may list it, a job's history in it can be read by everybody; where its group
+may, by that group, if what is made there belongs to it (always on HDFS, on this machine by the
+set-group-ID bit). Otherwise, and where the place had to be made, history is private. Nobody but
+its owner may ever write it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Optional, Tuple
+
+from tony_core.files.location import is_remote, join, local_path, parent
+from tony_core.files.port import FileSystem
+
+PRIVATE = 0o700
+_SET_GROUP_ID = 0o2000
+
+
+def prepare(files: FileSystem, folder: str, location: str) -> Tuple[int, str]:
+    """Make a job's history folder: the mode of its files, and what had to be changed for it.
+
+    ``location`` is the place that the job names; in any other it is private.
+    """
+    root = parent(folder)
+    named = bool(location) and root == parent(join(location, "job"))
+    mode = _mode_of(files, root)
+    changed = ""
+    if mode is None:
+        files.mkdir(root, PRIVATE)
+    elif not named and mode & 0o077:
+        try:
+            files.chmod(root, PRIVATE)
+            changed = f"{root} was open to other users (mode {mode:o}): it is private now"
+        except OSError as error:
+            changed = (
+                f"{root} is open to other users (mode {mode:o}) and cannot be made private:"
+                f" {error.strerror or error}"
+            )
+    files.mkdir(folder, _shared(mode, is_remote(root)) if named and mode is not None else PRIVATE)
+    _check_owner(folder)
+    return file_mode(files, folder), changed
+
+
+def file_mode(files: FileSystem, folder: str) -> int:
+    """The mode of the files in a job's history folder: whoever may enter it may read them."""
+    return 0o600 | ((_mode_of(files, folder) or 0) & 0o044)
+
+
+def _mode_of(files: FileSystem, location: str) -> Optional[int]:
+    """Its mode; None where there is nothing, :data:`PRIVATE` where the place knows no modes."""
+    try:
+        mode = files.stat(location).mode
+    except FileNotFoundError:
+        return None
+    return PRIVATE if mode is None else mode
+
+
+def _shared(mode: int, remote: bool) -> int:
+    """The mode of a job's folder in a place of that mode."""
+    if mode & 0o005 == 0o005:
+        return 0o755
+    if mode & 0o050 != 0o050:
+        return PRIVATE
+    if remote:
+        return 0o750
+    return 0o2750 if mode & _SET_GROUP_ID else PRIVATE
+
+
+def _check_owner(folder: str) -> None:
+    """Another user who made the folder first could replace what is written in it."""
+    if is_remote(folder) or os.geteuid() == 0:
+        return
+    owner = os.lstat(local_path(folder)).st_uid
+    if owner != os.geteuid():
+        raise PermissionError(1, f"belongs to the user with the uid {owner}", local_path(folder))
