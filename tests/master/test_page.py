@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 import time
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
+from tests.fuzzing import fuzz, mutations
 from tests.master.shell import ScriptedPool, Shell, a_job, until
 from tony_core.job.spec import MasterSpec, Program, Resources, Role
 from tony_core.master.page_html import inside, page
@@ -243,6 +245,62 @@ def test_logs_of_a_task(tmp_path: Path) -> None:
         assert shell.get("/logs/worker:0/stdout?container=c1")[0] == 200
         assert shell.get("/logs/worker:0/stdout?container=c2")[0] == 404
         assert shell.get("/logs/worker:1/stdout")[0] == 404
+
+
+ODD = ["", "-", "²", "%C2%B2", "1e9", "9" * 19, "9" * 5000, "-" + "9" * 5000, "%ed%a0%80", "x",
+       "+1", "1.5", "nan"]  # fmt: skip
+
+
+def test_odd_numbers_are_the_readers_fault(shell: Shell) -> None:
+    for text in ODD:
+        text = text.encode().decode("latin-1")
+        for path in ("/logs/worker:0/stdout?offset=", "/logs/x/x?offset=", "/api/events?since="):
+            status, body, _ = raw(shell, f"{path}{text}")
+            assert status == 400, path
+            assert b"is not a whole number" in body
+    for text in ("nan", "-1", "1e999", "%C2%B2"):
+        assert raw(shell, f"/api/events?wait={text}&since=99999")[0] == 400
+
+
+def test_odd_names_are_not_there(shell: Shell) -> None:
+    for odd in ("%ed%a0%80", "%ff", "\xff", "%00", "%2e%2e", "%0d%0aX:%20y", "\xc2\xb2"):
+        for path in (f"/{odd}", f"/logs/{odd}/stdout", f"/logs/worker:0/{odd}",
+                     f"/logs/worker:0/x?container={odd}", f"/{odd}?{odd}={odd}"):  # fmt: skip
+            assert raw(shell, path)[0] == 404, path
+
+
+def raw(shell: Shell, target: str) -> Tuple[int, bytes, str]:
+    """The answer to a target as it stands here: a well-behaved client would not send it."""
+    host, _, port = shell.pool.page_url[len("http://") : -1].rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=20) as caller:
+        caller.sendall(f"GET {target} HTTP/1.1\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        answer = b"".join(iter(lambda: caller.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), body, head.decode("latin-1")
+
+
+def test_half_a_surrogate_names_no_log(tmp_path: Path) -> None:
+    for name in ("\ud800", "\udcff", "x" * 5000):
+        assert read_log(str(tmp_path), name, None, {}).status == 404
+
+
+@fuzz(data=mutations(
+    b"GET /logs/worker:0/stdout?offset=-3&container=c1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /api/events?since=3&wait=0 HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
+    b"POST /job HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nOrigin: null\r\n\r\na",
+    b"GET /tensorboard/data?x=1 HTTP/1.1\r\nHost: localhost\r\nCookie: a=b\r\n\r\n",
+))  # fmt: skip
+def test_damaged_requests_find_no_fault_of_the_pages_own(shell: Shell, data: bytes) -> None:
+    host, _, port = shell.pool.page_url[len("http://") : -1].rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=20) as caller:
+        caller.sendall(data)
+        caller.shutdown(socket.SHUT_WR)
+        try:
+            answer = b"".join(iter(lambda: caller.recv(65536), b""))
+        except ConnectionResetError:
+            answer = b""  # refused before it took all of it
+    for status in re.findall(rb"HTTP/1\.1 (\d+) ", answer):
+        assert status != b"500"
 
 
 def test_a_log_is_a_file_of_its_folder_and_nothing_else(tmp_path: Path) -> None:

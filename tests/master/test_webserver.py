@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import itertools
 import socket
 import threading
 import time
-from typing import Callable, Iterator, List
+from typing import Callable, Iterable, Iterator, List, Mapping, Tuple
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations, pieces
 from tests.master.reactors import Running
 from tony_core.master import webserver
 from tony_core.master.webserver import Answer, BadRequest, Exchange, Request, WebServer, parse
@@ -32,17 +31,68 @@ def test_a_request_is_read_whole() -> None:
     assert data == b"GET", "what follows stays"
 
 
-@given(st.lists(st.integers(1, len(WHOLE) - 1), unique=True))
-def test_it_does_not_matter_where_the_bytes_are_cut(cuts: List[int]) -> None:
-    data = bytearray()
-    found = []
-    edges = [0, *sorted(cuts), len(WHOLE)]
-    for first, last in itertools.pairwise(edges):
-        data += WHOLE[first:last]
-        request = parse(data)
-        if request is not None:
-            found.append(request)
-    assert [item.body for item in found] == [b"abc"]
+SAMPLES = [
+    WHOLE,
+    b"GET /api/events?since=3&wait=0.5 HTTP/1.1\r\nHost: [::1]:80\r\nX-Tony-Client: 1\r\n\r\n",
+    b"GET /logs/worker:0/stdout?offset=-3&container=c1 HTTP/1.0\r\nHost: localhost\r\n\r\n",
+    b"POST /x HTTP/1.1\r\nHost: h:1\r\nOrigin: http://h:1\r\nContent-Length: 1\r\n\r\na",
+]
+
+
+def read(parts: Iterable[bytes]) -> Tuple[List[Request], int]:
+    """The requests of a connection that brings these, and the status that ends it."""
+    data, found = bytearray(), []
+    try:
+        for part in parts:
+            data += part
+            while (request := parse(data)) is not None:
+                found.append(request)
+    except BadRequest as error:
+        return found, error.status
+    return found, 0
+
+
+@fuzz(data=mutations(*SAMPLES), cuts=st.lists(st.integers(0, 400), max_size=4))
+def test_damaged_requests_and_where_they_are_cut(data: bytes, cuts: List[int]) -> None:
+    """The parser's own errors only, and the same ones however the bytes arrive."""
+    found, status = read([data])
+    assert status == 0 or (400 <= status < 600 and status != 500)
+    assert read(pieces(data, cuts)) == (found, status)
+    for request in found:
+        request.is_cross_site()
+        for text in request.query.values():
+            for number in (webserver.whole_number, webserver.seconds):
+                try:
+                    number(text, "it")
+                except BadRequest:
+                    pass
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("17", 17), ("-3", -3), ("007", 7), ("-0", 0), ("9" * 18, 10**18 - 1)],
+)
+def test_numbers(text: str, number: int) -> None:
+    assert webserver.whole_number(text, "it", least=-5) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-", "--1", "+1", " 1", "1_0", "1e9", "1.0", "0x1", "²", "١", "-²", "nan", "9" * 19,
+     "9" * 5000, "-" + "9" * 5000, "-6", "\ud800"],
+)  # fmt: skip
+def test_what_is_no_number(text: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        webserver.whole_number(text, "it", least=-5)
+    assert caught.value.status == 400
+    assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize("text", ["", "nan", "inf", "1e999", "-1", "²", "1_0", "9" * 5000, "1,5"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(BadRequest):
+        webserver.seconds(text, "it")
+    assert webserver.seconds("2.5e-1", "it") == 0.25
 
 
 @pytest.mark.parametrize(
@@ -60,6 +110,9 @@ def test_it_does_not_matter_where_the_bytes_are_cut(cuts: List[int]) -> None:
         (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"GET / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
+        (b"GET /?" + b"a=1&" * 60 + b" HTTP/1.1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 20000, 431),
     ],
@@ -128,6 +181,44 @@ def read_all(sock: socket.socket) -> bytes:
         if not data:
             return out
         out += data
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:80", "Origin": "http://localhost:80"}, 200),
+        ({"Host": "localhost:80", "Origin": "http://LOCALHOST:80"}, 200),
+        ({"Host": "h", "Origin": "http://h", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Host": "localhost:80", "Origin": "http://localhost:81"}, 403),
+        ({"Host": "localhost:80", "Origin": "http://evil.example"}, 403),
+        ({"Host": "localhost:80", "Origin": "null"}, 403),
+        ({"Host": "localhost:80", "Origin": ""}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Host": "h", "Origin": "http://h", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "new in 2040"}, 403),
+    ],
+)
+def test_a_page_of_another_site_posts_nothing(
+    site: Site, headers: Mapping[str, str], status: int
+) -> None:
+    for method in ("POST", "GET", "HEAD"):
+        connection = site.connect()
+        connection.request(method, "/", headers=dict(headers))
+        assert connection.getresponse().status == (status if method == "POST" else 200)
+        connection.close()
+    assert [request.method for request in site.seen].count("POST") == (status == 200)
+
+
+def test_a_handler_may_refuse(site: Site) -> None:
+    def handle(exchange: Exchange) -> None:
+        raise BadRequest(404, "there is no such thing")
+
+    site.handler = handle
+    answer = site.get("/")
+    assert (answer.status, answer.data) == (404, b"there is no such thing\n")  # type: ignore[attr-defined]
 
 
 def test_many_requests_on_one_connection(site: Site) -> None:

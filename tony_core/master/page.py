@@ -25,7 +25,7 @@ from tony_core.job.spec import Job
 from tony_core.master.gate import Gate
 from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
-from tony_core.master.webserver import Admission, Answer, Exchange
+from tony_core.master.webserver import Admission, Answer, Exchange, seconds, whole_number
 from tony_core.protocol import peers
 from tony_core.protocol.reactor import Reactor
 
@@ -177,12 +177,8 @@ class Page:
 
     def _events(self, exchange: Exchange) -> None:
         query = exchange.request.query
-        try:
-            since = int(query.get("since", "0"))
-            wait = min(LONGEST_WAIT_S, max(0.0, float(query.get("wait", "0"))))
-        except ValueError:
-            _text(exchange, 400, "since and wait are numbers\n")
-            return
+        since = whole_number(query.get("since", "0"), "since")
+        wait = min(LONGEST_WAIT_S, seconds(query.get("wait", "0"), "wait"))
         if since > self._story.last:
             since = self._story.last  # of another master, or made up
         if since < self._story.last or wait <= 0 or self.over or self._gate is not None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import Mapping, Optional
 
 from tony_core.files.location import is_remote, local_path
-from tony_core.master.webserver import Answer
+from tony_core.master.webserver import Answer, whole_number
 
 PIECE = 1 << 20
 TAIL = 128 * 1024  # what a person gets who asks for no offset
 
 
 def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[str, str]) -> Answer:
-    """A piece of one file of a log folder; ``X-Next-Offset`` says where the next begins."""
+    """A piece of one file of a log folder; ``X-Next-Offset`` says where the next begins.
+
+    A negative offset counts from the end. Raises :class:`BadRequest`.
+    """
+    start = None if offset is None else whole_number(offset, "offset", least=-sys.maxsize)
     if not log_url or is_remote(log_url):
         return Answer(404, b"there is no such log on this machine\n", headers=headers)
     if not name or "/" in name or name.startswith(".") or "\0" in name:
@@ -24,20 +29,16 @@ def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[st
     try:
         # Never through a link: the program writes into this folder.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except (OSError, ValueError):  # or a name that cannot be one of a file
         return Answer(404, b"there is no such log (yet)\n", headers=headers)
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         os.close(fd)
         return Answer(404, b"not a file\n", headers=headers)
     with os.fdopen(fd, "rb") as stream:
-        if offset is None:
-            start = max(0, found.st_size - TAIL)
-        elif offset.lstrip("-").isdigit():
-            start = int(offset)
-            start = max(0, found.st_size + start) if start < 0 else min(start, found.st_size)
-        else:
-            return Answer(400, b"offset is a number\n", headers=headers)
+        if start is None:
+            start = -TAIL
+        start = max(0, found.st_size + start) if start < 0 else min(start, found.st_size)
         stream.seek(start)
         data = stream.read(PIECE)
     return Answer(200, data, headers={**headers, "X-Next-Offset": str(start + len(data))})

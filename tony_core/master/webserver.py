@@ -11,7 +11,8 @@ request's head and body, the number of connections, how long one may be idle or 
 take what is sent, how long a request may take to come, and what all the unread bodies may
 hold together. Who sends many requests at once gets one answered in a turn of the reactor, and the
 next when the answer was taken. Only GET, HEAD and POST are read at all; what may be posted is
-the handler's business.
+the handler's business, except that a page of another site posts nothing here, by a browser's own
+account of where the request comes from. A handler may raise :class:`BadRequest`, too.
 
 Who connects is looked at once, when the connection is accepted (:class:`Admission`). Connections
 that are not trusted share few places and are the first to make room, so they cannot keep out
@@ -20,6 +21,7 @@ those that are; who is refused gets one answer, which says why.
 
 from __future__ import annotations
 
+import math
 import socket
 from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple
 from urllib.parse import parse_qsl, unquote
@@ -30,6 +32,8 @@ from tony_core.protocol.reactor import Reactor, Timer
 
 MAX_HEAD = 16 * 1024
 MAX_BODY = 4 * 1024 * 1024
+MAX_FIELDS = 50  # of a query
+MAX_DIGITS = 18  # of a number in a request
 MAX_BODIES = 4 * MAX_BODY  # what has come and was not handled yet, of all readers together
 MAX_CONNECTIONS = 128
 MAX_UNTRUSTED = 32  # of them
@@ -44,6 +48,9 @@ _REASONS = {
     501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable",
     505: "HTTP Version Not Supported",
 }  # fmt: skip
+
+
+_TEXT_ONLY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class BadRequest(Exception):
@@ -66,6 +73,15 @@ class Request:
     body: bytes = b""
     keep_alive: bool = True
 
+    def is_cross_site(self) -> bool:
+        """Whether a browser sends it for a page of another origin, by what the browser says."""
+        if self.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return True
+        origin = self.headers.get("origin")
+        if origin is None:
+            return False
+        return origin.partition("://")[2].lower() != self.headers.get("host", "").lower()
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -83,6 +99,31 @@ class Admission:
 
     trusted: bool
     refusal: str = ""  # answered to every request, if there is one
+
+
+def whole_number(text: str, what: str, least: int = 0) -> int:
+    """A number that a request gives; :class:`BadRequest` for anything else.
+
+    Only what ``int`` and ``str.isdigit`` agree on, and not so long that it cannot be converted.
+    """
+    digits = text[1:] if text.startswith("-") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS):
+        raise BadRequest(400, f"{what} is not a whole number of up to {MAX_DIGITS} digits")
+    number = int(text)
+    if number < least:
+        raise BadRequest(400, f"{what} is less than {least}")
+    return number
+
+
+def seconds(text: str, what: str) -> float:
+    """A time that a request gives, as ``20`` or ``0.5``; :class:`BadRequest` for anything else."""
+    try:
+        value = float(text) if len(text) <= 32 and set(text) <= set("0123456789.e+-") else -1.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise BadRequest(400, f"{what} is not a number of seconds")
+    return value
 
 
 def parse(data: bytearray) -> Optional[Request]:
@@ -135,13 +176,7 @@ def parse_head(data: bytearray) -> Optional[Head]:
         headers[key] = value.strip()
     if "transfer-encoding" in headers:
         raise BadRequest(501, "bodies are read by Content-Length only")
-    try:
-        text = headers.get("content-length", "0")
-        length = int(text) if text.isdigit() else -1
-    except ValueError:
-        length = -1
-    if length < 0:
-        raise BadRequest(400, "Content-Length is no number")
+    length = whole_number(headers.get("content-length", "0"), "Content-Length")
     if length > MAX_BODY:
         raise BadRequest(413, f"a body may have {MAX_BODY} bytes")
     if method not in ("GET", "HEAD", "POST"):
@@ -152,7 +187,10 @@ def parse_head(data: bytearray) -> Optional[Head]:
     path, _, query = target.partition("?")
     wish = headers.get("connection", "").lower()
     keep = "close" not in wish if version == "HTTP/1.1" else "keep-alive" in wish
-    fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=50))
+    try:
+        fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError:
+        raise BadRequest(400, f"a query may have {MAX_FIELDS} fields") from None
     request = Request(method, target, unquote(path), fields, headers, b"", keep)
     return Head(request, start, start + length)
 
@@ -337,9 +375,6 @@ class _Connection:
         except BadRequest as error:
             self._refuse(error)
             return
-        except ValueError:
-            self.close()
-            return
         request = None if self._head is None else self._head.take(self._in)
         if request is None:
             if self._in and self.asking_since is None:
@@ -350,9 +385,14 @@ class _Connection:
         if self._refusal:
             self._refuse(BadRequest(403, self._refusal))
             return
+        if request.method not in ("GET", "HEAD") and request.is_cross_site():
+            self._refuse(BadRequest(403, "a page of another site may not post here"))
+            return
         self._current = exchange = Exchange(self, request)
         try:
             self._server.handler(exchange)
+        except BadRequest as error:
+            exchange.answer(Answer(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
         except Exception as error:  # a reader's page is not worth the job's master
             self._server.on_error(request, error)
             exchange.answer(Answer(500, b"the page failed; the job goes on\n"))
@@ -365,7 +405,7 @@ class _Connection:
         self._hold()
         refused = Request("GET", "/", "/", {}, {}, keep_alive=False)
         self._current = Exchange(self, refused)
-        self._current.answer(Answer(error.status, f"{error}\n".encode()))
+        self._current.answer(Answer(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
 
     def _flush(self) -> None:
         if self._closed:
