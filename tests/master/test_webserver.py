@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations, pieces
 from tests.master.reactors import Running
-from tony_core.master import webserver
-from tony_core.master.webserver import Answer, BadRequest, Exchange, Request, WebServer, parse
+from tony_core.master import webrequest, webserver
+from tony_core.master.webrequest import BadRequest, Request, parse
+from tony_core.master.webserver import Answer, Exchange, WebServer
 
 WHOLE = b"POST /a%20b/c?x=1&y=%26&x=2 HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nabc"
 
@@ -61,7 +62,7 @@ def test_damaged_requests_and_where_they_are_cut(data: bytes, cuts: List[int]) -
     for request in found:
         request.is_cross_site()
         for text in request.query.values():
-            for number in (webserver.whole_number, webserver.seconds):
+            for number in (webrequest.whole_number, webrequest.seconds):
                 try:
                     number(text, "it")
                 except BadRequest:
@@ -73,7 +74,7 @@ def test_damaged_requests_and_where_they_are_cut(data: bytes, cuts: List[int]) -
     [("0", 0), ("17", 17), ("-3", -3), ("007", 7), ("-0", 0), ("9" * 18, 10**18 - 1)],
 )
 def test_numbers(text: str, number: int) -> None:
-    assert webserver.whole_number(text, "it", least=-5) == number
+    assert webrequest.whole_number(text, "it", least=-5) == number
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_numbers(text: str, number: int) -> None:
 )  # fmt: skip
 def test_what_is_no_number(text: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        webserver.whole_number(text, "it", least=-5)
+        webrequest.whole_number(text, "it", least=-5)
     assert caught.value.status == 400
     assert len(str(caught.value)) < 100
 
@@ -91,8 +92,8 @@ def test_what_is_no_number(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1e999", "-1", "²", "1_0", "9" * 5000, "1,5"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(BadRequest):
-        webserver.seconds(text, "it")
-    assert webserver.seconds("2.5e-1", "it") == 0.25
+        webrequest.seconds(text, "it")
+    assert webrequest.seconds("2.5e-1", "it") == 0.25
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from tony_core.master.page import Page
 from tony_core.master.present import Facts
 from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
-from tony_core.master.webserver import Request, WebServer
+from tony_core.master.webrequest import Request
+from tony_core.master.webserver import WebServer
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import MasterContext
 

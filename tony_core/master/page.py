@@ -25,7 +25,8 @@ from tony_core.job.spec import Job
 from tony_core.master.gate import Gate
 from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
-from tony_core.master.webserver import Admission, Answer, Exchange, seconds, whole_number
+from tony_core.master.webrequest import seconds, whole_number
+from tony_core.master.webserver import Admission, Answer, Exchange
 from tony_core.protocol import peers
 from tony_core.protocol.reactor import Reactor
 

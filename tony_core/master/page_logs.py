@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Mapping, Optional
 
 from tony_core.files.location import is_remote, local_path
-from tony_core.master.webserver import Answer, whole_number
+from tony_core.master.webrequest import whole_number
+from tony_core.master.webserver import Answer
 
 PIECE = 1 << 20
 TAIL = 128 * 1024  # what a person gets who asks for no offset

@@ -19,7 +19,8 @@ from typing import List, Optional, Set, Tuple
 from urllib.parse import quote, urlsplit
 
 from tony_core.dataclass import dataclass
-from tony_core.master.webserver import HIGH_WATER, Answer, BadRequest, Exchange, Request
+from tony_core.master.webrequest import BadRequest, Request
+from tony_core.master.webserver import HIGH_WATER, Answer, Exchange
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
 

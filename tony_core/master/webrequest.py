@@ -1,0 +1,141 @@
+"""The requests of an HTTP/1.1 connection: bytes in, requests out, and numbers in them.
+
+Everything that is wrong with a request is a :class:`BadRequest`, which says what to answer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Dict, Mapping, Optional
+from urllib.parse import parse_qsl, unquote
+
+from tony_core.dataclass import dataclass, replace
+
+MAX_HEAD = 16 * 1024
+MAX_BODY = 4 * 1024 * 1024
+MAX_FIELDS = 50  # of a query
+MAX_DIGITS = 18  # of a number in a request
+
+
+class BadRequest(Exception):
+    """The reader's fault; carries the status to answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request."""
+
+    method: str
+    target: str  # as it came: path and query
+    path: str  # decoded
+    query: Mapping[str, str]
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes = b""
+    keep_alive: bool = True
+
+    def is_cross_site(self) -> bool:
+        """Whether a browser sends it for a page of another origin, by what the browser says."""
+        if self.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return True
+        origin = self.headers.get("origin")
+        if origin is None:
+            return False
+        return origin.partition("://")[2].lower() != self.headers.get("host", "").lower()
+
+
+def whole_number(text: str, what: str, least: int = 0) -> int:
+    """A number that a request gives; :class:`BadRequest` for anything else.
+
+    Only what ``int`` and ``str.isdigit`` agree on, and not so long that it cannot be converted.
+    """
+    digits = text[1:] if text.startswith("-") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS):
+        raise BadRequest(400, f"{what} is not a whole number of up to {MAX_DIGITS} digits")
+    number = int(text)
+    if number < least:
+        raise BadRequest(400, f"{what} is less than {least}")
+    return number
+
+
+def seconds(text: str, what: str) -> float:
+    """A time that a request gives, as ``20`` or ``0.5``; :class:`BadRequest` for anything else."""
+    try:
+        value = float(text) if len(text) <= 32 and set(text) <= set("0123456789.e+-") else -1.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise BadRequest(400, f"{what} is not a number of seconds")
+    return value
+
+
+def parse(data: bytearray) -> Optional[Request]:
+    """Take one request out of the buffer; None while it is not all there."""
+    head = parse_head(data)
+    return None if head is None else head.take(data)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A request whose body may not be all there yet."""
+
+    request: Request
+    start: int  # where the body begins
+    end: int
+
+    def take(self, data: bytearray) -> Optional[Request]:
+        """Take the request out of the buffer that it was read from; None: not all there."""
+        if len(data) < self.end:
+            return None
+        body = bytes(data[self.start : self.end])
+        del data[: self.end]
+        return replace(self.request, body=body)
+
+
+def parse_head(data: bytearray) -> Optional[Head]:
+    """What the buffer begins with; None while the head is not all there."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        if len(data) > MAX_HEAD:
+            raise BadRequest(431, "the request's head is too long")
+        return None
+    if end > MAX_HEAD:
+        raise BadRequest(431, "the request's head is too long")
+    lines = bytes(data[:end]).decode("latin-1").split("\r\n")
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/"):
+        raise BadRequest(400, "not an HTTP request")
+    method, target, version = words
+    if version not in ("HTTP/1.1", "HTTP/1.0"):
+        raise BadRequest(505, "HTTP/1.1 is spoken here")
+    headers: Dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise BadRequest(400, "a header line without a name")
+        key = name.lower()
+        if key in headers and key in ("content-length", "host"):
+            raise BadRequest(400, f"{name} twice")
+        headers[key] = value.strip()
+    if "transfer-encoding" in headers:
+        raise BadRequest(501, "bodies are read by Content-Length only")
+    length = whole_number(headers.get("content-length", "0"), "Content-Length")
+    if length > MAX_BODY:
+        raise BadRequest(413, f"a body may have {MAX_BODY} bytes")
+    if method not in ("GET", "HEAD", "POST"):
+        raise BadRequest(405, "only GET and HEAD are answered here")
+    if not target.startswith("/"):
+        raise BadRequest(400, "the target must be a path")
+    start = end + 4
+    path, _, query = target.partition("?")
+    wish = headers.get("connection", "").lower()
+    keep = "close" not in wish if version == "HTTP/1.1" else "keep-alive" in wish
+    try:
+        fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError:
+        raise BadRequest(400, f"a query may have {MAX_FIELDS} fields") from None
+    request = Request(method, target, unquote(path), fields, headers, b"", keep)
+    return Head(request, start, start + length)
