@@ -50,9 +50,10 @@ class Hearing:
     def event(self, event: Event) -> None:
         """Note what the page shows of it, and pass it on."""
         if isinstance(event, TaskEnded):
-            task, _ = self._task(event.container_id)
-            key = (task, event.session, event.container_id)
-            self._publisher.facts.ends[key] = event.exit_code
+            task, latest = self._task(event.container_id)
+            if 0 <= event.session <= latest:
+                key = (task, event.session, event.container_id)
+                self._publisher.facts.ends[key] = event.exit_code
         elif isinstance(event, ExecutorRegistered) and event.task:
             self._tasks.setdefault(event.container_id, (event.task, event.session))
         elif isinstance(event, TaskReported):

@@ -17,6 +17,7 @@ import resource
 import socket
 from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple, Type
 
+from tony_core.master.bounds import MOST_BYTES, SESSIONS, Bounds
 from tony_core.master.events import (
     Event,
     ExecutorRegistered,
@@ -94,6 +95,8 @@ class Rendezvous:
         self._hosts: Dict[str, str] = {}
         self._strangers: Dict[Link, Any] = {}  # connections without a Register -> their timer
         self._acknowledged: Dict[str, Set[Tuple[int, int]]] = {}  # session, restart
+        self._bounds: Dict[str, Bounds] = {}
+        self._outsiders = Bounds()  # of those that have no container here
         self._listener: Optional[Listener] = None
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         most = max(8, min(MOST_STRANGERS, soft // 4)) if soft > 0 else MOST_STRANGERS
@@ -160,7 +163,7 @@ class Rendezvous:
         dial(self._reactor, address, on_socket, failed)
 
     def _channel(self, dialler: bool) -> Channel:
-        return Channel(self._key.secret, dialler, binding=self._key.fingerprint)
+        return Channel(self._key.secret, dialler, binding=self._key.fingerprint, largest=MOST_BYTES)
 
     def expect(self, container_id: str) -> None:
         """A container of ours, whose executor may call."""
@@ -181,6 +184,7 @@ class Rendezvous:
         self._hosts.pop(container_id, None)
         self._liveness.forget(container_id)
         self._acknowledged.pop(container_id, None)
+        self._bounds.pop(container_id, None)
 
     def is_connected(self, container_id: str) -> bool:
         """Whether its executor can be spoken to."""
@@ -202,7 +206,10 @@ class Rendezvous:
 
     def acknowledge(self, container_id: str, session: int, restart: int = 0) -> None:
         """That end is written down, whether or not it can be said now."""
-        self._acknowledged.setdefault(container_id, set()).add((session, restart))
+        known = self._acknowledged.setdefault(container_id, set())
+        if len(known) >= SESSIONS:
+            known.clear()  # an end that is repeated goes to the session machine again
+        known.add((session, restart))
         self.send(container_id, Acknowledge(session, restart))
 
     def close(self) -> None:
@@ -227,7 +234,7 @@ class Rendezvous:
 
     def _never_registered(self, link: Link) -> None:
         del self._strangers[link]
-        self._to.log(f"{link.peer}: closed: no Register within {REGISTER_S:g} s")
+        self._log(None, f"{link.peer}: closed: no Register within {REGISTER_S:g} s")
         link.close()
 
     def _lost(self, link: Link, reason: str) -> None:
@@ -243,33 +250,45 @@ class Rendezvous:
                 container_id, self._reactor.now(), f"the connection was lost ({reason})"
             )
             if container_id not in self._leaving:
-                self._to.log(f"{container_id}: connection lost: {reason}")
+                self._log(container_id, f"{container_id}: connection lost: {reason}")
             self._to.lost(container_id)
 
     def _received(self, link: Link, message: Message) -> None:
-        container_id = self._owner.get(link)
-        if isinstance(message, Register):
-            try:
-                if not link.speaks_for(message.container_id):
-                    raise ProtocolError("its proof is another container's")
-                ended = None if message.ended is None else record_of(Ended, message.ended)
-            except ProtocolError as error:
-                self._to.log(f"{link.peer}: closed: Register of {message.container_id}: {error}")
-                link.close()
-                self._lost(link, str(error))
-                return
-            self._register(link, message, ended)
-        elif container_id is None:
-            self._to.log(f"closed: {type(message).__name__} before Register")
+        try:
+            self._take(link, message)
+        except ProtocolError as error:
+            container_id = self._owner.get(link)
+            self._log(container_id, f"{container_id or link.peer}: closed: {error}")
             link.close()
-        else:
-            self._liveness.heard(container_id, self._reactor.now())
-            handler = self._handlers.get(type(message))
-            if handler is None:
-                self._to.log(f"{container_id}: {type(message).__name__} is not for a master")
-                link.close()
-            else:
-                handler(container_id, message)
+            self._lost(link, str(error))
+
+    def _take(self, link: Link, message: Message) -> None:
+        if isinstance(message, Register):
+            if not link.speaks_for(message.container_id):
+                raise ProtocolError("its Register names a container that it is not")
+            bounds = self._bounds_of(message.container_id)
+            ended = None if message.ended is None else record_of(Ended, message.ended)
+            self._register(link, bounds.admit_first(message), ended and bounds.admit(ended))
+            return
+        container_id = self._owner.get(link)
+        handler = self._handlers.get(type(message))
+        if container_id is None or handler is None:
+            when = "before Register" if container_id is None else "is not for a master"
+            raise ProtocolError(f"{type(message).__name__} {when}")
+        self._liveness.heard(container_id, self._reactor.now())
+        admitted = self._bounds_of(container_id).admit(message)
+        if admitted is not None:
+            handler(container_id, admitted)
+
+    def _bounds_of(self, container_id: str) -> Bounds:
+        if container_id not in self._known:
+            return self._outsiders
+        return self._bounds.setdefault(container_id, Bounds())
+
+    def _log(self, container_id: Optional[str], text: str) -> None:
+        bounds = self._outsiders if container_id is None else self._bounds_of(container_id)
+        if bounds.admits_line():
+            self._to.log(text)
 
     def _register(self, link: Link, message: Register, ended: Optional[Ended]) -> None:
         timer = self._strangers.pop(link, None)
@@ -277,7 +296,7 @@ class Rendezvous:
             timer.cancel()
         container_id = message.container_id
         if container_id not in self._known:
-            self._to.log(f"{container_id}: not a container of this job (any more): sent away")
+            self._log(None, f"{container_id}: not a container of this job (any more): sent away")
             link.send(Shutdown(0.0, "this job has no such container (any more)"))
             link.flush_then_close()
             return
@@ -348,7 +367,7 @@ class Rendezvous:
 
     def _stopped(self, container_id: str, m: Stopped) -> None:
         if m.survivors:
-            self._to.log(f"{container_id}: session {m.session} left processes {m.survivors}")
+            self._log(container_id, f"{container_id}: session {m.session} left {m.survivors}")
         self._to.event(TaskStopped(self._reactor.now(), container_id, m.session, m.clean))
 
     def _reported(self, container_id: str, m: Reported) -> None:

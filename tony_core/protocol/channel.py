@@ -95,6 +95,7 @@ class Channel:
         *,
         container_id: str = "",  # an executor's; empty at the master
         binding: bytes = b"",
+        largest: int = MAX_PAYLOAD,  # of a message that is taken
         version: int = PROTOCOL_VERSION,
     ) -> None:
         if not secret:
@@ -105,6 +106,7 @@ class Channel:
         self._is_master = not container_id
         self._dialler = dialler
         self._binding = binding
+        self._largest = largest
         self._version = version
         self._container = container_tag(container_id) if container_id else bytes(CONTAINER_SIZE)
         self._hello = b"".join(
@@ -233,8 +235,8 @@ class Channel:
         if len(self._incoming) < 4:
             return False
         length = int.from_bytes(self._incoming[:4], "big")
-        if length > MAX_PAYLOAD:
-            raise ProtocolError(f"a frame of {length} bytes; {MAX_PAYLOAD} is the most")
+        if length > self._largest:
+            raise ProtocolError(f"a frame of {length} bytes; {self._largest} is the most")
         if len(self._incoming) < HEADER_SIZE + length:
             return False
         header = self._take(HEADER_SIZE)

@@ -1,0 +1,183 @@
+"""What a master takes from one executor, in size and in number.
+
+A training program can read the key of its own container, and speak to the master in its executor's
+name. It may end its own job that way. It must not end the master by a value that no executor of
+ours sends, nor fill its memory, its log or history. So every message passes through the
+:class:`Bounds` of its container: texts are cut, names beyond a number are passed over, and what
+no executor of ours can have meant ends the connection.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Type
+
+from tony_core.protocol.codec import ProtocolError
+from tony_core.protocol.messages import (
+    Ended,
+    Measured,
+    Message,
+    Noted,
+    Ready,
+    Register,
+    Reported,
+    Running,
+    Serving,
+    Stopped,
+)
+
+MOST_BYTES = 4 * 1024 * 1024  # of one message
+NAMES = 1000  # of all metrics of a container
+NAME = 200
+NOTES = 500  # lines in the story
+TURNS = 100  # how often a web server beside the program may come and go
+SESSIONS = 10_000
+LINES = 1000  # in the master's own log
+TEXT = 8 * 1024
+TAIL = 256 * 1024
+RESULT = 64 * 1024
+PORTS = 64
+PHASES = ("idle", "ready", "running", "ended")
+
+
+class Bounds:
+    """What one container's executor has sent so far, as far as it is counted."""
+
+    def __init__(self) -> None:
+        self._names: Set[str] = set()
+        self._sessions: Set[int] = set()
+        self._notes = self._turns = self._lines = 0
+
+    def admits_line(self) -> bool:
+        """Whether one more line about this executor may stand in the log."""
+        self._lines += 1
+        return self._lines <= LINES
+
+    def admit(self, message: Any) -> Optional[Any]:
+        """The message as it may be used; None: pass it over. Raises :class:`ProtocolError`."""
+        check = _CHECKS.get(type(message))
+        return message if check is None else check(self, message)
+
+    def admit_first(self, m: Register) -> Register:
+        """A connection's first message."""
+        if m.phase not in PHASES:
+            raise ProtocolError("Register.phase is none")
+        _counts("Register", m.session + 1, m.restart, m.pid)
+        _host("Register", m.host)
+        _ports("Register", {**m.ports, **({"listen": m.listen_port} if m.listen_port else {})})
+        ran_s = max(0.0, float(m.ran_s))
+        return m._replace(task=_text(m.task, NAME), offsets=_offsets(m.offsets), ran_s=ran_s)
+
+    def _ready(self, m: Ready) -> Ready:
+        _host("Ready", m.host)
+        _ports("Ready", m.ports)
+        return m
+
+    def _running(self, m: Running) -> Running:
+        _counts("Running", m.pid)
+        return m._replace(offsets=_offsets(m.offsets))
+
+    def _ended(self, m: Ended) -> Ended:
+        if not (-1 <= m.exit_code < 256 and 0 <= m.signal < 128):
+            raise ProtocolError("Ended.exit_code or Ended.signal is none")
+        self._sessions.add(m.session)
+        if len(self._sessions) > SESSIONS:
+            raise ProtocolError(f"Ended in more than {SESSIONS} sessions")
+        kept, left = [], TAIL
+        for line in m.stderr_tail:
+            if left <= 0:
+                break
+            kept.append(_text(line, left))
+            left -= len(line) + 1
+        return m._replace(
+            cause=_text(m.cause, NAME), message=_text(m.message, TEXT), stderr_tail=kept,
+            duration_s=max(0.0, float(m.duration_s)), usage=_first(m.usage, PORTS),
+        )  # fmt: skip
+
+    def _stopped(self, m: Stopped) -> Stopped:
+        return m._replace(survivors=m.survivors[:100])
+
+    def _measured(self, m: Measured) -> Measured:
+        return m._replace(values=self._known(m.values))
+
+    def _reported(self, m: Reported) -> Reported:
+        progress = None if m.progress is None else min(1.0, max(0.0, float(m.progress)))
+        return m._replace(
+            progress=progress,
+            metrics=self._known(m.metrics),
+            result=m.result if _is_result(m.result) else "",
+        )
+
+    def _serving(self, m: Serving) -> Optional[Serving]:
+        if not 0 <= m.port < 65536:
+            raise ProtocolError("Serving.port is none")
+        self._turns += 1
+        return m._replace(message=_text(m.message, TEXT)) if self._turns <= TURNS else None
+
+    def _noted(self, m: Noted) -> Optional[Noted]:
+        self._notes += 1
+        if self._notes > NOTES:
+            return None
+        more = "; further notes of its executor are passed over" if self._notes == NOTES else ""
+        return m._replace(text=_text(m.text, TEXT) + more, once=_text(m.once, NAME))
+
+    def _known(self, values: Mapping[str, float]) -> Dict[str, float]:
+        found = {}
+        for name, value in values.items():
+            if name not in self._names:
+                if len(self._names) >= NAMES or len(name) > NAME or name != _text(name, NAME):
+                    continue
+                self._names.add(name)
+            found[name] = value
+        return found
+
+
+_CHECKS: Mapping[Type[Any], Callable[[Bounds, Any], Optional[Message]]] = {
+    Ready: Bounds._ready,
+    Running: Bounds._running,
+    Ended: Bounds._ended,
+    Stopped: Bounds._stopped,
+    Measured: Bounds._measured,
+    Reported: Bounds._reported,
+    Serving: Bounds._serving,
+    Noted: Bounds._noted,
+}
+
+
+def _text(text: str, most: int) -> str:
+    """So much of it, without the halves of surrogates that no file and no page can hold."""
+    return text[:most].encode("utf-8", "replace").decode()
+
+
+def _is_result(text: str) -> bool:
+    """Whether it can be shown and written as JSON."""
+    try:
+        json.dumps(json.loads(text), ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return len(text) <= RESULT
+
+
+def _counts(what: str, *numbers: int) -> None:
+    if not all(0 <= number < 1 << 32 for number in numbers):
+        raise ProtocolError(f"{what} has a number that counts nothing")
+
+
+def _host(what: str, host: str) -> None:
+    if len(host) > 255 or not host.isprintable() or set(host) & set(" /@\\\"'<>"):
+        raise ProtocolError(f"{what}.host is no host")
+
+
+def _ports(what: str, ports: Mapping[str, int]) -> None:
+    if len(ports) > PORTS or any(len(n) > NAME or not n.isprintable() for n in ports):
+        raise ProtocolError(f"{what} has too many ports")
+    if not all(0 < port < 65536 for port in ports.values()):
+        raise ProtocolError(f"{what} has a port that is none")
+
+
+def _offsets(offsets: Mapping[str, int]) -> Dict[str, int]:
+    return {_text(name, NAME): max(0, at) for name, at in _first(offsets, PORTS).items()}
+
+
+def _first(values: Mapping[str, Any], most: int) -> Dict[str, Any]:
+    return {_text(name, NAME): value for name, value in list(values.items())[:most]}
