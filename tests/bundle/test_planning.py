@@ -109,7 +109,7 @@ def test_everything_wrong_at_once(tmp_path: Path, src: Path) -> None:
         "gopher://host/x: nothing here knows",
         "hdfs://nn/x.zip: HDFS is reached by the cluster",
         f"tony.am.resources: {tmp_path}/bad.zip: is not an archive",
-        f"/jobs/tony.xml:12: tony.worker.resources: {tmp_path}/climb.tar: '../x': holds '..'",
+        f"/jobs/tony.xml:12: tony.worker.resources: {tmp_path}/climb.tar: ../x: holds '..'",
     ):
         assert part in text
     assert len(said(plan)) == 9

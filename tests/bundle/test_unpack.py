@@ -15,7 +15,9 @@ from tests.bundle.conftest import Site
 from tests.bundle.jobs import job, ref
 from tony_core import bundle
 from tony_core.bundle import archive, unpack
+from tony_core.bundle.bounded import Limits
 from tony_core.bundle.unpack import UnpackError, localise
+from tony_core.dataclass import replace
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.lock import locked
 
@@ -53,9 +55,9 @@ def test_an_archive_is_unpacked_once(
     calls: List[str] = []
     real = archive.extract
 
-    def counted(path: str, target: str) -> archive.Listing:
+    def counted(path: str, target: str, limits: Limits) -> archive.Listing:
         calls.append(path)
-        return real(path, target)
+        return real(path, target, limits)
 
     monkeypatch.setattr(archive, "extract", counted)
     paths: List[str] = []
@@ -67,6 +69,20 @@ def test_an_archive_is_unpacked_once(
     for thread in threads:
         thread.join()
     assert len(calls) == 1 and len(set(paths)) == 1 and len(paths) == 6
+
+
+def test_a_job_bounds_what_an_archive_may_hold_on_both_sides(tmp_path: Path, data: Path) -> None:
+    root = tmp_path / "root"
+    what = job(files=(ref(data, "d", archive=True),))
+    tight = what.replace(limits=replace(what.limits, archive_members=1))
+    (problem,) = bundle.plan(tight, str(root)).errors
+    assert "more than 1 members (see tony.containers.archive-max-members)" in str(problem)
+    item = staged(root, ref(data, "d", archive=True))["d"]
+    with pytest.raises(UnpackError, match="more than 1 members"):
+        localise(item, str(root), Limits(members=1))
+    assert not os.path.exists(os.path.join(os.path.dirname(item.uri), "unpacked"))
+    assert os.listdir(os.path.join(root, "store", "tmp")) == []
+    assert os.path.isdir(localise(item, str(root)))
 
 
 def test_who_waits_too_long_is_told(

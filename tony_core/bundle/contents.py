@@ -16,8 +16,9 @@ from typing import BinaryIO, Callable, Dict, Iterator, NamedTuple, Optional, cas
 
 from tony_core.bundle import archive, packing
 from tony_core.bundle import runtime as runtimes
-from tony_core.bundle.archive import Listing
+from tony_core.bundle.bounded import Limits
 from tony_core.bundle.digests import DigestCache, Stamp
+from tony_core.bundle.members import Listing
 from tony_core.bundle.runtime import Runtime
 from tony_core.bundle.tree import Changed, Entry, Tree, copy_entry, copy_tree, hash_tree, scan
 from tony_core.dataclass import dataclass, replace
@@ -104,15 +105,21 @@ def of_file(path: str, entry: Entry, name: str) -> Content:
     return Content(name, Kind.FILE, stamp.size, mtime_ms, copy, lambda: packed)
 
 
-def of_archive(path: str, entry: Entry, name: str, form: str) -> Content:
+def of_archive(path: str, entry: Entry, name: str, form: str, limits: Limits) -> Content:
     """One hashed archive, which nodes unpack; ``form`` as :func:`form_of` said it."""
     whole = of_file(path, entry, name)
     suffix, convert = _FORMS[form]
 
     def converted(output: BinaryIO) -> None:
         assert convert is not None
-        packing.copy_ahead(convert(path), output)
-        same = Stamp.of(os.stat(path)) == entry.stamp
+        try:
+            packing.copy_ahead(convert(path, limits), output)
+            same = Stamp.of(os.stat(path)) == entry.stamp
+        except Exception:
+            # It was read whole before; damage now is another file of the same name.
+            if Stamp.of(os.stat(path)) == entry.stamp:
+                raise
+            same = False
         if not same or (
             entry.stamp is not None
             and not entry.stamp.settled()
@@ -181,8 +188,8 @@ def _hashed(folder: str) -> Tree:
     return tree
 
 
-def _through(library: str) -> Callable[[str], Iterator[bytes]]:
-    def blocks(path: str) -> Iterator[bytes]:
+def _through(library: str) -> Callable[[str, Limits], Iterator[bytes]]:
+    def blocks(path: str, limits: Limits) -> Iterator[bytes]:
         import importlib
 
         opened = importlib.import_module(library).open
@@ -196,16 +203,16 @@ def _through(library: str) -> Callable[[str], Iterator[bytes]]:
     return blocks
 
 
-def _repacked(path: str) -> Iterator[bytes]:
+def _repacked(path: str, limits: Limits) -> Iterator[bytes]:
     with tempfile.TemporaryDirectory(prefix="tony-archive-") as aside:
         target = os.path.join(aside, "unpacked")
-        archive.extract(path, target)
+        archive.extract(path, target, limits)
         yield from packing.blocks(_hashed(target))
 
 
 class _Form(NamedTuple):
     suffix: str
-    convert: Optional[Callable[[str], Iterator[bytes]]] = None
+    convert: Optional[Callable[[str, Limits], Iterator[bytes]]] = None
 
 
 _FORMS: Dict[str, _Form] = {

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from tony_core.bundle import archive, contents, venv
 from tony_core.bundle import runtime as runtimes
+from tony_core.bundle.bounded import Limits
 from tony_core.bundle.brought import INDEX, CannotBring
 from tony_core.bundle.contents import Content
 from tony_core.bundle.digests import DigestCache, Stamp
@@ -86,6 +87,7 @@ class _Planner:
     ) -> None:
         self._job = job
         self._plugins = plugins
+        self._limits = Limits.of(job.limits.archive_mb, job.limits.archive_members)
         self._place = place
         self._files = files
         self._plan = Plan()
@@ -207,7 +209,9 @@ class _Planner:
             return None
         entry = Entry("", Type.FILE, executable, digest=digest, stamp=stamp)
         if unpack:
-            content = contents.of_archive(path, entry, name, str(meta.get("form", "tar")))
+            content = contents.of_archive(
+                path, entry, name, str(meta.get("form", "tar")), self._limits
+            )
         else:
             content = contents.of_file(path, entry, name)
         return self._bring(content, want.name, meta)
@@ -222,7 +226,7 @@ class _Planner:
         meta = self._place.judgement(digest)
         if meta.get("asked") != asked:
             try:
-                found = archive.check(path)
+                found = archive.check(path, self._limits)
             except archive.ArchiveError as error:
                 for problem in error.problems:
                     self._say(want.key, f"{want.source}: {problem}")

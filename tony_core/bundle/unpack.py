@@ -20,11 +20,14 @@ import shutil
 from typing import Iterator
 
 from tony_core.bundle import archive
+from tony_core.bundle.bounded import Limits
 from tony_core.bundle.store import Store, StoreError, move_in
 from tony_core.files.artifact import Artifact, Kind
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.lock import locked
 from tony_core.files.registry import filesystem
+
+__all__ = ["Limits", "UnpackError", "localise", "remote_digest", "unpacked"]
 
 # Somebody else unpacks or fetches the same thing: some gigabytes on a slow disk.
 WAIT_S = 1800.0
@@ -34,7 +37,7 @@ class UnpackError(Exception):
     """An artifact cannot be brought to this node; the message says which and why."""
 
 
-def localise(artifact: Artifact, root: str) -> str:
+def localise(artifact: Artifact, root: str, limits: Limits = Limits()) -> str:
     """The path of the artifact's content, unpacked and fetched if need be.
 
     What is there is shared and read-only: link to it, or copy it.
@@ -46,7 +49,7 @@ def localise(artifact: Artifact, root: str) -> str:
         else:
             path = local_path(artifact.uri)
         if artifact.kind is Kind.ARCHIVE:
-            return unpacked(store, path)
+            return unpacked(store, path, limits)
         os.stat(path)
     except archive.ArchiveError as error:
         said = f"{artifact.name} ({masked(artifact.source)}): {error}"
@@ -63,7 +66,7 @@ def localise(artifact: Artifact, root: str) -> str:
     return path
 
 
-def unpacked(store: Store, content: str) -> str:
+def unpacked(store: Store, content: str, limits: Limits = Limits()) -> str:
     """The folder that an archive in the store unpacks to."""
     folder = os.path.dirname(content)
     target = os.path.join(folder, "unpacked")
@@ -73,7 +76,7 @@ def unpacked(store: Store, content: str) -> str:
         if not os.path.isdir(target):
             with store.scratch() as aside:
                 made = os.path.join(aside, "unpacked")
-                archive.extract(content, made)
+                archive.extract(content, made, limits)
                 move_in(made, target)
     return target
 

@@ -10,7 +10,7 @@ import os
 import posixpath
 from typing import Callable, List, NamedTuple, Optional, Set
 
-from tony_core.bundle.archive import Listing, top_folders
+from tony_core.bundle.members import Listing, top_folders
 
 DEFAULT = "bin/python"
 

@@ -250,6 +250,8 @@ def _limits(settings: Settings) -> Limits:
         total_instances=settings.read("tony.task.max-total-instances"),
         total=tuple(total),
         instances=tuple(instances),
+        archive_mb=settings.read("tony.containers.archive-max-size"),
+        archive_members=settings.read("tony.containers.archive-max-members"),
     )
 
 

@@ -129,6 +129,24 @@ _CONTAINERS = [
         reads="Job.files",
     ),
     Key(
+        "tony.containers.archive-max-size",
+        Kind.MEMORY,
+        "What the files of one archive may take once unpacked; a larger one is refused. On YARN,"
+        " NodeManagers unpack archives that the job names on the cluster, without this limit.",
+        default="100g",
+        unit="MB",
+        at_least=1,
+        reads="Limits.archive_mb",
+    ),
+    Key(
+        "tony.containers.archive-max-members",
+        Kind.INT,
+        "How many files, folders and links one archive may hold; with more it is refused.",
+        default="300000",
+        at_least=1,
+        reads="Limits.archive_members",
+    ),
+    Key(
         "tony.containers.envs",
         Kind.ENVS,
         "Environment of the executor and of the program. --conf adds to it.",

@@ -222,6 +222,8 @@ class Limits:
     total_instances: Optional[int] = None
     total: Tuple[Tuple[str, int], ...] = ()  # resource name -> the most over all tasks
     instances: Tuple[Tuple[str, int], ...] = ()  # role -> the most instances
+    archive_mb: int = 102_400  # what each archive may unpack to, and how many members
+    archive_members: int = 300_000
 
 
 @dataclass(frozen=True)

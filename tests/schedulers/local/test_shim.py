@@ -38,6 +38,7 @@ def run(folder: home.ContainerFolder, tmp_path: Path, python: str, code: str) ->
         "argv": [sys.executable, "-c", code],
         "env": {"PATH": os.environ["PATH"], "TONY_CONTAINER_ID": "container_1"},
         "artifacts": [],
+        "archives": [1024, 1000],
         "memory_mb": 200,
         "root": str(tmp_path),
     }

@@ -9,7 +9,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.dataclass import asdict, dataclass, fields
 from tony_core.files.artifact import Artifact, Use, find
-from tony_core.job.spec import Job, Local
+from tony_core.job.spec import Job, Limits, Local
 from tony_core.schedulers.local import home, localise, processes
 from tony_core.schedulers.local.environment import passed
 from tony_core.schedulers.local.home import AppFolder
@@ -41,6 +41,7 @@ class Application:
     kill_grace_s: float
     local: Local
     images: Optional[Images] = None
+    archives: Tuple[int, int] = (Limits().archive_mb, Limits().archive_members)
     uptime: Optional[float] = None  # the monotonic clock when it was submitted
 
     @classmethod
@@ -76,6 +77,7 @@ class Application:
             kill_grace_s=job.timeouts.kill_grace_s,
             local=job.local,
             images=Images.of(job, env),
+            archives=(job.limits.archive_mb, job.limits.archive_members),
             uptime=time.monotonic(),
         )
 
@@ -87,6 +89,7 @@ class Application:
             "submitter": self.submitter.to_json(),
             "environment": dict(self.environment),
             "local": asdict(self.local),
+            "archives": list(self.archives),
             "images": None if self.images is None else self.images.to_json(),
         }
 
@@ -105,6 +108,7 @@ class Application:
                 "submitter": submitter,
                 "local": Local(**data["local"]),
                 "images": Images.from_json(data.get("images")),
+                **({"archives": tuple(data["archives"])} if "archives" in data else {}),
             }
         )
 

@@ -16,8 +16,11 @@ class LocaliseError(Exception):
     """An artifact cannot be put where it belongs; says which and why."""
 
 
-def localise(artifacts: Sequence[Mapping[str, Any]], work: str, root: str) -> None:
-    """``artifacts`` are ``Artifact.to_json()``; ``root`` is where the store stands."""
+def localise(
+    artifacts: Sequence[Mapping[str, Any]], work: str, root: str, archives: Sequence[int]
+) -> None:
+    """``artifacts`` are ``Artifact.to_json()``; ``root`` is where the store stands;
+    ``archives``: the megabytes that one may unpack to, and its members."""
     for item in artifacts:
         name = str(item["name"])
         if not name or name in (".", "..") or "/" in name:
@@ -27,7 +30,7 @@ def localise(artifacts: Sequence[Mapping[str, Any]], work: str, root: str) -> No
             raise LocaliseError("two artifacts are called %s; give one another name" % name)
         source = local_path(str(item["uri"]))
         if not source or (item["kind"] == "archive" and not os.path.isdir(source)):
-            source = _in_a_child(item, root)
+            source = _in_a_child(item, root, archives)
         elif not os.path.exists(source):
             raise LocaliseError(
                 "%s is not there any more: %s (staged from %s)" % (name, source, item["source"])
@@ -45,7 +48,7 @@ def local_path(uri: str) -> str:
     return "" if "://" in uri else os.path.abspath(uri)
 
 
-def _in_a_child(item: Mapping[str, Any], root: str) -> str:
+def _in_a_child(item: Mapping[str, Any], root: str, archives: Sequence[int]) -> str:
     """The path that :func:`_produce` says, in a forked child; or why it failed."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -53,7 +56,7 @@ def _in_a_child(item: Mapping[str, Any], root: str) -> str:
         os.close(reading)
         code = 1
         try:
-            os.write(writing, os.fsencode(_produce(item, root)))
+            os.write(writing, os.fsencode(_produce(item, root, archives)))
             code = 0
         except BaseException as error:  # nothing may escape into the shim's own code
             os.write(writing, (str(error) or repr(error)).encode("utf-8", "replace")[:4000])
@@ -69,8 +72,8 @@ def _in_a_child(item: Mapping[str, Any], root: str) -> str:
     return os.fsdecode(said)
 
 
-def _produce(item: Mapping[str, Any], root: str) -> str:
+def _produce(item: Mapping[str, Any], root: str, archives: Sequence[int]) -> str:
     from tony_core.bundle import unpack
     from tony_core.files.artifact import Artifact
 
-    return unpack.localise(Artifact.from_json(item), root)
+    return unpack.localise(Artifact.from_json(item), root, unpack.Limits.of(*archives))

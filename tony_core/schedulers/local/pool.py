@@ -256,7 +256,13 @@ class LocalPool(port.ContainerPool):
         try:
             env = self._environment(container, launch)
             running = Running.launch(
-                self._folder, container, launch, env, self._own, self._app.images
+                self._folder,
+                container,
+                launch,
+                env,
+                self._own,
+                self._app.archives,
+                self._app.images,
             )
         except OSError as error:
             self._wanted.free([container.id])

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Resources
 from tony_core.schedulers.local import engine, home, images, mastership, processes
@@ -45,6 +45,7 @@ class Running:
         launch: Launch,
         env: Mapping[str, str],
         own: OwnCode,
+        archives: Tuple[int, int],
         imaged: Optional[Images] = None,
     ) -> Running:
         """Write down what is to run, and start the shim that runs it."""
@@ -63,6 +64,7 @@ class Running:
             "artifacts": [item.to_json() for item in launch.artifacts],
             "memory_mb": container.resources.memory_mb,
             "root": app.home.root,
+            "archives": list(archives),
             "successor": own.argv("local-successor", "--app-dir", app.path),
             "burial": own.argv("local-burial", "--app-dir", app.path, "--container", container.id),
         }

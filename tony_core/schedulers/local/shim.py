@@ -102,7 +102,12 @@ class Shim:
         from tony_core.schedulers.local import localise
 
         try:
-            localise.localise(self._spec["artifacts"], self._folder.work, self._spec["root"])
+            localise.localise(
+                self._spec["artifacts"],
+                self._folder.work,
+                self._spec["root"],
+                self._spec["archives"],
+            )
         except localise.LocaliseError as error:
             raise ValueError(str(error)) from None
 
