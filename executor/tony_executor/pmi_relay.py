@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tony_core.light import TYPE_CHECKING, socket
 from tony_core.protocol.link import Dial, dial, listen
-from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.reactor import GuardedReactor, Reactor
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Set
@@ -56,7 +56,7 @@ class PmiRelay:
             return
         pair = _Pair(self._reactor, sock, self._log, self._pairs.discard)
         self._pairs.add(pair)
-        pair.dialling = dial(self._reactor, self._server, pair.connected, pair.unreachable)
+        pair.dialling = dial(pair.reactor, self._server, pair.connected, pair.unreachable)
 
 
 class _Pair:
@@ -69,7 +69,7 @@ class _Pair:
         log: Callable[[str], None],
         closed: Callable[[_Pair], None],
     ) -> None:
-        self._reactor = reactor
+        self.reactor = reactor = GuardedReactor(reactor, self._failed)
         self._log = log
         self._closed = closed
         self._rank: Optional[socket.socket] = rank
@@ -94,7 +94,7 @@ class _Pair:
         master.setblocking(False)
         self._master = master
         self._to[master] = bytearray()
-        self._reactor.watch(master, self._from_master)
+        self.reactor.watch(master, self._from_master)
         self._send(master, self._early)
         self._early = b""
 
@@ -188,7 +188,11 @@ class _Pair:
         except OSError:
             waiting.clear()  # reading it tells that it is gone
         reader = self._from_rank if sock is self._rank else self._from_master
-        self._reactor.watch(sock, reader, (lambda: self._flush(sock)) if waiting else None)
+        self.reactor.watch(sock, reader, (lambda: self._flush(sock)) if waiting else None)
+
+    def _failed(self, error: Exception) -> bool:
+        self.close()
+        return True
 
     def _hung_up(self) -> bool:
         return self._rank is None
@@ -196,7 +200,7 @@ class _Pair:
     def _drop(self, sock: Optional[socket.socket]) -> None:
         if sock is not None:
             self._to.pop(sock, None)
-            self._reactor.unwatch(sock)
+            self.reactor.unwatch(sock)
             sock.close()
 
     def close(self) -> None:

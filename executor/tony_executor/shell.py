@@ -42,6 +42,7 @@ class Shell:
     def __init__(self, site: Site, register_s: float) -> None:
         self._site = site
         self._reactor = Reactor()
+        self._reactor.log = self._log
         self._log_size = 0
         self._links: Dict[int, Link] = {}
         self._strangers: Set[Link] = set()

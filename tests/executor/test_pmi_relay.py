@@ -13,6 +13,7 @@ import pytest
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.pmi_service import PmiService
 from tony_core.protocol.reactor import Reactor
+from tony_executor import pmi_relay
 from tony_executor.pmi_relay import PmiRelay
 
 
@@ -164,3 +165,26 @@ def test_mpich_outlives_the_master(
     for each in ranks:
         each.communicate(timeout=60)
     assert [each.returncode for each in ranks] == [0, 0]
+
+
+def test_a_rank_that_meets_a_bug_of_ours_loses_its_line_and_no_more(
+    container: _Container, service: PmiService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces: List[str] = []
+    container.reactor.log = traces.append
+    receive = pmi_relay._receive
+
+    def broken(sock: socket.socket) -> object:
+        data = receive(sock)
+        if data == b"odd\n":
+            raise KeyError("a bug")
+        return data
+
+    monkeypatch.setattr(pmi_relay, "_receive", broken)
+    odd, rank = _Rank(container.relays[0]), _Rank(container.relays[0])
+    assert odd.ask("odd") == [""]
+    number = service.environment()["pmi_ids"].split(",")[0]
+    assert rank.ask(f"cmd=initack pmiid={number}", 4)[2] == "cmd=set rank=0"
+    odd.close()
+    rank.close()
+    assert len(traces) == 1 and "KeyError: 'a bug'" in traces[0]

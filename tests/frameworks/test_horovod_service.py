@@ -308,3 +308,29 @@ def test_it_may_have_broken_when_it_is_closed(failures: Failures) -> None:
     service._wake_write.close()  # as its thread does when it ends
     service._wake_read.shutdown(socket.SHUT_RDWR)
     service.close()
+
+
+def test_a_caller_that_meets_a_bug_of_ours_loses_its_connection_and_no_more(
+    failures: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: List[str] = []
+
+    def broken(data: bytes) -> object:
+        if data.startswith(b"odd"):
+            raise KeyError("a bug")
+        return head_of(data)
+
+    monkeypatch.setattr(horovod_service, "head_of", broken)
+    context = ServiceContext("127.0.0.1", failures, logged.append)
+    service = RendezvousService(1, context, 60.0)
+    try:
+        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as sock:
+            sock.sendall(b"odd")
+            assert sock.recv(100) == b""
+        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as sock:
+            sock.sendall(b"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
+            assert b" 200 " in sock.recv(100)
+    finally:
+        service.close()
+    assert len(logged) == 1 and "KeyError: 'a bug'" in logged[0] and "tony-horovod" in logged[0]
+    assert not failures.heard

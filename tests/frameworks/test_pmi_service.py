@@ -4,13 +4,14 @@ import contextlib
 import resource
 import socket
 import time
-from typing import Iterator, List
+from typing import Iterator, List, Sequence
 
 import pytest
 
 from tests.frameworks.failures import Failures
 from tony_core.frameworks import pmi_service, serving
 from tony_core.frameworks.base import ServiceContext
+from tony_core.frameworks.pmi import Outcome, PmiServer
 from tony_core.frameworks.pmi_service import PmiService
 
 
@@ -214,3 +215,30 @@ def test_it_may_have_broken_when_it_is_closed(failures: Failures) -> None:
     with contextlib.suppress(OSError):  # it may have ended by now, and closed that one too
         service._wake_read.shutdown(socket.SHUT_RDWR)
     service.close()
+
+
+def test_a_caller_that_meets_a_bug_of_ours_loses_its_connection_and_no_more(
+    failures: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: List[str] = []
+    received = PmiServer.received
+
+    def broken(self: PmiServer, connection: int, line: str) -> Sequence[Outcome]:
+        if line == "odd":
+            raise KeyError("a bug")
+        return received(self, connection, line)
+
+    monkeypatch.setattr(PmiServer, "received", broken)
+    context = ServiceContext("127.0.0.1", failures, logged.append)
+    service = PmiService(["chief:0"], context, 60.0)
+    try:
+        odd, rank = _Rank(service), _Rank(service)
+        odd.say("odd")
+        assert odd.sock.recv(100) == b""
+        assert rank.begin(_ids(service)[0]) == "cmd=set rank=0"
+        odd.close()
+        rank.close()
+    finally:
+        service.close()
+    assert len(logged) == 1 and "KeyError: 'a bug'" in logged[0] and "tony-pmi" in logged[0]
+    assert not failures.heard

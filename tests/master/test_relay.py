@@ -83,7 +83,7 @@ def relayed(backend: int) -> Iterator[int]:
 
         def handle(exchange: Exchange) -> None:
             path = exchange.request.path[len("/tensorboard") :]
-            Relay(running.reactor, exchange, ("localhost", backend), path)
+            Relay(exchange, ("localhost", backend), path)
 
         server = running.do(lambda: WebServer(running.reactor, "127.0.0.1", 0, handle))
         yield server.port
@@ -159,7 +159,7 @@ def test_nobody_there_is_a_bad_gateway() -> None:
     with Running() as running:
 
         def handle(exchange: Exchange) -> None:
-            Relay(running.reactor, exchange, ("127.0.0.1", 1), "/")
+            Relay(exchange, ("127.0.0.1", 1), "/")
 
         server = running.do(lambda: WebServer(running.reactor, "127.0.0.1", 0, handle))
         status, body, _ = ask(server.port, "/")
@@ -211,7 +211,7 @@ class Relayed:
         self.running, self.server = running, server
 
         def handle(exchange: Exchange) -> None:
-            Relay(running.reactor, exchange, ("127.0.0.1", server.port), exchange.request.path)
+            Relay(exchange, ("127.0.0.1", server.port), exchange.request.path)
 
         self.web = running.do(lambda: WebServer(running.reactor, "127.0.0.1", 0, handle))
 

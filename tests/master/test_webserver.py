@@ -351,3 +351,41 @@ def test_finish_lets_answers_out_and_takes_nobody_new(site: Site) -> None:
     assert slow.getresponse().read() == b"last"
     slow.close()
     assert site.running.do(site.server.finish) == 0
+
+
+# ------------------------------------------------------------------ bugs of our own
+
+
+def _fails() -> None:
+    raise KeyError("a bug")
+
+
+@pytest.mark.parametrize("when", ["later", "gone", "drained", "streamed"])
+def test_a_bug_behind_a_request_ends_its_connection_only(site: Site, when: str) -> None:
+    logged: List[str] = []
+    site.running.reactor.log = logged.append
+
+    def handle(exchange: Exchange) -> None:
+        if exchange.request.path != "/odd":
+            exchange.answer(Answer(200, b"well"))
+        elif when == "later":
+            exchange.reactor.call_later(0, _fails)
+        elif when == "gone":
+            exchange.on_gone = _fails
+        elif when == "drained":
+            exchange.on_drain = _fails
+            exchange.stream(200, [])
+            exchange.reactor.call_later(0.05, exchange.write, b"x")
+        else:
+            exchange.stream(200, [])
+            exchange.reactor.call_later(0, exchange.stream, 200, [("A", "b\r\nc")])
+
+    site.handler = handle
+    with site.raw() as sock:
+        sock.sendall(b"GET /odd HTTP/1.1\r\nHost: x\r\n\r\n")
+        if when == "gone":
+            sock.shutdown(socket.SHUT_WR)
+        read_all(sock)
+    assert site.get("/").read is not None
+    assert site.running.error is None
+    assert len(logged) == 1 and "Traceback" in logged[0]

@@ -378,3 +378,41 @@ def test_the_import_graph_is_light() -> None:
     loaded = set(done.stdout.split())
     heavy = {"dataclasses", "inspect", "asyncio", "hashlib", "_hashlib", "ssl", "hmac", "logging"}
     assert loaded & (heavy | {"subprocess", "threading", "encodings.idna"}) == set()
+
+
+# ------------------------------------------------------------------ our own bugs
+
+
+def test_a_stranger_that_meets_a_bug_of_ours_loses_its_link_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: List[str] = []
+    world.reactor.log = logged.append
+    channel = type(master_end(world.secret))
+    receive = channel.receive
+
+    def broken(self: Any, data: bytes) -> Any:
+        if data.startswith(b"odd"):
+            raise KeyError("a bug")
+        return receive(self, data)
+
+    monkeypatch.setattr(channel, "receive", broken)
+    world.stranger().sendall(b"odd bytes")
+    world.until(lambda: bool(world.closed))
+    assert world.closed == ["what it sent made our own code fail: KeyError"]
+    assert len(logged) == 1 and "Traceback" in logged[0] and "a bug" in logged[0]
+    world.links.clear()
+    world.connect()
+
+
+def test_a_bug_over_what_one_of_us_says_is_not_swallowed(world: World) -> None:
+    link = world.connect()
+    other = next(item for item in world.links if item is not link)
+
+    def broken(_link: Link, _message: Message) -> None:
+        raise KeyError("the session machine's")
+
+    other._on_message = broken
+    link.send(Heartbeat())
+    with pytest.raises(KeyError, match="session machine"):
+        world.until(lambda: False, within=5)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, Iterator, List
 
 import pytest
 
-from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.reactor import MOST_FAULTS, GuardedReactor, Reactor
 
 
 @pytest.fixture
@@ -87,3 +88,74 @@ def test_a_word_from_another_thread_wakes_it() -> None:
     made.run()
     made.close()
     assert time.monotonic() - began < 10.0
+
+
+# ------------------------------------------------------------------ callbacks of a stranger
+
+
+def test_an_exception_of_a_guarded_callback_ends_its_connection_only(reactor: Reactor) -> None:
+    logged: List[str] = []
+    closed: List[Exception] = []
+    happened: List[str] = []
+    reactor.log = logged.append
+
+    def close(error: Exception) -> bool:
+        closed.append(error)
+        return True
+
+    def fails(name: str) -> None:
+        happened.append(name)
+        raise KeyError(name)
+
+    guarded = GuardedReactor(reactor, close)
+    reading, writing = os.pipe()
+    os.write(writing, b"x")
+
+    def read() -> None:
+        guarded.unwatch(reading)
+        fails("read")
+
+    guarded.watch(reading, read)
+    guarded.call_later(1.0, fails, "later")
+    guarded.call_about(2.0, 0.5, fails, "about")
+    guarded.call_soon_threadsafe(fails, "soon")
+    guarded.call(fails, "now")
+    guarded.call_later(1.0, fails, "never").cancel()
+    reactor.call_later(3.0, reactor.stop)
+    reactor.run()
+    os.close(reading)
+    os.close(writing)
+    assert happened[0] == "now" and sorted(happened) == ["about", "later", "now", "read", "soon"]
+    assert len(closed) == len(logged) == 5
+    assert "Traceback" in logged[0] and "in fails" in logged[0] and "KeyError: 'now'" in logged[0]
+
+
+def test_what_the_owner_does_not_take_leaves_the_reactor(reactor: Reactor) -> None:
+    logged: List[str] = []
+    reactor.log = logged.append
+
+    def fails() -> None:
+        raise KeyError("ours")
+
+    GuardedReactor(reactor, lambda error: False).call_later(0, fails)
+    with pytest.raises(KeyError):
+        reactor.run()
+    assert logged == []
+
+
+def test_no_stranger_fills_the_log_with_tracebacks(reactor: Reactor) -> None:
+    logged: List[str] = []
+    reactor.log = logged.append
+    guarded = GuardedReactor(reactor, lambda error: True)
+    for _ in range(3 * MOST_FAULTS):
+        guarded.call(int, "x")
+    assert len(logged) == MOST_FAULTS
+    assert logged[-1].endswith("no more of these are logged")
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(reactor: Reactor) -> None:
+    def full(text: str) -> None:
+        raise OSError("no space left")
+
+    reactor.log = full
+    GuardedReactor(reactor, lambda error: True).call(int, "x")

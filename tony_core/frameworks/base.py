@@ -110,6 +110,7 @@ class ServiceContext:
     failed: Callable[
         [str, str, int], None
     ]  # (reason, task, exit code): ends the session; any thread
+    log: Callable[[str], None] = lambda text: None  # a line in the master's log; any thread
 
     @property
     def listen_host(self) -> str:

@@ -60,7 +60,7 @@ class RendezvousService(Server):
         avoid: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("tony-horovod", context.listen_host, avoid, clock)
+        super().__init__("tony-horovod", context.listen_host, avoid, clock, context.log)
         #: Names by rank, as soon as it is known which is which.
         self.tasks: Sequence[str] = ()
         self._context = context

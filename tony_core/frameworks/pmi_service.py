@@ -46,7 +46,7 @@ class PmiService(Server):
         join_timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("tony-pmi", context.listen_host, clock=clock)
+        super().__init__("tony-pmi", context.listen_host, clock=clock, log=context.log)
         self._tasks = list(tasks)  # names by rank
         self._context = context
         self._join_timeout_s = join_timeout_s

@@ -2,7 +2,8 @@
 
 What the servers of several frameworks share: the thread and how it ends, whom it lets in, and
 when it has to look at the clock. What is said on a connection is the server's own
-(:class:`Server`'s abstract methods, all called by that thread).
+(:class:`Server`'s abstract methods, all called by that thread). Callers have no secret to prove:
+an exception over what one of them sends closes that connection, is logged, and ends nothing else.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import selectors
 import socket
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
-from typing import Callable, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Iterable, List, Optional, Sequence
 
 _FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_MOST_FAULTS = 100  # tracebacks that are logged
 _MOST_REFUSED = 64  # ports of earlier sessions that the kernel may offer again
 
 
@@ -30,8 +33,11 @@ class Server(ABC):
         host: str,
         avoid: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
+        log: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._clock = clock
+        self._log = log
+        self._faults = 0
         self._last = 0
         self._listener = _listen(host, avoid)
         self.port: int = self._listener.getsockname()[1]
@@ -59,6 +65,10 @@ class Server(ABC):
     @abstractmethod
     def _serve(self, number: int, mask: int) -> None:
         """A connection can be read or written; it may have been closed in this very turn."""
+
+    @abstractmethod
+    def _close(self, number: int) -> None:
+        """Close this connection, if it is still there."""
 
     @abstractmethod
     def _close_all(self) -> None:
@@ -91,7 +101,7 @@ class Server(ABC):
                     if key.fileobj is self._listener:
                         self._accept()
                     else:
-                        self._serve(key.data, mask)
+                        self._guard(key.data, self._serve, mask)
                 now = self._clock()
                 if self._full_until is not None and self._full_until <= now:
                     self._full_until = None
@@ -104,6 +114,22 @@ class Server(ABC):
             self._selector.close()
             for sock in (self._listener, self._wake_read, self._wake_write):
                 sock.close()
+
+    def _guard(self, number: int, handle: Callable[[int, Any], None], what: Any) -> bool:
+        """Handle something of a connection; where that fails the connection ends, and no more."""
+        try:
+            handle(number, what)
+            return True
+        except Exception:
+            self._faults += 1
+            if self._faults <= _MOST_FAULTS:
+                name = self._thread.name
+                self._log(
+                    f"{name}: closed a connection, it made our own code fail:\n"
+                    f"{traceback.format_exc().rstrip()}"
+                )
+            self._close(number)
+            return False
 
     def _patience(self) -> Optional[float]:
         due = [at for at in (*self._due(), self._full_until) if at is not None]
@@ -120,8 +146,10 @@ class Server(ABC):
             return  # else it went away again before we looked
         sock.setblocking(False)
         self._last += 1
-        self._came(self._last, sock)
-        self._selector.register(sock, selectors.EVENT_READ, self._last)
+        if self._guard(self._last, self._came, sock):
+            self._selector.register(sock, selectors.EVENT_READ, self._last)
+        else:
+            sock.close()
 
     def _let_in(self) -> None:
         listens = self._full_until is None and self._has_room()

@@ -66,7 +66,7 @@ class Gate:
             return  # it went away while something was looked up
         if not self.is_proxy(exchange.peer()):
             if self._looking or self._reactor.now() - self._looked >= AGAIN_S:
-                self._look(lambda: self.admit(exchange, let_in))
+                self._look(lambda: exchange.reactor.call(self.admit, exchange, let_in))
             else:
                 self._refuse(exchange, "this page is read through the cluster's web proxy")
             return
@@ -74,7 +74,9 @@ class Gate:
         user = user_of(exchange.request.headers.get("cookie", ""))
         allowed = self._may_read(user)
         if allowed is None:
-            self._ask_groups(user or "", lambda: self.admit(exchange, let_in))
+            self._ask_groups(
+                user or "", lambda: exchange.reactor.call(self.admit, exchange, let_in)
+            )
         elif allowed:
             let_in(exchange)
         elif user:

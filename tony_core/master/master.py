@@ -85,7 +85,7 @@ class Master:
         self._job = job
         self._artifacts = artifacts
         self._masker = Masker(job, context.secret)
-        self.log = self._masker.log
+        self.log = self.reactor.log = self._masker.log
         self._journal = Journal(context.state_dir, context.attempt, self.log)
         self._earlier = look_back(context, job, self._journal)
         self._past = self._earlier.past
@@ -193,7 +193,7 @@ class Master:
         framework = find_framework(job.framework)
         self._orders = Orders(job, framework, self._artifacts, self._context.app_id)
         self._services = Services(
-            self.reactor, job, framework, self._front.host, self._service_failed
+            self.reactor, job, framework, self._front.host, self._service_failed, self.log
         )
         self._closers.append(self._services.close_all)
         self._takeover = Takeover(self.reactor, self._rendezvous, self.log)

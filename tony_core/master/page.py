@@ -195,7 +195,7 @@ class Page:
             over()
             exchange.on_gone = None
             # Not at once: what happens together is told together.
-            self._reactor.call_later(0, self._tell, exchange, since)
+            exchange.reactor.call_later(0, self._tell, exchange, since)
 
         def gone() -> None:
             self._story.forget(wake)
@@ -207,7 +207,7 @@ class Page:
             exchange.on_gone = None
             self._tell(exchange, since)
 
-        timer = self._reactor.call_later(wait, late)
+        timer = exchange.reactor.call_later(wait, late)
         exchange.on_gone = gone
         self._story.wait(wake)
         if _of_client(exchange):
@@ -278,7 +278,7 @@ class Page:
         from tony_core.master.relay import Relay
 
         path = exchange.request.path[len("/tensorboard") :]
-        Relay(self._reactor, exchange, self.tensorboard, path)
+        Relay(exchange, self.tensorboard, path)
 
 
 def _of_client(exchange: Exchange) -> bool:

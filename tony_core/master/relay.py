@@ -22,7 +22,7 @@ from tony_core.dataclass import dataclass
 from tony_core.master.webrequest import BadRequest, Request
 from tony_core.master.webserver import HIGH_WATER, Answer, Exchange
 from tony_core.protocol.link import Dial, dial
-from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.protocol.reactor import Timer
 
 CONNECT_S = 10.0
 SILENT_S = 120.0  # TensorBoard may think about a large log folder
@@ -67,10 +67,8 @@ class AnswerHead:
 class Relay:
     """One request on its way to a web server and its answer on the way back."""
 
-    def __init__(
-        self, reactor: Reactor, exchange: Exchange, address: Tuple[str, int], path: str
-    ) -> None:
-        self._reactor = reactor
+    def __init__(self, exchange: Exchange, address: Tuple[str, int], path: str) -> None:
+        self._reactor = exchange.reactor
         self._exchange = exchange
         self._address = address
         self._path = path
@@ -91,7 +89,9 @@ class Relay:
         exchange.on_gone = self._close
         exchange.on_drain = self._resume
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        self._dial = dial(reactor, f"{host}:{address[1]}", self._connected, self._fail, CONNECT_S)
+        self._dial = dial(
+            self._reactor, f"{host}:{address[1]}", self._connected, self._fail, CONNECT_S
+        )
 
     def _connected(self, sock: socket.socket) -> None:
         self._dial = None
@@ -164,12 +164,10 @@ class Relay:
             self._left -= len(data)
             over = over or not self._left
         backlog = self._exchange.write(data) if data else 0
-        if self._exchange.done:
-            return  # the reader went away
         if over:
             self._exchange.end()
             self._close()
-        elif backlog > HIGH_WATER and self._sock is not None:
+        elif backlog > HIGH_WATER and self._sock is not None:  # None: the reader went away
             self._reactor.unwatch(self._sock)
             self._watching = False
             self._stop_clock()

@@ -20,13 +20,20 @@ class Services:
     """The services of the sessions that have not ended."""
 
     def __init__(
-        self, reactor: Reactor, job: Job, framework: Framework, host: str, failed: Failed
+        self,
+        reactor: Reactor,
+        job: Job,
+        framework: Framework,
+        host: str,
+        failed: Failed,
+        log: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
         self._job = job
         self._framework = framework
         self._host = host
         self._failed = failed
+        self._log = log
         self._open: Dict[int, List[Service]] = {}
 
     def serve(self, session: int, size: int) -> Mapping[str, str]:
@@ -36,7 +43,7 @@ class Services:
             self._reactor.call_soon_threadsafe(self._tell, session, reason, task, exit_code)
 
         running = self._open.setdefault(session, [])
-        context = ServiceContext(host=self._host, failed=failed)
+        context = ServiceContext(host=self._host, failed=failed, log=self._log)
         service = self._framework.serve(self._job, session, size, context)
         if service is None:
             return {}

@@ -17,6 +17,9 @@ account of where the request comes from. A handler may raise :class:`BadRequest`
 Who connects is looked at once, when the connection is accepted (:class:`Admission`). Connections
 that are not trusted share few places and are the first to make room, so they cannot keep out
 those that are; who is refused gets one answer, which says why.
+
+Whatever belongs to a request waits on :attr:`Exchange.reactor`, so that an exception in it ends
+the connection and nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import Callable, List, Mapping, Optional, Set, Tuple
 from tony_core.dataclass import dataclass, field
 from tony_core.master.webrequest import MAX_BODY, MAX_HEAD, BadRequest, Head, Request, parse_head
 from tony_core.protocol.link import listen
-from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 
 MAX_BODIES = 4 * MAX_BODY  # what has come and was not handled yet, of all readers together
 MAX_CONNECTIONS = 128
@@ -84,6 +87,11 @@ class Exchange:
         """The address that the request came from."""
         return self._connection.peer
 
+    @property
+    def reactor(self) -> GuardedReactor:
+        """What waits for anything on behalf of this request: trouble ends its connection only."""
+        return self._connection.reactor
+
     def answer(self, answer: Answer) -> None:
         """Send a whole answer."""
         if self.done:
@@ -138,6 +146,7 @@ class _Connection:
     ) -> None:
         self._server = server
         self._sock = sock
+        self.reactor = GuardedReactor(server.reactor, self._failed)
         self.peer = peer
         self.trusted = admission.trusted
         self._refusal = admission.refusal
@@ -182,7 +191,7 @@ class _Connection:
     def _go_on(self) -> None:
         """With the next request, in a later turn: others are waiting, too."""
         if self._to_go_on is None or not self._to_go_on.active:
-            self._to_go_on = self._server.reactor.call_later(0, self._next)
+            self._to_go_on = self.reactor.call_later(0, self._next)
 
     def close(self) -> None:
         """End it now."""
@@ -191,14 +200,18 @@ class _Connection:
         self._closed = True
         self._in.clear()
         self._hold()
-        self._server.reactor.unwatch(self._sock)
+        self.reactor.unwatch(self._sock)
         self._sock.close()
         self._server.forget(self)
         current, self._current = self._current, None
         if current is not None:
             current.done = True
             if current.on_gone is not None:
-                current.on_gone()
+                self.reactor.call(current.on_gone)
+
+    def _failed(self, error: Exception) -> bool:
+        self.close()
+        return True
 
     def finish(self) -> None:
         """Close once what is queued was sent."""
@@ -208,7 +221,7 @@ class _Connection:
 
     def _watch(self) -> None:
         on_write = self._flush if self._out else None
-        self._server.reactor.watch(self._sock, on_read=self._read, on_write=on_write)
+        self.reactor.watch(self._sock, on_read=self._read, on_write=on_write)
 
     def _read(self) -> None:
         try:
@@ -220,7 +233,7 @@ class _Connection:
         if not data:
             self.close()
             return
-        self.active = self._server.reactor.now()
+        self.active = self.reactor.now()
         self._in += data
         self._hold()
         if self._server.held > MAX_BODIES:
@@ -249,7 +262,7 @@ class _Connection:
         request = None if self._head is None else self._head.take(self._in)
         if request is None:
             if self._in and self.asking_since is None:
-                self.asking_since = self._server.reactor.now()
+                self.asking_since = self.reactor.now()
             return
         self._head = self.asking_since = None
         self._hold()
@@ -285,7 +298,7 @@ class _Connection:
             while self._out:
                 sent = self._sock.send(memoryview(self._out)[:262144])
                 del self._out[:sent]
-                self.active = self._server.reactor.now()
+                self.active = self.reactor.now()
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:

@@ -5,6 +5,9 @@ clocks watch it: the handshake's deadline (a peer that connects and says nothing
 slowly, holds nothing for longer), the silence that :meth:`Link.expect_within` allows, and
 the time that :meth:`Link.flush_then_close` gives the last bytes.
 
+What a peer sends before it has authenticated can end its own link only, even where it meets a bug
+of ours (:class:`~tony_core.protocol.reactor.GuardedReactor`).
+
 :class:`Plain` is all that touches the socket; TLS is another class with its methods
 (``tls.py``). How many strangers there may be at a listener is ``door.py``'s business.
 """
@@ -18,7 +21,7 @@ from tony_core.light import TYPE_CHECKING, socket
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message
-from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 from tony_core.protocol.resolver import RESOLVER, Question, numeric
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ class Link:
     ) -> None:
         self.heard_at = reactor.now()
         self.closed = False
-        self._reactor = reactor
+        self._reactor = reactor = GuardedReactor(reactor, self._failed)
         self._transport = Plain(sock) if isinstance(sock, socket.SocketType) else sock
         self._channel = channel
         self._on_message = on_message
@@ -240,6 +243,12 @@ class Link:
         else:
             self._silence = self._reactor.call_later(self._silence_s - silent, self._check_silence)
 
+    def _failed(self, error: Exception) -> bool:
+        if self.closed or self.established:
+            return False  # of our own doing, or of one of us
+        self._end(f"what it sent made our own code fail: {type(error).__name__}")
+        return True
+
     def _end(self, reason: str) -> None:
         if not self.closed:
             self.close()
@@ -282,6 +291,9 @@ class Listener:
                 self._on_socket(sock)
             except OSError:
                 sock.close()  # it had gone, or the system has no room for it
+            except Exception as error:
+                sock.close()
+                self._reactor.report(error)
 
     def _watch_again(self) -> None:
         self._resume = None

@@ -3,6 +3,10 @@
 Callbacks run on the thread of :meth:`Reactor.run`, one at a time. An exception in one
 leaves ``run``: nothing is caught and passed over here. Only :meth:`call_soon_threadsafe`
 may be called from elsewhere, a signal handler included (so it takes no lock).
+
+The exception to that are callbacks that handle what a stranger sends. A connection registers
+those through a :class:`GuardedReactor` of its own: an exception in one of them ends
+that connection, is logged with its traceback, and ends nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import heapq
 import os
 import select
+import sys
 import time
 
 from tony_core.light import TYPE_CHECKING, deque
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
     Callback = Callable[..., Any]
+
+MOST_FAULTS = 100  # tracebacks that a process logs: a stranger must not fill a disk
 
 
 class Timer:
@@ -49,9 +56,11 @@ class Timer:
 
 
 class Reactor:
-    """See the module."""
+    """See the module. ``log`` gets the traceback of an exception that ended a connection only."""
 
     def __init__(self) -> None:
+        self.log: Callable[[str], Any] = _to_stderr
+        self._faults = 0
         self._poll = select.epoll()
         self._timers: List[Tuple[float, int, Timer]] = []
         self._lax: List[Tuple[float, Timer]] = []  # from when on each may happen, a few
@@ -126,6 +135,22 @@ class Reactor:
             except OSError:
                 pass  # it was closed: the kernel has forgotten it
 
+    def report(self, error: BaseException) -> None:
+        """Log an exception that a stranger caused, with its traceback."""
+        import traceback  # large, and hardly ever needed
+
+        self._faults += 1
+        if self._faults > MOST_FAULTS:
+            return
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        text = "closed a connection: what it sent made our own code fail:\n" + "".join(lines)
+        if self._faults == MOST_FAULTS:
+            text += "no more of these are logged"
+        try:
+            self.log(text.rstrip())
+        except OSError:
+            pass  # the disk is full: the job goes on all the same
+
     # ------------------------------------------------------------------ running
 
     def run(self) -> None:
@@ -193,3 +218,71 @@ class Reactor:
                 pass
         except BlockingIOError:
             pass
+
+
+class GuardedReactor(Reactor):
+    """A reactor for the callbacks of one connection, which shares the loop of another.
+
+    An exception in one of them goes to ``on_error``, which closes the connection and returns
+    whether that was all: with False the exception leaves :meth:`Reactor.run` as any other.
+    """
+
+    def __init__(self, reactor: Reactor, on_error: Callable[[Exception], bool]) -> None:
+        self._reactor = reactor
+        self._on_error = on_error
+
+    def call(self, callback: Callback, *args: Any) -> None:
+        """Call now."""
+        try:
+            callback(*args)
+        except Exception as error:
+            if not self._on_error(error):
+                raise
+            self._reactor.report(error)
+
+    def now(self) -> float:
+        """Seconds on the monotonic clock."""
+        return self._reactor.now()
+
+    def call_later(self, seconds: float, callback: Callback, *args: Any) -> Timer:
+        """Call back after so long."""
+        return self._reactor.call_later(seconds, self.call, callback, *args)
+
+    def call_about(self, seconds: float, early: float, callback: Callback, *args: Any) -> Timer:
+        """Call back after so long, or so much earlier when something else happens then."""
+        return self._reactor.call_about(seconds, early, self.call, callback, *args)
+
+    def call_soon_threadsafe(self, callback: Callback, *args: Any) -> None:
+        """Call back on the reactor's thread, from any thread or signal handler."""
+        self._reactor.call_soon_threadsafe(self.call, callback, *args)
+
+    def watch(
+        self,
+        fileobj: Any,
+        on_read: Optional[Callback] = None,
+        on_write: Optional[Callback] = None,
+    ) -> None:
+        """Call back when it can be read or written; replaces what was watched before."""
+        self._reactor.watch(
+            fileobj,
+            None if on_read is None else lambda: self.call(on_read),
+            None if on_write is None else lambda: self.call(on_write),
+        )
+
+    def unwatch(self, fileobj: Any) -> None:
+        """Before it is closed; silence if it was not watched."""
+        self._reactor.unwatch(fileobj)
+
+    def report(self, error: BaseException) -> None:
+        """Log an exception that a stranger caused, with its traceback."""
+        self._reactor.report(error)
+
+    def run(self) -> None:
+        """Not here: the loop is another's."""
+        raise NotImplementedError
+
+    stop = close = run
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(text + "\n")
