@@ -15,10 +15,21 @@ DISK_FULL_MB = 1.0
 
 _IN_USE = (
     r"(?i)address (is )?already in use|EADDRINUSE|errno:? ?98\b|address in use|port \S* ?(is )?"
-    r"(already |currently )?in use"
+    r"(already |currently )?in use|it was already in use"
 )
+# Servers that cannot listen and do not say why: gRPC's, TensorFlow's, XLA's, LightGBM's, ps-lite's.
+_NO_SERVER = (
+    r"(?i)no address added out of total|(failed to|could not|cannot|unable to) (bind|listen)\b"
+    r"|(failed to|could not) start (the )?g?rpc server|binding port \d+ failed|\bbind failed"
+)
+_OTHER_REASON = r"(?i)permission denied|not permitted|cannot assign|EACCES|EADDRNOTAVAIL"
 _NO_SPACE = r"(?i)no space left on device|ENOSPC|errno:? ?28\b|disk quota exceeded|EDQUOT"
-_PORT_NUMBER = r"(?<![\d.])(\d{4,5})(?![\d.])"
+# As lines name a port: not the years, process numbers and lines of code that stand there, too.
+_PORT_NUMBER = (
+    r"(?i)(?:\bport[\s:=#'\"(]{1,4}(?:number )?|\d\.\d+\.\d+\.\d+['\"]?(?::|, ?)|::['\"], ?|[\]*]:"
+    r"|(?:^|[\s'\"(]):|localhost['\"]?(?::|, ?)"
+    r"|(?<![\w.-])[a-z][\w-]{0,60}\d(?:\.[\w.-]{1,60})?:(?=\d{4}))(\d{2,5})(?![\d.])"
+)
 
 _ENV_PYTHON = "'python': "  # as env quotes it
 _PYTHON3 = " Many nodes have no python: say python3, or --python_binary_path"
@@ -49,8 +60,12 @@ def judge(
     ports: Sequence[int],
     ports_taken: Sequence[str],
     disk_free_mb: float,
+    stderr_before: Sequence[str] = (),
 ) -> Tuple[str, str]:
-    """(cause as in messages.Ended, message) of an end that nobody of ours brought about."""
+    """(cause as in messages.Ended, message) of an end that TonY did not bring about.
+
+    Of ``stderr_before``, the lines before the tail, only what names a port of the task counts.
+    """
     if exit_code == 0:
         return "exited", ""
     if _full(stderr_tail, disk_free_mb):
@@ -59,7 +74,7 @@ def judge(
             " free some space, or write less"
         )
     if ran_s <= FIRST_SECONDS:
-        in_use = _in_use(stderr_tail, ports, ports_taken)
+        in_use = _in_use(stderr_before, stderr_tail, ports, ports_taken)
         if in_use:
             return in_use
     if signal:
@@ -93,17 +108,30 @@ def _full(stderr_tail: Sequence[str], disk_free_mb: float) -> bool:
 
 
 def _in_use(
-    stderr_tail: Sequence[str], ports: Sequence[int], ports_taken: Sequence[str]
+    before: Sequence[str], tail: Sequence[str], ports: Sequence[int], ports_taken: Sequence[str]
 ) -> Tuple[str, str] | None:
     import re
 
-    said = [line for line in stderr_tail if re.search(_IN_USE, line)]
-    if ports_taken and (said or not stderr_tail):
+    def numbers(line: str) -> List[int]:
+        return [int(number) for number in re.findall(_PORT_NUMBER, line)]
+
+    def names_ours(line: str) -> bool:
+        return bool(set(numbers(line)) & set(ports))
+
+    def is_no_server(line: str) -> bool:
+        return bool(re.search(_NO_SERVER, line)) and not re.search(_OTHER_REASON, line)
+
+    said = [line for line in tail if re.search(_IN_USE, line)]
+    said += [each for each in before if names_ours(each) and re.search(_IN_USE, each)]
+    vague = [line for line in tail if is_no_server(line)]
+    if ports_taken and (said or vague or not tail):
         names = ", ".join(ports_taken)
         return "address-in-use", f"another process listens at the task's port ({names})"
     if not said:
+        if any(map(names_ours, vague)):
+            return "address-in-use", "the program cannot listen at a port that the task was given"
         return None
-    named: List[int] = [int(n) for line in said for n in re.findall(_PORT_NUMBER, line)]
+    named = [number for line in said for number in numbers(line)]
     if named and not set(named) & set(ports):
         # New ports would not help: it is one that the program chose itself.
         return "exited", (

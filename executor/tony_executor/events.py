@@ -86,6 +86,7 @@ class ChildEnded(Record):
     ports_taken: List[str]  # names of our ports that somebody else listens at
     disk_free_mb: float
     usage: Dict[str, float]
+    stderr_before: List[str] = []  # lines before the tail
 
 
 class PortsTaken(Record):

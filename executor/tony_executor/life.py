@@ -257,6 +257,7 @@ class Life(Masters):
                 list(self.ports.values()),
                 event.ports_taken,
                 event.disk_free_mb,
+                event.stderr_before,
             )
             ending = Ending(cause, message)
         self._end(event.exit_code, event.signal, ending, event)

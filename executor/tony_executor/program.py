@@ -43,6 +43,7 @@ REPORTS_EVERY_S = 0.5
 QUIET_REPORTS_EVERY_S = 1.5  # at most, while the program says nothing
 QUIET_EARLY_S = 1.0  # ...or sooner, with the next heartbeat: there is one in any second
 FIRST_MEASURE_S = 1.0
+LINES_LOOKED_AT = 200  # of the program's stderr, for why it ended
 _SHELL = "/bin/bash"
 
 
@@ -429,17 +430,20 @@ class Program:
         while news is not None:
             self._feed(Observed(now, news))
             news = running.reports.news()
-        lines = tail.last_lines(self._site.log("stderr"), running.stderr_since, self._error_lines)
+        lines = tail.last_lines(self._site.log("stderr"), running.stderr_since, LINES_LOOKED_AT)
+        lines = tail.seen_from(self._folder, lines)
+        first = max(0, len(lines) - self._error_lines)
         self._feed(
             ChildEnded(
                 now,
                 running.session,
                 exit_code,
                 number,
-                tail.seen_from(self._folder, lines),
+                lines[first:],
                 self._ports.taken() if exit_code else [],
                 min(map(workdir.free_mb, (self._folder, self._site.log_dir))),
                 running.sampling.total(now, rss_mb, self._spared()),
+                lines[:first],
             )
         )
 

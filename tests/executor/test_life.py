@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzzing import bounds, fuzz, mutations
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
@@ -427,6 +428,24 @@ def test_whatever_happens_it_holds(happenings: List[Any]) -> None:
     assert story.life.exited
 
 
+ADDRESS = "address-in-use"
+TORCH = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local"
+    " network address. port: {}, useIpv6: false, code: -98, name: EADDRINUSE, message: address"
+    " already in use"
+)
+OLD_TORCH = (
+    "[W1122 22:08:03.123456789 socket.cpp:436] [c10d] The server socket has failed to bind to"
+    " [::]:{} (errno: 98 - Address already in use)."
+)
+GRPC = (
+    "E0000 00:00:1763849283.123456    4321 add_port.cc:83] Failed to add port to server: No address"
+    " added out of total 1 resolved for '[::]:{}' {{created_time:\"2026-11-22T22:08:03.1+00:00\","
+    ' children:[UNKNOWN:Address already in use {{errno:98, os_error:"Address already in use",'
+    ' syscall:"bind"}}]}}'
+)
+
+
 @pytest.mark.parametrize(
     ("tail", "ports", "taken", "ran", "cause"),
     [
@@ -436,6 +455,31 @@ def test_whatever_happens_it_holds(happenings: List[Any]) -> None:
         (["bind 0.0.0.0:12000: Address already in use"], [12000], [], 600.0, "exited"),
         (["RuntimeError: EADDRINUSE"], [12000], ["main"], 1.0, "address-in-use"),
         (["ValueError: no"], [12000], ["main"], 1.0, "exited"),
+        (["2026-11-22 22:08:03,123 OSError: [Errno 98] in use"], [12000], [], 1.0, ADDRESS),
+        (["E1122 12345 server.cc:1234] Address already in use"], [12000], [], 1.0, ADDRESS),
+        (["pid 4321: listen tcp :12000: bind: address already in use"], [12000], [], 1.0, ADDRESS),
+        (["listen tcp :8080: bind: address already in use"], [12000], [], 1.0, "exited"),
+        (["bind on address ('::', 8080, 0, 0): address already in use"], [12000], [], 1, "exited"),
+        (["node-7:8080: address already in use"], [12000], [], 1.0, "exited"),
+        ([TORCH.format(12000)], [12000], [], 1.0, ADDRESS),
+        ([TORCH.format(29500)], [12000], [], 1.0, "exited"),
+        ([OLD_TORCH.format(12000)], [12000], [], 1.0, ADDRESS),
+        ([GRPC.format(12000), "UNKNOWN: Could not start gRPC server"], [12000], [], 1.0, ADDRESS),
+        (["UNKNOWN: Could not start gRPC server"], [12000], ["main"], 1.0, ADDRESS),
+        (["UNKNOWN: Could not start gRPC server"], [12000], [], 1.0, "exited"),
+        (["XlaRuntimeError: UNKNOWN: Failed to start RPC server"], [12000], ["main"], 1.0, ADDRESS),
+        (["[LightGBM] [Fatal] Binding port 12000 failed"], [12000], [], 1.0, ADDRESS),
+        (["[LightGBM] [Fatal] Binding port 12400 failed"], [12000], [], 1.0, "exited"),
+        (["Check failed: (my_node_.port) != (-1) bind failed"], [12000], ["main"], 1.0, ADDRESS),
+        (["zmq.error.ZMQError: Address already in use"], [12000], [], 1.0, ADDRESS),
+        (
+            ["ERROR: TensorBoard could not bind to port 12000, it was already in use"],
+            [12000],
+            [],
+            1,
+            ADDRESS,
+        ),
+        (["could not bind port 12000: Permission denied"], [12000], ["main"], 1.0, "exited"),
         (["OSError: [Errno 28] No space left on device"], [], [], 600.0, "disk-full"),
         (["all is well"], [], [], 1.0, "exited"),
     ],
@@ -445,6 +489,32 @@ def test_causes(
 ) -> None:
     assert judge(1, 0, tail, ran, ports, taken, 1e6)[0] == cause
     assert judge(0, 0, tail, ran, ports, taken, 1e6) == ("exited", "")
+
+
+@fuzz(
+    tail=st.lists(mutations(*(line.format(12000).encode() for line in (TORCH, OLD_TORCH, GRPC)))),
+    before=st.lists(st.text(max_size=500)),
+)
+def test_any_lines_are_judged(tail: List[bytes], before: List[str]) -> None:
+    lines = [line.decode("utf-8", "replace")[:500] for line in tail]
+    assert judge(1, 0, lines, 1.0, [12000], [], 1e6, before)[0] in (
+        ADDRESS, "exited", "disk-full", "not-found", "not-executable",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["a1", "a-", "a1.", "port ", "1.1.1.1", ":", "bind "])
+def test_long_lines_are_judged_soon(word: str) -> None:
+    with bounds(seconds=1.0):
+        judge(1, 0, ["Address in use" + (word * 500)[:480]] * 200, 1.0, [12000], [], 1e6)
+
+
+def test_a_port_that_is_named_before_the_last_lines() -> None:
+    """torchrun's own report of a failure is longer than the tail."""
+    before = [TORCH.format(12000), TORCH.format(29500)]
+    tail = ["ChildFailedError:", "exitcode: 1 (pid: 4321)"]
+    assert judge(1, 0, tail, 1.0, [12000], [], 1e6, before[:1])[0] == ADDRESS
+    assert judge(1, 0, tail, 1.0, [12000], [], 1e6, before[1:])[0] == "exited"
+    assert judge(1, 0, tail, 99.0, [12000], [], 1e6, before)[0] == "exited"
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,14 @@ def test_a_foreign_sigkill_is_the_cause_before_an_earlier_exit() -> None:
     assert world.machine.root["task"] == "worker:1"
 
 
+def test_a_port_that_was_taken_is_the_cause_before_a_peer_that_could_not_connect() -> None:
+    world = world_of(role("worker", 2), settle_s=3.0).settle()
+    world.end("worker:1", 1, stderr_tail=("connection reset by peer",)).after(1)
+    world.end("worker:0", 1, cause="address-in-use").after(4).settle()
+    assert world.machine.root["task"] == "worker:0"
+    assert (world.machine.budgets.user_used, world.machine.budgets.system_used) == (0, 1)
+
+
 def test_an_abort_that_follows_is_never_the_cause() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 134, signal=6).end("worker:1", 1).after(4).settle()

@@ -43,13 +43,12 @@ from tony_core.master.budgets import Fault, pause, quick, quick_of
 from tony_core.master.commands import Weight
 from tony_core.master.gathering import Gathering
 from tony_core.master.lifecycle import Failure, Hold, TaskRecord, TaskState
-from tony_core.master.verdict import HOPELESS, NODE_CAUSES, fault_of
+from tony_core.master.verdict import HOPELESS, NODE_CAUSES, PORT_TAKEN, fault_of
 from tony_core.master.waits import Wait
 
 S = TaskState
 #: A container in which nobody knows what runs, or in which it could not run again.
 _LEFT: FrozenSet[str] = NODE_CAUSES | {"start-timeout"}
-_TAKEN = "address-in-use"
 _SIDECARS = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEARING, Phase.BACKOFF)
 
 
@@ -71,7 +70,7 @@ class Alone(Gathering):
             why = "no node would be able to bring its files"
         elif bound and not stays:
             why = "its address is in the others' cluster spec"
-        elif bound and task.cause == _TAKEN:
+        elif bound and task.cause == PORT_TAKEN:
             why = "its port is in the others' cluster spec, and taken"
         else:
             self.begin_again(task, stays)
@@ -125,7 +124,7 @@ class Alone(Gathering):
             if record is not None:
                 self.stop_container(record, 0.0, f"{task.name} is started again elsewhere")
         task.restarts += 1
-        task.new_ports = task.cause == _TAKEN
+        task.new_ports = task.cause == PORT_TAKEN
         task.forget_end()
         self.move(task, S.PENDING, "to be started again alone")
         self.returning.add(task.name)

@@ -2,8 +2,9 @@
 
 One death drags its peers down within milliseconds, and the infrastructure's word comes
 last. So the session settles first, and then the causes are ranked: what the
-infrastructure or the memory watch said, then a SIGKILL that nobody of ours sent, then the
-earliest. An abort that follows another task's death (gloo, JAX) is never the cause.
+infrastructure or the memory watch said, then a SIGKILL that TonY did not send and a port that was
+taken (peers that cannot connect may fail before), then the earliest. An abort that follows another
+task's death (gloo, JAX) is never the cause.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tony_core.master.lifecycle import Failure
 from tony_core.schedulers.port import Cause
 
 SIGABRT, SIGKILL = 6, 9
+PORT_TAKEN = "address-in-use"
 
 #: What the scheduler said of a container's end: whose fault, and a word for a person.
 CONTAINER_CAUSES: Mapping[Cause, Tuple[Fault, str]] = {
@@ -40,7 +42,7 @@ PROGRAM_CAUSES: Mapping[str, Fault] = {
     "not-executable": Fault.USER,
     "environment": Fault.USER,
     "localisation": Fault.SYSTEM,
-    "address-in-use": Fault.SYSTEM,
+    PORT_TAKEN: Fault.SYSTEM,
     "port-range-full": Fault.SYSTEM,  # others may give ports back; too small is refused before
     "disk-full": Fault.SYSTEM,
     "gpus": Fault.SYSTEM,  # fewer than the scheduler said, or none that works
@@ -74,6 +76,8 @@ def _rank(failure: Failure) -> int:
     if failure.container_cause in _FIRST:
         return 0
     if failure.signal == SIGKILL or failure.exit_code == 128 + SIGKILL:
+        return 1
+    if failure.cause == PORT_TAKEN:
         return 1
     if failure.signal == SIGABRT:
         return 3
