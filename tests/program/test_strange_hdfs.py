@@ -232,7 +232,7 @@ class TestAnswers:
             assert each.name not in (".", "..")
             assert each.size >= 0
 
-    @fuzz(data=mutations(_GOOD, _STATUS, b"[" * 100_000))
+    @fuzz(data=mutations(_GOOD, _STATUS, b"[" * 5000))
     def test_statuses(self, data: bytes) -> None:
         try:
             assert tony_webhdfs.parse_status(tony_webhdfs.parse_object(data)).size >= 0

@@ -1,7 +1,8 @@
 """Reading from the web: ``http`` and ``https``, by the standard library.
 
 A name and password in the URL (``https://user:password@host/...``) are sent as basic
-authentication and never shown. Nothing is ever written.
+authentication and never shown. Nothing is ever written. A redirect is followed to another place
+of the web, without the name and password, and never from https to http.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import email.utils
 import errno
 import http.client
 import io
+import re
 import urllib.error
 import urllib.request
-from typing import BinaryIO, Callable, List, NoReturn, Optional, cast
+from typing import Any, BinaryIO, Callable, List, NoReturn, Optional, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from tony_core.files.location import masked
@@ -21,6 +23,7 @@ from tony_core.files.port import COPIED_AT_ONCE, FileSystem, ReadOnlyError, Stat
 
 TIMEOUT_S = 30.0  # for the connection and for each read
 _AGENT = {"User-Agent": "tony"}
+_LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class HttpFileSystem(FileSystem):
@@ -32,7 +35,8 @@ class HttpFileSystem(FileSystem):
         with self._request(location, "HEAD") as answer:
             length = answer.headers.get("Content-Length")
             changed = answer.headers.get("Last-Modified")
-        return Stat(location, False, int(length) if length else 0, _milliseconds(changed))
+        size = int(length) if length and _LENGTH.fullmatch(length) else 0
+        return Stat(location, False, size, _milliseconds(changed))
 
     def open(self, location: str, offset: int = 0) -> BinaryIO:
         if offset < 0:
@@ -78,7 +82,7 @@ class HttpFileSystem(FileSystem):
                 token = base64.b64encode(unquote(user_info).encode()).decode()
                 # Not for the host that a redirect leads to.
                 request.add_unredirected_header("Authorization", f"Basic {token}")
-            answer = urllib.request.urlopen(request, timeout=TIMEOUT_S)  # noqa: S310
+            answer = urllib.request.build_opener(_Redirects).open(request, timeout=TIMEOUT_S)
         except urllib.error.HTTPError as error:
             error.close()
             if method == "HEAD" and error.code in (405, 501):
@@ -95,9 +99,26 @@ class HttpFileSystem(FileSystem):
             raise OSError(
                 errno.EHOSTUNREACH, f"could not be reached ({error.reason})", shown
             ) from None
-        except (http.client.HTTPException, ValueError) as error:
+        except (http.client.HTTPException, ValueError, OverflowError) as error:
             raise OSError(errno.EINVAL, f"not a usable URL or answer ({error})", shown) from None
         return cast(http.client.HTTPResponse, answer)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Optional[urllib.request.Request]:
+        check_redirect(req.full_url, newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def check_redirect(old: str, new: str) -> None:
+    """``ValueError`` for a redirect that is not followed."""
+    before, after = urlsplit(old).scheme.lower(), urlsplit(new).scheme.lower()
+    if after not in ("http", "https"):
+        raise ValueError("a redirect to what is neither http nor https")
+    if before == "https" and after != "https":
+        raise ValueError("a redirect from https to http, which is not followed")
 
 
 class _NothingThere(Exception):
@@ -125,15 +146,21 @@ class _Whole:
             raise
 
     def read(self, size: int = -1) -> bytes:
-        if size is None or size < 0:
+        # Piece by piece: what a server announces may be more than any memory.
+        left = float("inf") if size is None or size < 0 else size
+        parts: List[bytes] = []
+        while left > 0:
             try:
-                return self._answer.read()
-            except http.client.IncompleteRead:
+                data = self._answer.read(int(min(left, COPIED_AT_ONCE)))
+            except (http.client.HTTPException, ValueError):
                 self._short()
-        data = self._answer.read(size)
-        if not data and size and self._answer.length:
-            self._short()
-        return data
+            if not data:
+                if self._answer.length:
+                    self._short()
+                break
+            parts.append(data)
+            left -= len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _short(self) -> NoReturn:
         raise OSError(errno.EIO, "the connection ended in mid-file", masked(self._location))

@@ -32,13 +32,15 @@ import os
 import posixpath
 import secrets
 import threading
-from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Optional, Tuple, TypeVar
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NoReturn, Optional, Tuple, TypeVar
 from urllib.parse import unquote
 
 from tony_core.dataclass import dataclass
 from tony_core.files.location import join, masked, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation
 from tony_core.files.webhdfs_errors import refused, unreachable
+from tony_core.files.webhdfs_http import Broken, split
 from tony_core.files.webhdfs_names import PATIENCE_S, NameNodes, Refused, Reply
 from tony_core.files.webhdfs_streams import LostNode, Upload, fetch, gone
 from tony_core.hadoop import endpoints
@@ -49,6 +51,8 @@ TEMPORARY = ".put-"
 """How the names of files begin that are still being written, or were when their writer died."""
 
 _DATA_NODES_TRIED = 3
+_MOST_LISTED = 1 << 20  # names in a folder: HDFS's own limit, unless a site raises it
+_LONGEST_CHECKSUM = 64 << 10
 _NONE_LEFT = ("Failed to find datanode", "No active nodes contain this block")
 
 _T = TypeVar("_T")
@@ -103,8 +107,9 @@ class WebHdfsFileSystem(FileSystem):
     # ------------------------------------------------------------------ the port
 
     def stat(self, location: str) -> Stat:
-        found = self._json("GET", location, "GETFILESTATUS")["FileStatus"]
-        return _stat(location, found)
+        found = self._json("GET", location, "GETFILESTATUS")
+        with _understood(location):
+            return _stat(location, found["FileStatus"])
 
     def open(self, location: str, offset: int = 0) -> BinaryIO:
         if offset < 0:
@@ -122,7 +127,7 @@ class WebHdfsFileSystem(FileSystem):
             raise
 
     def list(self, location: str) -> List[Stat]:
-        found: List[Stat] = []
+        found: Dict[str, Stat] = {}
         after = ""
         while True:
             more = {"startAfter": after} if after else {}
@@ -132,15 +137,20 @@ class WebHdfsFileSystem(FileSystem):
                 if after or "LISTSTATUS_BATCH" not in str(error):
                     raise
                 page = self._json("GET", location, "LISTSTATUS")  # a server of old
-            listing = page.get("DirectoryListing", {})
-            listed = (listing.get("partialListing") or page)["FileStatuses"]["FileStatus"]
-            for one in listed:
-                after = one["pathSuffix"]
-                if not after:
-                    raise NotADirectoryError(errno.ENOTDIR, "this is a file", masked(location))
-                found.append(_stat(join(location, after), one))
-            if not listed or not listing.get("remainingEntries"):
-                return sorted(found, key=lambda one: one.location)
+            with _understood(location):
+                listing = page.get("DirectoryListing", {})
+                listed = (listing.get("partialListing") or page)["FileStatuses"]["FileStatus"]
+                for one in listed:
+                    after = _name(one["pathSuffix"])
+                    if not after:
+                        raise NotADirectoryError(errno.ENOTDIR, "this is a file", masked(location))
+                    if after in found:
+                        raise ValueError(f"the name {after!r} again")
+                    found[after] = _stat(join(location, after), one)
+                if len(found) > _MOST_LISTED:
+                    raise ValueError(f"more than {_MOST_LISTED} names")
+                if not listed or not listing.get("remainingEntries"):
+                    return sorted(found.values(), key=lambda one: one.location)
 
     def write(
         self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
@@ -179,7 +189,8 @@ class WebHdfsFileSystem(FileSystem):
     def delete(self, location: str) -> bool:
         reply = self._call("DELETE", location, "DELETE", recursive="true")
         # After a lost answer "nothing there" may be our own doing.
-        return bool(json.loads(reply.body)["boolean"]) or reply.unsure
+        with _understood(location):
+            return bool(_loads(reply.body)["boolean"]) or reply.unsure
 
     def chmod(self, location: str, mode: int) -> None:
         self._call("PUT", location, "SETPERMISSION", permission=f"{mode:o}")
@@ -192,9 +203,9 @@ class WebHdfsFileSystem(FileSystem):
 
         def compute(without: Dict[str, str]) -> str:
             url = self._lead("GET", location, "GETFILECHECKSUM", **without)
-            with fetch(url, location, self.user) as stream:
-                found = json.loads(stream.read())["FileChecksum"]
-            return f"{found['algorithm']}:{found['bytes']}"
+            with fetch(url, location, self.user) as stream, _understood(location):
+                found = _loads(stream.read(_LONGEST_CHECKSUM))["FileChecksum"]
+                return f"{found['algorithm']}:{found['bytes']}"
 
         return self._on_some_node(location, "a checksum", compute)
 
@@ -213,26 +224,29 @@ class WebHdfsFileSystem(FileSystem):
         """What :meth:`note` has kept there; None if nothing."""
         words = {"xattr.name": f"user.tony.{name}", "encoding": "BASE64"}
         try:
-            found = self._json("GET", location, "GETXATTRS", **words)["XAttrs"]
+            found = self._json("GET", location, "GETXATTRS", **words)
         except FileNotFoundError:
             raise
         except OSError as error:
             if any(words in str(error) for words in _NO_NOTE):
                 return None
             raise
-        return base64.b64decode(found[0]["value"][2:])
+        with _understood(location):
+            return base64.b64decode(found["XAttrs"][0]["value"][2:])
 
     def summary(self, location: str) -> Summary:
         """How much a folder holds."""
-        found = self._json("GET", location, "GETCONTENTSUMMARY")["ContentSummary"]
-        return Summary(
-            folders=found["directoryCount"],
-            files=found["fileCount"],
-            size=found["length"],
-            space=found["spaceConsumed"],
-            file_quota=found["quota"],
-            space_quota=found["spaceQuota"],
-        )
+        answer = self._json("GET", location, "GETCONTENTSUMMARY")
+        with _understood(location):
+            found = answer["ContentSummary"]
+            return Summary(
+                folders=int(found["directoryCount"]),
+                files=int(found["fileCount"]),
+                size=int(found["length"]),
+                space=int(found["spaceConsumed"]),
+                file_quota=int(found["quota"]),
+                space_quota=int(found["spaceQuota"]),
+            )
 
     # ------------------------------------------------------------------ writing
 
@@ -323,14 +337,18 @@ class WebHdfsFileSystem(FileSystem):
         if not reply.location:
             why = "what answered named no DataNode: gateways (HttpFS) are not supported"
             raise OSError(errno.EPROTO, why, masked(location))
+        try:
+            split(reply.location, from_tls=self._place(location)[0].web.tls)
+        except Broken as error:
+            raise OSError(
+                errno.EPROTO, f"HDFS answered {error.strerror}", masked(location)
+            ) from None
         return reply.location
 
     def _json(self, method: str, location: str, operation: str, **more: str) -> Any:
         reply = self._call(method, location, operation, **more)
-        try:
-            return json.loads(reply.body)
-        except ValueError:
-            raise OSError(errno.EPROTO, "no JSON in the answer", masked(location)) from None
+        with _understood(location):
+            return _loads(reply.body)
 
     def _call(self, method: str, location: str, operation: str, **more: str) -> Reply:
         names, path = self._place(location)
@@ -412,9 +430,36 @@ def _invalid(location: str, why: str) -> NoReturn:
     raise OSError(errno.EINVAL, why, masked(location))
 
 
+def _loads(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("no JSON") from None
+
+
+@contextmanager
+def _understood(location: str) -> Iterator[None]:
+    """What no WebHDFS answers becomes one error."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        why = f"an answer that is not WebHDFS's: {str(error) or type(error).__name__}"
+        raise OSError(errno.EPROTO, why, masked(location)) from None
+
+
+def _name(name: Any) -> str:
+    """As a listing has it: one segment of a path, or none, of a file that was listed."""
+    if not isinstance(name, str) or name in (".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no name of a file or folder")
+    name.encode()  # ValueError for half a surrogate
+    return name
+
+
 def _stat(location: str, found: Dict[str, Any]) -> Stat:
     mode: Optional[int] = None
     if "permission" in found:
         mode = int(found["permission"], 8)
-    is_dir = found["type"] == "DIRECTORY"
-    return Stat(location, is_dir, int(found["length"]), int(found["modificationTime"]), mode)
+    size = int(found["length"])
+    if size < 0:
+        raise ValueError(f"a length of {size}")
+    return Stat(location, found["type"] == "DIRECTORY", size, int(found["modificationTime"]), mode)

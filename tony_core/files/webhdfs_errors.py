@@ -72,8 +72,10 @@ def refusal(status: int, body: bytes, method: str, server: str) -> RemoteError:
     try:
         told = json.loads(body)["RemoteException"]
         name, text = str(told["javaClassName"]), str(told.get("message") or "")
-    except (ValueError, TypeError, KeyError):
-        if status == 401:
+    except (ValueError, TypeError, KeyError, RecursionError):
+        if 300 <= status < 400:
+            name, text = "", f"a redirect ({status}), which is not followed"
+        elif status == 401:
             name, text = "AuthenticationException", "401, without a reason"
         else:
             name, text = "", f"an answer of status {status} that is not WebHDFS's"

@@ -11,6 +11,7 @@ in pieces and :meth:`Connection.answer`. Whatever goes wrong is an ``OSError``.
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import time
 from typing import Any, Dict, List, Optional, Tuple
@@ -22,7 +23,17 @@ WAIT_S = 120.0  # for each piece; a DataNode may wait half as long for another o
 
 _LONGEST_LINE = 64 << 10
 _MOST_HEADERS = 200
+_MOST_INTERIM = 20
 _BUFFER = 128 << 10
+
+# What int() and isdigit() take is more than what a server may send.
+_STATUS = re.compile(r"[1-5][0-9]{2}", re.ASCII)
+_LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
+_CHUNK = re.compile(r"[0-9A-Fa-f]{1,15}")
+_PLACE = re.compile(
+    r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z_-]{1,63}(?:\.[0-9A-Za-z_-]{1,63})*\.?))(?::([0-9]{1,5}))?"
+)
+_TARGET = re.compile(r"/[!-~]*")
 
 
 class Broken(OSError):
@@ -98,15 +109,20 @@ class Connection:
 
     def answer(self) -> Answer:
         """The beginning of the answer."""
-        while True:
+        for _ in range(_MOST_INTERIM):
             words = self._line().split(None, 2)
-            if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+            if (
+                len(words) < 2
+                or not words[0].startswith("HTTP/1.")
+                or not _STATUS.fullmatch(words[1])
+            ):
                 raise Broken("what answers there does not speak HTTP/1")
             status = int(words[1])
             headers = self._headers()
             if status >= 200:
                 self.used = True
                 return Answer(self, status, words[0] == "HTTP/1.0", headers)
+        raise Broken(f"{_MOST_INTERIM} answers, and none of them the last")
 
     # ------------------------------------------------------------------ bytes
 
@@ -160,8 +176,8 @@ class Answer:
         if self._chunked or status in (204, 304):
             self._left = 0
         elif "content-length" in headers:
-            if not headers["content-length"].isdigit():
-                raise Broken(f"a length of {headers['content-length']!r}")
+            if not _LENGTH.fullmatch(headers["content-length"]):
+                raise Broken(f"a length of {headers['content-length'][:40]!r}")
             self._left = int(headers["content-length"])
         self._ended = not self._chunked and self._left == 0
 
@@ -206,10 +222,9 @@ class Answer:
 
     def _next_chunk(self) -> bool:
         size = self.connection._line().partition(";")[0].strip()
-        try:
-            self._left = int(size, 16)
-        except ValueError:
-            raise Broken(f"a chunk of length {size!r}") from None
+        if not _CHUNK.fullmatch(size):
+            raise Broken(f"a chunk of length {size[:40]!r}")
+        self._left = int(size, 16)
         if not self._left:
             self.connection._headers()
             self._ended = True
@@ -222,14 +237,21 @@ def _secured(sock: socket.socket, host: str) -> Any:
     return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
 
 
-def split(url: str) -> Tuple[bool, Address, str]:
-    """A URL's TLS, address and the rest, as a redirect names them."""
+def split(url: str, *, from_tls: bool = False) -> Tuple[bool, Address, str]:
+    """A URL's TLS, address and the rest, as a redirect names them; ``OSError`` if it may not.
+
+    ``from_tls``: who leads there was asked by https, which never goes on by http.
+    """
     scheme, mark, rest = url.partition("://")
     place, slash, path = rest.partition("/")
-    host, colon, port = place.rpartition(":")
     tls = scheme.lower() == "https"
-    if not colon or port.endswith("]"):
-        host, port = place, "443" if tls else "80"
-    if not mark or scheme.lower() not in ("http", "https") or not host or not port.isdigit():
-        raise Broken(f"a redirect to {url.partition('?')[0]!r}")  # what follows may be secret
-    return tls, Address(host.strip("[]"), int(port)), slash + path
+    found, target = _PLACE.fullmatch(place), slash + path or "/"
+    port = int((found[3] if found else None) or (443 if tls else 80))
+    shown = url.partition("?")[0][:200]  # what follows may be secret
+    if not mark or scheme.lower() not in ("http", "https") or found is None or port > 0xFFFF:
+        raise Broken(f"a redirect to {shown!r}")
+    if not _TARGET.fullmatch(target):
+        raise Broken(f"a redirect to {shown!r}, which holds what no URL can")
+    if from_tls and not tls:
+        raise Broken(f"a redirect from https to http, which is not followed: {shown!r}")
+    return tls, Address(found[1] or found[2], port), target

@@ -32,6 +32,7 @@ CALL_S = 60.0
 
 _PREFIX = "/webhdfs/v1"
 _MOST_IDLE = 8
+_LED = ("OPEN", "CREATE", "GETFILECHECKSUM")  # where a NameNode may send us to a DataNode
 _LONGEST_ANSWER = 64 << 20
 _FAILURE = 64 << 10
 
@@ -130,7 +131,8 @@ class NameNodes:
                 self._give_back(connection)
             else:
                 connection.close()
-            if 300 <= answer.status < 400 and answer.headers.get("location"):
+            is_led = operation in _LED and 300 <= answer.status < 400
+            if is_led and answer.headers.get("location"):
                 return Reply(b"", answer.headers["location"])
             if not 200 <= answer.status < 300:
                 raise refusal(answer.status, body, operation, str(address))
