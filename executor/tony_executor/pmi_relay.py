@@ -13,7 +13,7 @@ and the executor tells the next master of a failure and not of a success.
 from __future__ import annotations
 
 from tony_core.light import TYPE_CHECKING, socket
-from tony_core.protocol.link import Dial, dial, listen
+from tony_core.protocol.link import Dial, dial, listen, loopback
 from tony_core.protocol.reactor import GuardedReactor, Reactor
 
 if TYPE_CHECKING:
@@ -40,9 +40,10 @@ class PmiRelay:
         self._server = server
         self._log = log
         self._pairs: Set[_Pair] = set()
-        self._listener = listen(reactor, "127.0.0.1", 0, self._accepted, backlog=128)
-        #: What the program finds as PMI_PORT.
-        self.address = f"127.0.0.1:{self._listener.port}"
+        host = loopback()
+        self._listener = listen(reactor, host, 0, self._accepted, backlog=128)
+        #: What the program finds as PMI_PORT: HOST:PORT, which it cuts at the first colon.
+        self.address = f"{'localhost' if ':' in host else host}:{self._listener.port}"
 
     def close(self) -> None:
         """The program has ended; idempotent."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from tony_core.light import TYPE_CHECKING, Record, json_value
+from tony_core.protocol.link import loopback
 from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child, environment, layout, tail, tensorboard, workdir
@@ -334,7 +335,7 @@ class Program:
             ),
             # Only the master has to reach it, and it asks at the address it was told: a node may
             # be another loopback than the usual (Debian names a machine 127.0.1.1).
-            host="127.0.0.1" if self._site.host == "localhost" else self._site.host,
+            host=loopback() if self._site.host == "localhost" else self._site.host,
             port=port,
             name=name,
             cwd=self._site.work,

@@ -14,7 +14,7 @@ from tony_core.light import TYPE_CHECKING, deque, signal, socket
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.door import Door
 from tony_core.protocol.jobkey import carrier, unpack
-from tony_core.protocol.link import Link, Listener, listen
+from tony_core.protocol.link import Link, Listener, listen, loopback
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.version import __version__
@@ -55,7 +55,7 @@ class Shell:
         self._ticker: Optional[Timer] = None
         self._exit: Optional[commands.Exit] = None
         self._children_pending = False
-        everywhere = "::" if ":" in site.host else "0.0.0.0"
+        everywhere = "::" if ":" in site.host or loopback() == "::1" else "0.0.0.0"
         self._listener: Listener = listen(
             self._reactor, site.host if is_loopback(site.host) else everywhere, 0, self._called
         )

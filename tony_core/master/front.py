@@ -20,6 +20,7 @@ from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
 from tony_core.master.webrequest import Request
 from tony_core.master.webserver import WebServer
+from tony_core.protocol.link import loopback
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import MasterContext
 
@@ -43,7 +44,7 @@ class Front:
         offset = time.time() - reactor.now()
         offset = max(offset, float(context.extra.get("clock_offset", offset)))
         began = earlier.past.began or reactor.now() + offset
-        self.host = context.extra.get("host", "127.0.0.1")
+        self.host = context.extra.get("host") or loopback()
         self.bind = context.extra.get("bind", self.host)
         facts = Facts(
             app_id=context.app_id,

@@ -29,6 +29,7 @@ from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job, Limits
 from tony_core.master.ending import tell_the_end
 from tony_core.master.master import Master
+from tony_core.protocol.link import NoLoopback
 from tony_core.schedulers import open_master
 from tony_core.schedulers.port import AppState, ContainerPool, MasterContext, SchedulerError
 
@@ -92,7 +93,7 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
             gc.freeze()  # what is there now stays: the collector need not look at it again
             master.run()
         return 0
-    except CannotStart as error:
+    except (CannotStart, NoLoopback) as error:
         try:
             _finish(context, pool, master, AppState.FAILED, str(error))
         except SchedulerError as refusal:

@@ -52,9 +52,9 @@ def environment(env: Mapping[str, str]) -> List[Finding]:
     if proxies:
         listed = (env.get("no_proxy") or env.get("NO_PROXY") or "").split(",")
         free = {word.strip() for word in listed}
-        if "*" not in free and not {"localhost", "127.0.0.1"} <= free:
+        if "*" not in free and not {"localhost", _loopback()} <= free:
             said = f"{proxies[0]} is set, and what is on this machine is asked for through it"
-            advice = "export no_proxy=localhost,127.0.0.1 (and what else is near)"
+            advice = f"export no_proxy=localhost,{_loopback()} (and what else is near)"
             say("proxy", Verdict.WRONG, said, advice)
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     if locale and "utf" not in locale.lower():
@@ -230,12 +230,17 @@ def names(host: str, loopback: str = "localhost") -> Finding:
     """Whether the names that programs ask for lead to this machine."""
     what = "host names"
     at = _addresses(loopback)
+    wanted = _loopback()
+    if not wanted:
+        said = "this machine has no loopback address, neither 127.0.0.1 nor ::1"
+        return Finding(what, Verdict.WRONG, said, "ip link set lo up")
+    advice = f"put {wanted} localhost into /etc/hosts"
     if at is None:
         said = f"{loopback} is not known within {RESOLVE_S:g} s"
-        return Finding(what, Verdict.NOTE, said, "put 127.0.0.1 localhost into /etc/hosts")
-    if "127.0.0.1" not in at:
-        said = f"{loopback} is {', '.join(at) or 'unknown'}, not 127.0.0.1"
-        return Finding(what, Verdict.WRONG, said, "put 127.0.0.1 localhost into /etc/hosts")
+        return Finding(what, Verdict.NOTE, said, advice)
+    if wanted not in at:
+        said = f"{loopback} is {', '.join(at) or 'unknown'}, not {wanted}"
+        return Finding(what, Verdict.WRONG, said, advice)
     mine = _addresses(host)
     advice = f"put 127.0.1.1 {host} into /etc/hosts: gloo and MPI ask for this name"
     if not mine:
@@ -260,6 +265,19 @@ def _addresses(host: str) -> Optional[List[str]]:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return list(dict.fromkeys(done.stdout.split()))
+
+
+def _loopback() -> str:
+    """The loopback address that masters and programs use; empty where there is none."""
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.bind((address, 0))
+                probe.connect(probe.getsockname())  # sends nothing, but needs a route
+        except OSError:
+            continue
+        return address
+    return ""
 
 
 def _is_here(address: str) -> bool:
