@@ -11,10 +11,12 @@ from typing import Callable, List, Optional
 import pytest
 
 from tests.executor.standin import Executor, Master
+from tests.strangers import as_stranger, needs_root
 from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Start
 from tony_executor import gpucheck, gpus
 from tony_executor.gpulocks import CannotLock, GpuLocks
 
+LINK = "os.symlink('/etc', argument)"
 LISTED = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa0000-1111-2222-3333-444455556666)
 GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb0000-1111-2222-3333-444455556666)
@@ -63,6 +65,36 @@ class TestLocks:
         (tmp_path / "file").write_text("")
         with pytest.raises(CannotLock, match="cannot be made"):
             GpuLocks(str(tmp_path / "file" / "x")).take(1, ["a"])
+
+    @needs_root
+    @pytest.mark.parametrize("kind", ["os.mkdir(argument)", "open(argument, 'w')", LINK])
+    def test_another_user_who_takes_the_name_first_is_passed_over(
+        self, tmp_path: Path, open_folder: Path, kind: str
+    ) -> None:
+        open_folder.chmod(0o1777)
+        name = open_folder / f"tony-gpus-{os.geteuid()}"
+        as_stranger(kind, str(name))
+        one, other = (GpuLocks(parent=str(open_folder)) for _ in range(2))
+        assert one.take(1, ["a", "b"]) == ["a"]
+        assert other.take(1, ["a", "b"]) == ["b"] and other.take(2, ["a", "b"]) is None
+        assert one.folder == other.folder != str(name)
+        assert os.stat(one.folder).st_mode & 0o777 == 0o700
+
+    @needs_root
+    def test_one_name_after_the_other_user_has_gone(self, open_folder: Path) -> None:
+        """Who began meanwhile, and who begins after, still exclude each other."""
+        open_folder.chmod(0o1777)
+        name = open_folder / f"tony-gpus-{os.geteuid()}"
+        as_stranger("os.mkdir(argument)", str(name))
+        one, other = (GpuLocks(parent=str(open_folder)) for _ in range(2))
+        assert one.take(1, ["a"]) == ["a"]
+        name.rmdir()
+        assert other.take(1, ["a"]) is None
+        name.mkdir()  # as an executor does that looked before the first one had made its own
+        assert other.take(1, ["a"]) is None
+        assert GpuLocks(parent=str(open_folder)).take(1, ["b"]) == ["b"]
+        one.release()
+        assert other.take(1, ["a"]) == ["a"]
 
 
 @pytest.fixture
