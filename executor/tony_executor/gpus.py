@@ -14,6 +14,7 @@ EVERY_S = 10.0
 """nvidia-smi costs a tenth of a second of a core: not more often than this."""
 
 _FIELDS = ("utilization.gpu", "memory.used", "memory.total")
+_MOST = 1e15
 _DEVICE = "/dev/nvidiactl"
 _GPU = r"GPU \d+: .*\(UUID: ([\w-]+)\)\s*$"
 _SLICE = r"\s+MIG .*\(UUID: ([\w/-]+)\)\s*$"
@@ -46,9 +47,11 @@ def parse(text: str) -> Dict[str, float]:
     for line in rows:
         for name, word in zip(_FIELDS, line.split(",")):
             try:
-                columns[name].append(float(word))
+                value = float(word)
             except ValueError:
                 continue
+            if 0 <= value < _MOST:  # a message with NaN or infinity would be refused
+                columns[name].append(value)
     values: Dict[str, float] = {}
     busy, used, whole = (columns[name] for name in _FIELDS)
     if busy:
@@ -100,7 +103,7 @@ def named(visible: str, uuids: List[str]) -> List[str]:
     """Those of the UUIDs that a CUDA_VISIBLE_DEVICES names, by number or beginning."""
     found: List[str] = []
     for word in (each.strip() for each in visible.split(",")):
-        if word.isdigit():
+        if word.isdecimal() and len(word) < 10:
             found += uuids[int(word) : int(word) + 1]
         elif word:
             found += [uuid for uuid in uuids if uuid.startswith(word)][:1]

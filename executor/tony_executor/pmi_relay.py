@@ -8,19 +8,26 @@ is refused, so that a rank that has not come through MPI_Init fails instead of t
 
 An abort that the master cannot hear any more closes the line: MPICH then crashes at its end,
 and the executor tells the next master of a failure and not of a success.
+
+PMI has no secret, and every user of the node reaches the loopback address: the kernel is asked
+whose socket calls, and only this user's is let in.
 """
 
 from __future__ import annotations
 
+import os
+
 from tony_core.light import TYPE_CHECKING, socket
 from tony_core.protocol.link import Dial, dial, listen, loopback
 from tony_core.protocol.reactor import GuardedReactor, Reactor
+from tony_executor import sockets
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Set
 
 
 _MOST_BUFFERED = 1 << 20
+_LONGEST_LINE = 1 << 16
 _MOST_CONNECTIONS = 16
 
 # What a rank is told when the master is gone. Commands that are not here end the line.
@@ -52,12 +59,24 @@ class PmiRelay:
             pair.close()
 
     def _accepted(self, sock: socket.socket) -> None:
+        if not _is_ours(sock):
+            self._log("a connection to the PMI relay that is not this user's is refused")
+            sock.close()
+            return
         if len(self._pairs) >= _MOST_CONNECTIONS:
             sock.close()
             return
         pair = _Pair(self._reactor, sock, self._log, self._pairs.discard)
         self._pairs.add(pair)
         pair.dialling = dial(pair.reactor, self._server, pair.connected, pair.unreachable)
+
+
+def _is_ours(sock: socket.socket) -> bool:
+    try:
+        owner = sockets.owner_of_peer(sock)
+    except (OSError, sockets.Unknown):
+        return False
+    return owner is not None and owner.uid == os.geteuid()
 
 
 class _Pair:
@@ -141,7 +160,7 @@ class _Pair:
             return
         lines: List[bytes] = (self._line + data).split(b"\n")
         self._line = lines.pop()
-        if len(self._line) > _MOST_BUFFERED:
+        if len(self._line) > _LONGEST_LINE:
             self.close()
             return
         for line in lines:

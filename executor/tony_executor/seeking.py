@@ -24,6 +24,7 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
 DIAL_S = 5.0
 SUCCEED_EVERY_S = 2.0
+_LONGEST_FILE = 1 << 16
 
 STARTED, HELD, NO_MORE = 0, 3, 4  # exit codes of the successor command
 
@@ -158,9 +159,11 @@ def address_in(path: Optional[str]) -> Optional[str]:
         return None
     try:
         with open(path, encoding="utf-8") as file:
-            said = json_value(file.read())
+            said = json_value(file.read(_LONGEST_FILE))
         host, port = said["host"], int(said["port"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    if not isinstance(host, str) or not host.isascii() or not 0 < port < 1 << 16:
         return None
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 
 import pytest
@@ -97,3 +98,33 @@ def test_no_other_user_reads_what_the_processes_hold(master: Master, executor: E
     """
     assert as_stranger(code, [executor.process.pid, running.pid]) == []
     assert os.stat(executor.work).st_uid == os.geteuid()
+
+
+def test_no_other_user_speaks_to_the_pmi_relay(master: Master, executor: Executor) -> None:
+    """Neither to be answered, nor to take one of its places."""
+    code = """
+    result = []
+    for _ in range(40):
+        sock = socket.socket()
+        sock.settimeout(5)
+        try:
+            sock.connect(("127.0.0.1", argument))
+            sock.sendall(b"cmd=barrier_in\\n")
+            result.append(len(sock.recv(100)))
+        except ConnectionError:
+            result.append(0)
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        master.prepare()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        script = "echo $PMI_PORT; sleep 1.5; exec 3<>/dev/tcp/${PMI_PORT/:/\\/}; head -1 <&3"
+        master.start(script, env={"PMI_PORT": address})
+        (relay,) = master.until(lambda: executor.log("stdout").split())
+        assert set(as_stranger(code, int(relay.rpartition(":")[2]))) == {0}
+        rank, _ = server.accept()
+        with rank:
+            rank.sendall(b"cmd=answer\n")
+            assert master.expect(Ended).exit_code == 0
+    assert executor.log("stdout").split()[1:] == ["cmd=answer"]
+    assert "not this user's" in executor.log("executor.log")
