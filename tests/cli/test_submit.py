@@ -190,6 +190,7 @@ def test_what_the_story_says_of_tensorboard_is_enough(capsys: pytest.CaptureFixt
     calls.on_links({"page": page})
     calls.on_event({"text": f"TensorBoard answers at {page}tensorboard/", "kind": "serving"})
     calls.on_links({"page": page, "tensorboard": f"{page}tensorboard/"})
+    calls.on_links({"page": page, "tensorboard": "http://rm:4711/"})
     calls.on_links({"page": page, "tensorboard": "http://elsewhere/", "portal": "http://p/"})
     said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
     assert said == [

@@ -13,7 +13,7 @@ from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_core.cli import outcome
 from tony_core.cli.output import line, note, print_json, safe, silence
-from tony_core.client.view import PAGE, JobView, TaskView
+from tony_core.client.view import PAGE, JobView, TaskView, is_of_master
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
 from tony_core.dataclass import fields
 from tony_core.schedulers.port import Scheduler
@@ -137,8 +137,8 @@ class PlainPresenter(Presenter):
 
     def _on_links(self, links: Mapping[str, str]) -> None:
         for name, url in links.items():
-            told = name == TENSORBOARD and url.startswith(links.get("page") or "//")  # by the story
-            if self._links.get(name) != url and not told:
+            told = name == TENSORBOARD and is_of_master(name, url, links.get("page", ""))
+            if self._links.get(name) != url and not told:  # by the story
                 self._line(f"{name}: {safe(url)}")
         self._links = dict(links)
 

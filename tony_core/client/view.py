@@ -7,6 +7,7 @@ may have died in the middle of a sentence.
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from urllib.parse import urlsplit
 
 from tony_core.dataclass import asdict, dataclass, field, replace
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
@@ -261,10 +262,28 @@ def _found_from_here(told: Mapping[str, Any], page: Optional[str]) -> Dict[str, 
 
 
 def lasting(links: Any) -> Dict[str, str]:
-    """What still leads somewhere when the master is gone: neither its page nor what is below."""
+    """What still leads somewhere when the master is gone: not its page, nor its TensorBoard."""
     found = {str(name): str(url) for name, url in _mapping(links).items() if url}
-    page = found.pop("page", None)
-    return {name: url for name, url in found.items() if page is None or not url.startswith(page)}
+    page = found.pop("page", "")
+    return {name: url for name, url in found.items() if not is_of_master(name, url, page)}
+
+
+def is_of_master(name: str, url: str, page: str) -> bool:
+    """Whether a job's master answers at its link ``name``, by where its page is.
+
+    TensorBoard has a port of its own there, or is below the page.
+    """
+    if not page:
+        return False
+    beside = name == "tensorboard" and _host_of(url) == _host_of(page) != ""
+    return beside or url.startswith(page)
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def end_of(state: str, job: AppState) -> str:

@@ -82,6 +82,17 @@ class Front:
         )
         self.log: Optional[Callable[[str], None]] = None
         self.url = f"http://{self.address(self.server.port)}/"
+        if gate is None:
+            self.page.open_tensorboard = self._open_tensorboard
+        else:
+            self.page.open_tensorboard = lambda: f"{self.publisher.facts.links['page']}tensorboard/"
+
+    def _open_tensorboard(self) -> str:
+        """Where readers find TensorBoard: a port of its own, the same for as long as we live."""
+        if self.page.tensorboard_port is None:
+            port = self.server.open(self.bind, 0, self.page.handle_tensorboard)
+            self.page.tensorboard_port = port
+        return f"http://{self.address(self.page.tensorboard_port)}/"
 
     def address(self, port: int) -> str:
         """``HOST:PORT`` of this master, as a URL or an executor wants it."""

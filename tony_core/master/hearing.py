@@ -76,11 +76,15 @@ class Hearing:
         if message.name != TENSORBOARD:
             return
         if message.port:
+            try:
+                url = self._page.open_tensorboard()
+            except OSError as error:
+                text = f"TensorBoard answers, but the master cannot open a port for it: {error}"
+                self._say(container_id, text, Weight.WARNING)
+                return
             self._tensorboard = container_id
             self._page.tensorboard = (host, message.port)
-            links = self._publisher.facts.links
-            url = f"{links['page']}tensorboard/"
-            if links.get(TENSORBOARD) != url:
+            if self._publisher.facts.links.get(TENSORBOARD) != url:
                 self._publisher.link(TENSORBOARD, url)
                 self._say(container_id, f"TensorBoard answers at {url}", Weight.DECISION)
             return

@@ -1,17 +1,23 @@
 """The job's own page: its routes.
 
-GET and HEAD only, but for TensorBoard's own requests, which are relayed. Everything that is
+GET and HEAD only. Everything that is
 said here the user's client may read; nothing can be changed here. On a loopback address only
 the master's own user and root are answered (:mod:`tony_core.protocol.peers`); behind a cluster's
 proxy, whom its gate lets in (:mod:`tony_core.master.gate`). A browser tricked into reading it for
 somebody else (a foreign name that resolves to this address) is refused by the request's Host.
+
+What TensorBoard shows, scripts included, comes from a log folder that a training writes. So it is
+relayed at a port of its own, which is another origin to a browser: what runs there cannot
+read the page. The same users are answered there. The page's ``/tensorboard/`` leads there.
 
 Behind YARN's proxy the page is below ``/proxy/application_x/``. The proxy passes on the path
 behind that, GET and PUT, and of a request's headers only User-Agent, Accept and a few of
 that kind; it follows redirects itself. So every link is relative and names what it means to
 the letter, the client says who it is in its User-Agent too, and the page that sends a browser
 to TensorBoard does it in HTML. Nothing waits there: each request that does would hold a thread
-of the ResourceManager's web server, which all jobs of the cluster share.
+of the ResourceManager's web server, which all jobs of the cluster share. That web server is one
+origin for all pages of all jobs, and passes requests on to one port of a job: behind it,
+TensorBoard is relayed below ``/tensorboard/``.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from tony_core.job.spec import Job
 from tony_core.master.gate import Gate
 from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
-from tony_core.master.webrequest import seconds, whole_number
+from tony_core.master.webrequest import Request, seconds, whole_number
 from tony_core.master.webserver import Admission, Answer, Exchange
 from tony_core.protocol import peers
 from tony_core.protocol.reactor import Reactor
@@ -40,6 +46,7 @@ STRANGER = (
 )
 UNKNOWN = "this machine does not tell which user asks, so the page refuses everyone: {}"
 LOG_EVERY_S = 60.0
+NO_TENSORBOARD = "no task serves TensorBoard (yet)\n"
 CLIENT = "tony-client"
 _JSON = "application/json"
 _BASE = {
@@ -79,6 +86,8 @@ class Page:
             self.owners = frozenset((0, os.getuid()))
             self._sockets = peers.SocketTable()
         self.tensorboard: Optional[Tuple[str, int]] = None
+        self.open_tensorboard: Callable[[], str]  # gives the URL that readers use; OSError
+        self.tensorboard_port: Optional[int] = None  # ours, where it is relayed
         self.over = False  # nothing is waited for any more
         self._watched: Optional[float] = None  # when a browser last asked for something
         self._routes: Dict[str, Callable[[Exchange], None]] = {
@@ -93,31 +102,33 @@ class Page:
 
     def handle(self, exchange: Exchange) -> None:
         """Answer one request."""
-        request = exchange.request
-        if not self._is_ours(request.headers.get("host", "")):
-            text = "this page does not answer under that host name; open it by its address\n"
-            _text(exchange, 403, text)
+        if not self._is_host_ours(exchange):
             return
         if self._gate is not None:
             self._gate.admit(exchange, self._route)
         else:
             self._route(exchange)
 
+    def handle_tensorboard(self, exchange: Exchange) -> None:
+        """Answer one request at TensorBoard's own port."""
+        if self._is_host_ours(exchange):
+            self._note_browser(exchange.request)
+            self._relay(exchange, exchange.request.path)
+
     def _route(self, exchange: Exchange) -> None:
         request = exchange.request
         if _of_client(exchange):
             self.client_seen()
-        if request.headers.get("user-agent", "").startswith("Mozilla"):
-            self._watched = self._reactor.now()
-        if request.path.startswith("/tensorboard/"):
-            self._relay(exchange)
+        self._note_browser(request)
+        if request.path.startswith("/tensorboard/") and self._gate is not None:
+            self._relay(exchange, request.path[len("/tensorboard") :])
         elif request.method == "POST":
             exchange.answer(Answer(405, b"GET and HEAD only\n", headers={"Allow": "GET, HEAD"}))
-        elif request.path == "/tensorboard":
-            if self._gate is None:
-                exchange.answer(Answer(302, headers={"Location": TENSORBOARD}))
-            else:  # the proxy would follow, and the browser would not know where it is
-                self._html(exchange, to_tensorboard=True)
+        elif request.path == "/tensorboard" and self._gate is not None:
+            # The proxy would follow a redirect, and the browser would not know where it is.
+            self._html(exchange, to_tensorboard=True)
+        elif request.path == "/tensorboard" or request.path.startswith("/tensorboard/"):
+            self._redirect_to_tensorboard(exchange)
         elif request.path.startswith("/logs/"):
             self._logs(exchange)
         else:
@@ -154,10 +165,18 @@ class Page:
         if self._sockets is not None:
             self._sockets.close()
 
-    def _is_ours(self, host: str) -> bool:
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        name = name.strip("[]").lower()
-        return not name or name in self._hosts or _is_address(name)
+    def _note_browser(self, request: Request) -> None:
+        if request.headers.get("user-agent", "").startswith("Mozilla"):
+            self._watched = self._reactor.now()
+
+    def _is_host_ours(self, exchange: Exchange) -> bool:
+        """Whether the request names this host; refuses it where not."""
+        name = _host_of(exchange.request)
+        if not name or name in self._hosts or _is_address(name):
+            return True
+        text = "this page does not answer under that host name; open it by its address\n"
+        _text(exchange, 403, text)
+        return False
 
     # ------------------------------------------------------------------ JSON
 
@@ -271,14 +290,44 @@ class Page:
                 container = container or item.container or next(reversed(list(urls)), "")
         exchange.answer(read_log(urls.get(container, ""), name, request.query.get("offset"), _BASE))
 
-    def _relay(self, exchange: Exchange) -> None:
+    def _relay(self, exchange: Exchange, path: str) -> None:
         if self.tensorboard is None:
-            _text(exchange, 503, "no task serves TensorBoard (yet)\n")
+            _text(exchange, 503, NO_TENSORBOARD)
             return
         from tony_core.master.relay import Relay
 
-        path = exchange.request.path[len("/tensorboard") :]
-        Relay(exchange, self.tensorboard, path)
+        Relay(exchange, self.tensorboard, path, self._problem_of)
+
+    def _problem_of(self, sock: socket.socket) -> str:
+        """Why nothing may be sent to this server; empty when something may.
+
+        Within this machine any user may take a port that TensorBoard has left.
+        """
+        host, port = sock.getpeername()[:2]
+        if self.owners is None or self._sockets is None or not peers.is_loopback(host):
+            return ""
+        try:
+            listeners = self._sockets.listeners(host, port)
+        except peers.Unavailable as error:
+            return f"this machine does not tell whose server it is: {error}"
+        if all(owner.uid in self.owners for owner in listeners):
+            return "" if listeners else "it has just ended"
+        return "that port is held by another user of this machine"
+
+    def _redirect_to_tensorboard(self, exchange: Exchange) -> None:
+        if self.tensorboard is None or self.tensorboard_port is None:
+            _text(exchange, 503, NO_TENSORBOARD)
+            return
+        from tony_core.master.relay import target_of
+
+        request = exchange.request
+        base = self.open_tensorboard().rstrip("/")
+        host = _host_of(request)
+        if host:  # as this reader calls us
+            host = f"[{host}]" if ":" in host else host
+            base = f"http://{host}:{self.tensorboard_port}"
+        target = target_of(request, request.path[len("/tensorboard") :] or "/")
+        exchange.answer(Answer(302, headers={**_BASE, "Location": base + target}))
 
 
 def _of_client(exchange: Exchange) -> bool:
@@ -287,6 +336,13 @@ def _of_client(exchange: Exchange) -> bool:
     if headers.get("x-tony-client") == "1":
         return True
     return headers.get("user-agent", "").startswith(CLIENT)  # the proxy passes this on
+
+
+def _host_of(request: Request) -> str:
+    """The host that a request is for, without its port."""
+    host = request.headers.get("host", "")
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    return name.strip("[]").lower()
 
 
 def _html_head(nonce: str) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""``/tensorboard/`` on the job's page: the chief's TensorBoard, through the master.
+"""The chief's TensorBoard, through the master.
 
 TensorBoard listens where the master can reach it and nobody else need. Each request opens
 one connection to it, asks it to close after the answer, and passes the bytes on as they
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import List, Optional, Set, Tuple
+from typing import Callable, List, Optional, Set, Tuple
 from urllib.parse import quote, urlsplit
 
 from tony_core.dataclass import dataclass
@@ -67,11 +67,19 @@ class AnswerHead:
 class Relay:
     """One request on its way to a web server and its answer on the way back."""
 
-    def __init__(self, exchange: Exchange, address: Tuple[str, int], path: str) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        address: Tuple[str, int],
+        path: str,
+        problem_of: Callable[[socket.socket], str] = lambda sock: "",
+    ) -> None:
+        """``problem_of`` a connection: why nothing may be sent there; empty when something may."""
         self._reactor = exchange.reactor
         self._exchange = exchange
         self._address = address
         self._path = path
+        self._problem_of = problem_of
         self._out = bytearray()
         self._head = bytearray()
         self._interim = 0
@@ -96,6 +104,10 @@ class Relay:
     def _connected(self, sock: socket.socket) -> None:
         self._dial = None
         self._sock = sock
+        problem = self._problem_of(sock)
+        if problem:
+            self._fail(problem)
+            return
         self._expect(SILENT_S)
         self._watching = True
         self._reactor.watch(sock, on_write=self._write)
@@ -212,10 +224,7 @@ class Relay:
 
 def request_bytes(request: Request, address: Tuple[str, int], path: str) -> bytes:
     """A reader's request as TensorBoard gets it; BadRequest where it cannot be one request."""
-    _, mark, query = request.target.partition("?")
-    # Both are quoted (again): whatever stands in them, a line they cannot end.
-    target = quote(path, safe=_PATH_SAFE)
-    target += mark + quote(query.encode("latin-1", "replace"), safe=_QUERY_SAFE)
+    target = target_of(request, path)
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     lines = [f"{request.method} {target} HTTP/1.1", f"Host: {host}:{address[1]}"]
     dropped = _NOT_SENT | _HOP_BY_HOP | _listed(request.headers.get("connection", ""))
@@ -230,6 +239,13 @@ def request_bytes(request: Request, address: Tuple[str, int], path: str) -> byte
         lines.append(f"Content-Length: {len(request.body)}")
     lines.append("Connection: close")
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + request.body
+
+
+def target_of(request: Request, path: str) -> str:
+    """``path`` and the request's query, quoted (again): whatever is in them, they end no line."""
+    _, mark, query = request.target.partition("?")
+    query = quote(query.encode("latin-1", "replace"), safe=_QUERY_SAFE)
+    return quote(path, safe=_PATH_SAFE) + mark + query
 
 
 def parse_answer(head: bytes, path: str, method: str) -> AnswerHead:

@@ -29,7 +29,7 @@ from typing import Callable, List, Mapping, Optional, Set, Tuple
 
 from tony_core.dataclass import dataclass, field
 from tony_core.master.webrequest import MAX_BODY, MAX_HEAD, BadRequest, Head, Request, parse_head
-from tony_core.protocol.link import listen
+from tony_core.protocol.link import Listener, listen
 from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 
 MAX_BODIES = 4 * MAX_BODY  # what has come and was not handled yet, of all readers together
@@ -142,9 +142,15 @@ class _Connection:
     """One reader."""
 
     def __init__(
-        self, server: WebServer, sock: socket.socket, peer: str, admission: Admission
+        self,
+        server: WebServer,
+        sock: socket.socket,
+        peer: str,
+        admission: Admission,
+        handler: Handler,
     ) -> None:
         self._server = server
+        self._handler = handler
         self._sock = sock
         self.reactor = GuardedReactor(server.reactor, self._failed)
         self.peer = peer
@@ -274,7 +280,7 @@ class _Connection:
             return
         self._current = exchange = Exchange(self, request)
         try:
-            self._server.handler(exchange)
+            self._handler(exchange)
         except BadRequest as error:
             exchange.answer(Answer(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
         except Exception as error:  # a reader's page is not worth the job's master
@@ -328,15 +334,20 @@ class WebServer:
         screen: Screen = lambda sock: Admission(trusted=True),
     ) -> None:
         self.reactor = reactor
-        self.handler = handler
         self.on_error = on_error
         self._screen = screen
         self.held = 0  # bytes of requests that are not handled yet, of all readers
         self._connections: Set[_Connection] = set()
         self._closed = False
-        self._listener = listen(reactor, host, port, self._accepted)
-        self.port = self._listener.port
+        self._listeners: List[Listener] = []
+        self.port = self.open(host, port, handler)
         self._sweeper = reactor.call_later(IDLE_S / 10, self._sweep)
+
+    def open(self, host: str, port: int, handler: Handler) -> int:
+        """Listen at one more port, with a handler of its own; returns the port. Raises OSError."""
+        listener = listen(self.reactor, host, port, lambda sock: self._accepted(sock, handler))
+        self._listeners.append(listener)
+        return listener.port
 
     def forget(self, connection: _Connection) -> None:
         """It was closed."""
@@ -347,7 +358,8 @@ class WebServer:
         if not self._closed:
             self._closed = True
             self._sweeper.cancel()
-            self._listener.close()
+            for listener in self._listeners:
+                listener.close()
 
     def finish(self) -> int:
         """Close every connection once its answer is out; returns how many are left."""
@@ -362,7 +374,7 @@ class WebServer:
         for connection in list(self._connections):
             connection.close()
 
-    def _accepted(self, sock: socket.socket) -> None:
+    def _accepted(self, sock: socket.socket, handler: Handler) -> None:
         admission = self._screen(sock)
         if not self._make_room(admission.trusted):
             sock.close()
@@ -370,7 +382,7 @@ class WebServer:
         peer = sock.getpeername()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connections.add(_Connection(self, sock, str(peer[0]), admission))
+        self._connections.add(_Connection(self, sock, str(peer[0]), admission, handler))
 
     def _make_room(self, trusted: bool) -> bool:
         """Whether there is room for one more; the connection that was idle longest may go."""
