@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,11 +17,12 @@ from typing import List
 import pytest
 
 from tests.bundle.jobs import job
+from tests.fuzzing import fuzz, mutations
 from tony_core import bundle
 from tony_core.bundle import jobfolder
 from tony_core.bundle.leases import Lease, read_leases, write_lease
 from tony_core.bundle.owner import Owner
-from tony_core.bundle.store import Store, StoreError
+from tony_core.bundle.store import Store, StoreError, difference
 from tony_core.files.lock import locked
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -285,3 +288,115 @@ def test_the_runtime_of_a_running_job_stays(tmp_path: Path) -> None:
     assert collect(root) == []
     jobfolder.remove(str(root), "app-1")
     assert len(collect(root)) == 1
+
+
+def test_an_object_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: List[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def flushed(handle: int) -> None:
+        calls.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def renamed(source: str, target: str) -> None:
+        calls.append("rename")
+        rename(source, target)
+
+    def make(path: str) -> None:
+        os.mkdir(path)
+        Path(path, "file").write_text("x")
+
+    store = Store(str(tmp_path))
+    store.prepare()
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "rename", renamed)
+    store.put(A, make)
+    before = calls[: calls.index("rename")]
+    assert {"file", "meta.json", "sizes.json", "content", "object"} <= set(before)
+    assert calls[calls.index("rename") :] == ["rename", A[:2]]
+
+
+DAMAGE = {
+    "emptied": lambda folder: write(folder / "content" / "main.py", b""),
+    "longer": lambda folder: write(folder / "content" / "main.py", b"x" * 99),
+    "a file is gone": lambda folder: os.unlink(folder / "content" / "main.py"),
+    "all is gone": lambda folder: shutil.rmtree(folder / "content"),
+    "what it is": lambda folder: write(folder / "meta.json", b""),
+    "its sizes": lambda folder: write(folder / "sizes.json", b""),
+    "sizes of nothing": lambda folder: write(folder / "sizes.json", b'{"main.py": "many"}'),
+    "sizes that are none": lambda folder: write(folder / "sizes.json", b"[7]"),
+}
+
+
+def write(path: Path, data: bytes) -> None:
+    path.chmod(0o600)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", sorted(DAMAGE))
+def test_a_damaged_object_is_put_again_and_said(tmp_path: Path, kind: str) -> None:
+    source, root = tmp_path / "source", str(tmp_path / "root")
+    source.mkdir()
+    (source / "main.py").write_text("print(1)")
+    what = job(source)
+    bundle.stage(bundle.plan(what, root), root, "app-1", what, b"")
+    store = Store(root)
+    (digest,) = [name for name in store.all_objects() if store.meta(name)["name"] == "tony-src"]
+    folder = Path(store.object_path(digest))
+    DAMAGE[kind](folder)
+    plan = bundle.plan(what, root)
+    (warning,) = [str(problem) for problem in plan.problems]
+    assert "what was staged of tony-src is damaged" in warning and "staged again" in warning
+    bundle.stage(plan, root, "app-2", what, b"")
+    assert (folder / "content" / "main.py").read_text() == "print(1)"
+    assert store.damage(digest) == ""
+    assert os.listdir(os.path.join(root, "store", "tmp")) == []
+    assert bundle.plan(what, root).problems == []
+
+
+def test_bytecode_that_python_adds_is_no_damage(tmp_path: Path) -> None:
+    def make(path: str) -> None:
+        os.makedirs(os.path.join(path, "__pycache__"))
+        Path(path, "__pycache__", "m.pyc").write_text("old")
+        Path(path, "m.py").write_text("x")
+
+    store = Store(str(tmp_path))
+    store.put(A, make)
+    Path(store.content(A), "__pycache__", "m.pyc").write_text("made anew")
+    Path(store.content(A), "__pycache__", "n.pyc").write_text("another")
+    assert store.damage(A) == ""
+
+
+def test_the_runtime_is_put_again_when_its_main_is_emptied(tmp_path: Path, source: Path) -> None:
+    root = str(tmp_path / "root")
+    what = job(source / "src")
+    artifacts = bundle.stage(bundle.plan(what, root), root, "app-1", what, b"")
+    (runtime,) = [item for item in artifacts if item.name == "tony-runtime"]
+    main = Path(runtime.uri, "__main__.py")
+    good = main.read_bytes()
+    write(main, b"")
+    bundle.stage(bundle.plan(what, root), root, "app-2", what, b"")
+    assert main.read_bytes() == good
+
+
+def test_a_runtime_that_goes_between_plan_and_stage_is_made_whole(
+    tmp_path: Path, source: Path
+) -> None:
+    root = str(tmp_path / "root")
+    what = job(source / "src")
+    artifacts = bundle.stage(bundle.plan(what, root), root, "app-1", what, b"")
+    (runtime,) = [item for item in artifacts if item.name == "tony-runtime"]
+    plan = bundle.plan(what, root)
+    shutil.rmtree(os.path.dirname(runtime.uri))
+    bundle.stage(plan, root, "app-2", what, b"")
+    assert Path(runtime.uri, "__main__.py").stat().st_size > 0
+
+
+@fuzz(data=mutations(b'{"main.py":8,"a/b":0}', b'{"":3}'))
+def test_any_list_of_sizes_is_the_same_or_damage(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "main.py").write_text("print(1)")
+        Path(folder, "sizes.json").write_bytes(data)
+        assert isinstance(difference(folder, os.path.join(folder, "sizes.json")), str)

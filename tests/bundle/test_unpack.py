@@ -85,6 +85,19 @@ def test_a_job_bounds_what_an_archive_may_hold_on_both_sides(tmp_path: Path, dat
     assert os.path.isdir(localise(item, str(root)))
 
 
+def test_an_unpacked_folder_that_was_damaged_is_unpacked_again(tmp_path: Path, data: Path) -> None:
+    root = tmp_path / "root"
+    item = staged(root, ref(data, "d", archive=True))["d"]
+    path = Path(localise(item, str(root)))
+    (path / "x").chmod(0o600)
+    (path / "x").write_text("")
+    assert Path(localise(item, str(root))) == path
+    assert (path / "x").read_text() == "x"
+    os.unlink(path / "x")
+    localise(item, str(root))
+    assert (path / "x").read_text() == "x"
+
+
 def test_who_waits_too_long_is_told(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

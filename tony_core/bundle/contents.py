@@ -79,11 +79,11 @@ def of_runtime(runtime: Runtime) -> Content:
     def write(output: BinaryIO) -> None:
         with tempfile.TemporaryDirectory(prefix="tony-runtime-") as aside:
             target = os.path.join(aside, runtimes.NAME)
-            runtimes.build(runtime, target)
+            runtimes.build(_loaded(runtime), target)
             packing.pack(_hashed(target), output, _LONG_AGO)
 
     def copy(target: str) -> None:
-        runtimes.build(runtime, target)
+        runtimes.build(_loaded(runtime), target)
 
     packed = Packed(runtime.digest, "content.tar", Kind.ARCHIVE, runtime.size, write)
     return Content(runtime.digest, Kind.FOLDER, runtime.size, 0, copy, lambda: packed)
@@ -180,6 +180,16 @@ def form_of(path: str, found: Listing) -> str:
         return "zip-with-links" if links else "zip"
     magic = {b"\x1f\x8b": "tar.gz", b"BZ": "tar.bz2", b"\xfd7": "tar.xz"}
     return magic.get(start[:2], "tar")
+
+
+def _loaded(runtime: Runtime) -> Runtime:
+    """With its files' bytes, even if it was staged when the job was planned and is gone now."""
+    if runtime.data:
+        return runtime
+    loaded = runtimes.load(runtime)
+    if loaded.digest != runtime.digest:
+        raise Changed(errno.ESTALE, "was changed while it was being staged", runtimes.NAME)
+    return loaded
 
 
 def _hashed(folder: str) -> Tree:

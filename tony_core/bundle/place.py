@@ -51,6 +51,7 @@ class Upload:
     # As one file, for a remote place: its name, and what writes it.
     file: str = field(default="content", repr=False)
     write: Optional[Callable[[BinaryIO], None]] = field(default=None, repr=False, compare=False)
+    damage: str = ""  # what is wrong with the object of that name, which is put again
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ class LocalPlace(Place):
     def found(self, content: Content, name: str, meta: Mapping[str, Any]) -> Tuple[Found, Upload]:
         digest = content.digest
         said = {**meta, "name": name, "size": content.size}
-        upload = Upload(digest, name, content.size, self.has(digest), content.copy, said)
+        damage = self._store.damage(digest)
+        present = not damage and self._store.is_there(digest)
+        upload = Upload(digest, name, content.size, present, content.copy, said, damage=damage)
         uri = self._store.content(digest)
         return Found(content.kind, uri, digest, content.size, content.mtime_ms), upload
 

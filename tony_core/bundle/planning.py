@@ -118,6 +118,13 @@ class _Planner:
         self._plan.artifacts = _merged(artifacts)
         self._clashes()
         self._plan.uploads = tuple(self._uploads.values())
+        for upload in self._plan.uploads:
+            if upload.damage:
+                self._say(
+                    "",
+                    f"what was staged of {upload.name} {upload.damage}: it is staged again",
+                    Severity.WARNING,
+                )
         self._plan.caches.append(self._place)
         self._place.look(self._plan)
         return self._plan

@@ -98,7 +98,8 @@ def _locally(plan: Plan, root: str, app_id: str, job: Job, secret: bytes) -> Tup
         store.take_lease(app_id, leased)
         try:
             for upload in plan.uploads:
-                store.put(upload.digest, upload.make, upload.meta)
+                if not (upload.present and store.is_there(upload.digest)):
+                    store.put(upload.digest, upload.make, upload.meta)
             for cache in plan.caches:
                 cache.save()
             artifacts = [item.to_json() for item in plan.artifacts]

@@ -11,6 +11,8 @@ Theory of operation
       objects/ab/abcdef.../        one object, complete from the moment it has this name
         content                    a file, or a folder
         unpacked/                  an archive's content, made by the first task that wants it
+        sizes.json                 the size of each of its files, and
+        unpacked.json              of each file of ``unpacked``
         meta.json                  what it is; its time is when the object was last used
       leases/APP_ID.json           which objects an application uses, and who submits it
       tmp/OWNER-random/            work in progress of one process (see ``owner``)
@@ -18,9 +20,11 @@ Theory of operation
 
 An object's name is the digest of its content, so it is never changed, only put and removed.
 
-**Put**: made under ``tmp``, then renamed. When two processes put the same object at once
-both make it and one rename loses, which is no loss. A process killed in the middle leaves
-its ``tmp`` folder, whose name says that its owner is dead.
+**Put**: made under ``tmp``, flushed to the disk, then renamed, so that a power cut leaves no
+half of an object under its name. What a disk or a person damages later is noticed at reuse: an
+object whose files have other sizes than ``sizes.json`` says is put again. When two processes put
+the same object at once both make it and one rename loses, which is no loss. A process killed in
+the middle leaves its ``tmp`` folder, whose name says that its owner is dead.
 
 **Lease, then look**: a submit first writes a lease that names every object it is about to
 use, present or not, under the *shared* lock, and only then looks which are missing. A
@@ -54,6 +58,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 
 from tony_core.bundle.leases import Lease, read_leases, remove_lease, write_lease
 from tony_core.bundle.owner import Owner
+from tony_core.files.durable import sync_folder, sync_tree
 from tony_core.files.lock import locked
 
 LOCK_S = 60.0  # collectors hold it for the time of some renames
@@ -118,8 +123,25 @@ class Store:
         return os.path.join(self.object_path(digest), "content")
 
     def has(self, digest: str) -> bool:
-        """Whether the object is there (and so complete)."""
+        """Whether the object is there and whole."""
+        return self.is_there(digest) and not self.damage(digest)
+
+    def is_there(self, digest: str) -> bool:
+        """Whether there is an object of that name; cheaper than :meth:`has`."""
         return os.path.isdir(self.object_path(digest))
+
+    def damage(self, digest: str) -> str:
+        """How an object differs from what was put, by its files' sizes; empty when it does not."""
+        if not self.is_there(digest):
+            return ""
+        try:
+            self.meta(digest)
+        except (OSError, ValueError, AssertionError):
+            return "is damaged (its meta.json cannot be read)"
+        sizes = os.path.join(self.object_path(digest), "sizes.json")
+        if not os.path.lexists(self.content(digest)):
+            return "is damaged (it is missing)"
+        return difference(self.content(digest), sizes)
 
     def meta(self, digest: str) -> Dict[str, Any]:
         """What was said of the object when it was put."""
@@ -131,12 +153,12 @@ class Store:
     def put(
         self, digest: str, make: Callable[[str], None], meta: Optional[Mapping[str, Any]] = None
     ) -> bool:
-        """Put an object unless it is there; ``make(path)`` makes its content at a path.
+        """Put an object unless it is there and whole; ``make(path)`` makes its content at a path.
 
-        True when this call put it. ``make`` may raise: nothing is left then.
+        True when this call put it. ``make`` may raise: nothing is left then, and nothing changed.
         """
         target = self.object_path(digest)
-        if os.path.isdir(target):
+        if self.has(digest):
             return False
         with self.scratch() as folder:
             made = os.path.join(folder, "object")
@@ -144,9 +166,18 @@ class Store:
             make(os.path.join(made, "content"))
             with open(os.path.join(made, "meta.json"), "w", encoding="utf-8") as stream:
                 json.dump({**(meta or {}), "put": time.time()}, stream)
+            write_sizes(os.path.join(made, "content"), os.path.join(made, "sizes.json"))
             with contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.dirname(target), 0o700)
-            return move_in(made, target)
+                sync_folder(self._objects)
+            sync_tree(made)
+            if not self.is_there(digest):
+                return move_in(made, target)
+            with self._locked(exclusive=True):
+                if self.has(digest):
+                    return False
+                os.rename(target, os.path.join(folder, "damaged"))
+                return move_in(made, target)
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[str]:
@@ -293,7 +324,53 @@ def move_in(made: str, target: str) -> bool:
             raise
         shutil.rmtree(made, ignore_errors=True)
         return False
+    sync_folder(os.path.dirname(target))
     return True
+
+
+def write_sizes(content: str, path: str) -> None:
+    """Write down the size of every file of an object, for :func:`difference`."""
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        json.dump(_sizes(content), stream, separators=(",", ":"), ensure_ascii=False)
+
+
+def difference(content: str, path: str) -> str:
+    """In words, how an object's files differ from what was written down; empty if they do not.
+
+    Files that came later are none: Python puts bytecode beside what it imports.
+    """
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            sizes = json.load(stream)
+        for name, size in sizes.items():
+            found = os.lstat(os.path.join(content, name) if name else content).st_size
+            if found != size:
+                return f"is damaged ({name or 'it'} has {found} bytes, but had {size})"
+    except FileNotFoundError as error:
+        if error.filename == path:
+            return ""  # put by a version that wrote no sizes
+        return f"is damaged ({os.path.relpath(error.filename, content)} is missing)"
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        return f"is damaged ({error})"
+    return ""
+
+
+def _sizes(content: str) -> Dict[str, int]:
+    """The size of each file by its path; without bytecode, which Python may make anew."""
+    if not os.path.isdir(content):
+        return {"": os.stat(content).st_size}
+    sizes: Dict[str, int] = {}
+    folders = [""]
+    for folder in folders:  # grows meanwhile
+        with os.scandir(os.path.join(content, folder)) as entries:
+            for entry in entries:
+                name = os.path.join(folder, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name != "__pycache__":
+                        folders.append(name)
+                elif entry.is_file(follow_symlinks=False):
+                    sizes[name] = entry.stat(follow_symlinks=False).st_size
+    return sizes
 
 
 def describe(folder: str) -> str:

@@ -21,8 +21,9 @@ from typing import Iterator
 
 from tony_core.bundle import archive
 from tony_core.bundle.bounded import Limits
-from tony_core.bundle.store import Store, StoreError, move_in
+from tony_core.bundle.store import Store, StoreError, difference, move_in, write_sizes
 from tony_core.files.artifact import Artifact, Kind
+from tony_core.files.durable import sync_tree
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.lock import locked
 from tony_core.files.registry import filesystem
@@ -70,15 +71,27 @@ def unpacked(store: Store, content: str, limits: Limits = Limits()) -> str:
     """The folder that an archive in the store unpacks to."""
     folder = os.path.dirname(content)
     target = os.path.join(folder, "unpacked")
-    if os.path.isdir(target):
+    if _is_whole(target):
         return target
     with _alone(os.path.join(folder, "unpack.lock"), content):
-        if not os.path.isdir(target):
+        if not _is_whole(target):
             with store.scratch() as aside:
                 made = os.path.join(aside, "unpacked")
                 archive.extract(content, made, limits)
+                sync_tree(made)
+                if os.path.lexists(target):  # damaged; what runs from it goes on with the new one
+                    os.rename(target, os.path.join(aside, "damaged"))
+                write_sizes(made, f"{made}.json")
+                sync_tree(f"{made}.json")
+                os.replace(f"{made}.json", f"{target}.json")
                 move_in(made, target)
     return target
+
+
+def _is_whole(unpacked: str) -> bool:
+    """Whether an archive's content is there, with the sizes that its files had."""
+    sizes = f"{unpacked}.json"
+    return os.path.isdir(unpacked) and not difference(unpacked, sizes)
 
 
 def remote_digest(artifact: Artifact) -> str:

@@ -104,6 +104,7 @@ class Application:
         return cls(
             **{
                 **data,
+                "app_id": folder.app_id,  # whatever it says
                 "tags": tuple(data["tags"]),
                 "submitter": submitter,
                 "local": Local(**data["local"]),
@@ -158,6 +159,7 @@ def read_status(folder: AppFolder, app: Application) -> AppStatus:
         return app.first_status()
     known = {field.name for field in fields(AppStatus)}
     values = {name: value for name, value in data.items() if name in known}
+    values["app_id"] = folder.app_id  # whatever it says
     return AppStatus(**{**values, "state": AppState(data["state"]), "tags": tuple(data["tags"])})
 
 
@@ -166,6 +168,7 @@ def write_status(folder: AppFolder, status: AppStatus) -> None:
     home.write_json(
         folder.status,
         {**status.__dict__, "state": status.state.value, "tags": list(status.tags)},
+        sync=status.state.ended,  # or a job that has succeeded is one that a restart has ended
     )
 
 

@@ -105,7 +105,7 @@ class LocalScheduler(port.Scheduler):
             if not os.path.exists(folder.secret):
                 home.write_bytes(folder.secret, secret)
             write_status(folder, app.first_status())
-            home.write_json(folder.app, app.to_json())
+            home.write_json(folder.app, app.to_json(), sync=True)
             limit = min(START_S, submission.job.master.startup_timeout_s)
             self._start_master(folder, app, limit)
         except BaseException as error:
