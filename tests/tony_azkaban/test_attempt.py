@@ -30,6 +30,7 @@ asked = []
 
 class Scheduler:
     name = "yarn"
+    user = "me"
 
     def log_pages_last(self):
         return True

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tony_azkaban.execution import LONGEST_TAG, MOST_TAGS, Execution, beside, read, said_by, tag
+from tests.fuzzing import fuzz, mutations
+from tony_azkaban.execution import (
+    LONGEST_TAG,
+    MOST_TAGS,
+    Execution,
+    beside,
+    host_of,
+    read,
+    said_by,
+    tag,
+)
+from tony_azkaban.properties import PropertiesError, dump, load
 
 ON_3 = {
     "azkaban.flow.execid": "12",
@@ -72,6 +83,50 @@ def test_yarn_takes_a_tag_and_tells_it_from_others(name: str, one: str, other: s
     assert made.isascii() and len(made) <= LONGEST_TAG and "," not in made
     # YARN makes small letters of them.
     assert (made.lower() == tag(name, other).lower()) == (one == other)
+
+
+URLS = [b"https://az.example:8443", b"http://[::1]:8081/a?b=c#d", b"http://u:p@az/", b"http://["]
+
+
+@fuzz(data=mutations(*URLS))
+def test_a_damaged_address_is_one_error(data: bytes) -> None:
+    url = data.decode("utf-8", "surrogateescape")
+    try:
+        assert host_of(url).isprintable()
+    except ValueError:
+        pass
+
+
+PROPERTIES = [dump(ON_3), dump({**ON_3, "azkaban.url": "http://[", "azkaban.job.attempt": "²"})]
+
+
+@fuzz(data=mutations(*PROPERTIES))
+def test_whatever_a_job_says_it_is(data: bytes) -> None:
+    """Its properties may be anything that a properties file can hold."""
+    try:
+        props = load(data)
+    except PropertiesError:
+        return
+    this = read(props, {"JOB_NAME": props.get("azkaban.flow.flowid", "")}, "", "")
+    assert all(len(each) <= LONGEST_TAG for each in this.tags().values())
+    assert all(url.isascii() and url.isprintable() for _, url in this.links)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("azkaban.url", "http://["),
+        ("azkaban.url", "http://az:port"),
+        ("azkaban.link.execution.url", "http://az/\nSUCCEEDED all is well"),
+        ("azkaban.flow.execid", "\ud800"),
+        ("azkaban.job.attempt", "9" * 5000),
+        ("azkaban.job.attempt", "-1"),
+    ],
+)
+def test_what_a_job_says_wrongly_of_itself(key: str, text: str) -> None:
+    this = read({**ON_25, "azkaban.url": "http://az:1", key: text}, {"JOB_NAME": "train"}, "", "")
+    assert this.attempt == 0
+    assert all(url.isascii() and url.isprintable() for _, url in this.links)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import bounds, fuzz, mutations
 from tony_azkaban.properties import PropertiesError, dump, line, load, parse
 
 JAVA = Path(__file__).with_name("RoundTrip.java")
@@ -63,8 +64,9 @@ def test_what_is_written_is_read(said: Dict[str, str]) -> None:
     assert load(dump(said)) == said
 
 
-@given(st.lists(st.sampled_from("ab \\\n\r\t#!=:u0"), max_size=30).map("".join))
-def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
+@fuzz(data=mutations(*(data for data, _ in RECORDED), b"a=\\u0041\\\r\n b\\:c" * 20))
+def test_any_file_is_read_or_refused_with_its_line(data: bytes) -> None:
+    text = data.decode("latin-1")
     try:
         found = parse(text)
     except PropertiesError as error:
@@ -75,6 +77,12 @@ def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
         # Each says the same when it stands alone.
         alone = {one.key: one.value for one in parse(text[each.start : each.end])}
         assert alone == {each.key: each.value}
+
+
+@pytest.mark.parametrize("unit", ["\\\n", "a\\\n", "\\\\", "\r", "\\u0041"])
+def test_a_large_file_is_read_in_good_time(unit: str) -> None:
+    with bounds(seconds=3):
+        parse(unit * (50_000 // len(unit)))
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12g4", "\\u=b"])

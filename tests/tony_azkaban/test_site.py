@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Dict
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tests.tony_azkaban.jobs import Job
 from tony_azkaban import execution, translation
 from tony_azkaban.site import Site, read
@@ -57,6 +59,28 @@ def test_all_that_it_may_say(tmp_path: Path) -> None:
     assert said.defaults == {"tony.scheduler": "yarn"}
     assert said.finals == {"tony.task.max-total-instances": "8"}
     assert said.environment == {"TONY_HOME": "/var/tony"}
+
+
+ALL = (
+    b"queues=ml, dev\nuser.to.proxy=Ignore\nuser.to.proxy.denied=a\nserver.url=http\\://az\\:8081/\n"
+    b"server.name=az\nlease=2m\ncancel.within=10s\ntony.scheduler=yarn\nfinal.tony.x=8\nenv.A=b\n"
+)
+
+
+@fuzz(data=mutations(ALL, b"lease=off\ncancel.within=1e999\nhadoop.conf.dir=/\n"))
+def test_any_file_is_read_or_refused(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "site.properties").write_bytes(data)
+        try:
+            read(folder)
+        except JobError as error:
+            assert all(problem.file for problem in error.problems)
+
+
+@pytest.mark.parametrize("url", ["http\\://[", "http\\://az\\:port", "http\\://a b", "https\\://"])
+def test_a_damaged_address_is_refused_with_its_line(tmp_path: Path, url: str) -> None:
+    with pytest.raises(JobError, match=r"site.properties:2: server.url: .* is no address"):
+        site(tmp_path, f"\nserver.url={url}\n")
 
 
 def test_all_that_is_wrong_with_it_is_said_with_its_line(tmp_path: Path) -> None:

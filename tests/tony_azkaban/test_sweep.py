@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,8 +16,10 @@ from tests.cli.conftest import Tony
 from tests.cli.conftest import scripted as scripted
 from tests.cli.conftest import tony as tony
 from tests.client.scripted import Scripted
+from tests.fuzzing import fuzz, mutations
 from tony_azkaban.execution import read
-from tony_azkaban.server import Server
+from tony_azkaban.server import Server, ServerError, jobs_of, parse
+from tony_core.dataclass import replace
 from tony_core.schedulers.port import AppState, AppStatus
 
 RUNNING_NODE = {"id": "train", "nestedId": "train", "status": "RUNNING", "attempt": 0}
@@ -33,6 +36,20 @@ EXECUTIONS: Dict[str, Dict[str, Any]] = {
     },
     "15": {"status": "SOMETHING_NEW", "nodes": [RUNNING_NODE]},
 }  # fmt: skip
+
+
+DAMAGED = [
+    "http://[",
+    "http://az]/",
+    "http://",
+    "http:///manager",
+    "http://az:port",
+    "http://az:99999",
+    "http://az\x1b]0;x\x07",
+    "http://az/a b",
+    "http://a\u2100b",
+    "ftp://az",
+]
 
 
 class _Words(BaseHTTPRequestHandler):
@@ -158,6 +175,7 @@ def test_or_it_is_said_which_are_over(tony: Tony, scripted: Scripted) -> None:
         (["--ended", "1", "--running", "2"], "in one way"),
         (["--ended", "one"], "comma list"),
         (["--server-url", "az.example"], "http://"),
+        *((["--server-url", url], "is no address of a server") for url in DAMAGED),
         (["--server-url", "http://127.0.0.1:1", "--password-file", "/none"], "/none"),
     ],
 )
@@ -186,8 +204,93 @@ def test_a_server_that_refuses(
     assert scripted.killed == []
 
 
-def test_without_a_session_nothing_is_judged(server: ThreadingHTTPServer) -> None:
-    from tony_azkaban.server import ServerError
+def test_no_redirect_is_followed(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    """Another server would be believed what it says of executions."""
 
+    class Sends(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(302)
+            self.send_header("Location", f"http://{address(server)}/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Sends) as other:
+        thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            with pytest.raises(ServerError, match="302"):
+                Server(f"http://{address(other)}").login("azkaban", "pässword")
+        finally:
+            other.shutdown()
+            thread.join()
+    assert server.asked == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 ",
+        b"HTTP/1.1 \xb2\xb2\xb2 OK\r\n\r\n",
+        b"\x16\x03\x01",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[1,2]",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+        b"HTTP/1.1 200 OK\r\n\r\n" + b'"\x1b]0;x\x07"',
+    ],
+)
+def test_an_answer_that_is_none(answer: bytes) -> None:
+    """One error, whatever it is, and nothing of it drives a terminal."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.settimeout(10)
+                connection.recv(65536)
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ServerError) as caught:
+            Server(f"http://127.0.0.1:{listening.getsockname()[1]}").execution("11")
+        thread.join()
+    assert str(caught.value).isprintable()
+
+
+ANSWERS = [json.dumps(each).encode() for each in EXECUTIONS.values()] + [
+    b'{"error": "session"}',
+    b'{"status": 1, "nodes": {"a": [1e999, NaN]}, "nestedId": []}',
+    b'{"nodes": [' * 200 + b"]}" * 200,
+]
+
+
+@fuzz(data=mutations(*ANSWERS))
+def test_no_answer_is_more_than_refused(data: bytes) -> None:
+    try:
+        found = jobs_of(parse(data))
+    except ServerError as error:
+        assert str(error).isprintable()
+        return
+    assert all(key.startswith("azkaban.job:") for key in found)
+
+
+def test_names_of_applications_drive_no_terminal(tony: Tony, scripted: Scripted) -> None:
+    """Anybody can give an application its name and tags."""
+    status = replace(app(1, "11", "az"), name="x\x1b]0;y\x07\ndone")
+    scripted.apps[status.app_id] = status
+    done = tony("azkaban", "sweep", "--ended", "11", "--dry-run")
+    assert "\x1b" not in done.out and len(done.out.splitlines()) == 1
+
+
+def test_without_a_session_nothing_is_judged(server: ThreadingHTTPServer) -> None:
     with pytest.raises(ServerError, match="session"):
         Server(f"http://{address(server)}").execution("11")

@@ -36,6 +36,7 @@ LONGEST_TAG = 100
 #: Those by which an application is found again come first: the others give way.
 IDENTITY = (SERVER, EXECUTION, JOB)
 ORDER = (*IDENTITY, ATTEMPT, FLOW, PROJECT, USER)
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _PLAIN = re.compile(r"[!-+\--~]*", re.ASCII)  # printable ASCII without a blank or comma
 
 
@@ -110,23 +111,40 @@ def beside(own: Tuple[str, ...], ours: Mapping[str, str]) -> Tuple[Tuple[str, ..
     return tuple(dict.fromkeys((*stay, *kept))), left_out
 
 
+def host_of(url: str) -> str:
+    """``host:port`` of a server's address; ValueError for what is no such address."""
+    parts = urlsplit(url)
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError("an address has printable ASCII letters, and no blank")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("an address begins with http://HOST or https://HOST")
+    parts.port  # noqa: B018 - ValueError unless it is a number
+    return parts.netloc.rpartition("@")[2]
+
+
 def read(props: Mapping[str, str], env: Mapping[str, str], name: str, url: str) -> Execution:
     """Out of a job's properties; ``name`` and ``url`` are the administrator's for the server."""
     base = (url or props.get(URL, "")).rstrip("/")
+    try:
+        host = host_of(base)
+    except ValueError:
+        base = host = ""  # the job's: the administrator's is looked at when it is read
     name_alone = env.get("JOB_NAME") or props.get("azkaban.job.id") or "job"
     job = props.get(NESTED) or name_alone
     if job.rpartition(":")[2] != name_alone:
         job = f"{job}:{name_alone}"  # never another job's name, whatever the path is of
     execid = props.get(EXECUTION, "")
     attempt = props.get(ATTEMPT, "0")
+    if _NUMBER.fullmatch(attempt) is None:
+        attempt = "0"
     return Execution(
         job=job,
         execid=execid,
         flow=props.get(FLOW, ""),
         project=props.get(PROJECT) or props.get(PROJECT_ID, ""),
         user=props.get(USER, ""),
-        attempt=int(attempt) if attempt.isdecimal() else 0,
-        server=name or urlsplit(base).netloc.rpartition("@")[2] or os.uname().nodename,
+        attempt=int(attempt),
+        server=name or host or os.uname().nodename,
         links=tuple(_links(props, base, execid, job, attempt)),
     )
 
@@ -138,9 +156,17 @@ def _links(
     page = props.get(EXECUTION_URL, "")
     log = props.get(ATTEMPT_URL) or props.get(JOB_URL, "")
     if base and execid:
-        page = page or f"{base}/executor?execid={quote(execid)}"
-        log = log or f"{base}/executor?execid={quote(execid)}&job={quote(job)}&attempt={attempt}"
+        of_execution = f"{base}/executor?execid={_quoted(execid)}"
+        page = page or of_execution
+        log = log or f"{of_execution}&job={_quoted(job)}&attempt={attempt}"
     for name, link in (("azkaban", page), ("azkaban_log", log)):
-        if link.startswith(("http://", "https://")):
-            found.append((name, link))
+        try:
+            host_of(link)
+        except ValueError:
+            continue  # a job can say what it likes here
+        found.append((name, link))
     return found
+
+
+def _quoted(text: str) -> str:
+    return quote(text, errors="replace")

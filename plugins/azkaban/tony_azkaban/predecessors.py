@@ -81,7 +81,16 @@ def settle(
 
 def find(scheduler: Scheduler, execution: Execution) -> List[AppStatus]:
     """Every application of the same job in the same execution, the newest first."""
-    return [each for each in scheduler.list() if execution.is_same_job(each.tags)]
+    return [
+        each
+        for each in scheduler.list()
+        if execution.is_same_job(each.tags) and _is_ours(scheduler, each)
+    ]
+
+
+def _is_ours(scheduler: Scheduler, status: AppStatus) -> bool:
+    """Whether it runs as the user that we are: anybody can give an application our tags."""
+    return scheduler.user in ("", status.user)
 
 
 def end(scheduler: Scheduler, app_id: str, reason: str) -> None:
@@ -106,7 +115,8 @@ def _adopted(
         status = scheduler.status(app_id)
     except NoSuchApplication:
         return []  # it has ended, and is forgotten
-    return [status] if _is_of(status.tags, execution) else []
+    ours = _is_ours(scheduler, status) and _is_of(status.tags, execution)
+    return [status] if ours else []
 
 
 def _named(
@@ -120,7 +130,7 @@ def _named(
         status = scheduler.status(app_id)
     except NoSuchApplication:
         raise UsageError(f"{ATTACH}={app_id}: there is no such application") from None
-    if not _is_of(status.tags, execution):
+    if not _is_ours(scheduler, status) or not _is_of(status.tags, execution):
         say(f"{app_id} is no application of this job: it is submitted anew ({ATTACH})")
         return None
     takes(app_id)

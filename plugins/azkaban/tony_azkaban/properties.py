@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Mapping, Tuple
 from tony_core.dataclass import dataclass
 
 _BLANKS = " \t\f"
-_ENDS = "\r\n"
+_END = re.compile(r"\r\n|\r|\n")
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 _HEX = re.compile(r"[0-9A-Fa-f]{4}", re.ASCII)
@@ -85,18 +85,19 @@ def _logical(text: str) -> Iterator[_Line]:
     while at < len(text):
         start, first = at, number
         parts: List[str] = []
-        joined = nameless = False
+        joined = nameless = begun = False
         while at <= len(text):
             stop, after = _line_end(text, at)
             natural = text[at:stop].lstrip(_BLANKS)
             at, number = after, number + 1
-            if not any(parts) and (not natural or natural[0] in "#!"):
+            if not begun and (not natural or natural[0] in "#!"):
                 break  # where nothing was said yet but a backslash, too
             slashes = len(natural) - len(natural.rstrip("\\"))
             joined = slashes % 2 == 1
             # Java takes a mere backslash that ends the file for a property without a name.
             nameless = joined and stop >= len(text) - 1
             parts.append(natural[:-1] if joined else natural)
+            begun = begun or bool(parts[-1])
             if not joined or stop == len(text):
                 break
         whole = "".join(parts)
@@ -106,11 +107,8 @@ def _logical(text: str) -> Iterator[_Line]:
 
 def _line_end(text: str, at: int) -> Tuple[int, int]:
     """Where the line that begins at a place stops, and where the next one begins."""
-    stop = at
-    while stop < len(text) and text[stop] not in _ENDS:
-        stop += 1
-    after = stop + (2 if text.startswith("\r\n", stop) else 1)
-    return stop, min(after, len(text)) if stop < len(text) else len(text)
+    found = _END.search(text, at)
+    return found.span() if found is not None else (len(text), len(text))
 
 
 def _split(text: str) -> Tuple[str, str]:

@@ -137,9 +137,14 @@ class _Reader:
         return path
 
     def _url(self, word: str) -> str:
+        from tony_azkaban.execution import host_of
+
         url = self._text(word).rstrip("/")
-        if url and not url.startswith(("http://", "https://")):
-            self._problem(f"{url} is no address of a server (http://...)", self._words[word])
+        try:
+            if url:
+                host_of(url)
+        except ValueError as error:
+            self._problem(f"{url} is no address of a server: {error}", self._words[word])
         return url
 
     def _proxy(self) -> str:

@@ -12,12 +12,11 @@ import argparse
 import os
 import sys
 from typing import Dict, List, Optional, Tuple
-from urllib.parse import urlsplit
 
 from tony_azkaban.execution import EXECUTION, JOB, SERVER, said_by
-from tony_azkaban.server import Server, Told
+from tony_azkaban.server import Server, Told, host_in
 from tony_core.cli.options import scheduler_of
-from tony_core.cli.output import line, note, print_json
+from tony_core.cli.output import line, note, print_json, safe
 from tony_core.client.errors import UsageError
 from tony_core.client.kill import kill
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
@@ -63,11 +62,11 @@ def _of_server(args: argparse.Namespace, running: List[AppStatus]) -> List[AppSt
             by_server.setdefault(server.lower(), []).append(status)
     name: Optional[str] = args.server_name
     if name is None and args.server_url:
-        name = urlsplit(args.server_url).netloc.rpartition("@")[2]
+        name = host_in(args.server_url)
     if name is None:
         if len(by_server) > 1:
             raise UsageError(
-                f"applications of several servers run here ({', '.join(sorted(by_server))}):"
+                f"applications of several servers run here ({safe(', '.join(sorted(by_server)))}):"
                 " say which is meant by --server-name"
             )
         return [status for each in by_server.values() for status in each]
@@ -75,7 +74,7 @@ def _of_server(args: argparse.Namespace, running: List[AppStatus]) -> List[AppSt
     if others:
         note(
             f"not looked at, as of other servers than {name}: applications of"
-            f" {', '.join(others)} (--server-name)"
+            f" {safe(', '.join(others))} (--server-name)"
         )
     return by_server.get(name.lower(), [])
 
@@ -112,8 +111,10 @@ def _by_server(args: argparse.Namespace, found: List[AppStatus]) -> List[AppStat
         execution = told[execid]
         if execution is None:
             note(
-                f"{status.app_id}: the server knows no execution {execid}; if that is right,"
-                f" tony azkaban sweep --ended {execid} ends it"
+                safe(
+                    f"{status.app_id}: the server knows no execution {execid}; if that is right,"
+                    f" tony azkaban sweep --ended {execid} ends it"
+                )
             )
             continue
         job = next((tag for tag in status.tags if tag.lower().startswith(f"{JOB}:")), "")
@@ -155,7 +156,7 @@ def _sweep(
     if not args.json:
         did = "would end" if args.dry_run else "ended"
         text = f"{status.app_id} ({status.name}; execution {execid}, job {job})"
-        line(f"{did} {text}" if problem is None else f"not ended: {text}: {problem}")
+        line(safe(f"{did} {text}" if problem is None else f"not ended: {text}: {problem}"))
     return {
         "app_id": status.app_id,
         "name": status.name,
