@@ -9,14 +9,16 @@ import time
 from typing import Callable, Iterator, List, Tuple
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as some
 
 from tests.frameworks.failures import Failures
+from tests.fuzzing import fuzz, mutations, pieces
+from tests.strangers import as_stranger, needs_root
 from tony_core.frameworks import horovod_service, serving
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.horovod_service import RendezvousService
 from tony_core.frameworks.horovod_store import MOST_HEAD, MOST_VALUE, Name, Refused, Store, head_of
+from tony_core.protocol import peers
 
 # ------------------------------------------------------------------ words
 
@@ -60,13 +62,28 @@ def test_what_is_no_request_of_horovods(text: bytes, status: int) -> None:
     assert _status(text) == status
 
 
-@given(some.binary(max_size=200))
-def test_garbage_is_refused_or_waits_for_more(text: bytes) -> None:
-    for data in (text, text + b"\r\n\r\n"):
-        try:
-            head_of(data)
-        except Refused as refused:
-            assert 400 <= refused.status < 600
+@fuzz(
+    text=mutations(
+        b"PUT /global_/3 HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab",
+        b"GET /local_host/12 HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"DELETE /cross_0/1 HTTP/1.0\r\n\r\n",
+    ),
+    cuts=some.lists(some.integers(0, 99), max_size=3),
+)
+def test_garbage_is_refused_or_waits_for_more(text: bytes, cuts: List[int]) -> None:
+    store, received, head = Store(10_000), b"", None
+    try:
+        for piece in pieces(text, cuts):
+            received += piece
+            head = head_of(received)
+        if head is not None:
+            name = Name(head.scope, head.key)
+            store.put(name, received[head.body_at : head.body_at + head.length])
+            store.delete(name)
+            store.get(name)
+    except Refused as refused:
+        assert 400 <= refused.status < 600
+    assert store.held <= 10_000
 
 
 # ------------------------------------------------------------------ store
@@ -334,3 +351,72 @@ def test_a_caller_that_meets_a_bug_of_ours_loses_its_connection_and_no_more(
         service.close()
     assert len(logged) == 1 and "KeyError: 'a bug'" in logged[0] and "tony-horovod" in logged[0]
     assert not failures.heard
+
+
+# ------------------------------------------------------------------ who is let in
+
+STRANGER = """
+tried = {}
+for way in ("put", "get", "silent"):
+    sock = socket.socket()
+    sock.settimeout(10)
+    try:
+        sock.connect((argument["host"], argument["port"]))
+        if way == "put":
+            sock.sendall(b"PUT /global_/0 HTTP/1.1\\r\\nContent-Length: 4\\r\\n\\r\\nevil")
+        elif way == "get":
+            sock.sendall(b"GET /global_/1 HTTP/1.1\\r\\n\\r\\n")
+        tried[way] = sock.recv(4096).decode()
+    except OSError as error:
+        tried[way] = ""
+    sock.close()
+result = tried
+"""
+
+
+@needs_root
+def test_another_user_of_the_machine_is_not_let_in(failures: Failures) -> None:
+    service = RendezvousService(2, ServiceContext("127.0.0.1", failures), 60.0)
+    try:
+        where = {"host": "127.0.0.1", "port": service.port}
+        assert as_stranger(STRANGER, where) == {"put": "", "get": "", "silent": ""}
+        assert service._store.held == 0
+    finally:
+        service.close()
+    assert failures.heard == []
+
+
+@pytest.mark.parametrize(("nodes", "admitted"), [(["10.0.0.7"], True), (["10.0.0.8"], False)])
+def test_from_another_machine_only_the_jobs_nodes_are_let_in(
+    failures: Failures, nodes: List[str], admitted: bool
+) -> None:
+    context = ServiceContext("127.0.0.1", failures, nodes=lambda: nodes)
+    service = RendezvousService(2, context, 60.0)
+
+    class Sock:
+        def getsockname(self) -> Tuple[str, int]:
+            return ("10.0.0.1", service.port)
+
+        def getpeername(self) -> Tuple[str, int]:
+            return ("10.0.0.7", 40000)
+
+    try:
+        assert service._admits(Sock()) is admitted  # type: ignore[arg-type]
+    finally:
+        service.close()
+
+
+def test_where_the_kernel_does_not_tell_the_session_fails_and_says_why(
+    failures: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = RendezvousService(2, ServiceContext("127.0.0.1", failures), 60.0)
+
+    def unavailable(sock: socket.socket) -> None:
+        raise peers.Unavailable("netlink (sock_diag): forbidden")
+
+    monkeypatch.setattr(service._sockets, "owner_of_peer", unavailable)
+    try:
+        socket.create_connection(("127.0.0.1", service.port), 10).close()
+        assert "netlink (sock_diag): forbidden" in failures.first()[0]
+    finally:
+        service.close()

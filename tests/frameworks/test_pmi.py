@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tony_core.frameworks.pmi import Aborted, Complete, Drop, Joined, PmiServer, Send
 
 
@@ -181,11 +182,40 @@ def test_an_unknown_command_ends_the_connection(line: str) -> None:
     assert isinstance(outcome, Drop) and not outcome.stranger
 
 
-@given(st.text(max_size=200))
-def test_no_line_breaks_it(line: str) -> None:
+SESSION = b"""cmd=initack pmiid=1000
+cmd=init pmi_version=1 pmi_subversion=1
+cmd=get_my_kvsname
+cmd=put kvsname=kvs-0 key=P0 value=addr#1$x=y
+cmd=barrier_in
+cmd=get kvsname=kvs-0 key=P1
+mcmd=spawn
+nprocs=1
+endcmd
+cmd=finalize
+cmd=abort exitcode=3 message=why
+"""
+
+
+@fuzz(said=mutations(SESSION, SESSION.replace(b"1000", b"1001")))
+def test_no_line_breaks_it(said: bytes) -> None:
+    server = _server()
+    _begin(server, 1, 11)
+    for line in said.decode("latin-1").split("\n"):
+        for outcome in server.received(7, line):
+            assert isinstance(outcome, (Send, Drop, Joined, Complete, Aborted))
+    server.closed(7)
+
+
+def test_what_a_rank_puts_is_bounded_and_goes_with_its_world() -> None:
     server = _both()
-    for connection in (10, 12):
-        server.received(connection, line)
+    put = "cmd=put kvsname=kvs-0 key=k{} value=" + "v" * 1000
+    answers = [_lines(server.received(10, put.format(at)))[0] for at in range(5000)]
+    assert answers[0] == "cmd=put_result rc=0 msg=success"
+    assert answers[-1] == "cmd=put_result rc=-1 msg=too_many_keys"
+    assert server._worlds[0].held < 10 * 1024 * 1024
+    for connection in (10, 11):
+        server.received(connection, "cmd=finalize")
+    assert server._worlds[0].values == {}
 
 
 def test_two_ranks_never_share_a_number() -> None:

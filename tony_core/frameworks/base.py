@@ -9,7 +9,7 @@ Runs on the nodes' Python (3.9), standard library only.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Protocol, Tuple
 
 from tony_core.dataclass import dataclass, field
 from tony_core.job.spec import Job, Role, Tracking
@@ -111,6 +111,8 @@ class ServiceContext:
         [str, str, int], None
     ]  # (reason, task, exit code): ends the session; any thread
     log: Callable[[str], None] = lambda text: None  # a line in the master's log; any thread
+    #: Numeric addresses of the nodes on which this job's executors are now; any thread.
+    nodes: Callable[[], Collection[str]] = tuple
 
     @property
     def listen_host(self) -> str:

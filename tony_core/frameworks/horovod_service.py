@@ -8,8 +8,8 @@ Every wait has an end. A connection has some seconds for its request and for rea
 where there are too many the oldest goes. Once one rank has begun the others have a deadline to do
 so, too, or the session fails, naming them: they would wait for each other.
 
-Horovod's protocol has no secret, so whoever reaches the port may put and delete; it is a new port
-for each session, and no port of an earlier one.
+Horovod's protocol has no secret: what is let in (``serving.py``) may put and delete. It is a new
+port for each session, and no port of an earlier one.
 """
 
 from __future__ import annotations
@@ -60,10 +60,9 @@ class RendezvousService(Server):
         avoid: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("tony-horovod", context.listen_host, avoid, clock, context.log)
+        super().__init__("tony-horovod", context, avoid, clock)
         #: Names by rank, as soon as it is known which is which.
         self.tasks: Sequence[str] = ()
-        self._context = context
         self._join_timeout_s = join_timeout_s
         # All ranks tell each other's addresses, in three scopes at first.
         self._store = Store(16 * 1024 * 1024 + 1024 * size * size)

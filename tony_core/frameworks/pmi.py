@@ -49,7 +49,7 @@ KEYLEN_MAX = 64
 VALLEN_MAX = 1024
 LINE_MAX = 4096  # the longest line is a put: name, key, value and the words between
 UNNAMED_LINE_MAX = 64  # before a rank has said who it is
-_KEYS_PER_RANK = 4096
+_HELD_AT_FIRST, _HELD_PER_RANK = 1 << 22, 1 << 16  # characters of a world's keys and values
 
 
 class Send(NamedTuple):
@@ -95,6 +95,8 @@ class _World:
     def __init__(self, name: str) -> None:
         self.name = name
         self.values: Dict[str, str] = {}
+        self.held = 0  # characters of them
+        self.finalized: Set[int] = set()
         self.members: Dict[int, int] = {}  # rank -> connection
         self.at_barrier: Dict[int, int] = {}
         self.aborted = False
@@ -244,7 +246,9 @@ class PmiServer:
             return [Send(connection, "cmd=put_result rc=-1 msg=no_such_space_or_no_key")]
         if len(key) > KEYLEN_MAX or len(value) > VALLEN_MAX:
             return [Send(connection, "cmd=put_result rc=-1 msg=too_long")]
-        if key not in world.values and len(world.values) >= _KEYS_PER_RANK * self.size:
+        # With what Python needs for an entry; one that is replaced counts again.
+        world.held += len(key) + len(value) + 256
+        if world.held > _HELD_AT_FIRST + _HELD_PER_RANK * self.size:
             return [Send(connection, "cmd=put_result rc=-1 msg=too_many_keys")]
         world.values[key] = value
         return [Send(connection, "cmd=put_result rc=0 msg=success")]
@@ -266,6 +270,10 @@ class PmiServer:
 
     def _on_finalize(self, connection: int, rank: int, words: Dict[str, str]) -> List[Outcome]:
         self._ranks[rank].finalized = True
+        world = self._world(rank)
+        world.finalized.add(rank)
+        if len(world.finalized) == self.size:
+            world.values.clear()  # no rank asks again: there may be many worlds
         return [Send(connection, "cmd=finalize_ack")]
 
     def _on_abort(self, connection: int, rank: int, words: Dict[str, str]) -> List[Outcome]:

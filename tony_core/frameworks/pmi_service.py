@@ -46,9 +46,8 @@ class PmiService(Server):
         join_timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("tony-pmi", context.listen_host, clock=clock, log=context.log)
+        super().__init__("tony-pmi", context, clock=clock)
         self._tasks = list(tasks)  # names by rank
-        self._context = context
         self._join_timeout_s = join_timeout_s
         ids: List[int] = []
         while len(ids) < len(self._tasks):

@@ -4,12 +4,17 @@ What the servers of several frameworks share: the thread and how it ends, whom i
 when it has to look at the clock. What is said on a connection is the server's own
 (:class:`Server`'s abstract methods, all called by that thread). Callers have no secret to prove:
 an exception over what one of them sends closes that connection, is logged, and ends nothing else.
+
+The protocols served here have little or no secret, so where a connection comes from decides: from
+this machine the kernel must name the job's own user (or root), from elsewhere the address must be
+that of a node where an executor of this job is. On such a node every user gets through.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import selectors
 import socket
 import threading
@@ -17,6 +22,9 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from typing import Any, Callable, Iterable, List, Optional, Sequence
+
+from tony_core.frameworks.base import ServiceContext
+from tony_core.protocol import peers
 
 _FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
@@ -30,16 +38,18 @@ class Server(ABC):
     def __init__(
         self,
         name: str,
-        host: str,
+        context: ServiceContext,
         avoid: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
-        log: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._clock = clock
-        self._log = log
+        self._log = context.log
         self._faults = 0
         self._last = 0
-        self._listener = _listen(host, avoid)
+        self._context = context
+        self._sockets = peers.SocketTable()
+        self._users = (0, os.geteuid())
+        self._listener = _listen(context.listen_host, avoid)
         self.port: int = self._listener.getsockname()[1]
         self._listens = True
         self._full_until: Optional[float] = None
@@ -114,6 +124,7 @@ class Server(ABC):
             self._selector.close()
             for sock in (self._listener, self._wake_read, self._wake_write):
                 sock.close()
+            self._sockets.close()
 
     def _guard(self, number: int, handle: Callable[[int, Any], None], what: Any) -> bool:
         """Handle something of a connection; where that fails the connection ends, and no more."""
@@ -144,12 +155,30 @@ class Server(ABC):
             if error.errno in _FULL:  # it would be readable all the time
                 self._full_until = self._clock() + _FULL_S
             return  # else it went away again before we looked
+        if not self._admits(sock):
+            sock.close()
+            return
         sock.setblocking(False)
         self._last += 1
         if self._guard(self._last, self._came, sock):
             self._selector.register(sock, selectors.EVENT_READ, self._last)
         else:
             sock.close()
+
+    def _admits(self, sock: socket.socket) -> bool:
+        """Whether it comes from this job."""
+        try:
+            here, there = (peers.packed(each()[0]) for each in (sock.getsockname, sock.getpeername))
+        except OSError:
+            return False  # it went away again
+        if here != there and not peers.is_loopback(sock.getpeername()[0]):
+            return there in {peers.packed(node) for node in self._context.nodes()}
+        try:
+            owner = self._sockets.owner_of_peer(sock)
+        except peers.Unavailable as error:
+            self._broke(error)  # to go on without an answer would be to admit everyone
+            return False
+        return owner is not None and owner.uid in self._users
 
     def _let_in(self) -> None:
         listens = self._full_until is None and self._has_room()

@@ -192,9 +192,8 @@ class Master:
         write_master_file(folder, self._context.attempt, front.host, port, front.url, grace)
         framework = find_framework(job.framework)
         self._orders = Orders(job, framework, self._artifacts, self._context.app_id)
-        self._services = Services(
-            self.reactor, job, framework, self._front.host, self._service_failed, self.log
-        )
+        failed, nodes = self._service_failed, self._rendezvous.nodes
+        self._services = Services(self.reactor, job, framework, front.host, failed, self.log, nodes)
         self._closers.append(self._services.close_all)
         self._takeover = Takeover(self.reactor, self._rendezvous, self.log)
         bound = frozenset(r.name for r in job.roles if framework.alone(job, r).in_place)

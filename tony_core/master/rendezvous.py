@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import resource
 import socket
-from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple, Type
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Type
 
 from tony_core.master.bounds import MOST_BYTES, SESSIONS, Bounds
 from tony_core.master.events import (
@@ -93,6 +93,7 @@ class Rendezvous:
         self._links: Dict[str, Link] = {}
         self._owner: Dict[Link, str] = {}
         self._hosts: Dict[str, str] = {}
+        self._nodes: Dict[str, str] = {}  # the numeric address that each calls from
         self._strangers: Dict[Link, Any] = {}  # connections without a Register -> their timer
         self._acknowledged: Dict[str, Set[Tuple[int, int]]] = {}  # session, restart
         self._bounds: Dict[str, Bounds] = {}
@@ -182,9 +183,14 @@ class Rendezvous:
         self._known.discard(container_id)
         self._leaving.discard(container_id)
         self._hosts.pop(container_id, None)
+        self._nodes.pop(container_id, None)
         self._liveness.forget(container_id)
         self._acknowledged.pop(container_id, None)
         self._bounds.pop(container_id, None)
+
+    def nodes(self) -> List[str]:
+        """The numeric addresses of the nodes where executors of this job are; any thread."""
+        return list(self._nodes.values())
 
     def is_connected(self, container_id: str) -> bool:
         """Whether its executor can be spoken to."""
@@ -304,6 +310,7 @@ class Rendezvous:
         self._links[container_id] = link
         self._owner[link] = container_id
         self._hosts[container_id] = message.host
+        self._nodes[container_id] = link.peer.rpartition(":")[0]
         if old is not None and old is not link:
             self._owner.pop(old, None)
             old.close()

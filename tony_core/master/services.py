@@ -6,7 +6,7 @@ session machine on the reactor's thread, and only while its session lasts.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Mapping
+from typing import Callable, Collection, Dict, List, Mapping
 
 from tony_core.frameworks.base import Framework, Service, ServiceContext
 from tony_core.job.spec import Job
@@ -27,6 +27,7 @@ class Services:
         host: str,
         failed: Failed,
         log: Callable[[str], None],
+        nodes: Callable[[], Collection[str]],
     ) -> None:
         self._reactor = reactor
         self._job = job
@@ -34,6 +35,7 @@ class Services:
         self._host = host
         self._failed = failed
         self._log = log
+        self._nodes = nodes
         self._open: Dict[int, List[Service]] = {}
 
     def serve(self, session: int, size: int) -> Mapping[str, str]:
@@ -43,7 +45,7 @@ class Services:
             self._reactor.call_soon_threadsafe(self._tell, session, reason, task, exit_code)
 
         running = self._open.setdefault(session, [])
-        context = ServiceContext(host=self._host, failed=failed, log=self._log)
+        context = ServiceContext(self._host, failed, self._log, self._nodes)
         service = self._framework.serve(self._job, session, size, context)
         if service is None:
             return {}
