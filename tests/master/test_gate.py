@@ -9,6 +9,7 @@ from typing import Any, Dict, FrozenSet, List
 
 import pytest
 
+from tests.fuzzing import fuzz, mutations
 from tests.master.shell import Shell, a_job
 from tony_core.job.spec import Program, Resources, Role
 from tony_core.master import gate
@@ -34,6 +35,28 @@ def test_who_is_named() -> None:
     assert user_of("proxy-user=ann") == "ann"
     assert user_of("a=b;proxy-user=ann+lee%40SITE ") == "ann lee@SITE"
     assert user_of("proxy-user=ann; proxy-user=bob") == "", "a forger's, perhaps"
+
+
+@fuzz(
+    cookies=mutations(
+        b"proxy-user=ann", b"a=b; proxy-user=ann+lee%40SITE; hadoop.auth=u=x&p=y",
+        b"proxy-user=%ed%a0%80; proxy-user=",
+    )
+)  # fmt: skip
+def test_damaged_cookies_name_one_user_or_none(cookies: bytes) -> None:
+    user = user_of(cookies.decode("latin-1"))
+    if user:
+        assert cookies.count(b"proxy-user") == 1
+        user.encode()
+        groups_of(user)
+
+
+@fuzz(text=mutations(b"ann, staff,dev", b"*", b"ann,bob staff", b" staff"))
+def test_damaged_lists(text: bytes) -> None:
+    users, groups = acl(text.decode("latin-1"))
+    assert "" not in users | groups
+    if "*" in users:
+        assert b"*" in text
 
 
 @pytest.mark.parametrize(

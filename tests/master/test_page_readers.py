@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import time
 from pathlib import Path
@@ -33,7 +34,7 @@ for method, path in requests:
     result.append(answer.decode())
 """
 FILL = """
-host, port = argument
+host, port, count = argument
 held = []
 print("started", flush=True)
 end = time.monotonic() + 60
@@ -42,9 +43,9 @@ while time.monotonic() < end:
     caller.setblocking(False)
     caller.connect_ex((host, port))
     held.append(caller)
-    if len(held) == 500:
+    if len(held) == count:
         print("filled", flush=True)
-    if len(held) >= 500:
+    if len(held) >= count:
         held.pop(0).close()
         time.sleep(0.0005)
 """
@@ -86,7 +87,7 @@ def test_another_user_reads_nothing(shell: Shell) -> None:
 
 @needs_root
 def test_another_users_connections_do_not_keep_the_owner_out(shell: Shell) -> None:
-    stranger = start_stranger(FILL, where(shell))
+    stranger = start_stranger(FILL, [*where(shell), 500])
     with stranger:
         try:
             assert stranger.stdout is not None
@@ -100,6 +101,33 @@ def test_another_users_connections_do_not_keep_the_owner_out(shell: Shell) -> No
             assert sum(not one.trusted for one in list(connections)) <= webserver.MAX_UNTRUSTED
         finally:
             stranger.kill()
+
+
+@needs_root
+def test_another_users_connections_do_not_use_up_the_masters_descriptors(tmp_path: Path) -> None:
+    """At the page and at the executors' port, with few descriptors for all."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
+    try:
+        with Shell(tmp_path, a_job(ONE)) as shell:
+            shell.launched(1)
+            ports = [where(shell)[1], int(shell.address.rpartition(":")[2])]
+            strangers = [start_stranger(FILL, ["127.0.0.1", port, 150]) for port in ports]
+            try:
+                for stranger in strangers:
+                    assert stranger.stdout is not None
+                    assert [stranger.stdout.readline() for _ in range(2)][1] == "filled\n"
+                assert len(os.listdir("/proc/self/fd")) < 190
+                shell.gang(1)
+                for _ in range(10):
+                    assert shell.get("/api/job")[0] == 200
+                assert len(os.listdir("/proc/self/fd")) < 190
+            finally:
+                for stranger in strangers:
+                    with stranger:
+                        stranger.kill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("path", ["/", "/api/tasks", "/logs/worker:0/stdout", "/tensorboard/x"])

@@ -99,7 +99,7 @@ class Gate:
 
     def _refuse(self, exchange: Exchange, text: str) -> None:
         where = f": {self._public_url}" if self._public_url else ""
-        headers = {"Cache-Control": "no-store"}
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         exchange.answer(Answer(403, f"{text}{where}\n".encode(), headers=headers))
 
     # ------------------------------------------------------------------ what may block

@@ -24,6 +24,7 @@ the connection and nothing else.
 
 from __future__ import annotations
 
+import resource
 import socket
 from typing import Callable, List, Mapping, Optional, Set, Tuple
 
@@ -34,7 +35,7 @@ from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 
 MAX_BODIES = 4 * MAX_BODY  # what has come and was not handled yet, of all readers together
 MAX_CONNECTIONS = 128
-MAX_UNTRUSTED = 32  # of them
+MAX_UNTRUSTED = 32  # of them, and an eighth of what files this process may open
 IDLE_S = 70.0  # longer than a long poll
 REQUEST_S = 30.0  # from a request's first byte to its last
 HIGH_WATER = 1 << 20
@@ -336,6 +337,8 @@ class WebServer:
         self.reactor = reactor
         self.on_error = on_error
         self._screen = screen
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most_untrusted = max(4, min(MAX_UNTRUSTED, soft // 8)) if soft > 0 else MAX_UNTRUSTED
         self.held = 0  # bytes of requests that are not handled yet, of all readers
         self._connections: Set[_Connection] = set()
         self._closed = False
@@ -387,7 +390,9 @@ class WebServer:
     def _make_room(self, trusted: bool) -> bool:
         """Whether there is room for one more; the connection that was idle longest may go."""
         strangers = [connection for connection in self._connections if not connection.trusted]
-        if len(self._connections) < MAX_CONNECTIONS and (trusted or len(strangers) < MAX_UNTRUSTED):
+        if len(self._connections) < MAX_CONNECTIONS and (
+            trusted or len(strangers) < self._most_untrusted
+        ):
             return True
         idle = strangers
         if trusted and not idle:
