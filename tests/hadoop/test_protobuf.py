@@ -14,7 +14,9 @@ from google.protobuf.message import Message as TheirMessage
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzzing import bounds, fuzz, mutations
 from tests.hadoop.schema import MESSAGES, any_message, instances
+from tony_core.hadoop import protobuf
 from tony_core.hadoop.messages.rpc import RpcRequestHeader, RpcResponseHeader, Token
 from tony_core.hadoop.messages.yarn import ContainerRetryContext, ContainerStatus, NodeId, Resource
 from tony_core.hadoop.protobuf import (
@@ -58,6 +60,10 @@ class Outer(Message):
     numbers: Sequence[int] = many(2, INT32, default=())
     shares: Sequence[float] = many(3, FLOAT, default=())
     data: bytes = one(4, BYTES, default=b"", required=True)
+
+
+class Whole(Message):
+    outer: Outer = one(1, Outer, default=EMPTY)
 
 
 def runtime_classes() -> Dict[str, Type[TheirMessage]]:
@@ -182,9 +188,27 @@ class TestRoundTrips:
         assert data[at:] == rest
 
 
+_WORTH = {
+    name: [
+        b"".join(
+            field.tag + (b"\x07abc\x08\x01\x12\0" if field.tag[0] & 7 == 2 else b"\x05\0\0\0")
+            for field in kind.FIELDS
+        )
+    ]
+    for name, kind in MESSAGES.items()
+}
+
+
 class TestAnything:
-    @settings(max_examples=500)
-    @given(st.sampled_from(sorted(MESSAGES)), st.binary(max_size=200))
+    @fuzz(name=st.sampled_from(sorted(MESSAGES)), data=st.data())
+    def test_any_damage_is_a_message_or_an_error(self, name: str, data: st.DataObject) -> None:
+        raw = data.draw(mutations(*_WORTH[name]))
+        try:
+            MESSAGES[name].decode(raw)
+        except DecodeError:
+            pass
+
+    @fuzz(name=st.sampled_from(sorted(MESSAGES)), data=st.binary(max_size=200))
     def test_any_bytes_are_a_message_or_an_error(self, name: str, data: bytes) -> None:
         try:
             MESSAGES[name].decode(data)
@@ -204,6 +228,33 @@ class TestAnything:
             type(message).decode(cut)
         except DecodeError:
             pass
+
+    @pytest.mark.parametrize(
+        "part",
+        [
+            b"\x0a\x02\x10\x01",  # a list within the part
+            b"\x0a\x06\x1a\x04\0\0\0\0",
+            b"\x0a\x02\x1a\x00",
+        ],
+        ids=["numbers", "packed", "empty"],
+    )
+    def test_many_parts_of_a_message_take_time_for_each(self, part: bytes) -> None:
+        with bounds(seconds=2.0, megabytes=64.0):
+            Whole.decode(part * 100_000)
+
+    def test_many_packed_numbers_take_time_for_each(self) -> None:
+        packed = b"\0\0\x80\x3f" * 100_000
+        with bounds(seconds=2.0, megabytes=32.0):
+            found = Outer.decode(b"\x1a" + varint(len(packed)) + packed).shares
+        assert found == (1.0,) * 100_000
+
+    def test_values_beyond_count_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(protobuf, "MOST_VALUES", 1000)
+        with pytest.raises(DecodeError, match="more than 1000 values"):
+            Outer.decode(b"\x10\x01" * 1001)
+        with pytest.raises(DecodeError, match="more than 1000 values"):
+            Outer.decode(b"\x12" + varint(1001) + b"\x01" * 1001)
+        assert len(Outer.decode(b"\x10\x01" * 1000).numbers) == 1000
 
     def test_nesting_has_an_end(self) -> None:
         data = b""

@@ -48,7 +48,6 @@ from typing import (
     Dict,
     FrozenSet,
     List,
-    Optional,
     Tuple,
     Type,
     TypeVar,
@@ -96,6 +95,7 @@ _RANGES = {
     ENUM: (-(1 << 31), 1 << 31),
 }
 _DEEPEST = 64  # messages within messages; ours need eight
+MOST_VALUES = 2_000_000  # in all the lists of what is decoded at once: a bound on memory
 _MASK64 = (1 << 64) - 1
 
 M = TypeVar("M", bound="Message")
@@ -227,12 +227,14 @@ class Message:
     def decode(cls: Type[M], data: bytes) -> M:
         """The message that these bytes are; :class:`DecodeError` if they are none."""
         made = cls.__new__(cls)
+        lists = _Lists()
         try:
-            _decode(cls, made.__dict__, data, 0, len(data), _DEEPEST)
+            _decode(cls, made.__dict__, data, 0, len(data), _DEEPEST, lists)
         except (IndexError, struct.error):
             raise DecodeError(f"{cls.__name__} of {len(data)} bytes: cut off") from None
         except DecodeError as error:
             raise DecodeError(f"{cls.__name__} of {len(data)} bytes: {error}") from None
+        lists.close()
         return made
 
 
@@ -351,14 +353,46 @@ def _value(field: Field, value: Any) -> bytes:
 # ------------------------------------------------------------------------------- reading
 
 
+class _Lists:
+    """Repeated fields, which grow until all is decoded: a message may come in many parts."""
+
+    __slots__ = ("_left", "_open")
+
+    def __init__(self) -> None:
+        self._left = MOST_VALUES
+        self._open: List[Tuple[Dict[str, Any], str]] = []
+
+    def add(self, values: Dict[str, Any], name: str, items: List[Any]) -> None:
+        """To what the field holds already."""
+        self._left -= len(items)
+        if self._left < 0:
+            raise DecodeError(f"more than {MOST_VALUES} values")
+        held = values.get(name)
+        if held is None:
+            values[name] = items
+            self._open.append((values, name))
+        else:
+            held += items
+
+    def close(self) -> None:
+        """No more comes: fields become tuples."""
+        for values, name in self._open:
+            values[name] = tuple(values[name])
+
+
 def _decode(
-    cls: Type[Message], values: Dict[str, Any], data: bytes, at: int, end: int, depth: int
+    cls: Type[Message],
+    values: Dict[str, Any],
+    data: bytes,
+    at: int,
+    end: int,
+    depth: int,
+    lists: _Lists,
 ) -> None:
     """Fill ``values`` from ``data[at:end]``."""
     if not depth:
         raise DecodeError("messages nested too deep")
     table = cls._BY_TAG
-    lists: Optional[Dict[str, List[Any]]] = None
     while at < end:
         tag = data[at]
         at += 1
@@ -387,8 +421,7 @@ def _decode(
             if stop > end:
                 raise DecodeError(f"{field.name} of {size} bytes where {end - at} are left")
             if packed:
-                lists = lists or {}
-                lists.setdefault(field.name, []).extend(_unpack(field, data, at, stop))
+                lists.add(values, field.name, _unpack(field, data, at, stop))
                 at = stop
                 continue
             if kind == STRING:
@@ -398,10 +431,10 @@ def _decode(
                 value = data[at:stop]
             else:
                 inner = field.message()
-                value = inner.__new__(inner)
-                if not field.repeated and field.name in values:
-                    value.__dict__.update(values[field.name].__dict__)  # two parts are one
-                _decode(inner, value.__dict__, data, at, stop, depth - 1)
+                value = None if field.repeated else values.get(field.name)  # two parts are one
+                if value is None:
+                    value = inner.__new__(inner)
+                _decode(inner, value.__dict__, data, at, stop, depth - 1, lists)
             at = stop
         else:
             if at + 4 > end:
@@ -409,22 +442,22 @@ def _decode(
             (value,) = struct.unpack_from("<f", data, at)
             at += 4
         if field.repeated:
-            lists = lists or {}
-            lists.setdefault(field.name, []).append(value)
+            lists.add(values, field.name, [value])
         else:
             values[field.name] = value
     if at > end:
         raise DecodeError("the last field goes beyond the end")
-    if lists:
-        for name, items in lists.items():
-            values[name] = (*values.get(name, ()), *items)
 
 
 def _unpack(field: Field, data: bytes, at: int, end: int) -> List[Any]:
     values: List[Any] = []
     while at < end:
+        if len(values) > MOST_VALUES:
+            raise DecodeError(f"more than {MOST_VALUES} values")
         if field.kind == FLOAT:
-            values.append(struct.unpack_from("<f", data[:end], at)[0])
+            if at + 4 > end:
+                raise DecodeError(f"{field.name} is cut off")
+            values.append(struct.unpack_from("<f", data, at)[0])
             at += 4
         else:
             value, at = read_varint(data, at)
