@@ -95,7 +95,9 @@ def test_the_page_goes_on_by_itself(browser: Browser, job: str, tmp_path: Path) 
 
 def test_tensorboard_through_the_page(browser: Browser, job: str) -> None:
     # The tag's card: its script has run, has asked for data and has got it.
-    browser.shows(browser.open(f"{job}tensorboard/"), "<tb-webapp", "the_loss")
+    tab = browser.open(f"{job}tensorboard/")
+    browser.shows(tab, "<tb-webapp", "the_loss")
+    assert origin_of(browser, tab) not in ("", job.rstrip("/"))
     plugins: Dict[str, Any] = json.loads(get(f"{job}tensorboard/data/plugins_listing"))
     assert plugins["scalars"]["enabled"]
     assert json.loads(get(f"{job}tensorboard/data/environment"))["data_location"]
@@ -105,3 +107,37 @@ def test_tensorboard_through_the_page(browser: Browser, job: str) -> None:
     query = f"run={run}&tag=the_loss"
     points: List[Any] = json.loads(get(f"{job}tensorboard/data/plugin/scalars/scalars?{query}"))
     assert [step for _, step, _ in points] == [0, 1, 2, 3, 4]
+
+
+def test_a_script_in_tensorboard_cannot_read_the_page(browser: Browser, job: str) -> None:
+    tab = browser.open(f"{job}tensorboard/")
+    browser.shows(tab, "<tb-webapp")
+    # As a script would that a training has put into what TensorBoard shows.
+    assert read_by_script(browser, tab, f"{job}api/job").startswith("TypeError")
+    assert read_by_script(browser, tab, "data/environment").startswith("{")
+    frame = f"""
+        new Promise(done => {{
+            const frame = document.createElement('iframe')
+            frame.onload = () => {{
+                try {{ done(frame.contentDocument.body.innerText) }}
+                catch (error) {{ done(String(error)) }}
+            }}
+            frame.src = {job!r}
+            document.body.append(frame)
+        }})"""
+    found = browser.ask("Runtime.evaluate", tab, expression=frame, awaitPromise=True)
+    assert "in-a-browser" not in found["result"].get("value", "")
+    tab = browser.open(job)
+    browser.shows(tab, "in-a-browser")
+    assert read_by_script(browser, tab, f"{job}api/job").startswith("{"), "the page's own may"
+
+
+def origin_of(browser: Browser, tab: str) -> str:
+    found = browser.ask("Runtime.evaluate", tab, expression="location.origin")
+    return str(found["result"]["value"])
+
+
+def read_by_script(browser: Browser, tab: str, url: str) -> str:
+    script = f"fetch({url!r}).then(answer => answer.text()).catch(error => String(error))"
+    found = browser.ask("Runtime.evaluate", tab, expression=script, awaitPromise=True)
+    return str(found["result"]["value"])

@@ -304,7 +304,8 @@ class Page:
         Within this machine any user may take a port that TensorBoard has left.
         """
         host, port = sock.getpeername()[:2]
-        if self.owners is None or self._sockets is None or not peers.is_loopback(host):
+        here = peers.is_loopback(host) or host == sock.getsockname()[0]
+        if self.owners is None or self._sockets is None or not here:
             return ""
         try:
             listeners = self._sockets.listeners(host, port)
