@@ -17,6 +17,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.dataclass import dataclass
 from tony_core.job.problems import did_you_mean
+from tony_core.job.secretnames import ENV_PREFIXES, is_secret
 
 
 class Kind(str, Enum):
@@ -71,16 +72,9 @@ class Key:
     @property
     def secret(self) -> bool:
         """Whether people may never see the value."""
-        return bool(SECRET.search(self.name)) or self.name.startswith(ENV_PREFIXES)
+        return is_secret(self.name) or self.name.startswith(ENV_PREFIXES)
 
 
-SECRET = re.compile(r"password|passwd|secret|token|credential|access[._-]?key", re.IGNORECASE)
-ENV_PREFIXES = (
-    "tony.containers.env.",
-    "tony.execution.env.",
-    "tony.containers.envs",
-    "tony.execution.envs",
-)
 APPENDING = ("tony.containers.envs", "tony.execution.envs", "tony.containers.resources")
 
 RESERVED_ROLES = frozenset(

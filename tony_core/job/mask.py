@@ -2,41 +2,107 @@
 
 from __future__ import annotations
 
+import binascii
+import json
 import re
-from typing import List, Mapping, Tuple
+import shlex
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Pattern, Tuple
+from urllib.parse import quote, quote_plus
 
-from tony_core.job.keys import ENV_PREFIXES, SECRET
 from tony_core.job.problems import Problem
+from tony_core.job.secretnames import ENV_PREFIXES, HINTS
+from tony_core.job.secretnames import is_secret as is_secret
 from tony_core.job.spec import Setting
 
 MASK = "********"
 # user:password@ in a URL. The user part holds no slash, so a path with an @ stays.
 _USER_INFO = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?P<info>[^\s/?#@]*(?:@[^\s/?#@]*)*)@")
+# `--token abc`, `TOKEN=abc`, `"token": "abc"`; `the token expired` is prose.
 _ASSIGNED = re.compile(
-    r"(?P<name>[A-Za-z0-9_.-]{0,64}(?:password|passwd|secret|token|credential|access[._-]?key)"
-    r"[A-Za-z0-9_.-]{0,64})(?P<mark>\s*=\s*|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&|]+)",
+    rf"(?<![A-Za-z0-9_.-])(?P<name>(?=[A-Za-z0-9_.-]{{0,120}}?(?:{HINTS}))[A-Za-z0-9_.-]{{1,160}})"
+    r"(?P<mark>\s*=\s*|[\"']\s*:\s*(?=[\"'])|(?P<space>\s+))"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&|]+)",
     re.IGNORECASE,
 )
-
-
-def is_secret(key: str) -> bool:
-    """Whether people may never see the values of a key."""
-    return SECRET.search(key) is not None
+# The credentials of an HTTP request, and those that stand in a URL's query.
+_BEARER = re.compile(r"\b(?P<kind>Bearer|Basic)(?P<mark>\s+)(?P<value>[A-Za-z0-9._~+/-]{8,}=*)")
+_SIGNED = re.compile(r"(?P<name>[?&]sig)=(?P<value>[^\s&\"'#]+)")
+SHORTEST = 6  # a shorter value would cover innocent words
+_ARMOUR = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 
 
 def mask_text(text: str) -> str:
     """Free text (a command, an error) without user info in URLs and values given to secrets."""
     text = _USER_INFO.sub(lambda match: f"{match[1]}{MASK}@", text)
-    return _ASSIGNED.sub(_assigned, text)
+    text = _BEARER.sub(lambda match: f"{match['kind']}{match['mark']}{MASK}", text)
+    text = _SIGNED.sub(lambda match: f"{match['name']}={MASK}", text)
+    out, at = [], 0
+    for match in _assignments(text):
+        out += [text[at : match.start("value")], MASK]
+        at = match.end()
+    return "".join([*out, text[at:]]) if out else text
 
 
-def _assigned(match: re.Match[str]) -> str:
-    return f"{match['name']}{match['mark']}{MASK}" if _is_assigned(match) else match[0]
+def _assignments(text: str) -> Iterator[re.Match[str]]:
+    """Where a value is given to a name that is a secret's."""
+    at = 0
+    while True:
+        match = _ASSIGNED.search(text, at)
+        if match is None:
+            return
+        # After a space it is an option's value, or prose.
+        given = match["space"] is None or match["name"].startswith("-")
+        if given and is_secret(match["name"].lstrip("-")):
+            yield match
+            at = match.end()
+        else:
+            at = match.end("name")
 
 
-def _is_assigned(match: re.Match[str]) -> bool:
-    # `--token abc` is a secret; `the token expired` is prose.
-    return "=" in match["mark"] or match["name"].startswith("-")
+def written_forms(secret: str) -> List[str]:
+    """How a program may write a secret: as it is, line by line, escaped and encoded."""
+    if len(secret.strip()) < SHORTEST:
+        return []
+    lines = [line.strip() for line in secret.splitlines()]
+    several = [line for line in lines if len(line) >= SHORTEST and not _ARMOUR.fullmatch(line)]
+    found: Dict[str, None] = dict.fromkeys([secret, secret.strip(), *several])
+    data = secret.encode("utf-8", "surrogatepass")
+    for text in dict.fromkeys([secret, secret.strip(), *several]):
+        for safe in ("", "/"):
+            found[quote(text, safe, errors="surrogatepass")] = None
+        found[quote_plus(text, errors="surrogatepass")] = None
+    for text in dict.fromkeys([secret, secret.strip()]):
+        found[json.dumps(text)[1:-1]] = None
+        found[json.dumps(text, ensure_ascii=False)[1:-1]] = None
+        found[repr(text)[1:-1]] = None
+        found[repr(text.encode("utf-8", "surrogatepass"))[2:-1]] = None
+        found[shlex.quote(text)] = None
+    found[data.hex()] = None
+    for before in range(3):  # it may begin anywhere in what was encoded
+        encoded = binascii.b2a_base64(bytes(before) + data, newline=False).decode()
+        end = len(encoded) - (0, 3, 2)[(before + len(data)) % 3]
+        whole = encoded[(0, 2, 3)[before] : end]
+        if len(whole) >= 8:
+            found[whole] = None
+            found[whole.replace("+", "-").replace("/", "_")] = None
+    return [form for form in found if len(form) >= SHORTEST]
+
+
+class KnownSecrets:
+    """Covers values that are known to be secret, however a program writes them."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        forms = dict.fromkeys(form for value in values for form in written_forms(value))
+        known = sorted(forms, key=len, reverse=True)
+        self._known: Optional[Pattern[str]] = None
+        if known:
+            self._known = re.compile("|".join(map(re.escape, known)))
+
+    def mask(self, text: str) -> str:
+        """The text without them, and without what looks like a secret by itself."""
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        return mask_text(text)
 
 
 def mask_value(key: str, text: str) -> str:
@@ -68,7 +134,8 @@ def secrets_in(key: str, text: str) -> List[str]:
             for hidden in secrets_in(name.strip(), value.replace("\\,", ","))
         ]
     found = [match["info"].partition(":")[2] for match in _USER_INFO.finditer(text)]
-    found += [m["value"].strip("\"'") for m in _ASSIGNED.finditer(text) if _is_assigned(m)]
+    found += [match["value"].strip("\"'") for match in _assignments(text)]
+    found += [match["value"] for match in (*_BEARER.finditer(text), *_SIGNED.finditer(text))]
     return [hidden for hidden in found if hidden]
 
 

@@ -13,8 +13,9 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from tony_core.job import units
-from tony_core.job.keys import SECRET, Key, Kind, table
+from tony_core.job.keys import Key, Kind, table
 from tony_core.job.problems import Problem, Severity, did_you_mean
+from tony_core.job.secretnames import is_secret
 from tony_core.job.xmlreader import Entry
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
@@ -71,7 +72,7 @@ class Settings:
             try:
                 return self._parse(key, entry.text)
             except ValueError as error:
-                hidden = key.secret or bool(SECRET.search(entry.key))
+                hidden = key.secret or is_secret(entry.key)
                 self.problem(f"the value is not {_A[key.kind]}" if hidden else str(error), entry)
         default = key.default
         return _EMPTY.get(key.kind) if default is None else self._parse(key, default)

@@ -1,43 +1,38 @@
 """Nothing secret reaches the page, history or a diagnostic.
 
-The key table says which settings hold secrets. Their values are known here, so wherever one
-turns up (a program that prints its environment, a command line with a token) it is covered,
-besides what :mod:`tony_core.job.mask` recognises by its look.
+:mod:`tony_core.job.mask` decides what is a secret. The job's own are known here, so wherever one
+turns up (a program that prints its environment, a command line with a token) it is covered.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from typing import Any, Set
 
-from tony_core.job.mask import MASK, is_secret, mask_text
+from tony_core.job.mask import SHORTEST, KnownSecrets, is_secret, secrets_in
 from tony_core.job.spec import Job
 from tony_core.protocol.jobkey import unpack
-
-SHORTEST = 6  # a shorter value would cover innocent words
 
 
 class Masker:
     """Covers a job's own secrets in anything made of strings."""
 
     def __init__(self, job: Job, secret: bytes = b"") -> None:
-        values: Set[str] = {item.value for item in job.settings if is_secret(item.key)}
+        values: Set[str] = set()
+        for item in job.settings:
+            values.update(secrets_in(item.key, item.value))
         for name, value in (*job.program.shell_env, *job.program.container_env):
             if is_secret(name):
                 values.add(value)
         key = unpack(secret)
         values.update((key.secret.hex(), key.secret.decode("latin-1")))
         values.update(line for line in key.pem.decode("ascii").splitlines() if len(line) > SHORTEST)
-        known = sorted((v for v in values if len(v) >= SHORTEST), key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+        self._known = KnownSecrets(values)
 
     def text(self, text: str) -> str:
         """One text as people may see it."""
-        if self._known is not None:
-            text = self._known.sub(MASK, text)
-        return mask_text(text)
+        return self._known.mask(text)
 
     def log(self, text: str) -> None:
         """A line for whoever looks for what went wrong: the master's own stderr."""

@@ -14,10 +14,11 @@ from datetime import timedelta
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_airflow.durations import seconds_of
-from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, SECRET, WELL_KNOWN_ROLES, table
+from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
 from tony_core.job.load import JobArguments
 from tony_core.job.problems import JobError, Problem, did_you_mean
 from tony_core.job.program import text_of
+from tony_core.job.secretnames import is_secret
 from tony_core.job.settings import is_url
 from tony_core.job.units import ENV_NAME
 
@@ -146,7 +147,7 @@ def secrets_of(arguments: JobArguments) -> List[str]:
             pairs.extend(words.items())
         else:
             pairs.extend((word.partition("=")[0], word.partition("=")[2]) for word in words)
-    return [text for key, text in pairs if SECRET.search(key) and len(text) >= SHORTEST_SECRET]
+    return [text for key, text in pairs if is_secret(key) and len(text) >= SHORTEST_SECRET]
 
 
 @functools.cache

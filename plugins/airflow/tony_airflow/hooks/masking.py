@@ -6,8 +6,8 @@ from typing import Iterable
 
 from airflow.providers.common.compat.sdk import mask_secret
 
-from tony_core.job.keys import ENV_PREFIXES
-from tony_core.job.mask import secrets_in
+from tony_core.job.mask import secrets_in, written_forms
+from tony_core.job.secretnames import ENV_PREFIXES
 from tony_core.job.spec import Setting
 
 
@@ -15,6 +15,7 @@ def mask(settings: Iterable[Setting]) -> None:
     """What TonY calls secret, and of environments what Airflow calls so by its name."""
     for item in settings:
         for secret in secrets_in(item.key, item.value):
-            mask_secret(secret)
+            for text in (secret, *written_forms(secret)):
+                mask_secret(text)
         if item.key.startswith(ENV_PREFIXES) and item.value:
             mask_secret({item.key.rpartition(".")[2]: item.value})
