@@ -4,10 +4,9 @@ problems."""
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import Any, Dict, List
 
+from tony_core.cli.output import line, print_json, tell
 from tony_core.client.loading import Frameworks
 from tony_core.files.registry import filesystem
 from tony_core.job.keys import Status, table
@@ -62,23 +61,23 @@ def _show(args: argparse.Namespace) -> int:
         rows = [
             {"key": s.key, "value": s.value, "source": s.source, "final": s.final} for s in settings
         ]
-        print(json.dumps({"settings": rows}, indent=2))
+        print_json({"settings": rows})
         return 0
     for item in settings:
         final = ", final" if item.final else ""
-        print(f"{item.key} = {item.value}  ({item.source}{final})")
+        line(f"{item.key} = {item.value}  ({item.source}{final})")
     return 0
 
 
 def _keys(args: argparse.Namespace) -> int:
     keys = [key for key in table().keys if args.pattern in key.name]
     if args.json:
-        print(json.dumps({"keys": [as_dict(key) for key in keys]}, indent=2))
+        print_json({"keys": [as_dict(key) for key in keys]})
         return 0
     for key in keys:
         default = f" [{key.default}]" if key.default is not None else ""
         status = "" if key.status is Status.LIVE else f" ({key.status.value})"
-        print(f"{key.name}{default}{status}\n    {kind_of(key)}: {key.doc}")
+        line(f"{key.name}{default}{status}\n    {kind_of(key)}: {key.doc}")
     return 0
 
 
@@ -94,9 +93,9 @@ def _check(args: argparse.Namespace) -> int:
     else:
         for problem in problems:
             mark = "" if problem in errors(problems) else "warning: "
-            print(mark + mask_text(str(problem)))
+            line(mark + mask_text(str(problem)))
         if not problems:
-            print(f"{args.file}: no problems")
+            line(f"{args.file}: no problems")
     return BAD_JOB if errors(problems) else 0
 
 
@@ -105,7 +104,7 @@ def _refuse(args: argparse.Namespace, problems: List[Problem]) -> int:
         _print_json(args.conf_file, problems)
     else:
         for problem in errors(problems):
-            print(mask_text(str(problem)), file=sys.stderr)
+            tell(mask_text(str(problem)) + "\n")
     return BAD_JOB
 
 
@@ -120,7 +119,7 @@ def _print_json(file: str | None, problems: List[Problem]) -> None:
         }
         for problem in problems
     ]
-    print(json.dumps({"file": file, "ok": not errors(problems), "problems": rows}, indent=2))
+    print_json({"file": file, "ok": not errors(problems), "problems": rows})
 
 
 def _load(arguments: JobArguments) -> Loaded:

@@ -9,6 +9,7 @@ import sys
 from typing import Optional
 
 from tony_core.cli.interrupts import Interrupted
+from tony_core.cli.output import tell as tell_text
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.client.exit_codes import ExitCode, of_signal
 
@@ -24,7 +25,7 @@ def tell(error: BaseException, debug: bool) -> Optional[int]:
     if debug:
         import traceback
 
-        traceback.print_exception(error)
+        tell_text("".join(traceback.format_exception(error)))
     if isinstance(error, Interrupted):
         say(str(error))
         return of_signal(error.number)
@@ -39,10 +40,8 @@ def tell(error: BaseException, debug: bool) -> Optional[int]:
 def say(text: str) -> None:
     """One message for a person."""
     first, _, rest = text.partition("\n")
-    message = f"tony: {first}\n" + (f"{rest}\n" if rest else "")
     try:
-        sys.stderr.write(message)
-        sys.stderr.flush()
+        tell_text(f"tony: {first}\n" + (f"{rest}\n" if rest else ""))
     except OSError:
         pass  # the terminal is gone
 

@@ -17,7 +17,7 @@ from tony_core.cli.options import (
     history_of,
     scheduler_of,
 )
-from tony_core.cli.output import duration, line, moment, note, print_json, safe, table
+from tony_core.cli.output import duration, line, moment, note, print_json, raw, safe, table
 from tony_core.client.errors import UsageError
 from tony_core.schedulers.port import Scheduler, SchedulerError
 
@@ -116,7 +116,11 @@ def _show(args: argparse.Namespace) -> int:
     if args.config:
         if text is None:
             raise UsageError(f"the configuration of {past.app_id} was not kept")
-        sys.stdout.write(text.decode("utf-8", "replace"))
+        config = text.decode("utf-8", "replace")
+        if sys.stdout.isatty():
+            line(config.rstrip("\n"))
+        else:
+            raw(config)
         return 0
     if args.json:
         data = {"job": view.to_json(), "events": [dict(event) for event in past.events]}

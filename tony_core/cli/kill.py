@@ -10,7 +10,7 @@ from typing import Iterator, List
 
 from tony_core.cli.choosing import add_choice, chooses, chosen
 from tony_core.cli.options import add_json, add_scheduler, elsewhere, hinting, scheduler_of
-from tony_core.cli.output import line, note, print_json
+from tony_core.cli.output import line, note, print_json, safe, tell
 from tony_core.client.errors import UsageError
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
 
@@ -126,8 +126,7 @@ def _confirm(found: List[AppStatus]) -> None:
     if not sys.stdin.isatty():
         raise UsageError(f"{len(found)} jobs would be ended: say --yes as well")
     for status in found:
-        note(f"{status.app_id} {status.name} ({status.user})")
-    sys.stderr.write(f"end these {len(found)} jobs? [y/N] ")
-    sys.stderr.flush()
+        note(f"{status.app_id} {safe(status.name)} ({safe(status.user)})")
+    tell(f"end these {len(found)} jobs? [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was ended")

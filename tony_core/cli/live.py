@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tony_core.cli import outcome
-from tony_core.cli.output import STATE_COLOURS, duration, line, pairs, percent
+from tony_core.cli.output import STATE_COLOURS, duration, line, pairs, percent, safe
 from tony_core.cli.presenters import Presenter, event_lines, worth_showing
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import Callbacks, Event
@@ -30,6 +30,11 @@ OTHER_LINES = 8  # of the screen, besides tasks
 WEIGHT_STYLES = {"warning": "yellow", "error": "red", "decision": "bold"}
 #: Those that a person should see first.
 _ATTENTION = {"failed": 0, "lost": 0, "killed": 1, "running": 2}
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text that neither drives the terminal nor is read as markup."""
+    return Text("\n".join(safe(part) for part in text.split("\n")), style)
 
 
 class LivePresenter(Presenter):
@@ -56,7 +61,7 @@ class LivePresenter(Presenter):
 
     def started(self, app_id: str) -> None:
         self._app_id = app_id
-        self._print(Text(f"application {app_id}", "bold"))
+        self._print(plain(f"application {app_id}", "bold"))
         self._live = Live(
             console=self._console,
             auto_refresh=False,
@@ -67,7 +72,7 @@ class LivePresenter(Presenter):
         self._live.start()
 
     def say(self, text: str) -> None:
-        self._print(Text(text, "yellow"))
+        self._print(plain(text, "yellow"))
         self._message = text
 
     def finished(self, view: JobView, exit_code: int) -> None:
@@ -133,19 +138,19 @@ class LivePresenter(Presenter):
             return Text("submitted; waiting for the scheduler's first word", "dim")
         parts: List[RenderableType] = [Text(""), self._head(view)]
         if view.sizes:
-            parts.append(Text(view.sizes, "dim"))
+            parts.append(plain(view.sizes, "dim"))
         if view.waiting:
-            parts.append(Text(f"waiting: {view.waiting}", "yellow"))
+            parts.append(plain(f"waiting: {view.waiting}", "yellow"))
         if view.tasks:
             parts.append(self._tasks(view.tasks))
         parts.extend(self._links(view.links))
         if self._message:
-            parts.append(Text(self._message, "yellow"))
+            parts.append(plain(self._message, "yellow"))
         return Group(*parts)
 
     def _head(self, view: JobView) -> RenderableType:
         head = Table.grid(padding=(0, 2))
-        name = Text(view.name or self._app_id, "bold")
+        name = plain(view.name or self._app_id, "bold")
         state = Text(view.state.value, STATE_COLOURS.get(view.state.value, ""))
         cells: List[RenderableType] = [name, state]
         if view.progress:
@@ -172,18 +177,18 @@ class LivePresenter(Presenter):
             part = f"{percent(task.progress)} " if task.progress is not None else ""
             code = "" if task.exit_code is None else str(task.exit_code)
             table.add_row(
-                Text(task.task),
-                Text(task.state, STATE_COLOURS.get(task.state, "")),
-                Text(task.node),
+                plain(task.task),
+                plain(task.state, STATE_COLOURS.get(task.state, "")),
+                plain(task.node),
                 Text(code, "red" if task.exit_code else ""),
-                Text(part + metrics),
+                plain(part + metrics),
             )
         if len(shown) < len(tasks):
             rest: dict[str, int] = {}
             for task in tasks[:]:
                 rest[task.state] = rest.get(task.state, 0) + 1
             counts = ", ".join(f"{count} {state}" for state, count in rest.items())
-            return Group(table, Text(f"of {len(tasks)} tasks: {counts}", "dim"))
+            return Group(table, plain(f"of {len(tasks)} tasks: {counts}", "dim"))
         return table
 
     @staticmethod
@@ -193,4 +198,4 @@ class LivePresenter(Presenter):
 
     @staticmethod
     def _links(links: Mapping[str, str]) -> List[RenderableType]:
-        return [Text(f"{name}: {url}", overflow="fold") for name, url in links.items()]
+        return [Text(safe(f"{name}: {url}"), overflow="fold") for name, url in links.items()]

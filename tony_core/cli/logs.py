@@ -16,7 +16,17 @@ from tony_core.cli.options import (
     history_of,
     scheduler_of,
 )
-from tony_core.cli.output import TASK_COLOURS, on_terminal, paint, print_json, warn
+from tony_core.cli.output import (
+    TASK_COLOURS,
+    log_line,
+    on_terminal,
+    paint,
+    print_json,
+    raw,
+    safe,
+    wants_colour,
+    warn,
+)
 
 NAME = "logs"
 HELP = "what a job's tasks wrote"
@@ -47,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--session", type=count, metavar="N", help="only what was written in that session"
     )
     parser.add_argument("--no-prefix", action="store_true", help="no task's name before each line")
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="every character as it was written, on a terminal too",
+    )
     add_scheduler(parser)
     add_history(parser)
     add_json(parser)
@@ -73,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
         colours: Dict[str, str] = {}
         # A person watches lines come; a file gets them faster in blocks.
         at_once = args.follow or on_terminal(sys.stdout)
+        cleans, colourful = sys.stdout.isatty() and not args.raw, wants_colour(sys.stdout)
         single = args.no_prefix or (len(args.task) == 1 and (":" in args.task[0]))
         for item in lines:
             if args.json:
@@ -83,8 +99,9 @@ def run(args: argparse.Namespace) -> int:
             if not single:
                 colour = TASK_COLOURS[len(colours) % len(TASK_COLOURS)]
                 colour = colours.setdefault(item.task, colour)
-                prefix = paint(f"{item.task} |", colour, sys.stdout) + " "
-            sys.stdout.write(f"{prefix}{item.text}\n")
+                prefix = paint(f"{safe(item.task)} |", colour, sys.stdout) + " "
+            text = log_line(item.text, colourful) if cleans else item.text
+            raw(f"{prefix}{text}\n")
             if at_once:
                 sys.stdout.flush()
     finally:

@@ -1,13 +1,20 @@
 """Where words go: data on standard output, everything for a person on standard error when
-the data is for a program; colour and rich only on a terminal that wants them."""
+the data is for a program; colour and rich only on a terminal that wants them.
+
+Names, diagnostics, tags and log lines come from jobs, clusters and other users. What would drive a
+terminal (control characters, escape sequences, marks that turn the direction of writing) is
+shown as ``\\x1b`` and the like: everything that the verbs print goes through this module. Only
+:func:`print_json`, whose escapes are exact, and :func:`raw` pass text as it is.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
-from typing import Any, List, Mapping, Optional, Sequence, TextIO
+from typing import Any, List, Mapping, Optional, Pattern, Sequence, TextIO
 
 COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
 #: Told apart well on dark and light backgrounds.
@@ -58,32 +65,78 @@ def print_json(data: Any, indent: Optional[int] = 2) -> None:
 
 def line(text: str = "") -> None:
     """One line on standard output."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_keeping(_PAINTED, text) + "\n")
 
 
 def note(text: str) -> None:
     """One line for a person, beside the data."""
-    sys.stderr.write(f"tony: {text}\n")
-    sys.stderr.flush()
+    tell(f"tony: {text}\n")
 
 
 def warn(text: str) -> None:
     """The same, for something that may be amiss."""
-    sys.stderr.write(f"tony: {paint('warning', 'yellow', sys.stderr)}: {text}\n")
+    note(f"{paint('warning', 'yellow', sys.stderr)}: {text}")
+
+
+def tell(text: str) -> None:
+    """Text on standard error as it stands, without an end of line of its own."""
+    sys.stderr.write(_keeping(_PAINTED, text))
     sys.stderr.flush()
 
 
+def raw(text: str) -> None:
+    """Text on standard output, whatever is in it: for what a program reads."""
+    sys.stdout.write(text)
+
+
 def safe(text: str) -> str:
-    """Somebody else's text without what would drive a terminal; tabs stay."""
+    """Text without what would drive a terminal, on one line; tabs stay."""
     if text.isprintable():
         return text
-    return "".join(
-        mark if mark.isprintable() or mark == "\t" else f"\\x{ord(mark):02x}" for mark in text
-    )
+    return "".join(mark if mark.isprintable() or mark == "\t" else _escaped(mark) for mark in text)
+
+
+def log_line(text: str, colours: bool) -> str:
+    """A program's line as a terminal would show it in the end, which it drives no further.
+
+    Colours stay where they are welcome, and end with the line. Of what a carriage return
+    overwrites (a progress bar) the last is shown.
+    """
+    shown = text.rstrip("\r").rpartition("\r")[2]
+    if "\x1b" not in shown:
+        return safe(shown)
+    kept = _keeping(_COLOURED, shown if colours else _COLOURED.sub("", shown))
+    return f"{kept}\x1b[0m" if colours and _COLOURED.search(shown) else kept
+
+
+def _keeping(kept: Pattern[str], text: str) -> str:
+    """The text without what would drive a terminal, but with these sequences and line feeds."""
+    if text.isprintable():
+        return text
+    out, at = [], 0
+    for match in kept.finditer(text):
+        out += [safe(text[at : match.start()]), match[0]]
+        at = match.end()
+    return "".join([*out, safe(text[at:])])
+
+
+def _escaped(mark: str) -> str:
+    number = ord(mark)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+#: What :func:`paint` writes, and no other sequence.
+_PAINTED = re.compile(
+    rf"\x1b\[(?:0|{'|'.join(sorted({*COLOURS.values(), *TASK_COLOURS}))})m|\n", re.ASCII
+)
+_COLOURED = re.compile(r"\x1b\[[0-9;:]{0,60}m", re.ASCII)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on standard output: rich's on a terminal, aligned columns elsewhere."""
+    rows = [[safe(cell) for cell in row] for row in rows]
     if on_terminal(sys.stdout):
         _rich_table(columns, rows)
         return

@@ -8,11 +8,10 @@ job is killed unless detached), 137 killed by somebody.
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from tony_core.cli.interrupts import Interrupts
-from tony_core.cli.output import note, print_json, warn
+from tony_core.cli.output import line, note, print_json, warn
 from tony_core.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -148,10 +147,8 @@ def _detached(app_id: str, as_json: bool) -> int:
     if as_json:
         print_json({"type": "application", "app_id": app_id}, None)
     else:
-        sys.stdout.write(f"{app_id}\n")
-        sys.stderr.write(
-            f"tony: submitted; tony attach {app_id} watches it, tony kill {app_id} ends it\n"
-        )
+        line(app_id)
+        note(f"submitted; tony attach {app_id} watches it, tony kill {app_id} ends it")
     return 0
 
 

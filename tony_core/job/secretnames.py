@@ -2,7 +2,8 @@
 
 A name is read by its words: ``db.password``, ``DB_PASSWORD``, ``dbPassword`` and
 ``--db-password`` are the same. Hyperparameters that have a word in common with a secret
-(``max_tokens``, ``tokenizer``, ``sort_key``) are none, and neither is a name that says where a secret lies (``..._FILE``).
+(``max_tokens``, ``tokenizer``, ``sort_key``) are none, and neither is a name that says where a
+secret lies (``..._FILE``).
 """
 
 from __future__ import annotations
