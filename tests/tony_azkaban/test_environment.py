@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,16 +35,17 @@ print(json.dumps([dict(os.environ), began, sorted(set(sys.modules) & {{"ssl", "h
 """
 PARENT = """
 import json, os, subprocess, sys
-job, child = json.load(sys.stdin)
-subprocess.run([sys.executable, "-I", "-c", child], env={**os.environ, **job}, check=True)
+job, before, child = json.load(sys.stdin)
+words = [*before, sys.executable, "-I", "-c", child]
+subprocess.run(words, env={**os.environ, **job}, check=True)
 """
 
 
-def started(job: Dict[str, str]) -> tuple[Dict[str, str], str]:
+def started(job: Dict[str, str], *before: str) -> tuple[Dict[str, str], str]:
     """The program's environment, as a server with SERVER starts it; and what it began with."""
     done = subprocess.run(
         [sys.executable, "-I", "-c", PARENT],
-        input=json.dumps([job, CHILD]),
+        input=json.dumps([job, before, CHILD]),
         env=SERVER,
         capture_output=True,
         text=True,
@@ -118,3 +120,51 @@ def test_where_to_submit_is_the_jobs_to_say(tmp_path: Path) -> None:
     (job.home / "site.properties").write_text(f"env.TONY_HOME={tmp_path}/sites\n")
     job.run()
     assert (tmp_path / "sites" / "apps").is_dir()
+
+
+# ------------------------------------------------------------------ libraries of a job's
+
+LIBRARY = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((constructor)) static void loaded(void) {
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    FILE *file = fopen(getenv("LOADED_BY"), "a");
+    if (file && length > 0) { path[length] = 0; fprintf(file, "%s\n", path); fclose(file); }
+}
+"""
+#: What ``busybox env -u LD_PRELOAD`` does, as it does it: linked statically.
+STATIC = r"""
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    unsetenv("LD_PRELOAD");
+    return execv(words[1], words + 1);
+}
+"""
+
+
+def compiled(folder: Path, name: str, source: str, *flags: str) -> Path:
+    (folder / f"{name}.c").write_text(source)
+    made = folder / name
+    words = ["gcc", *flags, "-o", str(made), f"{name}.c"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"gcc cannot make {name}: {done.stderr}")
+    return made
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="a library of the job's is made by gcc")
+@pytest.mark.parametrize("starts_static", [False, True])
+def test_a_library_that_means_harm(tmp_path: Path, starts_static: bool) -> None:
+    """It runs in the first start, before any Python, and no more; behind a static start never."""
+    library = compiled(tmp_path, "evil.so", LIBRARY, "-shared", "-fPIC")
+    seen = tmp_path / "loaded"
+    seen.touch()
+    job = {**OF_JOB, "LD_PRELOAD": str(library), "LOADED_BY": str(seen)}
+    before = [str(compiled(tmp_path, "start", STATIC, "-static"))] if starts_static else []
+    found, _ = started(job, *before)
+    assert found == {**SERVER, **OF_JOB}
+    assert len(seen.read_text().splitlines()) == (0 if starts_static else 1)
