@@ -9,6 +9,7 @@ from typing import Tuple
 
 import pytest
 
+from tests.strangers import UID, needs_root
 from tony_azkaban.linked import make_whole
 
 
@@ -80,3 +81,18 @@ def test_what_stays_a_link_is_told(
     assert len(told) == 3
     assert all("No space left on device" in line for line in told)
     assert (folders[1] / "run.sh").is_symlink()
+
+
+@needs_root
+def test_another_users_link_stays_one(tmp_path: Path) -> None:
+    """It would bring a file that only we can read to where its maker can."""
+    secret = tmp_path / "home" / ".ssh" / "id"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("ours alone")
+    execution = tmp_path / "executions" / "7"
+    (execution / ".ssh").mkdir(parents=True)
+    link = execution / ".ssh" / "id"
+    link.symlink_to(secret)
+    os.lchown(link, UID, UID)
+    assert make_whole(str(execution)) == []
+    assert link.is_symlink()

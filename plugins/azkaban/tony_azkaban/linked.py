@@ -5,7 +5,8 @@ cluster they would lead nowhere, and once the server tidies an old version up th
 its own machine. Each is replaced by another name of the same file, or by a copy where that cannot
 be: one step for each, so that the jobs that share the folder always find something there. Servers
 of 3.x make such names themselves. What a job of the flow has linked is its own business: only a
-link to a file of the same place in another folder is the server's.
+link to a file of the same place in another folder is the server's, and only where this program
+runs as the server's user: another user's link might lead to a file that only we can read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def make_whole(folder: str) -> List[str]:
     root = os.path.realpath(folder)
     troubles = []
     for path, target in _leading_out(root):
-        scratch = f"{path}.{os.getpid()}.tony"
+        scratch = f"{path}.{os.urandom(8).hex()}.tony"
         try:
             try:
                 os.link(target, scratch)
@@ -44,7 +45,7 @@ def _leading_out(root: str) -> List[Tuple[str, str]]:
     for folder, _, names in os.walk(root):
         for name in names:
             path = os.path.join(folder, name)
-            if os.path.islink(path):
+            if os.path.islink(path) and os.lstat(path).st_uid == os.geteuid():
                 target = os.path.realpath(path)
                 place = os.sep + os.path.relpath(path, root)
                 outside = not target.startswith(root + os.sep)
