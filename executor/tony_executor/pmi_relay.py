@@ -19,8 +19,8 @@ import os
 
 from tony_core.light import TYPE_CHECKING, socket
 from tony_core.protocol.link import Dial, dial, listen, loopback
+from tony_core.protocol.peers import SocketTable, Unavailable
 from tony_core.protocol.reactor import GuardedReactor, Reactor
-from tony_executor import sockets
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Set
@@ -49,17 +49,19 @@ class PmiRelay:
         self._pairs: Set[_Pair] = set()
         host = loopback()
         self._listener = listen(reactor, host, 0, self._accepted, backlog=128)
+        self._sockets = SocketTable()
         #: What the program finds as PMI_PORT: HOST:PORT, which it cuts at the first colon.
         self.address = f"{'localhost' if ':' in host else host}:{self._listener.port}"
 
     def close(self) -> None:
         """The program has ended; idempotent."""
         self._listener.close()
+        self._sockets.close()
         for pair in list(self._pairs):
             pair.close()
 
     def _accepted(self, sock: socket.socket) -> None:
-        if not _is_ours(sock):
+        if not self._is_ours(sock):
             self._log("a connection to the PMI relay that is not this user's is refused")
             sock.close()
             return
@@ -70,13 +72,12 @@ class PmiRelay:
         self._pairs.add(pair)
         pair.dialling = dial(pair.reactor, self._server, pair.connected, pair.unreachable)
 
-
-def _is_ours(sock: socket.socket) -> bool:
-    try:
-        owner = sockets.owner_of_peer(sock)
-    except (OSError, sockets.Unknown):
-        return False
-    return owner is not None and owner.uid == os.geteuid()
+    def _is_ours(self, sock: socket.socket) -> bool:
+        try:
+            owner = self._sockets.owner_of_peer(sock)
+        except Unavailable:
+            return False
+        return owner is not None and owner.uid == os.geteuid()
 
 
 class _Pair:

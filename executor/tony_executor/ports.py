@@ -27,6 +27,7 @@ import errno
 import os
 
 from tony_core.light import TYPE_CHECKING, Record, socket
+from tony_core.protocol.peers import Owner
 from tony_executor import processes, sockets
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _admit(sock: Optional[socket.socket], any_user: bool) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(any_user))
 
 
-def _listeners(port: int) -> List[sockets.Owner]:
+def _listeners(port: int) -> List[Owner]:
     try:
         return sockets.listeners(port)
     except sockets.Unknown:

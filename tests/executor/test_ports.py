@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from tests.strangers import UID, as_stranger, needs_root, start_stranger
+from tests.strangers import as_stranger, needs_root, start_stranger
+from tony_core.protocol import peers
 from tony_executor import ports as module
 from tony_executor import sockets
 from tony_executor.ports import NoPort, Ports
@@ -181,7 +182,7 @@ class TestSockets:
         with bind(0) as sock, bind(0, address="::1") as other:
             inode = os.fstat(sock.fileno()).st_ino
             port = sock.getsockname()[1]
-            assert sockets.listeners(port) == [sockets.Owner(os.geteuid(), inode)]
+            assert sockets.listeners(port) == [peers.Owner(os.geteuid(), inode)]
             assert sockets.are_open_in({inode}, [os.getpid()])
             assert not sockets.are_open_in({inode, 1}, [os.getpid()])
             assert not sockets.are_open_in({inode}, [1, 999999999])
@@ -190,29 +191,8 @@ class TestSockets:
         assert sockets.listeners(port) == []
 
     def test_by_the_tables_where_there_is_no_sock_diag(self, monkeypatch):
-        monkeypatch.setattr(sockets, "_SOCK_DIAG", 31)
+        monkeypatch.setattr(peers, "_SOCK_DIAG", 31)
         self.test_the_listeners_at_a_port()
-        self.test_the_other_end_of_a_connection()
         monkeypatch.setattr(sockets, "_TABLES", ("/nowhere",))
         with pytest.raises(sockets.Unknown):
             sockets.listeners(1)
-
-    def test_the_other_end_of_a_connection(self):
-        with bind(0, address="127.0.0.1") as door:
-            with socket.create_connection(door.getsockname()) as caller:
-                accepted, _ = door.accept()
-                inode = os.fstat(caller.fileno()).st_ino
-                assert sockets.owner_of_peer(accepted) == (os.geteuid(), inode)
-            assert sockets.owner_of_peer(accepted) is None
-            accepted.close()
-
-    @needs_root
-    def test_another_user_is_seen_as_another_user(self):
-        code = "s = socket.socket(); s.connect(('127.0.0.1', argument)); time.sleep(60)"
-        with bind(0, address="127.0.0.1") as door:
-            with start_stranger(code, door.getsockname()[1]) as stranger:
-                accepted, _ = door.accept()
-                found = sockets.owner_of_peer(accepted)
-                assert found is not None and found.uid == UID
-                stranger.kill()
-            accepted.close()

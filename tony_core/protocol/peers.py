@@ -111,9 +111,10 @@ class SocketTable:
         """The owners of all sockets that may be given a connection to this address.
 
         Several listeners can share a port; one that is bound to all addresses counts. Empty when
-        nothing listens. ``host`` is numeric (ValueError). Raises :class:`Unavailable`.
+        nothing listens. ``host`` is numeric (ValueError), or empty for every address of the
+        machine. Raises :class:`Unavailable`.
         """
-        wanted = packed(host)
+        wanted = packed(host) if host else b""
         owners = []
         for family in (socket.AF_INET, socket.AF_INET6):
             for found in self._ask(family, (_ANY_V4, port)):
@@ -121,7 +122,8 @@ class SocketTable:
                 if found.state != _LISTEN or at != port:
                     continue
                 everywhere = address == _ANY_V6 and (len(wanted) == 16 or not found.v6_only)
-                if address == wanted or everywhere or (address == _ANY_V4 and len(wanted) == 4):
+                everywhere = everywhere or (address == _ANY_V4 and len(wanted) == 4)
+                if not wanted or address == wanted or everywhere:
                     owners.append(found.owner)
         return owners
 
