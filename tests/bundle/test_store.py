@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import List
 
 import pytest
+from hypothesis import strategies as st
 
 from tests.bundle.jobs import job
 from tests.fuzzing import fuzz, mutations
@@ -210,9 +211,74 @@ def test_a_lease_that_cannot_be_read_stops_a_collection(tmp_path: Path) -> None:
     store = Store(str(root))
     store.put(A, content("a"))  # type: ignore[arg-type]
     (Path(store.leases) / "app-1.json").write_text("{")
-    with pytest.raises(ValueError, match="Expecting"):
+    folder = root / "apps" / "app-1"
+    folder.mkdir(parents=True)
+    (folder / "app.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"nothing was removed.*app-1.*Expecting"):
         collect(root)
     assert store.has(A)
+
+
+def test_a_lease_that_a_power_cut_emptied_goes_with_its_application(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.put(A, content("a"))  # type: ignore[arg-type]
+    (Path(store.leases) / "app-1.json").write_text("")
+    assert [text.partition(" (")[0] for text in collect(root)] == [
+        "lease of app-1",
+        f"object {A[:12]}",
+    ]
+
+
+def test_a_lease_that_names_another_application_aims_at_nobody(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = Store(str(root))
+    store.prepare()
+    gone = Owner(1, 1, "another boot", Owner.mine().host)
+    victim = root / "apps" / "victim" / "job"
+    victim.mkdir(parents=True)
+    write_lease(store.leases, Lease("liar", gone, (), time.time()))
+    path = Path(store.leases, "liar.json")
+    path.write_text(path.read_text().replace("liar", "victim"))
+    assert collect(root) == ["lease of liar (its application is gone)"]
+    assert victim.is_dir()
+
+
+def test_a_collection_follows_no_links(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (outside / "job").mkdir(parents=True)
+    store = Store(str(root))
+    store.prepare()
+    gone = Owner(1, 1, "another boot", Owner.mine().host)
+    (root / "apps").mkdir()
+    (root / "apps" / "app-1").symlink_to(outside)
+    write_lease(store.leases, Lease("app-1", gone, (), 0.0))
+    Path(store.path, "tmp", "1_1_x_y").symlink_to(outside)
+    Path(store.path, "objects", "aa").symlink_to(outside)
+    collect(root)
+    assert (outside / "job").is_dir()
+
+
+_ID = st.text(st.characters(), max_size=12)
+
+
+@fuzz(
+    name=st.one_of(_ID, st.sampled_from(["..", "a\n", "a/b", "a" * 300, "app-1"])),
+    data=mutations(
+        b'{"app_id":"app-1","owner":{"pid":1,"start":2,"boot":"b","host":"h"},'
+        b'"digests":["aa"],"taken":1.5}'
+    ),
+)
+def test_any_lease_is_read_as_its_names_or_as_damage(name: str, data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            Path(folder, f"{name}.json").write_bytes(data)
+        except (OSError, ValueError):
+            return
+        for lease in read_leases(folder):
+            assert lease.app_id == name
+            assert lease.damage or lease.owner.pid >= 0 or lease.owner.pid < 0
+            lease.owner.alive(lease.taken)
 
 
 def test_a_lock_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,36 @@ def test_retention(tmp_path: Path) -> None:
     assert expired(str(tmp_path), 30 * day) == ["vanished"]
 
 
+def test_a_summary_that_names_another_job_aims_at_nothing(tmp_path: Path) -> None:
+    long_ago = {"state": "FAILED", "finished": 1.0}
+    a_job(tmp_path, "liar", **long_ago)
+    a_job(tmp_path, "victim", state="RUNNING")
+    summary = tmp_path / "liar" / "summary.json"
+    data = json.loads(summary.read_text())
+    data["job"]["app_id"] = "victim"
+    summary.write_text(json.dumps(data))
+    said: List[str] = []
+    assert expired(str(tmp_path), 3600.0, warn=said.append) == []
+    assert ["liar names another application, 'victim'" in text for text in said] == [True]
+    assert sorted(job["app_id"] for job in list_jobs(str(tmp_path))) == ["liar", "victim"]
+
+
+def test_what_is_no_history_never_expires(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "me.jpg").write_text("x")
+    a_job(tmp_path, "-rf", state="FAILED", finished=1.0)
+    os.utime(tmp_path / "photos" / "me.jpg", (1, 1))
+    said: List[str] = []
+    assert expired(str(tmp_path), 3600.0, warn=said.append) == []
+    assert ["'-rf' is not the id of an application" in text for text in said] == [True]
+
+
+@pytest.mark.parametrize("finished", ["soon", [1], None, {}, float("nan"), float("-inf"), True])
+def test_an_odd_end_is_no_error(tmp_path: Path, finished: Any) -> None:
+    a_job(tmp_path, "app_1", state="FAILED", finished=finished)
+    assert expired(str(tmp_path), 3600.0) in ([], ["app_1"])
+
+
 def test_a_summary_is_replaced_whole(tmp_path: Path) -> None:
     made = writer(tmp_path)
     for number in range(20):

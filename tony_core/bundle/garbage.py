@@ -82,6 +82,8 @@ def is_over(root: str, lease: Lease, ended: Optional[Ended] = None) -> bool:
 
 def _job_folder(root: str, app_id: str, dry_run: bool) -> Iterator[str]:
     folder = jobfolder.path(root, app_id)
+    if os.path.islink(os.path.dirname(folder)):
+        return  # not made by us
     if os.path.isdir(folder):
         yield f"job folder of {app_id} (its application is gone)"
         if not dry_run:

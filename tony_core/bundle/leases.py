@@ -8,7 +8,6 @@ Runs on the nodes' Python (3.9), standard library only.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from tony_core.bundle.owner import Owner
 from tony_core.dataclass import dataclass
 from tony_core.files.durable import replace_file
 
-_APP_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,12 @@ class Lease:
     owner: Owner  # the process that submits it
     digests: Tuple[str, ...]
     taken: float  # seconds since the epoch; with the owner it tells this lease from any other
+    damage: str = ""  # why it cannot be told which objects it names
+
+
+def is_app_id(name: str) -> bool:
+    """Whether a file of that name can belong to an application."""
+    return _APP_ID.match(name) is not None
 
 
 def check_app_id(app_id: str) -> str:
@@ -61,26 +66,39 @@ def remove_lease(folder: str, app_id: str) -> bool:
 
 
 def read_leases(folder: str) -> List[Lease]:
-    """Every lease, by application."""
+    """Every lease, by application: the file's name says whose it is, whatever is in it."""
     found: List[Lease] = []
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return found
     for name in names:
-        if name.startswith(".") or not name.endswith(".json"):
+        app_id, suffix = os.path.splitext(name)
+        if suffix != ".json" or not _APP_ID.match(app_id):
             continue
-        # One that goes away while we read is not a lease any more. One that cannot be
-        # understood stops a collection: better too much kept than a running job broken.
-        with contextlib.suppress(FileNotFoundError):
-            with open(os.path.join(folder, name), encoding="utf-8") as stream:
-                data = json.load(stream)
-            found.append(
-                Lease(
-                    str(data["app_id"]),
-                    Owner.from_json(data["owner"]),
-                    tuple(str(digest) for digest in data["digests"]),
-                    float(data["taken"]),
-                )
-            )
+        try:
+            with open(os.path.join(folder, name), "rb") as stream:
+                text = stream.read()
+        except FileNotFoundError:
+            continue  # gone meanwhile: not a lease any more
+        found.append(_read(app_id, text))
     return found
+
+
+def _read(app_id: str, text: bytes) -> Lease:
+    """A lease as it was written; one without objects, and why, when it cannot be understood."""
+    try:
+        data = json.loads(text)
+        if data["app_id"] != app_id:
+            raise ValueError(f"it names another application, {str(data['app_id'])[:100]!r}")
+        digests = tuple(str(digest) for digest in data["digests"])
+        return Lease(app_id, Owner.from_json(data["owner"]), digests, float(data["taken"]))
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        return Lease(app_id, Owner(0, 0, "", ""), (), 0.0, str(error) or type(error).__name__)

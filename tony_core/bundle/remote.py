@@ -52,7 +52,7 @@ from tony_core.files.registry import filesystem
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 _AT_ONCE = 8  # calls in flight: a round trip each, no work for this side
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _SEAL = re.compile(r"^sealed-(\d+)-(\d+)-([0-9a-f]*)$")
 
 T = TypeVar("T")
@@ -73,6 +73,11 @@ class Staged:
     size: int
     mtime_ms: int
     check: str = ""  # of the file's checksum when it was put; empty where there is none
+
+
+def is_digest(name: str) -> bool:
+    """Whether an object can have that name."""
+    return _DIGEST.match(name) is not None
 
 
 class RemoteStore:

@@ -18,7 +18,8 @@ import secrets
 import time
 from typing import AbstractSet, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from tony_core.bundle.remote import FOLDER_MODE, RemoteStore
+from tony_core.bundle.leases import is_app_id
+from tony_core.bundle.remote import FOLDER_MODE, RemoteStore, is_digest
 from tony_core.files.location import base_name, join
 from tony_core.files.port import Stat
 
@@ -87,7 +88,8 @@ class _Collection:
         left: Dict[str, List[Stat]] = {}
         for folder in (self._store.leases, self._store.apps):
             for found in self._store.listed(folder):
-                left.setdefault(base_name(found.location), []).append(found)
+                if is_app_id(base_name(found.location)):
+                    left.setdefault(base_name(found.location), []).append(found)
         for app_id, places in left.items():
             why = self._why_over(app_id, places)
             if why is not None:
@@ -113,7 +115,9 @@ class _Collection:
         victims = [
             found
             for found in self._store.listed(self._store.objects)
-            if base_name(found.location) not in in_use and self._age_s(found) >= older_than_s
+            if is_digest(base_name(found.location))
+            and base_name(found.location) not in in_use
+            and self._age_s(found) >= older_than_s
         ]
         if self._dry_run:
             for found in victims:
@@ -137,7 +141,7 @@ class _Collection:
         in_use = self._in_use()
         for found in away:
             digest = base_name(found.location).partition(".")[0]
-            if digest in in_use:
+            if digest in in_use and is_digest(digest):
                 try:
                     self._store.files.rename(found.location, self._store.object_path(digest))
                     continue

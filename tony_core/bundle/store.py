@@ -62,7 +62,7 @@ from tony_core.files.durable import sync_folder, sync_tree
 from tony_core.files.lock import locked
 
 LOCK_S = 60.0  # collectors hold it for the time of some renames
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class StoreError(OSError):
@@ -242,6 +242,14 @@ class Store:
                 for lease in read_leases(self.leases):
                     if lease in judged:
                         expired.append(lease)
+                    elif lease.damage:
+                        # It may name anything: better too much kept than a running job broken.
+                        raise StoreError(
+                            errno.EILSEQ,
+                            f"nothing was removed: the lease of {lease.app_id}, which may still"
+                            f" run, cannot be read ({lease.damage}); remove it if it does not",
+                            os.path.join(self.leases, f"{lease.app_id}.json"),
+                        )
                     else:
                         in_use.update(lease.digests)
                 limit = time.time() - max(older_than_s, settle_s)

@@ -174,7 +174,7 @@ def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
     retention_s = seconds(kept) if kept else History().retention_s
     if not dry_run:
         complete(scheduler, root)
-    for app_id in reader.expired(root, retention_s, time.time()):
+    for app_id in reader.expired(root, retention_s, time.time(), note):
         if not dry_run:
             reader.remove(root, app_id)
         yield f"history of {app_id}"

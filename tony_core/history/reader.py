@@ -8,16 +8,18 @@ and the rest is read.
 from __future__ import annotations
 
 import json
+import re
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from tony_core.dataclass import dataclass, field
 from tony_core.files.location import join
-from tony_core.files.port import FileSystem
+from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.layout import CONFIG, SUMMARY, segment_number
 
 ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
+_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 
 
 class NoHistory(LookupError):
@@ -38,21 +40,10 @@ class JobHistory:
 
 def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
     """The summary of every job below a history root, the newest first."""
-    files = filesystem(root)
-    try:
-        found = [item for item in files.list(root) if item.is_dir]
-    except (FileNotFoundError, NotADirectoryError):
-        return
     jobs: List[Mapping[str, Any]] = []
-    for item in found:
-        summary, _ = _read_summary(files, item.location)
-        job = summary.get("job")
-        app_id = item.location.rstrip("/").rpartition("/")[2]
-        if isinstance(job, dict):
-            jobs.append({"app_id": app_id, **job})
-        else:
-            at = item.mtime_ms / 1000
-            jobs.append({"app_id": app_id, "state": "UNKNOWN", "submitted": at})
+    for app_id, job, at in _summaries(filesystem(root), root):
+        # The id is the folder's name, whatever the file says.
+        jobs.append({**(job or {"state": "UNKNOWN", "submitted": at}), "app_id": app_id})
     yield from sorted(jobs, key=lambda job: job.get("submitted") or 0.0, reverse=True)
 
 
@@ -137,30 +128,67 @@ def read_config(root: str, app_id: str) -> Optional[bytes]:
         return None
 
 
-def expired(root: str, retention_s: float, now: Optional[float] = None) -> List[str]:
+def expired(
+    root: str,
+    retention_s: float,
+    now: Optional[float] = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> List[str]:
     """Ids of ended jobs whose history is older than the retention, for ``tony gc``.
 
+    The id is the folder's own name, and only a folder that holds a history counts: below a root
+    that others write to, too, a file says what its writer likes. ``warn`` gets what is ignored.
     A job without an end counts from its last sign of life: the newest of its files.
     """
     now = time.time() if now is None else now
     files = filesystem(root)
     out: List[str] = []
-    for job in list_jobs(root):
-        app_id = str(job["app_id"])
+    for app_id, job, _ in _summaries(files, root):
+        held = {
+            item.location.rpartition("/")[2]: item for item in _listed(files, join(root, app_id))
+        }
+        if not any(name in (SUMMARY, CONFIG) or segment_number(name) for name in held):
+            continue
+        if not _APP_ID.match(app_id):
+            warn(f"{join(root, app_id)} is left: {app_id!r} is not the id of an application")
+            continue
         finished = job.get("finished") if job.get("state") in ENDED else None
-        if finished is None:
-            held = files.list(join(root, app_id))
-            finished = max((item.mtime_ms / 1000 for item in held), default=0.0)
-        if now - float(finished) > retention_s:
+        if job.get("app_id", app_id) != app_id:
+            warn(
+                f"the {SUMMARY} of {join(root, app_id)} names another application,"
+                f" {str(job['app_id'])[:100]!r}, and is not believed"
+            )
+            finished = None
+        if not isinstance(finished, (int, float)):
+            finished = max((item.mtime_ms / 1000 for item in held.values()), default=0.0)
+        if now - finished > retention_s:
             out.append(app_id)
     return out
 
 
 def remove(root: str, app_id: str) -> bool:
     """Remove one job's history; False if there was none."""
-    if not app_id or "/" in app_id or app_id.startswith("."):
+    if not _APP_ID.match(app_id):
         raise NoHistory(f"{app_id!r} is no application id")
     return filesystem(root).delete(join(root, app_id))
+
+
+def _summaries(
+    files: FileSystem, root: str
+) -> Iterator[Tuple[str, Mapping[str, Any], Optional[float]]]:
+    """Of every folder its name, what its summary says of the job, and its time."""
+    for item in _listed(files, root):
+        if item.is_dir:
+            job = _read_summary(files, item.location)[0].get("job")
+            app_id = item.location.rstrip("/").rpartition("/")[2]
+            yield app_id, job if isinstance(job, dict) else {}, item.mtime_ms / 1000
+
+
+def _listed(files: FileSystem, folder: str) -> List[Stat]:
+    try:
+        return files.list(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _read_summary(files: FileSystem, folder: str) -> Tuple[Dict[str, Any], List[str]]:

@@ -308,6 +308,8 @@ class LocalScheduler(port.Scheduler):
                 status = self.status(app_id)
             except port.NoSuchApplication:
                 continue  # staged and never submitted: the staging's own collector
+            if os.path.islink(folder.path):
+                continue  # not made by us
             if not status.state.ended or now - (status.finished or status.submitted) < older_than_s:
                 continue
             if not dry_run:
