@@ -12,12 +12,14 @@ import errno
 import hashlib
 import os
 import tempfile
+from contextlib import ExitStack, contextmanager
 from typing import BinaryIO, Callable, Dict, Iterator, NamedTuple, Optional, cast
 
 from tony_core.bundle import archive, packing
 from tony_core.bundle import runtime as runtimes
 from tony_core.bundle.bounded import Limits
 from tony_core.bundle.digests import DigestCache, Stamp
+from tony_core.bundle.failures import StagingError
 from tony_core.bundle.members import Listing
 from tony_core.bundle.runtime import Runtime
 from tony_core.bundle.tree import Changed, Entry, Tree, copy_entry, copy_tree, hash_tree, scan
@@ -77,10 +79,8 @@ def of_runtime(runtime: Runtime) -> Content:
     """Our own code; loaded, unless it is staged already."""
 
     def write(output: BinaryIO) -> None:
-        with tempfile.TemporaryDirectory(prefix="tony-runtime-") as aside:
-            target = os.path.join(aside, runtimes.NAME)
-            runtimes.build(_loaded(runtime), target)
-            packing.pack(_hashed(target), output, _LONG_AGO)
+        with _made_aside(lambda target: runtimes.build(_loaded(runtime), target)) as tree:
+            packing.pack(tree, output, _LONG_AGO)
 
     def copy(target: str) -> None:
         runtimes.build(_loaded(runtime), target)
@@ -192,6 +192,27 @@ def _loaded(runtime: Runtime) -> Runtime:
     return loaded
 
 
+@contextmanager
+def _made_aside(make: Callable[[str], object]) -> Iterator[Tree]:
+    """A folder that is made, for a moment, where temporary files go."""
+    with ExitStack() as stack:
+        try:
+            aside = stack.enter_context(tempfile.TemporaryDirectory(prefix="tony-staging-"))
+            target = os.path.join(aside, "made")
+            make(target)
+            tree = _hashed(target)
+        except Changed:
+            raise
+        except OSError as error:
+            where = f" [{error.filename}]" if error.filename else ""
+            raise StagingError(
+                "what is packed for the cluster has no place on this machine:"
+                f" {error.strerror or error}{where}; make room there, or set TMPDIR to a folder"
+                " that you can write"
+            ) from error
+        yield tree
+
+
 def _hashed(folder: str) -> Tree:
     tree = scan(folder)
     hash_tree(tree, DigestCache(folder, None))
@@ -214,10 +235,8 @@ def _through(library: str) -> Callable[[str, Limits], Iterator[bytes]]:
 
 
 def _repacked(path: str, limits: Limits) -> Iterator[bytes]:
-    with tempfile.TemporaryDirectory(prefix="tony-archive-") as aside:
-        target = os.path.join(aside, "unpacked")
-        archive.extract(path, target, limits)
-        yield from packing.blocks(_hashed(target))
+    with _made_aside(lambda target: archive.extract(path, target, limits)) as tree:
+        yield from packing.blocks(tree)
 
 
 class _Form(NamedTuple):

@@ -122,6 +122,8 @@ def _locally(plan: Plan, root: str, app_id: str, job: Job, secret: bytes) -> Tup
         advice = ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             advice = "; make room there (tony gc), or set TONY_HOME to a larger disk"
+        elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            advice = "; set TONY_HOME to a folder that you can write"
         why = error.strerror or str(error)
         where = f" [{error.filename}]" if error.filename else ""
         raise StagingError(

@@ -13,6 +13,8 @@ from tony_core.cli.output import tell as tell_text
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.client.exit_codes import ExitCode, of_signal
 
+_NO_ROOM = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
+
 
 def tell(error: BaseException, debug: bool) -> Optional[int]:
     """Say it and give the exit code; ``None`` for what is not an error at all (SystemExit)."""
@@ -72,8 +74,16 @@ def _judged(error: BaseException) -> tuple[str, int]:
         return str(error), ExitCode.FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}", ExitCode.REFUSED
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (
+        errno.ENOSPC,
+        errno.EIO,
+        errno.EDQUOT,
+        errno.EROFS,
+    ):
         return f"cannot write: {error.strerror}", ExitCode.REFUSED
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
+        text = f"{error.strerror}; make room there, or set TMPDIR to a folder that you can write"
+        return text, ExitCode.REFUSED
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("tony_"):
         text = f"the Python module {error.name} is missing here; pip install tony-py brings it"
         return text, ExitCode.INTERNAL

@@ -56,9 +56,14 @@ def _run(words: List[str], given: bytes) -> bytes:
     if program is None:
         raise NoKey(_MISSING)
     try:
-        with tempfile.NamedTemporaryFile(prefix="tony-openssl-") as config:
-            config.write(CONFIG)
-            config.flush()
+        made = tempfile.NamedTemporaryFile(prefix="tony-openssl-")  # noqa: SIM115
+        made.write(CONFIG)
+        made.flush()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise NoKey(f"{KEY}: {why}; make room there, or set TMPDIR to another folder") from None
+    try:
+        with made as config:
             done = subprocess.run(
                 [program, *words],
                 input=given,

@@ -215,11 +215,18 @@ def _user(env: Mapping[str, str]) -> str:
         return str(os.getuid())
 
 
+def _temporary_folder(env: Mapping[str, str]) -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:  # it tries to write: a full disk matters to those alone who use the folder
+        return env.get("TMPDIR") or "/tmp"  # noqa: S108
+
+
 def _properties(env: Mapping[str, str], cwd: str, user: str) -> Dict[str, str]:
     """The properties of a JVM that job files refer to."""
     return {
         "user.name": user,
         "user.home": env.get("HOME", "/"),
         "user.dir": cwd,
-        "java.io.tmpdir": tempfile.gettempdir(),
+        "java.io.tmpdir": _temporary_folder(env),
     }

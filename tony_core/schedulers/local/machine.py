@@ -133,7 +133,10 @@ def temporary(env: Mapping[str, str]) -> Finding:
     if named and not os.path.isdir(named):
         return Finding("TMPDIR", Verdict.WRONG, f"there is no folder {named}", advice)
     # Nothing of ours is run from there; programs that compile something for themselves may.
-    path = named or tempfile.gettempdir()
+    try:
+        path = named or tempfile.gettempdir()
+    except OSError as error:
+        return Finding("TMPDIR", Verdict.WRONG, error.strerror or str(error), advice)
     return folder("TMPDIR", path, advice, noexec=Verdict.NOTE, needed_mb=1)
 
 
