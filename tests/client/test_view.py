@@ -7,6 +7,7 @@ from tony_core.client.view import (
     closed,
     from_page,
     from_status,
+    lasting,
     task_view,
     under_status,
     with_containers,
@@ -122,3 +123,16 @@ def test_containers_that_only_the_scheduler_knows_of() -> None:
         "x:0": ["c4"],
     }
     assert (found.tasks[1].container, found.tasks[1].node) == ("c3", "n")
+
+
+def test_what_a_master_served_goes_with_it() -> None:
+    page = "http://127.0.0.1:4711/"
+    links = {"page": page, "portal": "http://127.0.0.1:80/jobs/1", "mlflow": "http://127.0.0.1:1/"}
+    beside = {**links, "tensorboard": "http://127.0.0.1:4712/"}
+    below = {**links, "tensorboard": f"{page}tensorboard/"}
+    lasts = {name: url for name, url in links.items() if name != "page"}
+    assert lasting(beside) == lasting(below) == lasts
+    assert lasting({"page": page, "tensorboard": "http://tb.example/"}) == {
+        "tensorboard": "http://tb.example/"
+    }
+    assert lasting({"page": page, "tensorboard": "http://["}) == {"tensorboard": "http://["}

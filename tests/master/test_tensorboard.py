@@ -16,6 +16,7 @@ import pytest
 from tests.master.shell import Shell, a_job, until
 from tests.strangers import as_stranger, needs_root, start_stranger
 from tony_core.job.spec import Resources, Role
+from tony_core.master import relay
 from tony_core.protocol import peers
 from tony_core.protocol.messages import Serving
 
@@ -198,3 +199,36 @@ def test_what_the_kernel_does_not_tell_is_not_relayed(
     monkeypatch.setattr(peers.SocketTable, "listeners", unavailable)
     status, body, _ = ask(url)
     assert status == 502 and b"no netlink" in body
+
+
+# ------------------------------------------------------------------ bugs, and a cluster's proxy
+
+
+def test_a_bug_over_an_answer_ends_that_connection_and_not_the_job(
+    shell: Shell, board: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = serve(shell, board)
+    parse_answer = relay.parse_answer
+
+    def broken(head: bytes, path: str, method: str) -> relay.AnswerHead:
+        if path == "/odd":
+            raise KeyError("a bug")
+        return parse_answer(head, path, method)
+
+    monkeypatch.setattr(relay, "parse_answer", broken)
+    with pytest.raises(http.client.BadStatusLine):
+        ask(url, "/odd")
+    assert ask(url, "/well")[1] == b"board GET /well "
+    assert shell.json("/api/job")["state"] == "RUNNING"
+    logged = capsys.readouterr().err
+    assert "Traceback" in logged and "KeyError: 'a bug'" in logged
+
+
+def test_behind_a_proxy_it_is_below_the_page_and_has_no_port(tmp_path: Path, board: int) -> None:
+    url = "http://rm/proxy/app_1/"
+    extra = {"proxy_hosts": "127.0.0.1", "public_url": url, "view_acl": "*"}
+    with Shell(tmp_path, a_job(ONE), extra=extra) as made:
+        assert serve(made, board) == f"{url}tensorboard/"
+        assert made.get("/tensorboard/data?a=b")[1] == b"board GET /data?a=b "
+        assert made.master._page.tensorboard_port is None
+        assert len(made.master._server._listeners) == 1
