@@ -46,7 +46,7 @@ def test_who_is_named() -> None:
 def test_damaged_cookies_name_one_user_or_none(cookies: bytes) -> None:
     user = user_of(cookies.decode("latin-1"))
     if user:
-        assert cookies.count(b"proxy-user") == 1
+        assert b"proxy-user" in cookies
         user.encode()
         groups_of(user)
 

@@ -99,7 +99,7 @@ class Front:
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
     def _page_failed(self, request: Request, error: Exception) -> None:
-        self._note(f"{request.method} {request.path}: {type(error).__name__}: {error}")
+        self._note(f"{request.method} {request.target!r:.200}: {type(error).__name__}: {error}")
 
     def _note(self, text: str) -> None:
         if self.log is not None:

@@ -75,6 +75,8 @@ def test_constraints(text: str, expected: object) -> None:
         ("IN,NODE,all/a,b", "different applications"),
         ("CARDINALITY,NODE,a,1", "CARDINALITY,SCOPE,TAG,MIN,MAX"),
         ("CARDINALITY,NODE,a,one,2", "'one' is no number"),
+        ("CARDINALITY,NODE,a,1,²", "'²' is no number"),
+        ("CARDINALITY,NODE,a,1," + "9" * 5000, "is no number"),
         ("CARDINALITY,NODE,a,3,2", "from 3 to 2"),
         ("AND(IN,NODE,a", "begins with IN"),
         ("AND(IN,NODE,a:)", "nothing between two colons"),

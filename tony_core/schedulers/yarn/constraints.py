@@ -265,7 +265,7 @@ def _tags(words: List[str], text: str) -> Tuple[str, Tuple[str, ...]]:
 
 
 def _number(word: str, text: str) -> int:
-    if not word.isdigit():
+    if not (word.isascii() and word.isdigit() and len(word) < 19):
         raise _wrong(text, f"{word!r} is no number")
     return int(word)
 
