@@ -19,12 +19,15 @@ from hypothesis import strategies as st
 
 from tests.bundle.jobs import job
 from tests.fuzzing import fuzz, mutations
+from tests.strangers import as_stranger, needs_root, open_folder
 from tony_core import bundle
 from tony_core.bundle import jobfolder
 from tony_core.bundle.leases import Lease, read_leases, write_lease
 from tony_core.bundle.owner import Owner
 from tony_core.bundle.store import Store, StoreError, difference
 from tony_core.files.lock import locked
+
+__all__ = ["open_folder"]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 A, B = "a" * 64, "b" * 64
@@ -466,3 +469,63 @@ def test_any_list_of_sizes_is_the_same_or_damage(data: bytes) -> None:
         Path(folder, "main.py").write_text("print(1)")
         Path(folder, "sizes.json").write_bytes(data)
         assert isinstance(difference(folder, os.path.join(folder, "sizes.json")), str)
+
+
+@needs_root
+@pytest.mark.parametrize("how", ["folder", "link"])
+def test_a_store_that_another_user_made_is_not_even_read(open_folder: Path, how: str) -> None:
+    open_folder.chmod(0o1777)
+    as_stranger(
+        """
+        path, how = argument
+        if how == "link":
+            os.mkdir(path + "/elsewhere", 0o777)
+            os.symlink(path + "/elsewhere", path + "/store")
+        else:
+            os.makedirs(path + "/store/digests", 0o777)
+        """,
+        [str(open_folder), how],
+    )
+    with pytest.raises(bundle.StagingError, match="the store belongs to another user; set TONY_H"):
+        bundle.plan(job(), str(open_folder))
+    with pytest.raises(StoreError, match="belongs to another user"):
+        Store(str(open_folder)).prepare()
+
+
+@needs_root
+def test_another_user_neither_reads_nor_locks_nor_replaces_what_is_stored(
+    open_folder: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "main.py").write_text("print(1)")
+    before = os.umask(0)
+    try:
+        what = job(source)
+        bundle.stage(bundle.plan(what, str(open_folder)), str(open_folder), "app-1", what, b"s")
+    finally:
+        os.umask(before)
+    paths = [str(path) for path in open_folder.rglob("*")]
+    assert any(path.endswith("main.py") for path in paths)
+    assert any(path.endswith("/lock") for path in paths)
+    done = as_stranger(
+        """
+        result = []
+        for path in argument:
+            for attempt in (
+                lambda: fcntl.flock(os.open(path, os.O_RDONLY | os.O_NONBLOCK), fcntl.LOCK_EX),
+                lambda: os.listdir(path),
+                lambda: os.chmod(path, 0o777),
+                lambda: os.rename(path, path + ".mine"),
+                lambda: os.symlink("/etc", path + "/planted"),
+                lambda: os.link(path, "/tmp/taken"),
+            ):
+                try:
+                    attempt()
+                    result.append(path)
+                except OSError:
+                    pass
+        """,
+        paths,
+    )
+    assert done == []

@@ -93,14 +93,8 @@ class Store:
             for folder in (self.path, *below):
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(folder, 0o700)
-            found = os.stat(self.path)
-            if found.st_uid != os.getuid():
-                raise StoreError(
-                    errno.EPERM,
-                    "the store belongs to another user; set TONY_HOME to a folder of your own",
-                    self.path,
-                )
-            if found.st_mode & 0o077:
+            self.check_owner()
+            if os.stat(self.path).st_mode & 0o077:
                 os.chmod(self.path, 0o700)
         except StoreError:
             raise
@@ -111,6 +105,19 @@ class Store:
                 "set TONY_HOME to a folder that you can write",
                 self.path,
             ) from error
+
+    def check_owner(self) -> None:
+        """Refuse a store, or a link to one, that another user made; silence when there is none."""
+        try:
+            link, folder = os.lstat(self.path).st_uid, os.stat(self.path).st_uid
+        except FileNotFoundError:
+            return
+        if folder != os.geteuid() or link not in (os.geteuid(), 0):
+            raise StoreError(
+                errno.EPERM,
+                "the store belongs to another user; set TONY_HOME to a folder of your own",
+                self.path,
+            )
 
     def object_path(self, digest: str) -> str:
         """The folder of an object, there or not."""

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.strangers import as_stranger, needs_root, open_folder
 from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.local import home
 from tony_core.schedulers.port import SchedulerError
+
+__all__ = ["open_folder"]
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -70,3 +73,24 @@ def test_a_place_that_is_somebody_elses(tmp_path: Path) -> None:
         said = home.why_unusable({"TONY_HOME": "/etc/tony"})
         os._exit(0 if "/etc cannot be written; set TONY_HOME" in said else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "made", ["os.mkdir(argument, 0o777)", "os.symlink('/usr', argument)"], ids=["folder", "link"]
+)
+def test_a_home_that_another_user_made_first_is_refused(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    open_folder.chmod(0o1777)
+    path = str(open_folder / "tony")
+    as_stranger(f"os.umask(0); {made}", path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    why = home.why_unusable({"TONY_HOME": path})
+    assert f"{path} belongs to another user" in why and "set TONY_HOME" in why
+
+
+def test_a_link_of_ones_own_may_lead_to_a_larger_disk(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "tony").symlink_to("disk")
+    assert home.why_unusable({"TONY_HOME": str(tmp_path / "tony")}) == ""

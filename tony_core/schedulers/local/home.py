@@ -75,10 +75,19 @@ def why_unusable(env: Optional[Mapping[str, str]] = None) -> str:
         return "%s cannot be TonY's folder: %s is no folder; %s" % (root, path, advice)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return "%s cannot be TonY's folder: %s cannot be written; %s" % (root, path, advice)
-    for folder, found in _ours(root):
-        if found.st_uid != os.geteuid() and os.geteuid() != 0:
+    for folder, found in [*_links_and_folder(root), *_ours(root)]:
+        known = (os.geteuid(), 0) if folder == root else (os.geteuid(),)
+        if found.st_uid not in known and os.geteuid() != 0:
             return "%s belongs to another user (uid %d); %s" % (folder, found.st_uid, advice)
     return ""
+
+
+def _links_and_folder(root: str) -> List[Tuple[str, os.stat_result]]:
+    """The folder, and the link to it where it is one; an administrator may have made both."""
+    try:
+        return [(root, os.lstat(root)), (root, os.stat(root))]
+    except OSError:
+        return []
 
 
 def _ours(root: str) -> List[Tuple[str, os.stat_result]]:
