@@ -90,7 +90,7 @@ class ChildEnded(Record):
 
 
 class PortsTaken(Record):
-    """Another user listens at ports of the program that runs."""
+    """Another process listens at ports of the program that runs."""
 
     at: float
     session: int

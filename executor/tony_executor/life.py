@@ -289,7 +289,7 @@ class Life(Masters):
     def _ports_taken(self, event: PortsTaken) -> None:
         if event.session == self.session and self.phase is Phase.RUNNING and not self._ending:
             names = ", ".join(event.names)
-            message = f"another user of the node listens at the task's port ({names})"
+            message = f"another process listens at the task's port ({names})"
             self._ending = Ending("address-in-use", message)
             self._clear(LEFTOVER_GRACE_S)
 

@@ -11,7 +11,8 @@ Most servers set SO_REUSEADDR alone (TensorFlow, TCPStore, Ray, ps-lite, TensorB
 port is *shared* as late as possible: SO_REUSEADDR is set just before the program starts, and
 cleared when the program has ended. Until the program listens, another user can bind a shared
 port as well; once it listens, no other user can. What binds without any option (XGBoost,
-LightGBM) gets its port *released*. :meth:`Ports.strangers` names the ports that another user took.
+LightGBM) gets its port *released*. In its first minute a :class:`Watch` looks for another user, or
+a process older than the program, at the ports that it has not taken yet.
 
 A port is *claimed* as long as its task has it, by an abstract unix socket of its number: so no
 two executors of a node get one port, shared, released, or with connections that have only just
@@ -29,11 +30,16 @@ import os
 from tony_core.light import TYPE_CHECKING, Record, socket
 from tony_core.protocol.peers import Owner
 from tony_executor import processes, sockets
+from tony_executor.diagnosis import FIRST_SECONDS
 
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+    from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+    from tony_core.protocol.reactor import Reactor
 
 
+_FIRST_LOOK_S = 0.1
+_LONGEST_PAUSE_S = 2.0
 _LOWEST = 10000
 _ROOM = 2000  # ports; a smaller range is used only where there is no other
 _LEAST_ROOM = 500
@@ -123,9 +129,12 @@ class Ports:
                 held.bound.close()
                 self._held[name] = Held(held.claim, None)
 
-    def strangers(self) -> List[str]:
-        """The names of the ports at which another user listens."""
-        return [name for name in sorted(self.numbers) if _strangers_at(self.numbers[name])]
+    def is_lost(self, name: str, program: int) -> bool:
+        """Whether another user listens at the port, or a process older than the program."""
+        owners = _listeners(self.numbers.get(name, 0))
+        if any(each.uid != os.geteuid() for each in owners):
+            return True
+        return sockets.are_open_before({each.inode for each in owners}, program)
 
     def taken(self) -> List[str]:
         """The names of those at which a process listens that is not below this one."""
@@ -158,6 +167,44 @@ class Ports:
         self._held[name] = Held(held.claim if held is not None else None, bound)
         if bound is None or _strangers_at(port):
             raise NoPort("address-in-use", f"port {port}, which peers know, is taken on the node")
+
+
+class Watch:
+    """Calls ``lost`` with the names of the ports that the program cannot have any more."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        ports: Ports,
+        names: Iterable[str],
+        program: int,
+        lost: Callable[[List[str]], None],
+    ) -> None:
+        self._reactor = reactor
+        self._ports = ports
+        self._names = list(names)
+        self._program = program
+        self._lost = lost
+        self._until = reactor.now() + FIRST_SECONDS
+        self._pause = _FIRST_LOOK_S
+        self._timer = reactor.call_later(self._pause, self._look)
+
+    def cancel(self) -> None:
+        """Look no more; idempotent."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        numbers = self._ports.numbers
+        self._names = [n for n in self._names if n in numbers and not self._is_ours(numbers[n])]
+        lost = [name for name in self._names if self._ports.is_lost(name, self._program)]
+        if lost:
+            self._lost(lost)
+        elif self._names and self._reactor.now() < self._until:
+            self._pause = min(_LONGEST_PAUSE_S, self._pause * 1.5)
+            self._timer = self._reactor.call_later(self._pause, self._look)
+
+    def _is_ours(self, port: int) -> bool:
+        return not is_free(port) and serves(os.getpid(), port)
 
 
 def serves(pid: int, port: int) -> bool:

@@ -13,7 +13,6 @@ from tony_core.protocol.link import loopback
 from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child, environment, layout, tail, tensorboard, workdir
-from tony_executor.diagnosis import FIRST_SECONDS
 from tony_executor.events import (
     ChildEnded,
     ChildNotStarted,
@@ -28,7 +27,7 @@ from tony_executor.events import (
 from tony_executor.gpucheck import GpuCheck
 from tony_executor.gpuwatch import GpuWatch
 from tony_executor.hadooppath import HadoopPath
-from tony_executor.ports import NoPort, Ports, serves
+from tony_executor.ports import NoPort, Ports, Watch, serves
 from tony_executor.reports import Reports
 from tony_executor.sampling import Sampling
 from tony_executor.site import Site
@@ -54,7 +53,6 @@ class Running(Record):
     session: int
     pid: int
     stderr_since: int
-    started: float
     sampling: Sampling
     reports: Reports
 
@@ -90,6 +88,7 @@ class Program:
         self._probe: Optional[tensorboard.Probe] = None
         self._relay: Optional[PmiRelay] = None
         self._timers: List[Timer] = []
+        self._watch: Optional[Watch] = None
         self._interval_s = 5.0
         self._error_lines = 20
         self._gpus = GpuWatch(reactor, site.environment)
@@ -276,7 +275,8 @@ class Program:
         is_program = start.command.strip() != tensorboard.SENTINEL
         beside = str((start.tensorboard or {}).get("port", "")) if is_program else ""
         self._ports.release(start.release_ports)
-        self._ports.share(name for name in self._ports.numbers if name != beside)
+        given = [name for name in self._ports.numbers if name != beside]
+        self._ports.share(given)
         now = self._reactor.now()
         try:
             spawned = child.spawn(argv, env, self._folder, stdout, stderr)
@@ -289,10 +289,10 @@ class Program:
             start.session,
             spawned.pid,
             offsets["stderr"],
-            now,
             Sampling(now),
             Reports(env["TONY_REPORT_FILE"], start.session),
         )
+        self._watch = Watch(self._reactor, self._ports, given, spawned.pid, self._ports_lost)
         self._timers = [
             self._reactor.call_later(FIRST_MEASURE_S, self._measure),
             self._reactor.call_later(REPORTS_EVERY_S, self._read_reports),
@@ -373,14 +373,16 @@ class Program:
 
     def _answered(self, ready: bool, wanted: tensorboard.Wanted) -> None:
         self._probe = None
-        running = self._running
-        if ready and running is not None:
-            if serves(running.pid, wanted.port):
-                self._serving(wanted.port, "")
-            else:
-                self._feed(PortsTaken(self._reactor.now(), running.session, [wanted.name]))
-        elif not ready:
+        if not ready:
             self._warn(f"TensorBoard did not answer within {tensorboard.READY_S:g} s")
+        elif self._running is not None and serves(self._running.pid, wanted.port):
+            self._serving(wanted.port, "")
+        else:
+            self._ports_lost([wanted.name])
+
+    def _ports_lost(self, names: List[str]) -> None:
+        if self._running is not None:
+            self._feed(PortsTaken(self._reactor.now(), self._running.session, names))
 
     def _serving(self, port: int, message: str) -> None:
         self._feed(Observed(self._reactor.now(), Serving("tensorboard", port, message)))
@@ -401,10 +403,6 @@ class Program:
         values = running.sampling.sample(now, self._spared())
         values.update(self._gpus.newest(now))
         self._feed(Observed(now, Measured(running.session, values)))
-        if now - running.started <= FIRST_SECONDS:
-            taken = [name for name in self._ports.strangers() if name != self._beside.name]
-            if taken:
-                self._feed(PortsTaken(now, running.session, taken))
         early = self._interval_s / 4
         self._timers[0] = self._reactor.call_about(self._interval_s, early, self._measure)
 
@@ -489,6 +487,8 @@ class Program:
 
     def _quiet(self) -> None:
         self._hang_up_relay()
+        if self._watch is not None:
+            self._watch.cancel()
         for timer in self._timers:
             timer.cancel()
         if self._probe is not None:

@@ -11,7 +11,7 @@ from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.peers import Owner, SocketTable, Unavailable
 
 if TYPE_CHECKING:
-    from typing import Iterable, Iterator, List, Set, Tuple
+    from typing import Iterable, Iterator, List, Optional, Set, Tuple
 
 
 _LISTEN = "0A"
@@ -50,6 +50,24 @@ def are_open_in(inodes: Set[int], pids: Iterable[int]) -> bool:
             except OSError:
                 continue
     return not left
+
+
+def are_open_before(inodes: Set[int], program: int) -> bool:
+    """Whether one of these sockets is open in a process that began before this one."""
+    began = _began(str(program))
+    if not inodes or began is None:
+        return False
+    older = [int(e) for e in os.listdir("/proc") if e.isdigit() and (_began(e) or began) < began]
+    return any(are_open_in({inode}, older) for inode in inodes)
+
+
+def _began(pid: str) -> Optional[int]:
+    """When the process began, in ticks since the system did."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", 0) as file:
+            return int(file.read(1024).rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _rows() -> Iterator[Tuple[str, str, Owner]]:

@@ -142,6 +142,35 @@ def test_a_port_of_ours_that_is_taken(master: Master, executor: Executor) -> Non
     assert ended.cause == "address-in-use"
 
 
+def test_a_port_that_an_older_process_took_ends_the_program(
+    master: Master, executor: Executor
+) -> None:
+    """The program itself may never notice: its peers do, and fail of it."""
+    port = master.prepare().ports["main"]
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as the same user may
+        thief.bind(("", port))
+        thief.listen()
+        master.start("sleep 300")
+        ended = master.expect(Ended)
+    assert (ended.cause, ended.exit_code) == ("address-in-use", 143)
+    assert ended.message == "another process listens at the task's port (main)"
+
+
+def test_a_process_that_the_program_began_may_listen_for_it(
+    master: Master, executor: Executor
+) -> None:
+    port = master.prepare().ports["main"]
+    code = (
+        "import socket, time; s = socket.socket(); s.setsockopt(1, 2, 1);"
+        f"s.bind(('', {port})); s.listen(); print('listening', flush=True); time.sleep(300)"
+    )
+    master.start(f'setsid python3 -c "{code}" & sleep 300')
+    assert master.until(lambda: executor.log("stdout").split())
+    master.wait(1.5)
+    assert not master.said(Ended)
+
+
 def test_a_port_of_the_programs_own_choice_is_its_own_fault(
     master: Master, executor: Executor
 ) -> None:

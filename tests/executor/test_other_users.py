@@ -44,7 +44,7 @@ def test_a_port_of_the_task_that_another_user_takes_ends_it(
         ended = master.expect(Ended)
         stranger.kill()
     assert ended.cause == "address-in-use"
-    assert ended.message == "another user of the node listens at the task's port (main)"
+    assert ended.message == "another process listens at the task's port (main)"
 
 
 def test_a_program_that_listens_at_its_port_goes_on(master: Master, executor: Executor) -> None:
