@@ -43,8 +43,6 @@ def asked(props: Mapping[str, str], site: Site) -> Asked:
     """
     from tony_core.hadoop.siteconf import user_name
 
-    if props.get(NAMED) and VARIABLE not in site.environment:  # the site's own is no job's word
-        os.environ.pop(VARIABLE, None)
     own = user_name(os.environ)
     key = PROXY if props.get(PROXY, "").strip() else NAMED
     user = props.get(key, "").strip()
