@@ -359,6 +359,7 @@ EVENTS = st.one_of(
     made(ev.Unlinked, st.just(0.0), LINKS, st.just("r")),
     made(ev.NoMasterWillCome, st.just(0.0), st.just("over")),
     made(ev.Observed, st.just(0.0), st.just(Noted("info", "n"))),
+    made(ev.PortsTaken, st.just(0.0), st.integers(0, 3), st.just(["main"])),
     st.floats(0, 40),
 )
 
@@ -515,6 +516,16 @@ def test_a_port_that_is_named_before_the_last_lines() -> None:
     assert judge(1, 0, tail, 1.0, [12000], [], 1e6, before[:1])[0] == ADDRESS
     assert judge(1, 0, tail, 1.0, [12000], [], 1e6, before[1:])[0] == "exited"
     assert judge(1, 0, tail, 99.0, [12000], [], 1e6, before)[0] == "exited"
+
+
+def test_ports_that_are_taken_end_the_program_of_their_session_once() -> None:
+    story = Story().linked().running()
+    assert story(ev.PortsTaken(0, 7, ["main"])) == []
+    assert kinds(story(ev.PortsTaken(0, 0, ["main"]))) == ["Clear"]
+    assert story(ev.PortsTaken(0, 0, ["main"])) == []
+    story.ended(143)
+    (ended,) = story.said(Ended)
+    assert (ended.cause, "(main)" in ended.message) == (ADDRESS, True)
 
 
 @pytest.mark.parametrize(
