@@ -209,9 +209,11 @@ class Relayed:
 
     def __init__(self, running: Running, server: AnswersAnything) -> None:
         self.running, self.server = running, server
+        self.may_cache = True
 
         def handle(exchange: Exchange) -> None:
-            Relay(exchange, ("127.0.0.1", server.port), exchange.request.path)
+            address = ("127.0.0.1", server.port)
+            Relay(exchange, address, exchange.request.path, may_cache=self.may_cache)
 
         self.web = running.do(lambda: WebServer(running.reactor, "127.0.0.1", 0, handle))
 
@@ -309,9 +311,33 @@ def test_no_more_of_a_body_than_was_announced(odd: Relayed) -> None:
 def test_headers_of_one_hop_and_those_for_the_whole_host_stay_behind(odd: Relayed) -> None:
     found = odd.ask(
         b"HTTP/1.1 200 OK\r\nConnection: X-Hop, close\r\nX-Hop: 1\r\nX-Stays: 2\r\n"
-        b"Clear-Site-Data: *\r\nAlt-Svc: h3\r\nSet-Cookie2: a\r\nKeep-Alive: 1\r\n\r\n"
+        b"Service-Worker-Allowed: /\r\nClear-Site-Data: *\r\nAlt-Svc: h3\r\n"
+        b"Set-Cookie2: a\r\nKeep-Alive: 1\r\n\r\n"
     )
     assert found == b"HTTP/1.1 200 OK\r\nX-Stays: 2\r\nConnection: close\r\n\r\n"
+
+
+def test_nothing_is_cached_for_a_port_that_may_be_another_job_s_tomorrow(odd: Relayed) -> None:
+    answer = (
+        b"HTTP/1.1 200 OK\r\ncache-control: max-age=31536000, immutable\r\nExpires: x\r\nAge: 1\r\n"
+        b"ETag: a\r\n\r\n"
+    )
+    assert b"max-age" in odd.ask(answer)
+    odd.may_cache = False
+    try:
+        found = odd.ask(answer)
+    finally:
+        odd.may_cache = True
+    assert found == (
+        b"HTTP/1.1 200 OK\r\nETag: a\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n"
+    )
+
+
+def test_no_script_becomes_a_service_worker() -> None:
+    request = Request("GET", "/w.js", "/w.js", {}, {"service-worker": "script"})
+    with pytest.raises(BadRequest) as caught:
+        request_bytes(request, ("127.0.0.1", 1), "/w.js")
+    assert caught.value.status == 403
 
 
 def test_a_path_and_a_query_cannot_become_lines_of_the_request(odd: Relayed) -> None:

@@ -296,7 +296,9 @@ class Page:
             return
         from tony_core.master.relay import Relay
 
-        Relay(exchange, self.tensorboard, path, self._problem_of)
+        # The proxy's path names the application.
+        may_cache = self._gate is not None
+        Relay(exchange, self.tensorboard, path, self._problem_of, may_cache)
 
     def _problem_of(self, sock: socket.socket) -> str:
         """Why nothing may be sent to this server; empty when something may.

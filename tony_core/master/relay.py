@@ -6,6 +6,9 @@ come, so that no chunking has to be understood; reading stops while the reader's
 backlog is high. What changes: hop-by-hop headers, cookies, and redirects, which become
 relative so that they hold behind any proxy.
 
+Nothing of it outlives the job in a browser: the port may be another job's page tomorrow. So no
+service worker is handed out, and what has a port of its own is not taken from a cache unasked.
+
 What answers there may be anything: a training chooses it. :func:`parse_answer` alone reads the
 head of an answer, and refuses with an :class:`AnswerError` what is not exactly HTTP, so
 that neither this process nor a reader behind it has to guess; the reader gets a 502.
@@ -37,7 +40,9 @@ _NOT_SENT = {"host", "cookie", "authorization", "x-tony-client", "expect", "cont
 # What would hold for the whole host, and not for TensorBoard alone.
 _NOT_RETURNED = {
     "set-cookie", "set-cookie2", "clear-site-data", "alt-svc", "strict-transport-security",
+    "service-worker-allowed",
 }  # fmt: skip
+_CACHING = {"cache-control", "expires", "pragma", "age"}
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
@@ -73,13 +78,18 @@ class Relay:
         address: Tuple[str, int],
         path: str,
         problem_of: Callable[[socket.socket], str] = lambda sock: "",
+        may_cache: bool = False,
     ) -> None:
-        """``problem_of`` a connection: why nothing may be sent there; empty when something may."""
+        """``problem_of`` a connection: why nothing may be sent there; empty when something may.
+
+        ``may_cache``: the address that the reader uses will never be another job's.
+        """
         self._reactor = exchange.reactor
         self._exchange = exchange
         self._address = address
         self._path = path
         self._problem_of = problem_of
+        self._may_cache = may_cache
         self._out = bytearray()
         self._head = bytearray()
         self._interim = 0
@@ -162,7 +172,11 @@ class Relay:
             return
         self._streaming = True
         self._left = answer.length
-        self._exchange.stream(answer.status, answer.headers)
+        headers = answer.headers
+        if not self._may_cache:
+            headers = [item for item in headers if item[0].lower() not in _CACHING]
+            headers.append(("Cache-Control", "no-cache"))
+        self._exchange.stream(answer.status, headers)
         if rest or answer.length == 0:
             self._pass_on(rest)
 
@@ -224,6 +238,8 @@ class Relay:
 
 def request_bytes(request: Request, address: Tuple[str, int], path: str) -> bytes:
     """A reader's request as TensorBoard gets it; BadRequest where it cannot be one request."""
+    if "service-worker" in request.headers:
+        raise BadRequest(403, "TensorBoard has no service workers")
     target = target_of(request, path)
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     lines = [f"{request.method} {target} HTTP/1.1", f"Host: {host}:{address[1]}"]

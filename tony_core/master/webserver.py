@@ -77,6 +77,7 @@ class Exchange:
         self._connection = connection
         self.request = request
         self.done = False
+        self.streams = False  # an answer has begun
         self.on_gone: Optional[Callable[[], None]] = None  # the reader went away
         self.on_drain: Optional[Callable[[], None]] = None  # a stream's backlog was taken
 
@@ -109,6 +110,7 @@ class Exchange:
 
     def stream(self, status: int, headers: List[Tuple[str, str]]) -> None:
         """Begin an answer whose end is the connection's."""
+        self.streams = True
         self._connection.send(_head(status, headers, keep=False))
 
     def write(self, data: bytes) -> int:
@@ -286,6 +288,10 @@ class _Connection:
             exchange.answer(Answer(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
         except Exception as error:  # a reader's page is not worth the job's master
             self._server.on_error(request, error)
+            self.reactor.report(error)
+            if exchange.streams:
+                self.close()
+                return
             exchange.answer(Answer(500, b"the page failed; the job goes on\n"))
 
     def _refuse(self, error: BadRequest) -> None:

@@ -143,7 +143,7 @@ class Reactor:
         if self._faults > MOST_FAULTS:
             return
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        text = "closed a connection: what it sent made our own code fail:\n" + "".join(lines)
+        text = "our own code failed over what a connection brought:\n" + "".join(lines)
         if self._faults == MOST_FAULTS:
             text += "no more of these are logged"
         try:
