@@ -361,7 +361,7 @@ def _is_address(name: str) -> bool:
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, name)
-        except OSError:
+        except (OSError, ValueError):
             continue
         return True
     return False

@@ -15,6 +15,7 @@ MAX_HEAD = 16 * 1024
 MAX_BODY = 4 * 1024 * 1024
 MAX_FIELDS = 50  # of a query
 MAX_DIGITS = 18  # of a number in a request
+_CONTROLS = bytes({*range(32), 127} - {9})  # a tab may stand in a header's value
 
 
 class BadRequest(Exception):
@@ -104,7 +105,10 @@ def parse_head(data: bytearray) -> Optional[Head]:
         return None
     if end > MAX_HEAD:
         raise BadRequest(431, "the request's head is too long")
-    lines = bytes(data[:end]).decode("latin-1").split("\r\n")
+    whole = bytes(data[:end])
+    if whole.replace(b"\r\n", b"").translate(None, _CONTROLS) != whole.replace(b"\r\n", b""):
+        raise BadRequest(400, "a control character in the request's head")
+    lines = whole.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/"):
         raise BadRequest(400, "not an HTTP request")
