@@ -109,6 +109,7 @@ def tfile(
     *,
     compression: str = "none",
     sizes: Sequence[int] = (),
+    repeat: int = 1,  # each block, in the index
 ) -> bytes:
     """A TFile of containers' logs, in blocks."""
     data, regions = MAGIC, []
@@ -121,6 +122,7 @@ def tfile(
         stored = zlib.compress(raw) if compression == "gz" else raw
         regions.append((len(data), len(stored), len(raw)))
         data += stored
+    regions *= repeat
     index = named(compression.encode()) + compact(len(regions))
     index += b"".join(compact(number) for region in regions for number in region)
     at = len(data)

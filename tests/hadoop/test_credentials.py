@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.credentials import (
     Credentials,
     CredentialsError,
@@ -64,10 +65,14 @@ class TestFiles:
         with pytest.raises(CredentialsError):
             Credentials.decode(cut)
 
-    @given(st.sampled_from([b"HDTS\0", b"HDTS\1", b"HDTS", b""]), st.binary(max_size=60))
-    def test_anything(self, head: bytes, data: bytes) -> None:
+    @fuzz(
+        data=mutations(
+            WRITTEN_BY_JAVA, Credentials.decode(WRITTEN_BY_JAVA).encode(1), b"HDTS\0", b"HDTS\1"
+        )
+    )
+    def test_anything(self, data: bytes) -> None:
         try:
-            Credentials.decode(head + data)
+            Credentials.decode(data)
         except CredentialsError:
             pass
 

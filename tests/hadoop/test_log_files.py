@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzzing import bounds, fuzz, mutations
 from tests.hadoop.logfiles import (
     BIG,
     RECORDED,
@@ -22,6 +23,8 @@ from tests.hadoop.logfiles import (
     recorded,
     tfile,
 )
+from tony_core.hadoop import ifile as ifiles
+from tony_core.hadoop import tfile as tfiles
 from tony_core.hadoop.datainput import Buffer, DataInput, FormatError, Unsupported
 from tony_core.hadoop.ifile import IFile, is_ifile
 from tony_core.hadoop.tfile import TFile
@@ -158,6 +161,25 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 LOGS = st.lists(st.tuples(NAMES, st.binary(max_size=400)), max_size=5, unique_by=lambda log: log[0])
 
 
+_INDEXED = recorded("ifile-3.4.2")
+_TAIL = int.from_bytes(_INDEXED[-36:-32], "big") + 36  # the index, its length and the mark
+_APPLICATION = str(RECORDED["ifile-3.4.2"]["application"])
+_SMALL = [
+    tfile(
+        [[(name, [("stdout", b"some text\n" * 30), ("stderr", b"")]) for name in containers(2)]]
+        * 2,
+        compression=compression,
+        sizes=[50] * 20,
+    )
+    for compression in ("none", "gz")
+]
+
+
+def bombs(compression: str, size: int) -> bytes:
+    """A few kilobytes that expand to so many."""
+    return tfile([[(containers(1)[0], [("stdout", bytes(size))])]], compression=compression)
+
+
 class TestMadeToMeasure:
     @given(
         st.lists(st.lists(LOGS, max_size=3), max_size=3),
@@ -188,31 +210,61 @@ class TestMadeToMeasure:
                 assert found[name].read(at, 7) == text[at : at + 7]
                 assert found[name].read(0, 1000) == text
 
-    @given(st.binary(max_size=300))
-    @settings(deadline=None)
+    @fuzz(data=st.binary(max_size=300))
     def test_anything_else_is_an_error(self, data: bytes) -> None:
         with pytest.raises(FormatError):
             TFile(Buffer(data))
         with pytest.raises(FormatError):
             IFile(Buffer(data), "application_1_0001")
 
-    @given(st.data())
-    @settings(deadline=None, max_examples=150)
-    def test_damage_never_hangs(self, data: st.DataObject) -> None:
-        logs = [("stdout", b"some text\n" * 30), ("stderr", b"")]
-        good = bytearray(
-            tfile(
-                [[(name, logs) for name in containers(2)]] * 2,
-                compression=data.draw(st.sampled_from(["none", "gz"])),
-                sizes=[50] * 20,
-            )
-        )
-        for _ in range(data.draw(st.integers(1, 4))):
-            good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
+    @fuzz(data=mutations(*_SMALL, bombs("gz", 1 << 20)))
+    def test_damage_never_hangs(self, data: bytes) -> None:
         try:
-            file = TFile(Buffer(bytes(good)))
+            file = TFile(Buffer(data))
             for key in file.containers():
                 for log in file.logs(key) or ():
                     assert len(log.content.read(0, 1000)) <= 1000
         except FormatError:
             pass
+
+    @fuzz(data=mutations(_INDEXED[-_TAIL:]))
+    def test_a_damaged_index_never_hangs(self, data: bytes) -> None:
+        try:
+            file = IFile(Buffer(_INDEXED[:-_TAIL] + data), _APPLICATION)
+            for key in file.containers():
+                for log in file.logs(key):
+                    assert len(log.content.read(0, 1000)) <= 1000
+        except FormatError:
+            pass
+
+
+class TestBombs:
+    def test_what_expands_takes_as_much_memory_as_was_asked_for(self) -> None:
+        file = TFile(Buffer(bombs("gz", 50 << 20)))
+        (log,) = file.logs(containers(1)[0]) or ()
+        assert log.content.size == 50 << 20
+        with bounds(seconds=10.0, megabytes=8.0):
+            assert log.content.read(40 << 20, 1000) == bytes(1000)
+
+    def test_many_logs_in_many_chunks(self) -> None:
+        """The time for each log does not grow with the chunks before it."""
+        logs = [(f"l{number}", b"x") for number in range(1000)]
+        sizes = [1 + number % 2 for number in range(6000)]
+        whole = tfile([[(containers(1)[0], logs)]], sizes=sizes, compression="gz")
+        with bounds(seconds=10.0):
+            assert len(TFile(Buffer(whole)).logs(containers(1)[0]) or ()) == 1000
+
+    def test_blocks_that_stand_in_one_another(self) -> None:
+        whole = tfile([[(containers(1)[0], [("l", b"x" * 1000)])]], repeat=10)
+        with pytest.raises(FormatError, match="in one another"):
+            TFile(Buffer(whole))
+
+    def test_more_logs_than_any_node_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tfiles, "_MOST_ENTRIES", 10)
+        logs = [(f"l{number}", b"") for number in range(6)]
+        with pytest.raises(FormatError, match="more than 10 logs"):
+            TFile(Buffer(tfile([[(name, logs) for name in containers(2)]]))).containers()
+        monkeypatch.setattr(ifiles, "_MOST_LOGS", 2)
+        name = "ifile-3.4.2"
+        with pytest.raises(FormatError, match="more than 2 logs"):
+            IFile(Buffer(recorded(name)), str(RECORDED[name]["application"]))

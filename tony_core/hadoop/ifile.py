@@ -18,6 +18,7 @@ from tony_core.hadoop.tfile import LogEntry, expanded
 _MARK = 32
 _LENGTH = 4
 _LONGEST_INDEX = 64 << 20
+_MOST_LOGS = 1 << 20  # of all containers: an index may refer to the same ones again and again
 _OBJECT = "LogAggregationIndexedFileController$Indexed"
 
 
@@ -31,6 +32,7 @@ class IFile:
 
     def __init__(self, source: Source, app_id: str) -> None:
         self._source = source
+        self._left = _MOST_LOGS
         mark = mark_of(app_id)
         index_end = source.size - _MARK - _LENGTH
         if index_end < _MARK:
@@ -58,6 +60,9 @@ class IFile:
         for item in _list(index, "logMetas"):
             containers = {}
             for name, logs in _value(item, "logMetas", dict).items():
+                self._left -= 1 + len(logs)
+                if self._left < 0:
+                    raise FormatError(f"its index names more than {_MOST_LOGS} logs")
                 containers[str(name)] = [self._entry(log, compression, end) for log in logs]
             uploads.append(_Upload(_number(item, "uploadTimeStamp"), containers))
         return sorted(uploads, key=lambda upload: upload.time_ms)
@@ -86,7 +91,9 @@ def is_ifile(source: Source, app_id: str) -> bool:
 
 def _value(thing: Any, name: str, kind: type) -> Any:
     if not isinstance(thing, JavaObject) or _OBJECT not in thing.name:
-        raise FormatError(f"its index holds {getattr(thing, 'name', thing)!r:.80}")
+        # Never its contents: what refers to the same things again and again has no end.
+        name = thing.name if isinstance(thing, JavaObject) else type(thing).__name__
+        raise FormatError(f"its index holds {name:.80}")
     value = thing.fields.get(name)
     if not isinstance(value, kind):
         raise FormatError(f"{thing.name.partition('$')[2]} has no {name} in its index")

@@ -47,12 +47,12 @@ class Inflated:
         end = min(offset + length, self._size)
         found = []
         while offset < end:
-            piece = self._piece_at(offset)[: end - offset]
+            piece = self._piece_at(offset, end - offset)
             found.append(piece)
             offset += len(piece)
         return b"".join(found)
 
-    def _piece_at(self, offset: int) -> bytes:
+    def _piece_at(self, offset: int, most: int) -> bytes:
         """What follows a place, as far as it was expanded at once; the last piece is kept."""
         if not self._out - len(self._piece) <= offset < self._out:
             best = max((s for s in self._kept if s.out <= offset), key=lambda state: state.out)
@@ -61,7 +61,8 @@ class Inflated:
                 self._expander = best.expander.copy()
             while self._out <= offset:
                 self._piece = self._next(_PIECE)
-        return self._piece[offset - self._out + len(self._piece) :]
+        at = offset - self._out + len(self._piece)
+        return self._piece[at : at + most]
 
     def _next(self, most: int) -> bytes:
         """Expand some more, at most that much."""

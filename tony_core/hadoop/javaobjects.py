@@ -151,6 +151,8 @@ class _Reader:
         while above is not None:
             line.insert(0, above)
             above = above.parent
+            if len(line) > _DEEPEST:
+                raise FormatError(f"a class has more than {_DEEPEST} above it")
         for one in line:
             if not one.flags & _SERIALIZABLE or one.flags & _EXTERNALIZABLE:
                 raise Unsupported(f"objects of {one.name} are written in a way of their own")
@@ -223,7 +225,7 @@ def _plain(value: Any, known: Dict[int, Any], depth: int) -> Any:
         made = known[id(value)] = {}
         for key, item in zip(items[::2], items[1::2]):
             if not isinstance(key, (str, int, type(None))):
-                raise Unsupported(f"a map has keys that are no texts: {key!r:.60}")
+                raise Unsupported(f"a map has keys that are no texts: {type(key).__name__}")
             made[key] = _plain(item, known, depth + 1)
     else:
         made = known[id(value)] = JavaObject(value.name)

@@ -18,6 +18,8 @@ In a compressed block it expands what it walks over.
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from tony_core.hadoop.datainput import (
@@ -36,6 +38,7 @@ _TRAILER = 8 + 4 + len(MAGIC)
 _MOST_BLOCKS = 1 << 20
 _MOST_RUNS = 1 << 16  # of chunks of one size, in a value
 _MOST_LOGS = 1 << 16  # of a container
+_MOST_ENTRIES = 1 << 20  # logs of all containers
 _BLOCK_INDEX, _META = "data:BCFile.index", "data:TFile.meta"
 
 
@@ -77,6 +80,7 @@ class Chunked:
         self._block = block
         self._leap = leap
         self._runs: List[_Run] = []
+        self._begins: List[int] = []  # of each run, in the value
         self._at = at  # of the next header
         self._known = 0  # bytes of the value before it
         self._last = False
@@ -98,7 +102,10 @@ class Chunked:
             self._extend(offset + length)
         found = []
         end = min(offset + length, self._known)
-        for run in self._runs:
+        first = max(0, bisect_right(self._begins, offset) - 1)
+        for run in itertools.islice(self._runs, first, None):
+            if run.begin >= end:
+                break
             while run.begin <= offset < min(run.end, end):
                 number, inside = divmod(offset - run.begin, run.size)
                 take = min(run.size - inside, end - offset)
@@ -127,6 +134,7 @@ class Chunked:
             count += self._alike(header, size, target)
         run = _Run(self._known, self._at, header, size, count)
         self._runs.append(run)
+        self._begins.append(run.begin)
         self._known, self._at = run.end, run.after
 
     def _alike(self, header: int, size: int, target: int) -> int:
@@ -197,6 +205,8 @@ class TFile:
                 index = DataInput(self._expanded(block, compression))
                 self._compression = index.counted()
                 self._blocks = [_block(index) for _ in range(_count(index))]
+                if sum(block.stored for block in self._blocks) > self._source.size:
+                    raise FormatError("its blocks stand in one another")
         if not self._compression:
             raise FormatError("it has no index of its blocks")
 
@@ -208,7 +218,7 @@ class TFile:
 
     def _records(self) -> Iterator[str]:
         leap = self._compression == "none"
-        left = self._count
+        left, entries = self._count, 0
         for block in self._blocks:
             data = self._expanded(block, self._compression)
             at = 0
@@ -220,7 +230,12 @@ class TFile:
                 key = _key(place.blob())
                 value = Chunked(data, place.at, leap)
                 if key.startswith("container_"):
-                    self._containers.setdefault(key, []).extend(_logs(value))
+                    logs = self._containers.setdefault(key, [])
+                    for log in _logs(value):
+                        entries += 1
+                        if entries > _MOST_ENTRIES:
+                            raise FormatError(f"it holds more than {_MOST_ENTRIES} logs")
+                        logs.append(log)
                     yield key
                 at = value.after
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tests.schedulers.yarn.standin_node import RECORDED, Node, wrapped
 from tony_core.hadoop.datainput import FormatError
 from tony_core.schedulers.yarn.logs_node import (
@@ -105,7 +106,27 @@ class TestWhatNodesSaid:
         assert names_in(None) == names_in({"containerLogsInfo": "?"}) == []
 
 
-@given(st.binary(max_size=300), st.none() | st.integers(0, 99))
+@fuzz(data=mutations(*(body(v, "whole") for v in RECORDED)), last=st.none() | st.integers(0, 99))
+def test_a_damaged_log_is_a_log_or_an_error(data: bytes, last: Optional[int]) -> None:
+    parser = LogText(last)
+    try:
+        for piece in (data[:100], data[100:]):
+            assert len(parser.feed(piece)) <= len(data)
+        parser.end()
+    except FormatError:
+        pass
+
+
+@fuzz(data=st.one_of(mutations(b'{"containerLogInfo": [{"fileName": "a"}]}'), st.binary()))
+def test_any_list_of_logs(data: bytes) -> None:
+    try:
+        listing = json.loads(data)
+    except ValueError:
+        return
+    assert all(isinstance(name, str) for name in names_in(listing))
+
+
+@fuzz(data=st.binary(max_size=300), last=st.none() | st.integers(0, 99))
 def test_anything_else_is_no_log(data: bytes, last: Optional[int]) -> None:
     parser = LogText(last)
     with pytest.raises(FormatError):
