@@ -87,6 +87,7 @@ _TOP = (
     "__init__.py",
     "dataclass.py",
     "faults.py",
+    "jsontext.py",
     "leaving.py",
     "light.py",
     "plugins.py",

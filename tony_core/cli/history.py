@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from itertools import islice
-from typing import Iterator, Optional, Tuple
+from typing import Any, Iterable, Iterator, Optional, Tuple
 
 from tony_core.cli.options import (
     add_history,
@@ -100,6 +100,10 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
+def _objects(value: Any) -> Iterable[Tuple[Any, Any]]:
+    return value.items() if isinstance(value, dict) else ()
+
+
 def _show(args: argparse.Namespace) -> int:
     from tony_core.cli.describe import show
     from tony_core.client.history import ended_job
@@ -131,8 +135,8 @@ def _show(args: argparse.Namespace) -> int:
     if args.metrics:
         line()
         line("metrics (the newest values):")
-        for task, values in dict(past.metrics.get("latest") or {}).items():
-            for name, value in dict(values).items():
+        for task, values in _objects(past.metrics.get("latest")):
+            for name, value in _objects(values):
                 line(f"  {safe(str(task))}  {safe(str(name))} = {value}")
     for problem in past.problems:
         note(problem)

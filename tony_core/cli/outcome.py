@@ -11,7 +11,7 @@ import time
 from typing import Any, Iterator, List, Mapping, Optional, TextIO
 
 from tony_core.cli.output import duration, paint, paint_state, pairs, safe
-from tony_core.client.view import JobView, TaskView
+from tony_core.client.view import JobView, TaskView, is_number
 from tony_core.schedulers.port import AppState
 
 MOST_TASKS = 40  # whose logs are named one by one
@@ -58,7 +58,7 @@ def _fault(view: JobView, out: TextIO) -> Iterator[str]:
         first, *rest = root_lines(root)
         yield f"  root cause: {paint(first, 'red', out)}"
         yield from (f"    {text}" for text in rest)
-        tail = [str(text) for text in root.get("stderr_tail") or ()]
+        tail = _tail(root)
         if tail:
             yield "  the last lines of its stderr:"
             yield from (f"    | {safe(text)}" for text in tail[-MOST_LINES:])
@@ -66,6 +66,11 @@ def _fault(view: JobView, out: TextIO) -> Iterator[str]:
     else:
         told = view.diagnostics.splitlines()
     yield from (f"  {safe(text)}" for text in told[:MOST_LINES])
+
+
+def _tail(root: Mapping[str, Any]) -> List[str]:
+    found = root.get("stderr_tail")
+    return [str(text) for text in found] if isinstance(found, (list, tuple)) else []
 
 
 def root_lines(root: Mapping[str, Any]) -> List[str]:
@@ -82,7 +87,7 @@ def root_lines(root: Mapping[str, Any]) -> List[str]:
     else:
         how = "failed"
     ran = root.get("ran_s")
-    after = f" after {duration(float(ran))}" if isinstance(ran, (int, float)) else ""
+    after = f" after {duration(float(ran))}" if is_number(ran) else ""
     message = f": {root['message']}" if root.get("message") else ""
     text = f"{root['task']}{where}: {how}{after}{message}"
     return [safe(each) for each in text.splitlines()[:MOST_LINES]]
@@ -90,7 +95,7 @@ def root_lines(root: Mapping[str, Any]) -> List[str]:
 
 def _beyond_the_root(diagnostics: str, root: Mapping[str, Any]) -> List[str]:
     """What the diagnostics say that has not been said: the peers, why no other try was made."""
-    said = {str(text).strip() for text in root.get("stderr_tail") or ()}
+    said = {text.strip() for text in _tail(root)}
     out = []
     for number, text in enumerate(diagnostics.splitlines()):
         repeats = number == 0 and text.startswith(str(root.get("task")))

@@ -10,6 +10,7 @@ shown as ``\\x1b`` and the like: everything that the verbs print goes through th
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -161,7 +162,7 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def duration(seconds: Optional[float]) -> str:
     """``4.2 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return "-"
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -180,7 +181,10 @@ def moment(at: Optional[float]) -> str:
     """A time for a person, in their own time zone."""
     if not at:
         return "-"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, OSError, ValueError):
+        return "-"  # a time that no calendar has: damage
 
 
 def percent(part: float) -> str:

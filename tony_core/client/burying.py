@@ -16,7 +16,7 @@ import json
 import time
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from tony_core.client.view import PAGE, JobView, end_of, lasting
+from tony_core.client.view import PAGE, JobView, end_of, is_number, lasting
 from tony_core.dataclass import asdict, replace
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
@@ -84,7 +84,8 @@ def _tell(folder: str, line: Mapping[str, Any], mode: int) -> None:
 def _next(story: Sequence[Mapping[str, Any]]) -> int:
     """A number behind all, with room for what a master may still write."""
     numbers = [event.get("n") for event in story]
-    return max((number for number in numbers if isinstance(number, int)), default=0) + ATTEMPT_GAP
+    known = (int(number) for number in numbers if is_number(number))
+    return max(known, default=0) + ATTEMPT_GAP
 
 
 def _with_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> JobHistory:
@@ -128,12 +129,12 @@ def _task(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[
         return task
     runs = [
         {**run, "state": end_of(str(run.get("state") or ""), state)}
-        for run in task.get("runs") or ()
+        for run in (task["runs"] if isinstance(task.get("runs"), list) else ())
         if isinstance(run, dict)
     ]
     out = {**task, "state": now, "runs": runs}
     started = task.get("started")
-    if isinstance(started, (int, float)) and task.get("ended") is None:
+    if is_number(started) and task.get("ended") is None:
         out["ended"] = max(finished, started)
         out["duration_s"] = round(out["ended"] - started, 3)
     return out
@@ -142,10 +143,10 @@ def _task(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[
 def _counts(tasks: Any) -> Dict[str, int]:
     found: Dict[str, int] = {}
     for task in tasks:
-        found[task["state"]] = found.get(task["state"], 0) + 1
+        state = str(task.get("state") or "pending")
+        found[state] = found.get(state, 0) + 1
     return found
 
 
 def _number(value: Any) -> float:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if known else 0.0
+    return float(value) if is_number(value) else 0.0

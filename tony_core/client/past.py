@@ -22,6 +22,7 @@ from tony_core.client.view import (
     closed,
     from_page,
     from_status,
+    is_number,
     under_status,
     with_containers,
 )
@@ -208,8 +209,9 @@ def _forgotten(root: str, app_id: str) -> Optional[AppStatus]:
     past = read_past(root, app_id, events=False)
     if past is None or not past.job or past.job.get("finished"):
         return None
-    said = [past.job.get("submitted"), *(task.get("started") for task in past.tasks)]
-    newest = max((float(at) for at in said if isinstance(at, (int, float))), default=0.0)
+    submitted: Any = past.job.get("submitted")
+    said = [submitted, *(task.get("started") for task in past.tasks)]
+    newest = max((float(at) for at in said if is_number(at)), default=0.0)
     if time.time() - newest < FORGOTTEN_S:
         return None  # a scheduler that has only just lost its memory: its clients say more
     status = AppStatus(
@@ -218,7 +220,7 @@ def _forgotten(root: str, app_id: str) -> Optional[AppStatus]:
         user=str(past.job.get("user") or ""),
         queue=str(past.job.get("queue") or ""),
         state=AppState.FAILED,
-        submitted=float(past.job.get("submitted") or 0.0),
+        submitted=float(submitted) if is_number(submitted) else 0.0,
         finished=newest or None,
         diagnostics="the scheduler has forgotten it, and nobody wrote down how it ended",
     )

@@ -6,7 +6,7 @@ may have died in the middle of a sentence.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, TypeGuard
 from urllib.parse import urlsplit
 
 from tony_core.dataclass import asdict, dataclass, field, replace
@@ -233,7 +233,7 @@ def from_page(
         framework=str(job.get("framework") or ""),
         session=_int(job.get("session"), -1),
         attempt=_int(pick("attempt", 0), 0),
-        progress=1.0 if state is AppState.SUCCEEDED else float(pick("progress", 0.0)),
+        progress=1.0 if state is AppState.SUCCEEDED else _seconds(pick("progress", 0.0)) or 0.0,
         submitted=(base and base.submitted) or _seconds(pick("submitted", None)),
         started=_seconds(pick("started", None)),
         finished=_seconds(pick("finished", None)) if state.ended else None,
@@ -244,7 +244,7 @@ def from_page(
         budgets=_mapping(job.get("budgets")),
         elastic=_elastic(job.get("elastic")),
         links=links,
-        tags=tuple(str(tag) for tag in pick("tags", ()) or ()),
+        tags=_texts(pick("tags", ())),
         result=job.get("result"),
         tasks=tuple(task_view(task) for task in tasks),
     )
@@ -367,7 +367,7 @@ def task_view(data: Mapping[str, Any]) -> TaskView:
         signal=_int(data.get("signal"), 0),
         cause=str(data.get("cause") or ""),
         message=str(data.get("message") or ""),
-        stderr_tail=tuple(str(line) for line in data.get("stderr_tail") or ()),
+        stderr_tail=_texts(data.get("stderr_tail")),
         started=_seconds(data.get("started")),
         ended=_seconds(data.get("ended")),
         duration_s=_seconds(data.get("duration_s")),
@@ -410,22 +410,22 @@ def _elastic(value: Any) -> Dict[str, Dict[str, int]]:
     }
 
 
+def _texts(value: Any) -> Tuple[str, ...]:
+    return tuple(str(text) for text in value) if isinstance(value, (list, tuple)) else ()
+
+
 def _list(value: Any) -> List[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _numbers(value: Any) -> Dict[str, float]:
-    return {
-        str(name): number
-        for name, number in _mapping(value).items()
-        if isinstance(number, (int, float)) and not isinstance(number, bool)
-    }
+    return {str(name): number for name, number in _mapping(value).items() if is_number(number)}
 
 
 def _int(value: Any, fallback: int) -> int:
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return fallback
 
 
@@ -434,4 +434,10 @@ def _optional_int(value: Any) -> Optional[int]:
 
 
 def _seconds(value: Any) -> Optional[float]:
-    return float(value) if isinstance(value, (int, float)) else None
+    return float(value) if is_number(value) else None
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it can be counted with."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return known and abs(value) < 1e300  # neither infinite nor too large for a float

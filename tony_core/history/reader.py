@@ -7,7 +7,6 @@ and the rest is read.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
@@ -17,6 +16,7 @@ from tony_core.files.location import join
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.layout import CONFIG, SUMMARY, segment_number
+from tony_core.jsontext import read_object
 
 ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 _APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
@@ -44,7 +44,7 @@ def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
     for app_id, job, at in _summaries(filesystem(root), root):
         # The id is the folder's name, whatever the file says.
         jobs.append({**(job or {"state": "UNKNOWN", "submitted": at}), "app_id": app_id})
-    yield from sorted(jobs, key=lambda job: job.get("submitted") or 0.0, reverse=True)
+    yield from sorted(jobs, key=lambda job: _time(job.get("submitted")), reverse=True)
 
 
 def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
@@ -110,10 +110,7 @@ def read_events(folder: str) -> Tuple[List[Mapping[str, Any]], List[str]]:
             if not line.strip():
                 continue
             try:
-                event = json.loads(line)
-                if not isinstance(event, dict):
-                    raise ValueError("not an event")
-                story.append(event)
+                story.append(read_object(line))
             except ValueError:
                 problems.append(f"{name}:{number}: not a whole event, left out")
     return story, problems
@@ -152,14 +149,14 @@ def expired(
         if not _APP_ID.match(app_id):
             warn(f"{join(root, app_id)} is left: {app_id!r} is not the id of an application")
             continue
-        finished = job.get("finished") if job.get("state") in ENDED else None
+        finished = _time(job.get("finished")) if job.get("state") in ENDED else 0.0
         if job.get("app_id", app_id) != app_id:
             warn(
                 f"the {SUMMARY} of {join(root, app_id)} names another application,"
                 f" {str(job['app_id'])[:100]!r}, and is not believed"
             )
-            finished = None
-        if not isinstance(finished, (int, float)):
+            finished = 0.0
+        if not finished:
             finished = max((item.mtime_ms / 1000 for item in held.values()), default=0.0)
         if now - finished > retention_s:
             out.append(app_id)
@@ -191,12 +188,21 @@ def _listed(files: FileSystem, folder: str) -> List[Stat]:
         return []
 
 
+def _time(value: Any) -> float:
+    """Seconds since the epoch; 0 for what is no time."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if known and abs(value) < 1e15 else 0.0
+
+
 def _read_summary(files: FileSystem, folder: str) -> Tuple[Dict[str, Any], List[str]]:
     try:
-        data = json.loads(files.get(join(folder, SUMMARY)))
-        if isinstance(data, dict):
-            return data, []
-        return {}, [f"{SUMMARY}: not an object"]
+        data = read_object(files.get(join(folder, SUMMARY)))
+        kinds = {"job": dict, "tasks": list, "metrics": dict}
+        wrong = [name for name, kind in kinds.items() if not isinstance(data.get(name), kind)]
+        tasks = [] if "tasks" in wrong else [t for t in data["tasks"] if isinstance(t, dict)]
+        found = {name: data[name] for name in kinds if name not in wrong}
+        missing = [f"{SUMMARY}: {name} is damaged" for name in wrong if data.get(name)]
+        return {**found, "tasks": tasks}, missing
     except (FileNotFoundError, NotADirectoryError):
         return {}, []
     except (OSError, ValueError) as error:

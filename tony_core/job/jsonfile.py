@@ -13,6 +13,7 @@ from typing import Any, Dict, Tuple, Union
 from tony_core.dataclass import fields, is_dataclass
 from tony_core.job import spec
 from tony_core.job.spec import Job
+from tony_core.jsontext import read_object
 
 FORMAT = 1
 _HINTS: Dict[type, Dict[str, Any]] = {}
@@ -25,11 +26,8 @@ def job_to_json(job: Job) -> str:
 
 def job_from_json(text: str) -> Job:
     """The job that :func:`job_to_json` wrote; ValueError when it is anything else."""
-    try:
-        outer = json.loads(text)
-    except RecursionError:
-        raise ValueError("not a job: nested too deeply") from None
-    if not isinstance(outer, dict) or outer.get("format") != FORMAT:
+    outer = read_object(text)
+    if outer.get("format") != FORMAT:
         raise ValueError(f"not a job in format {FORMAT}")
     job = _decode(outer.get("job"), Job, "job")
     assert isinstance(job, Job)
@@ -59,6 +57,8 @@ def _decode(value: Any, kind: Any, where: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) > 1e300:
+            raise ValueError(f"{where}: too large")
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{where}: {type(value).__name__} instead of {kind.__name__}")

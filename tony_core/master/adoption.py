@@ -125,6 +125,8 @@ class Adoption(Rounds):
         self.since = self.now
         self.restore_alone(journal)
         for name in journal.get("done", ()):
+            if name not in self.tasks:
+                continue
             task = self.tasks[name]
             self.move(task, S.SUCCEEDED, "before the takeover")
             self.done.add(name)

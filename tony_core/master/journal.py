@@ -11,12 +11,15 @@ atomically, in the job's state folder (:mod:`tony_core.master.statefolder`).
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from tony_core.dataclass import dataclass, field
 from tony_core.faults import log_to_stderr
 from tony_core.files.location import is_remote, join
+from tony_core.jsontext import read_object
 from tony_core.master.statefolder import StateFolder, state_folder
+from tony_core.schedulers.port import AppState
 
 JOURNAL = "journal.json"
 MASTER_FILE = "master.json"
@@ -62,18 +65,11 @@ class Journal:
             text = self.folder.get(JOURNAL)
         except FileNotFoundError:
             return Past()
+        except zlib.error as error:
+            raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
         try:
-            data = json.loads(text)
-            if data["version"] != VERSION:
-                raise ValueError(f"version {data['version']}, this master reads {VERSION}")
-            past = Past(
-                attempt=int(data["attempt"]),
-                record=data["record"],
-                executors=data["executors"],
-                end=data["end"],
-                began=data["began"],
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            past = past_of(text)
+        except ValueError as error:
             raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
         self._record, self._executors = past.record, dict(past.executors)
         self._end, self._began = past.end, past.began
@@ -133,6 +129,112 @@ class Journal:
     def close(self, timeout_s: float) -> List[str]:
         """Wait so long for what is on its way; what is not there, and why."""
         return self.folder.close(timeout_s)
+
+
+def past_of(data: bytes) -> Past:
+    """What a journal says; ValueError for one that nothing can be taken over from."""
+    told = read_object(data)
+    if told.get("version") != VERSION:
+        raise ValueError(f"version {told.get('version')!r}, this master reads {VERSION}")
+    for name in ("attempt", "record", "executors", "end", "began"):
+        if name not in told:
+            raise ValueError(f"{name} is missing")
+    record, executors = told["record"], told["executors"]
+    _expect(_is_count(told["attempt"]), "attempt")
+    _expect(isinstance(record, dict), "record")
+    _expect(isinstance(executors, dict) and _are_texts(executors.values()), "executors")
+    _expect(told["began"] is None or _is_number(told["began"]), "began")
+    end = told["end"]
+    if end is not None:
+        _expect(isinstance(end, dict) and isinstance(end.get("diagnostics"), str), "end")
+        _expect(end.get("state") in _STATES, "end.state")
+    for name, is_right in _RECORD.items():
+        if name in record:
+            _expect(is_right(record[name]), f"record.{name}")
+    if record and not record.get("outcome") and "session" not in record:
+        raise ValueError("record.session is missing")
+    return Past(told["attempt"], record, executors, end, told["began"])
+
+
+def _expect(is_right: bool, name: str) -> None:
+    if not is_right:
+        raise ValueError(f"{name} is not what a master writes")
+
+
+def _is_number(value: Any) -> bool:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return known and abs(value) < 1e15
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value) and value >= -1
+
+
+def _are_texts(values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and _are_texts(value)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_quick(value: Any) -> bool:
+    """A failure that came quickly, as it is compared with the next one."""
+    if value is None or value == []:
+        return True
+    if not isinstance(value, list) or len(value) != 3:
+        return False
+    return isinstance(value[0], str) and _is_number(value[1]) and isinstance(value[2], str)
+
+
+def _are_budgets(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    counts = (value.get(name, 0) for name in ("user_used", "system_used", "restarts_in_row"))
+    steps = (value.get(name) for name in ("furthest", "reached"))
+    return (
+        all(_is_count(count) for count in counts)
+        and all(step is None or _is_number(step) for step in steps)
+        and _is_quick(value.get("last_quick"))
+    )
+
+
+def _are_tries(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(one, dict)
+        and _is_count(one.get("restarts"))
+        and "last_quick" in one
+        and _is_quick(one["last_quick"])
+        for one in value.values()
+    )
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_count(count) for count in value.values())
+
+
+_STATES = tuple(state.value for state in AppState)
+#: What the session machine restores, and how each field has to look.
+_RECORD: Mapping[str, Callable[[Any], bool]] = {
+    "session": _is_count,
+    "elapsed_s": _is_number,
+    "budgets": _are_budgets,
+    "parameters": _is_text_or_none,
+    "released": _are_counts,
+    "started": _is_list_of_texts,
+    "outside": _is_list_of_texts,
+    "done": _is_list_of_texts,
+    "returning": _is_list_of_texts,
+    "alone": _are_tries,
+    "outcome": lambda value: value is None or value in _STATES,
+    "diagnostics": _is_text_or_none,
+    "root": lambda value: isinstance(value, dict),
+    "result": _is_text_or_none,
+}
 
 
 def write_master_file(

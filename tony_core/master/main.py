@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import json
 import resource
 import signal
 import sys
@@ -27,6 +26,7 @@ from tony_core.frameworks import find as find_framework
 from tony_core.frameworks.base import Framework
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job, Limits
+from tony_core.jsontext import read_value
 from tony_core.master.ending import tell_the_end
 from tony_core.master.master import Master
 from tony_core.protocol.link import NoLoopback
@@ -144,9 +144,9 @@ def read_job(context: MasterContext) -> Tuple[Job, Tuple[Artifact, ...], Optiona
     files = filesystem(context.job_dir)
     try:
         job = job_from_json(files.get(join(context.job_dir, "job.json")).decode())
-        listed = json.loads(files.get(join(context.job_dir, "artifacts.json")))
+        listed = read_value(files.get(join(context.job_dir, "artifacts.json")))
         artifacts = tuple(Artifact.from_json(item) for item in listed)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CannotStart(
             f"the staged job cannot be read ({type(error).__name__}: {error}); was it staged by"
             " another version of tony?"
@@ -298,7 +298,7 @@ class Signals:
 def kill_reason(kill_file: str, number: int) -> str:
     """What who asked for the end left as a reason; the signal's name otherwise."""
     try:
-        return said_by(json.loads(filesystem(kill_file).get(kill_file, MOST_BYTES)), number)
+        return said_by(read_value(filesystem(kill_file).get(kill_file, MOST_BYTES)), number)
     except (OSError, ValueError):
         return said_by(None, number)
 

@@ -15,6 +15,7 @@ from tony_core.history.layout import ATTEMPT_GAP
 from tony_core.master.commands import Tell, Weight
 
 KEPT = 20_000
+LARGEST = 1 << 53  # a number beyond is none of ours: damage
 
 LOUD = (Weight.DECISION, Weight.ERROR)
 
@@ -34,8 +35,8 @@ class Story:
     def inherit(self, events: List[Mapping[str, Any]]) -> None:
         """What an earlier master told, from history."""
         for event in events:
-            number = int(event.get("n", 0))
-            if number > self.last:
+            number = event.get("n")
+            if isinstance(number, int) and self.last < number < LARGEST:
                 self.last = number
                 self._lines.append((number, _encode(event)))
         self.last += ATTEMPT_GAP

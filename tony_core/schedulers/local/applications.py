@@ -99,12 +99,26 @@ class Application:
         data = home.read_json(folder.app)
         if data is None:
             return None
+        try:
+            return cls._of_json(data, folder.app_id)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None  # a damaged file tells no more than none
+
+    @classmethod
+    def _of_json(cls, data: Mapping[str, Any], app_id: str) -> Application:
         submitter = Identity.from_json(data["submitter"])
-        assert submitter is not None
+        if submitter is None:
+            raise ValueError("nobody submitted it")
+        texts = (data["name"], data["user"], data["queue"], data["type"], *data["tags"])
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("its words are no text")
+        numbers = (data["submitted"], data["max_attempts"], data["kill_grace_s"])
+        if not all(isinstance(number, (int, float)) and abs(number) < 1e15 for number in numbers):
+            raise ValueError("its numbers are none")
         return cls(
             **{
                 **data,
-                "app_id": folder.app_id,  # whatever it says
+                "app_id": app_id,  # whatever it says
                 "tags": tuple(data["tags"]),
                 "submitter": submitter,
                 "local": Local(**data["local"]),
@@ -152,15 +166,36 @@ class Application:
         )
 
 
+_NUMBERS = ("submitted", "started", "finished", "progress", "attempt")
+
+
 def read_status(folder: AppFolder, app: Application) -> AppStatus:
     """The last word that was written on it."""
     data = home.read_json(folder.status)
     if data is None:
         return app.first_status()
+    try:
+        return status_of(data, folder.app_id)
+    except (KeyError, TypeError, ValueError):
+        return app.first_status()  # a damaged file tells no more than none
+
+
+def status_of(data: Mapping[str, Any], app_id: str) -> AppStatus:
+    """What :func:`write_status` wrote, for whichever id; an error for anything else."""
     known = {field.name for field in fields(AppStatus)}
     values = {name: value for name, value in data.items() if name in known}
-    values["app_id"] = folder.app_id  # whatever it says
-    return AppStatus(**{**values, "state": AppState(data["state"]), "tags": tuple(data["tags"])})
+    for name, value in values.items():
+        if name in _NUMBERS:
+            wrong = value is not None and (
+                isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e15
+            )
+        else:
+            texts = value if name == "tags" and isinstance(value, list) else [value]
+            wrong = not all(isinstance(text, str) or text is None for text in texts)
+        if wrong:
+            raise ValueError(f"{name} is not what is written there")
+    tags = tuple(data["tags"])
+    return AppStatus(**{**values, "app_id": app_id, "state": AppState(data["state"]), "tags": tags})
 
 
 def write_status(folder: AppFolder, status: AppStatus) -> None:

@@ -40,6 +40,7 @@ import stat
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.files.durable import replace_file
+from tony_core.jsontext import read_object
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 
@@ -243,10 +244,9 @@ def read_json(path: str) -> Optional[Dict[str, Any]]:
     """The object in a file; None when there is no file or (after a power cut) no object."""
     try:
         with open(path, "rb") as stream:
-            data = json.loads(stream.read().decode("utf-8"))
+            return read_object(stream.read())
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) else None
 
 
 def write_json(path: str, data: Mapping[str, Any], sync: bool = False) -> None:

@@ -57,7 +57,10 @@ class Identity(NamedTuple):
         """What :meth:`to_json` wrote; None when there is no process in it."""
         if not data or "pid" not in data:
             return None
-        return cls(int(str(data["pid"])), int(str(data["start"])), str(data["boot"]))
+        try:
+            return cls(int(str(data["pid"])), int(str(data["start"])), str(data["boot"]))
+        except (KeyError, ValueError):
+            return None
 
     def to_json(self) -> Dict[str, object]:
         """Plain data."""

@@ -110,7 +110,11 @@ class Running:
         spec = home.read_json(folder.launch)
         if spec is None or os.path.exists(folder.ended):
             return None
-        running = cls(container_from_json(spec["container"]), folder)
+        try:
+            container = container_from_json(spec["container"])
+        except (KeyError, TypeError, ValueError):
+            return None  # a damaged file: of a container that nothing is known of
+        running = cls(container, folder)
         running.shim = Identity.from_json(home.read_json(folder.shim))
         if running.shim is not None and running.shim.alive():
             running._open_pidfd(running.shim.pid)

@@ -30,6 +30,7 @@ from tony_core.files.registry import filesystem
 from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.ids import ApplicationId, ContainerId
 from tony_core.hadoop.rm_client import RmClient
+from tony_core.jsontext import read_value
 from tony_core.schedulers.port import AppState
 from tony_core.schedulers.yarn.status import state_of
 
@@ -121,7 +122,7 @@ def _look(folder: str) -> Tuple[str, Set[str], Note]:
         return folder, names, Note(asked_before=True)
     if MASTER_FILE not in names:
         return folder, names, Note()
-    said = json.loads(files.get(join(folder, MASTER_FILE), 1 << 16))
+    said = read_value(files.get(join(folder, MASTER_FILE), 1 << 16))
     grace = said.get("kill_grace_s") if isinstance(said, dict) else None
     if isinstance(grace, (int, float)) and not isinstance(grace, bool):
         return folder, names, Note(grace_s=max(0.0, float(grace)))

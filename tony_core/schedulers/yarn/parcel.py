@@ -26,6 +26,7 @@ import zlib
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.dataclass import dataclass, field
+from tony_core.jsontext import read_object
 from tony_core.schedulers.yarn.secretfile import SECRET as SECRET
 from tony_core.schedulers.yarn.secretfile import SITE as SITE
 from tony_core.schedulers.yarn.secretfile import ParcelError as ParcelError
@@ -72,13 +73,13 @@ class MasterParcel:
         told = _unpack(data, JOB)
         try:
             return cls(
-                job=told["job"],
-                artifacts=tuple(told["artifacts"]),
-                config=told["config"],
-                site=told["site"],
-                user=told["user"],
-                root=told["root"],
-                history_root=told["history_root"],
+                job=_text(told, "job"),
+                artifacts=_objects(told, "artifacts"),
+                config=_text(told, "config"),
+                site=_texts(told, "site"),
+                user=_text(told, "user"),
+                root=_text(told, "root"),
+                history_root=_text(told, "history_root"),
             )
         except KeyError as error:
             raise ParcelError(f"the job's description lacks {error}") from None
@@ -101,7 +102,7 @@ class ExecutorParcel:
         """What :meth:`encode` packed."""
         told = _unpack(data, SITE)
         try:
-            return cls(site=told["site"], user=told["user"], state_dir=told["state_dir"])
+            return cls(_texts(told, "site"), _text(told, "user"), _text(told, "state_dir"))
         except KeyError as error:
             raise ParcelError(f"the site's description lacks {error}") from None
 
@@ -150,10 +151,26 @@ def _pack(told: Mapping[str, Any]) -> bytes:
 def _unpack(data: bytes, what: str) -> Dict[str, Any]:
     try:
         reader = zlib.decompressobj()
-        text = reader.decompress(data, _MOST_UNPACKED)
-        told = json.loads(text)
+        return read_object(reader.decompress(data, _MOST_UNPACKED))
     except (zlib.error, ValueError) as error:
         raise ParcelError(f"{what} cannot be read: {error}") from None
-    if not isinstance(told, dict):
-        raise ParcelError(f"{what} is no description")
-    return told
+
+
+def _text(told: Mapping[str, Any], name: str) -> str:
+    if not isinstance(told[name], str):
+        raise ParcelError(f"{name} of the description is no text")
+    return str(told[name])
+
+
+def _texts(told: Mapping[str, Any], name: str) -> Dict[str, str]:
+    found = told[name]
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ParcelError(f"{name} of the description holds more than texts")
+    return found
+
+
+def _objects(told: Mapping[str, Any], name: str) -> Tuple[Mapping[str, Any], ...]:
+    found = told[name]
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise ParcelError(f"{name} of the description is no list of objects")
+    return tuple(found)

@@ -1,0 +1,28 @@
+"""JSON out of a file that may be damaged: whatever is wrong with it, it is one ValueError.
+
+Light, standard library only, Python 3.8.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Union
+
+_NOT_FINITE = {"NaN": None, "Infinity": None, "-Infinity": None}  # no word of JSON's, yet written
+
+
+def read_value(data: Union[bytes, str]) -> Any:
+    """Any value; bytes are UTF-8, and numbers that are not finite are read as none."""
+    text = data if isinstance(data, str) else data.decode("utf-8")
+    try:
+        return json.loads(text, parse_constant=_NOT_FINITE.__getitem__)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_object(data: Union[bytes, str]) -> Dict[str, Any]:
+    """An object, and nothing else."""
+    found = read_value(data)
+    if not isinstance(found, dict):
+        raise ValueError(f"{type(found).__name__} instead of an object")
+    return found
