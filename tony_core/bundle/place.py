@@ -26,7 +26,7 @@ from typing import (
 from tony_core.bundle.contents import NODES_UNPACK, Content
 from tony_core.bundle.failures import StagingError, staging_error
 from tony_core.bundle.remote import RemoteStore, Staged
-from tony_core.bundle.store import Store
+from tony_core.bundle.store import Store, StoreError
 from tony_core.bundle.wanted import Want
 from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Kind, Use
@@ -78,7 +78,7 @@ class Place(ABC):
     def __init__(self, home: Store) -> None:
         try:
             home.check_owner()  # what another user wrote there must not say what a file is
-        except OSError as error:
+        except StoreError as error:
             raise StagingError(f"{error.strerror} [{error.filename}]") from error
         self.digests = home.digests
         self.apart = home.path  # never staged itself

@@ -110,8 +110,8 @@ class Store:
         """Refuse a store, or a link to one, that another user made; silence when there is none."""
         try:
             link, folder = os.lstat(self.path).st_uid, os.stat(self.path).st_uid
-        except FileNotFoundError:
-            return
+        except OSError:
+            return  # none, or none that can be read
         if folder != os.geteuid() or link not in (os.geteuid(), 0):
             raise StoreError(
                 errno.EPERM,
