@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, Sequence
 
 import pytest
+from hypothesis import strategies as st
 
 from tests.cluster.fakeyarn.wire import ServerWire
+from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.connection import Address, Endpoints
 from tony_core.hadoop.errors import AuthenticationError, HadoopError, RemoteError, Unreachable
 from tony_core.hadoop.failover import Failover
@@ -20,8 +22,10 @@ from tony_core.hadoop.messages.rpc import RpcResponseHeader, RpcSasl, SaslAuth
 from tony_core.hadoop.nm import NodeManager
 from tony_core.hadoop.protobuf import Message
 from tony_core.hadoop.rm_master import RmMaster
+from tony_core.hadoop.sasl import DigestMd5
 from tony_core.hadoop.service import Limits
 from tony_core.hadoop.tokens import AM_RM, NM, Token
+from tony_core.hadoop.wire import Wire
 
 ATTEMPT = AttemptId(ApplicationId(1_700_000_000_000, 42), 1)
 TOKEN = Token(yarn.AMRMTokenIdentifier(app_attempt_id=ATTEMPT.message()).encode(), b"secret", AM_RM)
@@ -243,6 +247,35 @@ def test_a_node_is_not_believed_either() -> None:
         with pytest.raises(AuthenticationError, match="before it has proved who it is"):
             node.start([(token, Launch(("true",)))], within_s=0.3)
         node.close()
+
+
+@fuzz(data=mutations(*LIES.values(), offer() + said(0, b"rspauth=" + b"0" * 32)))
+def test_any_bytes_before_the_proof_are_an_error(data: bytes) -> None:
+    """Never an event: whoever sends them has not proved anything."""
+    wire = Wire("proto", b"c" * 16, TOKEN.message())
+    try:
+        assert wire.receive(data) == []
+    except HadoopError:
+        pass
+    assert not wire.ready
+
+
+@fuzz(
+    data=mutations(CHALLENGE % b"auth", CHALLENGE % b"auth-conf,auth-int", b"rspauth=0"),
+    last=mutations(b"rspauth=" + b"0" * 32),
+    token=st.binary(max_size=60),
+)
+def test_any_challenge_is_answered_or_an_error(data: bytes, last: bytes, token: bytes) -> None:
+    sasl = DigestMd5(b"user", b"secret", "/default")
+    try:
+        sasl.respond(data)
+        sasl.verify(last)
+    except HadoopError:
+        pass
+    assert not sasl.proven
+    if sasl.protects:
+        with pytest.raises(HadoopError):
+            sasl.unwrap(token)
 
 
 def test_what_comes_before_the_proof_is_short() -> None:
