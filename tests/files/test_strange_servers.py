@@ -298,6 +298,8 @@ class TestWeb:
             except OSError:
                 pass
 
+    @pytest.mark.hypothesis  # so that it is among those of the night
+    @pytest.mark.timeout(3600)
     def test_any_answer(self, raw: Raw) -> None:
         url = f"http://127.0.0.1:{raw.port}/f"
         changed = "Last-Modified: Wed, 21 Oct 2015 07:28:00 GMT"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ class Recording:
         wire.call(index, method, MESSAGES[message].decode(data))
 
 
+@functools.cache
 def load(name: str) -> Recording:
     """One of NAMES."""
     raw = json.loads((FOLDER / f"{name}.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 from typing import Dict
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop import sasl as sasl_module
 from tony_core.hadoop.errors import AuthenticationError, ProtocolError
 from tony_core.hadoop.rc4 import Rc4
@@ -20,6 +22,8 @@ _CHALLENGE = (
     b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",'
     b"algorithm=md5-sess,charset=utf-8"
 )
+_CONFIDENTIAL = _CHALLENGE.replace(b'"auth"', b'"auth-conf"') + b',cipher="3des,rc4"'
+_PROOF = b"rspauth=ea40f60335c427b5527b84dbabcdfffd"
 
 
 def example(**changes: object) -> DigestMd5:
@@ -100,12 +104,25 @@ class TestDirectives:
         with pytest.raises(ProtocolError):
             parse_directives(text)
 
-    @given(st.binary(max_size=60))
+    @fuzz(text=st.binary(max_size=60) | mutations(_CHALLENGE))
     def test_anything(self, text: bytes) -> None:
         try:
             parse_directives(text)
         except ProtocolError:
             pass
+
+    @fuzz(challenge=mutations(_CHALLENGE, _CONFIDENTIAL), last=mutations(_PROOF), token=st.binary())
+    def test_any_challenge_proof_and_wrapped_token(
+        self, challenge: bytes, last: bytes, token: bytes
+    ) -> None:
+        sasl = example()
+        with contextlib.suppress(AuthenticationError, ProtocolError):
+            sasl.respond(challenge)
+        with contextlib.suppress(AuthenticationError, ProtocolError):
+            sasl.verify(last)
+        if sasl.protects:
+            with pytest.raises((AuthenticationError, ProtocolError)):
+                sasl.unwrap(token)
 
 
 class TestPrimitives:

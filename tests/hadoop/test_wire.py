@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations, pieces
 from tests.hadoop.recorded import NAMES, Recording, described, load
 from tony_core.hadoop.errors import (
     AuthenticationError,
@@ -125,8 +126,7 @@ class TestRecordings:
         recording = load(name)
         assert understood(recording, list(range(3000))) == list(recording.events)
 
-    @settings(max_examples=300)
-    @given(st.sampled_from(NAMES), st.integers(0, 10_000), st.integers(1, 255))
+    @fuzz(name=st.sampled_from(NAMES), place=st.integers(0, 10_000), by=st.integers(1, 255))
     def test_a_damaged_byte_is_an_error_or_is_seen(self, name: str, place: int, by: int) -> None:
         """No damage makes anything but an error of ours; under protection none goes unseen."""
         recording = load(name)
@@ -144,6 +144,25 @@ class TestRecordings:
         if name in PROTECTED:
             answers = [event for event in events if isinstance(event, Answer)]
             assert all(tuple(d) in recording.events for d in described(list(answers)))
+
+    @fuzz(
+        name=st.sampled_from(NAMES),
+        data=mutations(*(load(name).came for name in NAMES)),
+        cuts=st.lists(st.integers(0, 3000), max_size=4),
+    )
+    def test_a_damaged_conversation_is_an_error_or_events(
+        self, name: str, data: bytes, cuts: List[int]
+    ) -> None:
+        recording = load(name)
+        wire = recording.wire()
+        try:
+            for index in range(len(recording.calls)):
+                recording.ask(wire, index)
+            wire.outgoing()
+            for piece in pieces(data, cuts):
+                wire.receive(piece)
+        except HadoopError:
+            pass
 
     @pytest.mark.parametrize("name", PROTECTED)
     def test_under_protection_nothing_is_readable(self, name: str) -> None:
@@ -258,7 +277,7 @@ class TestSimple:
         with pytest.raises(ProtocolError, match="2155905152 bytes"):
             self.wire().receive(b"\x80\x80\x80\x80")
 
-    @given(st.binary(max_size=300))
+    @fuzz(data=st.binary(max_size=300) | mutations(answer(0, b"x" * 20), answer(-33), answer(-1)))
     def test_anything_is_events_or_an_error_of_ours(self, data: bytes) -> None:
         try:
             self.wire().receive(data)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tests.job.loading import CWD
 from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.problems import JobError, errors
@@ -125,7 +126,26 @@ def outcome(folder: Path, data: bytes) -> str:
     return "loaded"
 
 
-@given(st.one_of(st.binary(), st.lists(_PIECES, max_size=40).map(lambda p: "".join(p).encode())))
+_JOB = (
+    f"<?xml version='1.0' encoding='utf-8'?>{HEAD}<!-- a --><property><name>tony.worker.instances"
+    "</name><value>2</value><final>true</final></property><property name='a' value='&lt;b'/>"
+    f"<property><name>tony.x</name><value><![CDATA[${{a}}]]></value></property>{TAIL}"
+).encode()
+
+
+_DOCTYPE = b"<!DOCTYPE c [<!ENTITY x 'y'>]>"
+
+
+@fuzz(data=mutations(_JOB, _JOB.decode().encode("utf-16"), _DOCTYPE + _JOB))
+def test_any_damaged_xml_is_entries_or_problems(data: bytes) -> None:
+    entries, problems = read_xml(data, "f")
+    assert all(str(problem).startswith("f:") for problem in problems)
+    assert all(entry.key and isinstance(entry.text, str) for entry in entries)
+
+
+@fuzz(
+    data=st.one_of(st.binary(), st.lists(_PIECES, max_size=40).map(lambda p: "".join(p).encode()))
+)
 @example(b"\xff\xfe<\x00")
 def test_any_bytes_are_a_job_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 from typing import Dict
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.tokens import Token
 from tony_core.schedulers.yarn import parcel
@@ -101,7 +103,7 @@ def test_secrets_are_read_as_hadoop_reads_them(
     assert parcel.read_secrets(data) == dict(Credentials.decode(data).secrets)
 
 
-@given(st.binary(max_size=60), st.integers(0, 200))
+@fuzz(noise=st.binary(max_size=60), cut=st.integers(0, 200))
 def test_broken_credentials_never_do_worse_than_an_error(noise: bytes, cut: int) -> None:
     whole = Credentials(secrets={"a": b"1" * 130, "b": noise}).encode()
     for data in (whole[:cut], b"HDTS\0" + noise, noise):
@@ -109,3 +111,13 @@ def test_broken_credentials_never_do_worse_than_an_error(noise: bytes, cut: int)
             parcel.read_secrets(data)
         except ParcelError:
             pass
+
+
+@fuzz(data=mutations(MASTER.encode(), EXECUTOR.encode(), zlib.decompress(MASTER.encode())))
+def test_a_damaged_parcel_is_a_parcel_or_refused(data: bytes) -> None:
+    for kind in (MasterParcel, ExecutorParcel):
+        for packed in (data, zlib.compress(data)):
+            try:
+                kind.decode(packed)
+            except ParcelError:
+                pass
