@@ -13,7 +13,7 @@ from tony_core.cli.output import tell as tell_text
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.client.exit_codes import ExitCode, of_signal
 
-_NO_ROOM = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
+_NOT_WRITABLE = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
 
 
 def tell(error: BaseException, debug: bool) -> Optional[int]:
@@ -74,12 +74,7 @@ def _judged(error: BaseException) -> tuple[str, int]:
         return str(error), ExitCode.FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}", ExitCode.REFUSED
-    if isinstance(error, OSError) and error.errno in (
-        errno.ENOSPC,
-        errno.EIO,
-        errno.EDQUOT,
-        errno.EROFS,
-    ):
+    if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
         return f"cannot write: {error.strerror}", ExitCode.REFUSED
     if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
         text = f"{error.strerror}; make room there, or set TMPDIR to a folder that you can write"
