@@ -75,10 +75,10 @@ def test_an_executor_is_led_to_another_executor(tmp_path: Path, relay: Relay) ->
         port = until_listening(other)
         caller = called[one]
         with socket.create_connection(("127.0.0.1", port), 20) as answering:
-            said = carry(caller, answering, within_s=5)
+            said = carry(caller, answering, within_s=30)
         for sock in called.values():
             sock.close()
-        # A Register would be more: it goes to a master, and to nobody else.
+        # A Register would be more: it goes to a master, and to no other.
         assert all(len(text) <= HELLO_SIZE + PROOF_SIZE for text in said), said
     finally:
         one.close()
@@ -91,7 +91,7 @@ def test_an_executor_is_led_to_itself(tmp_path: Path, relay: Relay) -> None:
         with relay.caller() as caller:
             port = until_listening(executor)
             with socket.create_connection(("127.0.0.1", port), 20) as answering:
-                said = carry(caller, answering, within_s=5)
+                said = carry(caller, answering, within_s=30)
         assert all(len(text) <= HELLO_SIZE + PROOF_SIZE for text in said), said
     finally:
         executor.close()

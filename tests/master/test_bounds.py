@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
@@ -200,6 +199,4 @@ def test_what_is_too_long_is_cut() -> None:
     assert len(ended.message) < 10_000
     assert sum(map(len, ended.stderr_tail)) < 300_000
     assert Bounds().admit(Reported(0, 1e308, {})).progress == 1.0
-    began = time.monotonic()
     assert Bounds().admit(Ended(0, 0, duration_s=-5.0)).duration_s == 0.0
-    assert time.monotonic() - began < 1

@@ -96,7 +96,7 @@ def test_another_users_connections_do_not_keep_the_owner_out(shell: Shell) -> No
             for _ in range(20):
                 began = time.monotonic()
                 assert shell.get("/api/job")[0] == 200
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < 20
             connections = shell.master._server._connections
             assert sum(not one.trusted for one in list(connections)) <= webserver.MAX_UNTRUSTED
         finally:
