@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz, mutations
 from tests.schedulers.yarn.standin_node import RECORDED, Node, wrapped
 from tony_core.hadoop.datainput import FormatError
+from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.schedulers.yarn.logs_node import (
     LogsDenied,
     LogsElsewhere,
@@ -20,8 +21,9 @@ from tony_core.schedulers.yarn.logs_node import (
     NoSuchLog,
     names_in,
 )
+from tony_core.schedulers.yarn.logs_server import LogServer
 from tony_core.schedulers.yarn.logs_text import LogText
-from tony_core.schedulers.yarn.logs_web import Web
+from tony_core.schedulers.yarn.logs_web import Web, WebAnswer, WebUnreachable
 
 CONTAINER = "container_1700000000000_0001_01_000002"
 STDOUT = b"".join(b"%d\n" % number for number in range(1, 21)) + bytes(3)
@@ -117,13 +119,64 @@ def test_a_damaged_log_is_a_log_or_an_error(data: bytes, last: Optional[int]) ->
         pass
 
 
-@fuzz(data=st.one_of(mutations(b'{"containerLogInfo": [{"fileName": "a"}]}'), st.binary()))
+DEEP = b"[" * 200_000
+
+
+class Answered(WebAnswer):
+    """An answer that holds these bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, most: int) -> bytes:
+        found, self.data = self.data[:most], self.data[most:]
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+@fuzz(data=st.one_of(mutations(b'{"containerLogInfo": [{"fileName": "a"}]}', DEEP), st.binary()))
 def test_any_list_of_logs(data: bytes) -> None:
+    assert all(isinstance(name, str) for name in names_in(Answered(data).json()))
+
+
+@fuzz(
+    data=mutations(*(body(v, "whole") for v in RECORDED)),
+    offset=st.integers(0, 99),
+    limit=st.integers(0, 99),
+)
+def test_any_answer_of_a_log_server_is_a_log_or_an_error(
+    data: bytes, offset: int, limit: int
+) -> None:
+    class Canned(Web):
+        def get(self, address: str, target: str, *, tls: bool = False) -> WebAnswer:
+            answer = Answered(data)
+            answer.status = 200
+            return answer
+
+    conf = SiteConfiguration.of({"yarn.log.server.web-service.url": "http://h:1/ws"})
+    server = LogServer(conf, Canned(), "me")
     try:
-        listing = json.loads(data)
-    except ValueError:
-        return
-    assert all(isinstance(name, str) for name in names_in(listing))
+        assert server.size(CONTAINER, "stdout") >= 0
+        assert len(server.read(CONTAINER, "stdout", offset, limit)) <= limit
+        server.names(CONTAINER)
+    except (FormatError, LogsElsewhere):
+        pass
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["\ud800:1", "a" * 64 + ".example:1", ".a:1", "[::1", "h:x", "h h:1", ""]
+)
+@pytest.mark.parametrize("tls", [False, True])
+def test_no_name_of_a_host_is_more_than_unreachable(address: str, tls: bool) -> None:
+    web = Web(timeout_s=1)
+    with pytest.raises(WebUnreachable):
+        web.get(address, "/x", tls=tls)
+    with pytest.raises(WebUnreachable):
+        web.get("127.0.0.1:1", "/\u20ac x", tls=tls)
+    web.close()
 
 
 @fuzz(data=st.binary(max_size=300), last=st.none() | st.integers(0, 99))

@@ -7,10 +7,11 @@ is closed, since an answer may be a log of gigabytes.
 from __future__ import annotations
 
 import http.client
-import json
 import ssl
 from collections import OrderedDict
 from typing import Any, Optional, Tuple
+
+from tony_core.jsontext import read_value
 
 TIMEOUT_S = 20.0
 _KEPT = 32
@@ -43,7 +44,7 @@ class WebAnswer:
         """Some bytes, none at its end."""
         try:
             return self._response.read1(most)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             self._connection.close()
             raise WebUnreachable(f"{self._key[1]} broke off its answer: {_said(error)}") from None
 
@@ -61,7 +62,7 @@ class WebAnswer:
     def json(self) -> Any:
         """All of it as JSON; ``None`` when it is something else."""
         try:
-            return json.loads(self.text())
+            return read_value(self.text())
         except ValueError:
             return None
 
@@ -97,19 +98,22 @@ class Web:
                 return self._ask(key, idle, target)
             except WebUnreachable:
                 pass  # closed by the server in the meantime
-        return self._ask(key, self._connection(key), target)
+        return self._ask(key, None, target)
 
     def close(self) -> None:
         """Give back connections."""
         while self._idle:
             self._idle.popitem()[1].close()
 
-    def _ask(self, key: _Key, connection: http.client.HTTPConnection, target: str) -> WebAnswer:
+    def _ask(self, key: _Key, idle: Optional[http.client.HTTPConnection], target: str) -> WebAnswer:
+        connection = idle
         try:
+            connection = connection or self._connection(key)
             connection.request("GET", target, headers={"Accept": "*/*", "User-Agent": "tony"})
             return WebAnswer(self, key, connection, connection.getresponse())
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: odd names
+            if connection is not None:
+                connection.close()
             raise WebUnreachable(f"{key[1]} cannot be asked: {_said(error)}") from None
 
     def _connection(self, key: _Key) -> http.client.HTTPConnection:
