@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import Tony
+from tests.fuzzing import fuzz, mutations
 from tony_core.files import registry
 from tony_core.files.local import LocalFileSystem
 from tony_core.hadoop.connection import Address
@@ -20,7 +21,7 @@ from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import Finding, Verdict
 from tony_core.schedulers.yarn import reach
-from tony_core.schedulers.yarn.examine import Cluster, examine, judge
+from tony_core.schedulers.yarn.examine import Cluster, _read, examine, judge
 from tony_core.schedulers.yarn.facts import ClusterFacts, NodeFacts
 
 FACTS = ClusterFacts("me", Capability(), nodes=(NodeFacts("n1:1", Capability(1024, 1)),))
@@ -58,6 +59,26 @@ def test_well() -> None:
 )
 def test_unwell(changes: Dict[str, Any], what: List[str]) -> None:
     assert wrong({**WELL, **changes}) == what
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"nodes": ["n1:1"]}, ["NodeManagers from a node"]),
+        ({"nodes": 7}, ["NodeManagers from a node"]),
+        ({"nodes": "n1:1"}, ["NodeManagers from a node"]),
+        ({"clock_off_s": "soon"}, ["clocks"]),
+        ({"clock_off_s": [1]}, ["clocks"]),
+    ],
+)
+def test_a_page_of_another_shape_is_a_finding(changes: Dict[str, Any], what: List[str]) -> None:
+    assert wrong({**WELL, **changes}) == what
+
+
+@fuzz(data=mutations(json.dumps({**WELL, "nodes": {"n1:1": "refused", "n2:1": ""}}).encode()))
+def test_any_page_of_a_probe_is_judged(data: bytes) -> None:
+    findings = judge(_read(data.decode("latin-1")), FACTS, "")
+    assert all(isinstance(found.said, str) for found in findings)
 
 
 def test_without_the_proxy_the_clock_is_not_known() -> None:

@@ -29,6 +29,7 @@ from tony_core.hadoop.rm_client import RmClient
 from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Resources, Role
+from tony_core.jsontext import read_object
 from tony_core.schedulers.port import Finding, SchedulerError, Verdict
 from tony_core.schedulers.yarn import checks, diagnostics, parcel, reach, site, submission
 from tony_core.schedulers.yarn.facts import ClusterFacts
@@ -306,9 +307,12 @@ def judge(seen: Mapping[str, Any], facts: ClusterFacts, why_no_proxy: str) -> Li
     found.append(
         Finding("HDFS from a node", Verdict.WRONG if storage else Verdict.OK, storage or "works")
     )
-    deaf: Mapping[str, str] = seen.get("nodes") or {}
+    deaf = seen.get("nodes") or {}
     count = len(facts.nodes or ())
-    if deaf:
+    if not isinstance(deaf, dict):
+        said = "the probe's page lists them in a form that this version does not read"
+        found.append(Finding("NodeManagers from a node", Verdict.WRONG, said))
+    elif deaf:
         said = "; ".join(f"{node}: {why}" for node, why in sorted(deaf.items())[:5])
         advice = "a master must reach every NodeManager: look at firewalls and names"
         found.append(Finding("NodeManagers from a node", Verdict.WRONG, said, advice))
@@ -324,9 +328,12 @@ def judge(seen: Mapping[str, Any], facts: ClusterFacts, why_no_proxy: str) -> Li
     return found
 
 
-def _clock(off: Optional[float]) -> Finding:
+def _clock(off: Any) -> Finding:
     if off is None:
         return Finding("clocks", Verdict.SKIPPED, "read through the proxy, which does not work")
+    if not isinstance(off, float):
+        said = "the probe's page holds no number of seconds"
+        return Finding("clocks", Verdict.WRONG, said, "is something else behind the web proxy?")
     said = f"a node's is {off:+.1f} s from this one's"
     if abs(off) <= CLOCK_S:
         return Finding("clocks", Verdict.OK, said)
@@ -335,7 +342,6 @@ def _clock(off: Optional[float]) -> Finding:
 
 def _read(diagnostics: str) -> Dict[str, Any]:
     try:
-        found = json.loads(diagnostics)
+        return read_object(diagnostics)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
