@@ -87,7 +87,7 @@ def site() -> Site:
                 str(name): [str(url) for url in urls] for name, urls in said["namenodes"].items()
             }
             return Site(str(said["default_fs"]), str(said.get("user") or _user()), nodes)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"TONY_HDFS cannot be understood: {error!r}") from None
     conf = _configuration()
     default_fs = conf.get("fs.defaultFS") or conf.get("fs.default.name") or ""
@@ -101,7 +101,10 @@ def site() -> Site:
         for tail in tails:
             rpc = conf.get(f"dfs.namenode.rpc-address{tail}", "").partition(":")[0]
             nodes.setdefault(name, []).append(_web(scheme, conf.get(key + tail), rpc, port))
-    authority = urlsplit(default_fs).netloc
+    try:
+        authority = urlsplit(default_fs).netloc
+    except ValueError as error:
+        raise ValueError(f"fs.defaultFS {default_fs!r}: {error}") from None
     if authority and authority not in nodes:
         host = authority.rpartition(":")[0] or authority
         nodes[authority] = [_web(scheme, conf.get(key), host, port)]
@@ -131,10 +134,20 @@ def _configuration() -> Dict[str, str]:
         for folder in folders:
             path = os.path.join(folder or "", name)
             if folder and os.path.isfile(path):
-                for each in ElementTree.parse(path).iter("property"):  # noqa: S314
-                    found[each.findtext("name", "").strip()] = each.findtext("value", "").strip()
+                found.update(_properties(path))
                 break
     return found
+
+
+def _properties(path: str) -> Dict[str, str]:
+    """The properties of a Hadoop XML file; ValueError, with its path, for a damaged one."""
+    try:
+        properties = list(ElementTree.parse(path).iter("property"))  # noqa: S314
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    return {
+        each.findtext("name", "").strip(): each.findtext("value", "").strip() for each in properties
+    }
 
 
 # ------------------------------------------------------------------ the client

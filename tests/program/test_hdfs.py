@@ -292,6 +292,29 @@ class TestWhichFileSystem:
         assert tony_webhdfs.site() == by_hand
         assert by_hand.user == "ann"
 
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"", b"<configuration>", b"\xff\xfe<", b"<?xml version='1.0' encoding='klingon'?><c/>",
+            b"<?xml version='1.0' encoding='shift_jis'?><c/>",
+            b"<configuration><property><name>fs.defaultFS</name><value>hdfs://[</value>"
+            b"</property></configuration>",
+        ],
+    )  # fmt: skip
+    def test_a_damaged_file_is_named(
+        self, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "core-site.xml").write_bytes(data)
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        monkeypatch.delenv(VARIABLE, raising=False)
+        with pytest.raises(ValueError, match=r"core-site\.xml|fs\.defaultFS"):
+            tony_webhdfs.site()
+
+    def test_the_variable_nested_too_deeply(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(VARIABLE, "[" * 100_000)
+        with pytest.raises(ValueError, match="TONY_HDFS cannot be understood"):
+            tony_webhdfs.site()
+
     def test_what_the_variable_says(self) -> None:
         assert json.loads(hdfs_environment(SiteConfiguration.of(self.HA), "ann")) == {
             "default_fs": "hdfs://ns",
