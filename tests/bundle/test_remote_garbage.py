@@ -104,6 +104,15 @@ def test_an_object_is_kept_for_so_long_after_its_last_use(
     assert cluster.names("store/used") == []
 
 
+@pytest.mark.parametrize("name", ["\u00b2.x", "9" * 200 + ".x", "1e999.x", "nan.x", ".x", "x"])
+def test_a_mark_of_another_name_goes(store: RemoteStore, cluster: FakeCluster, name: str) -> None:
+    store.put(A, "content", content("a"))
+    Path(cluster.path(f"{ROOT}/store/used/{name}")).mkdir(parents=True)
+    aged(cluster, "store/objects", 10 * DAY)
+    assert collect(older=7 * DAY) == [f"object {A[:12]} (0.0 MB)"]
+    assert not name.isascii() or cluster.names("store/used") == []  # the fake quotes no name
+
+
 def test_what_settles_stays_a_while(store: RemoteStore) -> None:
     store.put(A, "content", content("a"))
     assert collect(settle=60.0) == []

@@ -187,7 +187,8 @@ class _Collection:
         marks: Dict[str, float] = {}
         for name in self._store.names(self._store.used):
             since = name.partition(".")[0]
-            marks[name] = self._now - float(since) if since.isdigit() else older_than_s
+            is_time = since.isascii() and since.isdigit() and len(since) <= 12
+            marks[name] = self._now - int(since) if is_time else older_than_s
         for name, age_s in marks.items():
             folder = join(self._store.used, name)
             if age_s < older_than_s:
