@@ -219,8 +219,18 @@ def test_less_protection_than_the_site_wants(offered: str) -> None:
         rm.close()
 
 
+BARE = {
+    "an answer": lambda call_id: packet(header(call_id), SHUTDOWN),
+    "a refusal": lambda call_id: refuses(call_id, NOT_FOUND, fatal=False),
+    "a fatal refusal": lambda call_id: refuses(NO_CALL, NOT_FOUND, fatal=True),
+    "a refusal as of the handshake": lambda call_id: refuses(SASL, NOT_FOUND, fatal=False),
+    "a fatal refusal as of the handshake": lambda call_id: refuses(SASL, NOT_FOUND, fatal=True),
+}
+
+
+@pytest.mark.parametrize("bare", BARE.values(), ids=BARE.keys())
 @pytest.mark.parametrize("qop", ["auth-int", "auth-conf"])
-def test_a_bare_answer_after_protection_was_agreed(qop: str) -> None:
+def test_a_bare_answer_after_protection_was_agreed(qop: str, bare: Callable[[int], bytes]) -> None:
     """A man in the middle adds an answer of his own; only the server's counts."""
     first = [True]
 
@@ -232,7 +242,7 @@ def test_a_bare_answer_after_protection_was_agreed(qop: str) -> None:
                 return
             for call in wire.receive(data):
                 if first.pop() if first else False:
-                    sock.sendall(packet(header(call.call_id), SHUTDOWN))
+                    sock.sendall(bare(call.call_id))
                 wire.answer(call, TRUE)
             sock.sendall(wire.outgoing())
 

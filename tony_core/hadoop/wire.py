@@ -194,7 +194,8 @@ class Wire:
         head, at = read_delimited(packet, 0)
         header = RpcResponseHeader.decode(head)
         call_id = header.call_id - _UNSIGNED if header.call_id >> 31 else header.call_id
-        if bare and self._protected and call_id != _CALL_SASL:
+        wraps = call_id == _CALL_SASL and header.status == _OK
+        if bare and self._protected and not wraps:
             raise AuthenticationError("an answer without the protection that was agreed upon")
         if not bare and call_id == _CALL_SASL:
             raise ProtocolError("a handshake inside a protected packet")
