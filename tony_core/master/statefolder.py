@@ -25,7 +25,6 @@ Reading happens once, before a master begins, by a thread that is waited for, fo
 from __future__ import annotations
 
 import errno
-import os
 import threading
 import time
 import zlib
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar, Union
 
 from tony_core.faults import Faults, log_to_stderr
+from tony_core.files.durable import replace_file
 from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
 
@@ -71,7 +71,7 @@ class LocalFolder:
         """Write what found no room; whether some of it still waits."""
         for name, (data, mode, sync) in list(self._waiting.items()):
             try:
-                replace_file(self._path / name, data, mode, sync)
+                replace_file(str(self._path / name), data, mode, sync)
             except OSError as error:
                 if error.errno in FULL:
                     self.problem = error.strerror or str(error)
@@ -289,25 +289,3 @@ def patiently(read: Callable[[], T], seconds: float) -> T:
     if over.wait(seconds + min(seconds, 1.0)) and found:
         return found[0]
     raise failed[-1] if failed else TimeoutError(f"no answer within {seconds:g} s")
-
-
-def replace_file(path: Path, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
-    """Write a whole file so that a reader, or a crash, finds the old one or the new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(fd, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            if sync:
-                os.fsync(stream.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    if sync:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
