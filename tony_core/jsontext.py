@@ -1,12 +1,18 @@
 """JSON out of a file that may be damaged: whatever is wrong with it, it is one ValueError.
 
+What :func:`is_number` accepts can be counted with: JSON's true is a number to Python, and its
+numbers may be too large for a float.
+
 Light, standard library only, Python 3.8.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Union
+from typing import TYPE_CHECKING, Any, Dict, Union
+
+if TYPE_CHECKING:
+    from typing import TypeGuard  # novm: only annotations name it
 
 _NOT_FINITE = {"NaN": None, "Infinity": None, "-Infinity": None}  # no word of JSON's, yet written
 
@@ -26,3 +32,9 @@ def read_object(data: Union[bytes, str]) -> Dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{type(found).__name__} instead of an object")
     return found
+
+
+def is_number(value: Any, below: float = 1e300) -> TypeGuard[float]:
+    """Whether it is a number, finite, and nearer to 0 than ``below``."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return known and abs(value) < below

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from typing import List, Tuple
 
 from tony_core.bundle.owner import Owner
 from tony_core.dataclass import dataclass
 from tony_core.files.durable import replace_file
-
-_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
+from tony_core.files.location import is_app_id
 
 
 @dataclass(frozen=True)
@@ -28,17 +26,12 @@ class Lease:
     owner: Owner  # the process that submits it
     digests: Tuple[str, ...]
     taken: float  # seconds since the epoch; with the owner it tells this lease from any other
-    damage: str = ""  # why it cannot be told which objects it names
-
-
-def is_app_id(name: str) -> bool:
-    """Whether a file of that name can belong to an application."""
-    return _APP_ID.match(name) is not None
+    damage: str = ""  # why the objects that it names are not known
 
 
 def check_app_id(app_id: str) -> str:
     """The id, which becomes a file name, if it is fit for one."""
-    if not _APP_ID.match(app_id):
+    if not is_app_id(app_id):
         raise ValueError(f"not an application id: {app_id!r}")
     return app_id
 
@@ -74,7 +67,7 @@ def read_leases(folder: str) -> List[Lease]:
         return found
     for name in names:
         app_id, suffix = os.path.splitext(name)
-        if suffix != ".json" or not _APP_ID.match(app_id):
+        if suffix != ".json" or not is_app_id(app_id):
             continue
         try:
             with open(os.path.join(folder, name), "rb") as stream:

@@ -18,9 +18,8 @@ import secrets
 import time
 from typing import AbstractSet, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from tony_core.bundle.leases import is_app_id
 from tony_core.bundle.remote import FOLDER_MODE, RemoteStore, is_digest
-from tony_core.files.location import base_name, join
+from tony_core.files.location import base_name, is_app_id, join
 from tony_core.files.port import Stat
 
 ABANDONED_S = 24 * 3600.0

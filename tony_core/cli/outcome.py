@@ -11,7 +11,8 @@ import time
 from typing import Any, Iterator, List, Mapping, Optional, TextIO
 
 from tony_core.cli.output import duration, paint, paint_state, pairs, safe
-from tony_core.client.view import JobView, TaskView, is_number
+from tony_core.client.view import JobView, TaskView
+from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState
 
 MOST_TASKS = 40  # whose logs are named one by one

@@ -16,13 +16,14 @@ import json
 import time
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from tony_core.client.view import PAGE, JobView, end_of, is_number, lasting
+from tony_core.client.view import PAGE, JobView, end_of, lasting
 from tony_core.dataclass import asdict, replace
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
 from tony_core.history.access import file_mode
 from tony_core.history.layout import ATTEMPT_GAP, SUMMARY, segment_name, segment_number
 from tony_core.history.reader import JobHistory, read_events, segments
+from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState, AppStatus
 
 ENDED = "job-ended"  # the last line of every story
@@ -41,7 +42,7 @@ def buried(
     try:
         files = filesystem(folder)
         mode = file_mode(files, folder)
-        _tell(folder, line, mode)
+        _append(folder, line, mode)
         files.put(location, data, mode)
     except OSError:
         pass  # it is seen like this all the same
@@ -70,15 +71,15 @@ def _last_line(job: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
-def _tell(folder: str, line: Mapping[str, Any], mode: int) -> None:
+def _append(folder: str, line: Mapping[str, Any], mode: int) -> None:
     """A segment of its own with that line, unless the story has its end already."""
     story, _ = read_events(folder)
     if story and story[-1].get("kind") == ENDED:
         return
     segment = max(map(segment_number, segments(folder)), default=0) + 1
     location = join(folder, segment_name(segment))
-    told = json.dumps({"n": _next(story), **line}, separators=(",", ":"), default=str)
-    filesystem(location).put(location, told.encode() + b"\n", mode)
+    text = json.dumps({"n": _next(story), **line}, separators=(",", ":"), default=str)
+    filesystem(location).put(location, text.encode() + b"\n", mode)
 
 
 def _next(story: Sequence[Mapping[str, Any]]) -> int:

@@ -22,12 +22,12 @@ from tony_core.client.view import (
     closed,
     from_page,
     from_status,
-    is_number,
     under_status,
     with_containers,
 )
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
+from tony_core.jsontext import is_number
 from tony_core.schedulers.port import (
     AppState,
     AppStatus,

@@ -6,10 +6,11 @@ may have died in the middle of a sentence.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, TypeGuard
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 from tony_core.dataclass import asdict, dataclass, field, replace
+from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
 
 PAGE, HISTORY, SCHEDULER = "page", "history", "scheduler"
@@ -435,9 +436,3 @@ def _optional_int(value: Any) -> Optional[int]:
 
 def _seconds(value: Any) -> Optional[float]:
     return float(value) if is_number(value) else None
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it can be counted with."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return known and abs(value) < 1e300  # neither infinite nor too large for a float

@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 # Two characters at least, so that no single letter before a colon is taken for a scheme.
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _PLAIN = "/~!$&'()*+,;=:@"
+_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 _USER_INFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+://)[^/?#@]*@")
 
 
@@ -18,6 +19,11 @@ def scheme_of(location: str) -> str:
     if match:
         return match.group(1).lower()
     return "file" if location.startswith("file:/") else ""
+
+
+def is_app_id(name: str) -> bool:
+    """Whether a file or folder of that name can belong to an application."""
+    return _APP_ID.match(name) is not None
 
 
 def is_remote(location: str) -> bool:

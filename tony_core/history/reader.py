@@ -7,19 +7,17 @@ and the rest is read.
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from tony_core.dataclass import dataclass, field
-from tony_core.files.location import join
+from tony_core.files.location import is_app_id, join
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.layout import CONFIG, SUMMARY, segment_number
-from tony_core.jsontext import read_object
+from tony_core.jsontext import is_number, read_object
 
 ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
-_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 
 
 class NoHistory(LookupError):
@@ -146,7 +144,7 @@ def expired(
         }
         if not any(name in (SUMMARY, CONFIG) or segment_number(name) for name in held):
             continue
-        if not _APP_ID.match(app_id):
+        if not is_app_id(app_id):
             warn(f"{join(root, app_id)} is left: {app_id!r} is not the id of an application")
             continue
         finished = _time(job.get("finished")) if job.get("state") in ENDED else 0.0
@@ -165,7 +163,7 @@ def expired(
 
 def remove(root: str, app_id: str) -> bool:
     """Remove one job's history; False if there was none."""
-    if not _APP_ID.match(app_id):
+    if not is_app_id(app_id):
         raise NoHistory(f"{app_id!r} is no application id")
     return filesystem(root).delete(join(root, app_id))
 
@@ -190,8 +188,7 @@ def _listed(files: FileSystem, folder: str) -> List[Stat]:
 
 def _time(value: Any) -> float:
     """Seconds since the epoch; 0 for what is no time."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if known and abs(value) < 1e15 else 0.0
+    return float(value) if is_number(value, 1e15) else 0.0
 
 
 def _read_summary(files: FileSystem, folder: str) -> Tuple[Dict[str, Any], List[str]]:

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from tony_core.dataclass import dataclass, field
 from tony_core.faults import log_to_stderr
 from tony_core.files.location import is_remote, join
-from tony_core.jsontext import read_object
+from tony_core.jsontext import is_number, read_object
 from tony_core.master.statefolder import StateFolder, state_folder
 from tony_core.schedulers.port import AppState
 
@@ -133,18 +133,18 @@ class Journal:
 
 def past_of(data: bytes) -> Past:
     """What a journal says; ValueError for one that nothing can be taken over from."""
-    told = read_object(data)
-    if told.get("version") != VERSION:
-        raise ValueError(f"version {told.get('version')!r}, this master reads {VERSION}")
+    found = read_object(data)
+    if found.get("version") != VERSION:
+        raise ValueError(f"version {found.get('version')!r}, this master reads {VERSION}")
     for name in ("attempt", "record", "executors", "end", "began"):
-        if name not in told:
+        if name not in found:
             raise ValueError(f"{name} is missing")
-    record, executors = told["record"], told["executors"]
-    _expect(_is_count(told["attempt"]), "attempt")
+    record, executors = found["record"], found["executors"]
+    _expect(_is_count(found["attempt"]), "attempt")
     _expect(isinstance(record, dict), "record")
     _expect(isinstance(executors, dict) and _are_texts(executors.values()), "executors")
-    _expect(told["began"] is None or _is_number(told["began"]), "began")
-    end = told["end"]
+    _expect(found["began"] is None or _is_number(found["began"]), "began")
+    end = found["end"]
     if end is not None:
         _expect(isinstance(end, dict) and isinstance(end.get("diagnostics"), str), "end")
         _expect(end.get("state") in _STATES, "end.state")
@@ -153,7 +153,7 @@ def past_of(data: bytes) -> Past:
             _expect(is_right(record[name]), f"record.{name}")
     if record and not record.get("outcome") and "session" not in record:
         raise ValueError("record.session is missing")
-    return Past(told["attempt"], record, executors, end, told["began"])
+    return Past(found["attempt"], record, executors, end, found["began"])
 
 
 def _expect(is_right: bool, name: str) -> None:
@@ -162,8 +162,7 @@ def _expect(is_right: bool, name: str) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return known and abs(value) < 1e15
+    return is_number(value, 1e15)
 
 
 def _is_count(value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 from tony_core.dataclass import asdict, dataclass, fields
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.job.spec import Job, Limits, Local
+from tony_core.jsontext import is_number
 from tony_core.schedulers.local import home, localise, processes
 from tony_core.schedulers.local.environment import passed
 from tony_core.schedulers.local.home import AppFolder
@@ -108,13 +109,13 @@ class Application:
     def _of_json(cls, data: Mapping[str, Any], app_id: str) -> Application:
         submitter = Identity.from_json(data["submitter"])
         if submitter is None:
-            raise ValueError("nobody submitted it")
+            raise ValueError("it names no submitter")
         texts = (data["name"], data["user"], data["queue"], data["type"], *data["tags"])
         if not all(isinstance(text, str) for text in texts):
-            raise ValueError("its words are no text")
+            raise ValueError("a name or tag is no text")
         numbers = (data["submitted"], data["max_attempts"], data["kill_grace_s"])
-        if not all(isinstance(number, (int, float)) and abs(number) < 1e15 for number in numbers):
-            raise ValueError("its numbers are none")
+        if not all(is_number(number, 1e15) for number in numbers):
+            raise ValueError("a time, or a number of attempts, is no number")
         return cls(
             **{
                 **data,
@@ -186,9 +187,7 @@ def status_of(data: Mapping[str, Any], app_id: str) -> AppStatus:
     values = {name: value for name, value in data.items() if name in known}
     for name, value in values.items():
         if name in _NUMBERS:
-            wrong = value is not None and (
-                isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e15
-            )
+            wrong = value is not None and not is_number(value, 1e15)
         else:
             texts = value if name == "tags" and isinstance(value, list) else [value]
             wrong = not all(isinstance(text, str) or text is None for text in texts)
