@@ -149,7 +149,7 @@ def _kind(start: bytes) -> str:
 
 
 class _ThisMachine(Exception):
-    """Carries an error of whoever reads or writes files through the libraries."""
+    """Carries an error of this machine, not of the archive, past the libraries."""
 
     def __init__(self, error: OSError) -> None:
         self.error = error
@@ -294,7 +294,7 @@ class _Reading(Exception):
 
 
 class _Marked:
-    """A stream whose errors can be told from those of the file that is written."""
+    """A stream whose errors differ from those of the file that is written."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

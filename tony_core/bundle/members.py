@@ -82,7 +82,7 @@ class Judgement:
         self._say(f"{shown(member.name)}: {why}")
 
     def add(self, member: Member) -> bool:
-        """Whether it may be written, as far as it can be told now.
+        """Whether it may be written, as far as is known now.
 
         The later member of a name wins, as tar means it. :class:`Excess` beyond the limits.
         """

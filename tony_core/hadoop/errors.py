@@ -57,7 +57,7 @@ class DeadlineExceeded(Unreachable):
 class AuthenticationError(Unreachable):
     """The server has not proved that it knows the token, or a message did not come from it.
 
-    Whoever answers there may be anybody, so this is trouble with a connection and no answer of
+    What answers there may be any program, so this is trouble with a connection and no answer of
     the cluster's, whatever it was that came: it is tried again, and ends nothing.
     """
 

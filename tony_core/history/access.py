@@ -6,8 +6,8 @@ folder 0700, which is made so where it was more open.
 A place that the job or the site names (``tony.history.location``) may be shared. Its own rights say
 so: where everybody may list it, a job's history in it can be read by everybody; where its group
 may, by that group, if what is made there belongs to it (always on HDFS, on this machine by the
-set-group-ID bit). Otherwise, and where the place had to be made, history is private. Nobody but
-its owner may ever write it.
+set-group-ID bit). Otherwise, and where the place had to be made, history is private. Only its
+owner may ever write it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def prepare(files: FileSystem, folder: str, location: str) -> Tuple[int, str]:
 
 
 def file_mode(files: FileSystem, folder: str) -> int:
-    """The mode of the files in a job's history folder: whoever may enter it may read them."""
+    """The mode of the files in a job's history folder: the users who may enter it may read them."""
     return 0o600 | ((_mode_of(files, folder) or 0) & 0o044)
 
 
