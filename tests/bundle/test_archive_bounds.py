@@ -251,6 +251,18 @@ def test_links_that_lead_out_by_way_of_another(tmp_path: Path) -> None:
         archive.check(str(path))
 
 
+@pytest.mark.parametrize("target", ["/".join(["a"] * 2048), "/".join(["l1"] * 1300)])
+def test_links_through_thousands_of_folders_and_links_cost_little(
+    tmp_path: Path, target: str
+) -> None:
+    path = tar(
+        tmp_path / "t",
+        [(f"l{n}", {"type": LINK, "linkname": target}) for n in range(60)],
+    )
+    with bounds(seconds=5.0), pytest.raises(ArchiveError, match="its links lead through too many"):
+        archive.check(str(path), SMALL)
+
+
 def test_links_that_lead_in_a_ring_are_unpacked_as_they_are(tmp_path: Path) -> None:
     path = tar(
         tmp_path / "t",

@@ -25,6 +25,8 @@ LONGEST_TARGET = 4095
 _MOST_HARD_LINKS = 10_000  # to one file; file systems allow some 65,000
 _LATEST = 1 << 33  # the year 2242
 _LOOPING = 40  # links that lead to links: as the kernel counts
+_STEPS = 5  # of following links, for each member that the limits allow
+_LEAST_STEPS = 100_000
 _NAME_BYTES = 256  # for each member, on average
 
 
@@ -75,6 +77,7 @@ class Judgement:
         self._size = 0
         self._names = 0
         self._folders: Set[str] = set()  # that members lie in
+        self._steps = 0  # taken to follow links
 
     def refuse(self, member: Member, why: str) -> None:
         """There is such a member, and it cannot be unpacked."""
@@ -155,10 +158,40 @@ class Judgement:
     def _link(self, member: Member) -> None:
         if posixpath.isabs(member.target):
             self._found.links_out.append(f"{shown(member.name)} -> {shown(member.target)}")
-        elif _climbs(self._found.members, member):
+        elif self._climbs(member):
             self._say(
                 f"{shown(member.name)}: is a link out of the archive (to {shown(member.target)})"
             )
+
+    def _climbs(self, link: Member) -> bool:
+        """Whether a relative link leads out of the archive, by way of its other links, too."""
+        members = self._found.members
+        here = link.name.split("/")[:-1]
+        todo = link.target.split("/")[::-1]
+        self._steps += len(todo)
+        followed = 0
+        while todo:
+            if self._steps > max(_LEAST_STEPS, _STEPS * self._limits.members):
+                raise Excess("its links lead through too many folders and other links")
+            part = todo.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if not here:
+                    return True
+                here.pop()
+                continue
+            here.append(part)
+            through = members.get("/".join(here)) if todo and len(here) <= _DEEPEST else None
+            if through is not None and through.type == "link":
+                followed += 1
+                if posixpath.isabs(through.target) or followed > _LOOPING:
+                    return False  # said of that link; or it leads nowhere
+                here.pop()
+                parts = through.target.split("/")[::-1]
+                todo += parts
+                self._steps += len(parts)
+        return False
 
     def _say(self, problem: str) -> None:
         if len(self._problems) < _SAID_AT_ONCE:
@@ -215,28 +248,3 @@ def _above(name: str) -> Iterator[str]:
     while "/" in name:
         name = name.rpartition("/")[0]
         yield name
-
-
-def _climbs(members: Dict[str, Member], link: Member) -> bool:
-    """Whether a relative link leads out of the archive, by way of its other links, too."""
-    here = link.name.split("/")[:-1]
-    todo = link.target.split("/")[::-1]
-    followed = 0
-    while todo:
-        part = todo.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            if not here:
-                return True
-            here.pop()
-            continue
-        here.append(part)
-        through = members.get("/".join(here)) if todo else None
-        if through is not None and through.type == "link":
-            followed += 1
-            if posixpath.isabs(through.target) or followed > _LOOPING:
-                return False  # said of that link; or it leads nowhere
-            here.pop()
-            todo += through.target.split("/")[::-1]
-    return False
