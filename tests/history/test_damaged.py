@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Dict, List
@@ -12,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Tony, scripted, tony
 from tests.client.scripted import APP, Scripted, status
-from tests.fuzzing import fuzz, mutations
+from tests.fuzzing import bounds, fuzz, mutations
 from tony_core.cli import describe
 from tony_core.client.burying import as_buried
 from tony_core.client.past import past_view
@@ -115,3 +116,22 @@ def test_any_segment_is_shown_or_named(
     lines: List[bytes] = [line for line in data.split(b"\n") if line.strip()]
     assert len(found.events) + len(found.problems) == len(lines)
     _show(root)
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "huge"])
+def test_what_is_no_plain_file_is_named_and_not_read(tmp_path: Path, what: str) -> None:
+    """Where users share a place, the folder of another user's job may hold anything."""
+    folder = tmp_path / "local_1"
+    folder.mkdir()
+    for name in ("summary.json", "events-0001.jsonl"):
+        if what == "pipe":
+            os.mkfifo(folder / name)
+        elif what == "device":
+            (folder / name).symlink_to("/dev/zero")
+        else:
+            with open(folder / name, "wb") as stream:
+                stream.truncate(1 << 40)
+    with bounds(seconds=5.0):
+        assert [job["state"] for job in list_jobs(str(tmp_path))] == ["UNKNOWN"]
+        assert len(read_job(str(tmp_path), "local_1").problems) == 2
+        expired(str(tmp_path), 1.0)

@@ -7,16 +7,20 @@ and the rest is read.
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from tony_core.dataclass import dataclass, field
-from tony_core.files.location import is_app_id, join
+from tony_core.files.location import is_app_id, is_remote, join, local_path
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.layout import CONFIG, SUMMARY, segment_number
 from tony_core.jsontext import is_number, read_object
 
+LARGEST = 128 << 20  # bytes of a file of history
 ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 
 
@@ -100,7 +104,7 @@ def read_events(folder: str) -> Tuple[List[Mapping[str, Any]], List[str]]:
     problems: List[str] = []
     for name in segments(folder):
         try:
-            lines = files.get(join(folder, name)).split(b"\n")
+            lines = _get(files, join(folder, name)).split(b"\n")
         except OSError as error:
             problems.append(f"{name}: {error}")
             continue
@@ -118,7 +122,7 @@ def read_config(root: str, app_id: str) -> Optional[bytes]:
     """The masked configuration the job ran with, if it was kept."""
     location = join(root, app_id, CONFIG)
     try:
-        return filesystem(location).get(location)
+        return _get(filesystem(location), location)
     except FileNotFoundError:
         return None
 
@@ -186,6 +190,26 @@ def _listed(files: FileSystem, folder: str) -> List[Stat]:
         return []
 
 
+def _get(files: FileSystem, location: str) -> bytes:
+    """The whole file; OSError where it is too large, or no file (a pipe, a device).
+
+    In a place that users share, another user's job has whatever that user likes.
+    """
+    try:
+        if is_remote(location):
+            return files.get(location, LARGEST)
+        handle = os.open(local_path(location), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as stream:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "is no plain file", location)
+            if found.st_size > LARGEST:
+                raise OSError(errno.EFBIG, f"has more than {LARGEST >> 20} MB", location)
+            return stream.read(LARGEST)
+    except ValueError as error:
+        raise OSError(errno.EFBIG, str(error), location) from None
+
+
 def _time(value: Any) -> float:
     """Seconds since the epoch; 0 for what is no time."""
     return float(value) if is_number(value, 1e15) else 0.0
@@ -193,7 +217,7 @@ def _time(value: Any) -> float:
 
 def _read_summary(files: FileSystem, folder: str) -> Tuple[Dict[str, Any], List[str]]:
     try:
-        data = read_object(files.get(join(folder, SUMMARY)))
+        data = read_object(_get(files, join(folder, SUMMARY)))
         kinds = {"job": dict, "tasks": list, "metrics": dict}
         wrong = [name for name, kind in kinds.items() if not isinstance(data.get(name), kind)]
         tasks = [] if "tasks" in wrong else [t for t in data["tasks"] if isinstance(t, dict)]
