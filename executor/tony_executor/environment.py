@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 
-from tony_core.light import TYPE_CHECKING
+from tony_core.light import TYPE_CHECKING, json_value
 from tony_core.protocol.messages import WORKING_FOLDER, Start, shared_reference
 
 if TYPE_CHECKING:
-    from typing import Dict, Mapping, Optional
+    from typing import Dict, List, Mapping, Optional, Sequence
 
 
 _BASE = {
@@ -82,6 +82,19 @@ def of_program(
         env["PATH"] = os.path.join(venv, "bin") + os.pathsep + env["PATH"]
         env.pop("PYTHONHOME", None)
     return env
+
+
+def called_ports(start: Start, names: Sequence[str]) -> List[str]:
+    """Those of a task's ports at which other tasks may call.
+
+    Not TensorBoard's: the master looks whose it is. None of a task that is alone in its job.
+    """
+    try:
+        spec = json_value(start.shared.get("CLUSTER_SPEC", ""))
+        is_alone = sum(len(addresses) for addresses in spec.values()) == 1
+    except (ValueError, TypeError, AttributeError):
+        is_alone = False  # too long to be sent
+    return [] if is_alone else [name for name in names if name != "tensorboard"]
 
 
 def _put_in(value: str, shared: Mapping[str, str]) -> str:

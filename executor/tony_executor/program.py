@@ -292,7 +292,8 @@ class Program:
             Sampling(now),
             Reports(env["TONY_REPORT_FILE"], start.session),
         )
-        self._watch = Watch(self._reactor, self._ports, given, spawned.pid, self._ports_lost)
+        called = environment.called_ports(start, given)
+        self._watch = Watch(self._reactor, self._ports, called, spawned.pid, self._ports_lost)
         self._timers = [
             self._reactor.call_later(FIRST_MEASURE_S, self._measure),
             self._reactor.call_later(REPORTS_EVERY_S, self._read_reports),
