@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.server
 import threading
 import time
+from email.message import Message
 from typing import Iterator, List, Tuple
 
 import pytest
+from hypothesis import strategies as st
 
 from tests.client.scripted import PageServer, task
+from tests.fuzzing import fuzz, mutations
 from tony_core.client.errors import PageError
 from tony_core.client.page import Page
 
@@ -206,3 +209,39 @@ class Front:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("location", "body"), [("http://[", b""), ("//[::", b""), ("", b"[" * 100_000)]
+)
+def test_what_is_no_address_and_no_page(location: str, body: bytes) -> None:
+    with pytest.raises(PageError):
+        answered_by(302 if location else 200, location, body).job()
+
+
+def answered_by(status: int, location: str, body: bytes) -> Page:
+    """A page whose server gives this one answer to everything."""
+    head = Message()
+    if location:
+        head["Location"] = location
+    made = Page("http://127.0.0.1:1/")
+    made._fetch = lambda url, wait_s: (status, head, body)  # type: ignore[method-assign]
+    return made
+
+
+@fuzz(
+    status=st.sampled_from([200, 302, 404]),
+    location=mutations(b"http://rm:8088/proxy/application_1_2/api/job?a=b", b"//h:1/", b"../x"),
+    body=mutations(
+        b'{"events": [{"text": "a", "seq": 1}], "next": 5}',
+        b'{"tasks": [{"task": "worker:0"}]}',
+        b"[" * 5000,
+    ),
+)
+def test_any_answer_is_the_jobs_or_one_error(status: int, location: bytes, body: bytes) -> None:
+    page = answered_by(status, location.decode("latin-1").replace("\n", "").replace("\r", ""), body)
+    for call in (page.job, page.tasks, page.metrics, lambda: page.events(0)):
+        try:
+            call()
+        except PageError:
+            pass

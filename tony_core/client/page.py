@@ -16,7 +16,6 @@ web page of its own, which is never taken for the job's word.
 from __future__ import annotations
 
 import http.client
-import json
 import re
 import socket
 import threading
@@ -25,6 +24,7 @@ from typing import Any, List, Mapping, Optional, Tuple
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from tony_core.client.errors import PageError
+from tony_core.jsontext import read_object
 from tony_core.version import __version__
 
 CALL_S = 5.0  # one answer, long polls apart
@@ -110,19 +110,20 @@ class Page:
             status, head, body = self._fetch(urlsplit(url), wait_s)
             location = head.get("Location") or ""
             if status in (301, 302, 303, 307, 308) and location:
-                url = urljoin(url, location)  # a resource manager's proxy
+                try:
+                    url = urljoin(url, location)  # a resource manager's proxy
+                    urlsplit(url)
+                except ValueError as error:
+                    raise PageError(f"{url} redirects to what is no address: {error}") from error
                 continue
             if status != 200:
                 raise PageError(f"{url} answered {status}")
             if "json" not in (head.get("Content-Type") or "json"):
                 raise PageError(f"{url} is not the job's page (any more)")
             try:
-                answer = json.loads(body)
+                return read_object(body)
             except ValueError as error:
-                raise PageError(f"{url} did not answer JSON: {error}") from error
-            if not isinstance(answer, dict):
-                raise PageError(f"{url} did not answer a JSON object")
-            return answer
+                raise PageError(f"{url} did not answer a JSON object: {error}") from error
         raise PageError(f"{self.url} leads in a circle")
 
     def _fetch(self, url: SplitResult, wait_s: float) -> Tuple[int, Message, bytes]:
