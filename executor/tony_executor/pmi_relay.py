@@ -18,7 +18,8 @@ from __future__ import annotations
 import os
 
 from tony_core.light import TYPE_CHECKING, socket
-from tony_core.protocol.link import Dial, dial, listen, loopback
+from tony_core.loopback import loopback
+from tony_core.protocol.link import Dial, dial, listen
 from tony_core.protocol.peers import SocketTable, Unavailable
 from tony_core.protocol.reactor import GuardedReactor, Reactor
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from tony_core.light import TYPE_CHECKING, Record, json_value
-from tony_core.protocol.link import loopback
+from tony_core.loopback import loopback
 from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child, environment, layout, tail, tensorboard, workdir

@@ -11,10 +11,11 @@ import os
 import time
 
 from tony_core.light import TYPE_CHECKING, deque, signal, socket
+from tony_core.loopback import loopback
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.door import Door
 from tony_core.protocol.jobkey import carrier, unpack
-from tony_core.protocol.link import Link, Listener, listen, loopback
+from tony_core.protocol.link import Link, Listener, listen
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.version import __version__

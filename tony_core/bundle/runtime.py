@@ -90,6 +90,7 @@ _TOP = (
     "jsontext.py",
     "leaving.py",
     "light.py",
+    "loopback.py",
     "plugins.py",
     "version.py",
 )

@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional
 
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
+from tony_core.loopback import loopback
 from tony_core.master.earlier import Earlier
 from tony_core.master.gate import Gate
 from tony_core.master.masking import Masker
@@ -20,7 +21,6 @@ from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
 from tony_core.master.webrequest import Request
 from tony_core.master.webserver import WebServer
-from tony_core.protocol.link import loopback
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import MasterContext
 

@@ -224,7 +224,7 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     if not nonlocal_bind.exists() or nonlocal_bind.read_text().strip() == "0":
         assert "is 192.0.2.7, which is not this machine" in told(machine.names("192.0.2.7"))
     assert "cannot be resolved" in told(machine.names("no..name"))
-    assert machine.names("localhost", loopback="192.0.2.7").verdict is WRONG
+    assert machine.names("localhost", localhost="192.0.2.7").verdict is WRONG
 
 
 # ---------------------------------------------------------------------- what is handed out

@@ -18,6 +18,7 @@ import tempfile
 from typing import List, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job
+from tony_core.loopback import loopback
 from tony_core.schedulers.local import home
 from tony_core.schedulers.port import Finding, Verdict
 
@@ -229,20 +230,20 @@ def _listening() -> List[int]:
     return found
 
 
-def names(host: str, loopback: str = "localhost") -> Finding:
+def names(host: str, localhost: str = "localhost") -> Finding:
     """Whether the names that programs ask for lead to this machine."""
     what = "host names"
-    at = _addresses(loopback)
+    at = _addresses(localhost)
     wanted = _loopback()
     if not wanted:
         said = "this machine has no loopback address, neither 127.0.0.1 nor ::1"
         return Finding(what, Verdict.WRONG, said, "ip link set lo up")
     advice = f"put {wanted} localhost into /etc/hosts"
     if at is None:
-        said = f"{loopback} is not known within {RESOLVE_S:g} s"
+        said = f"{localhost} is not known within {RESOLVE_S:g} s"
         return Finding(what, Verdict.NOTE, said, advice)
     if wanted not in at:
-        said = f"{loopback} is {', '.join(at) or 'unknown'}, not {wanted}"
+        said = f"{localhost} is {', '.join(at) or 'unknown'}, not {wanted}"
         return Finding(what, Verdict.WRONG, said, advice)
     mine = _addresses(host)
     advice = f"put 127.0.1.1 {host} into /etc/hosts: gloo and MPI ask for this name"
@@ -272,15 +273,10 @@ def _addresses(host: str) -> Optional[List[str]]:
 
 def _loopback() -> str:
     """The loopback address that masters and programs use; empty where there is none."""
-    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.bind((address, 0))
-                probe.connect(probe.getsockname())  # sends nothing, but needs a route
-        except OSError:
-            continue
-        return address
-    return ""
+    try:
+        return loopback()
+    except OSError:
+        return ""
 
 
 def _is_here(address: str) -> bool:
