@@ -8,6 +8,7 @@ from typing import Dict
 
 import pytest
 
+from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.siteconf import SiteConfiguration, user_name
 from tony_core.schedulers.yarn.client import YarnScheduler
@@ -244,3 +245,53 @@ class TestTypes:
 def test_who_calls() -> None:
     assert user_name({"HADOOP_USER_NAME": "alice"}) == "alice"
     assert user_name({})
+
+
+DEEP = (b"<configuration>" * 5000) + (b"</configuration>" * 5000)
+
+
+class TestDamagedFiles:
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"", b"\0", DEEP, b"<?xml version='1.0' encoding='klingon'?><configuration/>",
+            b"<?xml version='1.0' encoding='shift_jis'?><configuration/>",
+        ],
+        ids=range(5),
+    )  # fmt: skip
+    def test_one_error_that_names_it(self, tmp_path: Path, data: bytes) -> None:
+        (tmp_path / "core-site.xml").write_bytes(data)
+        with pytest.raises(ConfigurationError, match=r"core-site\.xml"):
+            load(tmp_path)
+
+    def test_an_include_in_a_folder_that_is_relative(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "conf", prop("a", "1"), "more.xml")
+        write(tmp_path / "conf", '<xi:include href="more.xml"/>')
+        monkeypatch.chdir(tmp_path)
+        assert load(Path("conf")).get("a") == "1"
+
+    def test_the_variable_nested_too_deeply(self) -> None:
+        with pytest.raises(ConfigurationError, match="TONY_HADOOP is not of the form"):
+            SiteConfiguration.load({"TONY_HADOOP": "[" * 100_000})
+
+    @fuzz(
+        data=mutations(
+            b"<?xml version='1.0'?><configuration xmlns:xi='http://www.w3.org/2001/XInclude'>"
+            b"<property><name>a</name><value>${b} ${a} ${env.X:-0x1f}</value><final>true</final>"
+            b"</property><property name='b' value='${user.name}'/><xi:include href='no.xml'>"
+            b"<xi:fallback/></xi:include></configuration>",
+            b"<!DOCTYPE a [<!ENTITY b 'c'>]><configuration>&b;</configuration>",
+            b"<configuration>" * 200,
+        )
+    )
+    def test_any_file(self, tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+        folder = tmp_path_factory.getbasetemp()
+        (folder / "core-site.xml").write_bytes(data)
+        try:
+            conf = load(folder)
+            conf.to_json()
+            conf.integer("a", 1)
+        except ConfigurationError:
+            pass

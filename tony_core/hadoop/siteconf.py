@@ -261,7 +261,7 @@ def _given(env: Mapping[str, str]) -> _Given:
             current_name(str(name)): Property(str(value), source)
             for name, value in told["properties"].items()
         }
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise ConfigurationError(
             f'{GIVEN} is not of the form {{"properties": {{"NAME": "VALUE"}}}}'
         ) from None
@@ -295,11 +295,14 @@ def _read(path: str, into: Dict[str, Property], including: List[str]) -> None:
         root = _parse(path)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ElementTree.ParseError, expat.ExpatError) as error:
+    except (ElementTree.ParseError, expat.ExpatError, LookupError, ValueError) as error:
         raise ConfigurationError(f"{path} is not well-formed: {error}") from None
     if root.tag != "configuration":
         raise ConfigurationError(f"{path} holds <{root.tag}> instead of <configuration>")
-    _elements(root, path, into, [*including, path])
+    try:
+        _elements(root, path, into, [*including, path])
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deeply") from None
 
 
 def _elements(
@@ -332,14 +335,14 @@ def _include(
     element: ElementTree.Element, path: str, into: Dict[str, Property], including: List[str]
 ) -> None:
     href = element.get("href", "")
-    folder = os.path.dirname(path)
+    folder = os.path.dirname(os.path.abspath(path))
     target = href[len("file://") :] if href.startswith("file:///") else href
     if not target or re.match(r"^[A-Za-z][A-Za-z0-9+.-]*:", target):
         raise ConfigurationError(
             f"{path} includes {href or 'nothing'}: only files of the same folder are read"
         )
     target = os.path.normpath(os.path.join(folder, target))
-    if os.path.commonpath([target, os.path.abspath(folder)]) != os.path.abspath(folder):
+    if os.path.commonpath([target, folder]) != folder:
         raise ConfigurationError(
             f"{path} includes {href}, which is outside its folder: "
             "only files of the same folder are read"
