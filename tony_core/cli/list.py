@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     scheduler = scheduler_of(args)
     try:
         found = chosen(scheduler.list(), args)
+        for words in scheduler.damaged():
+            note(words)
     finally:
         scheduler.close()
     if args.running:

@@ -178,6 +178,10 @@ class Scheduler(ABC):
     def list(self) -> List[AppStatus]:
         """Every application that is still known, the newest first."""
 
+    def damaged(self) -> List[str]:
+        """A line for each application that :meth:`list` cannot show as it stands."""
+        return []
+
     @abstractmethod
     def kill(self, app_id: str, reason: str) -> None:
         """End it, with everything that belongs to it; silence when it has ended already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -195,6 +196,19 @@ def status_of(data: Mapping[str, Any], app_id: str) -> AppStatus:
             raise ValueError(f"{name} is not what is written there")
     tags = tuple(data["tags"])
     return AppStatus(**{**values, "app_id": app_id, "state": AppState(data["state"]), "tags": tags})
+
+
+def why_damaged(folder: AppFolder) -> str:
+    """A line on a file of an application that is there and cannot be read; empty for none."""
+    if Application.read(folder) is None:
+        damaged = os.path.exists(folder.app)
+        return f"{folder.app_id} is not shown: {folder.app} is damaged" if damaged else ""
+    try:
+        status_of(home.read_json(folder.status) or {}, folder.app_id)
+    except (KeyError, TypeError, ValueError):
+        if os.path.exists(folder.status):
+            return f"{folder.app_id} is shown as submitted: {folder.status} is damaged"
+    return ""
 
 
 def write_status(folder: AppFolder, status: AppStatus) -> None:

@@ -21,7 +21,12 @@ from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
 from tony_core.schedulers.local import burial, ending, home, mastership, successor
-from tony_core.schedulers.local.applications import Application, read_status, write_status
+from tony_core.schedulers.local.applications import (
+    Application,
+    read_status,
+    why_damaged,
+    write_status,
+)
 from tony_core.schedulers.local.fitting import problems_of, warnings_of
 from tony_core.schedulers.local.home import AppFolder, Home
 from tony_core.schedulers.local.ledger import Ledger
@@ -202,6 +207,10 @@ class LocalScheduler(port.Scheduler):
             except port.NoSuchApplication:
                 continue  # being staged, or collected meanwhile
         return sorted(found, key=lambda status: (-status.submitted, status.app_id))
+
+    def damaged(self) -> List[str]:
+        found = (why_damaged(self._home.app(app_id)) for app_id in self._home.app_ids())
+        return [line for line in found if line]
 
     # ------------------------------------------------------------------ ending it
 

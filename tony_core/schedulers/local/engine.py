@@ -155,8 +155,12 @@ def _kill(container_id: str, limit_s: float = 4.0) -> None:
 
 def remove(image: Mapping[str, Any]) -> str:
     """End and forget the container of that name; empty when there is none (any more)."""
-    argv = [image["program"], "rm", "-f", image["name"]]
-    code, said = ask(argv, image["env"], REMOVE_S)
+    try:
+        argv = [str(image["program"]), "rm", "-f", str(image["name"])]
+        env = {str(name): str(value) for name, value in image["env"].items()}
+    except (KeyError, TypeError, AttributeError):
+        return "a container in an image, whose record (launch.json) is damaged"
+    code, said = ask(argv, env, REMOVE_S)
     if code == 0 or "no such container" in said.lower():
         return ""
     return "%s failed (%d): %s" % (" ".join(argv), code, said[-500:])

@@ -51,7 +51,8 @@ def try_lock(folder: AppFolder) -> Optional[int]:
 def read(folder: AppFolder) -> Mastership:
     """Who the master is, or was."""
     data = home.read_json(folder.lock) or {}
-    return Mastership(int(data.get("attempt", 0)), Identity.from_json(data))
+    attempt = data.get("attempt", 0)
+    return Mastership(attempt if isinstance(attempt, int) else 0, Identity.from_json(data))
 
 
 def write(handle: int, attempt: int, process: Optional[Identity]) -> None:
@@ -95,12 +96,13 @@ def may_start(folder: AppFolder, app: Optional[Mapping[str, Any]]) -> bool:
     """Whether another attempt is in order; to be asked with the lock held."""
     if app is None or os.path.exists(folder.kill):
         return False
-    if app["host"] != processes.host() or app["boot"] != processes.boot_id():
+    if app.get("host") != processes.host() or app.get("boot") != processes.boot_id():
         return False
     status = home.read_json(folder.status)
     if status is not None and status.get("state") in ENDED_STATES:
         return False
-    return read(folder).attempt < int(app["max_attempts"])
+    most = app.get("max_attempts")
+    return isinstance(most, int) and read(folder).attempt < most
 
 
 def living_containers(folder: AppFolder) -> List[str]:

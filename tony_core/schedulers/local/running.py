@@ -114,6 +114,8 @@ class Running:
             container = container_from_json(spec["container"])
         except (KeyError, TypeError, ValueError):
             return None  # a damaged file: of a container that nothing is known of
+        if container.id != container_id:
+            return None  # damaged, too; and another container's processes are not ended by it
         running = cls(container, folder)
         running.shim = Identity.from_json(home.read_json(folder.shim))
         if running.shim is not None and running.shim.alive():
@@ -172,19 +174,18 @@ class Running:
     def completed(self) -> Completed:
         """How it ended, once its shim is gone; nothing of it is left when this returns."""
         self.forget()
-        story = home.read_json(self.folder.exit)
+        story = _read_story(self.folder.exit)
         if story is None:
             left = processes.kill_container(self.container.id)
             kept = _remove_image(self.folder)
-            story = self._without_story(left)
-            if kept:
-                story["diagnostics"] += f"; left behind: {kept}"
-        cause = Cause(story["cause"])
-        words = str(story["diagnostics"])
-        if cause is Cause.EXITED and story["exit_code"] != 0:
+            cause, exit_code, words = self._without_story(left)
+            words += f"; left behind: {kept}" if kept else ""
+        else:
+            cause, exit_code, words = story
+        if cause is Cause.EXITED and exit_code != 0:
             said = home.tail(self.folder.process_log, lines=5, limit=2048)
             words += f"; it last said:\n{said}" if said else ""
-        return Completed(self.container.id, int(story["exit_code"]), cause, words)
+        return Completed(self.container.id, exit_code, cause, words)
 
     def tell(self) -> None:
         """Write down that the end was said, and drop the secret."""
@@ -215,7 +216,7 @@ class Running:
             os.close(self.pidfd)
             self.pidfd = None
 
-    def _without_story(self, left: List[int]) -> Dict[str, Any]:
+    def _without_story(self, left: List[int]) -> Tuple[Cause, int, str]:
         words = "the process that watches over the container was killed"
         log = home.tail(self.folder.shim_log, lines=5)
         if log:
@@ -224,7 +225,16 @@ class Running:
             words += f"; left behind, as they cannot be killed: {left}"
         asked = os.path.exists(self.folder.stop)
         cause = Cause.RELEASED if asked else Cause.KILLED
-        return {"exit_code": 128 + signal.SIGKILL, "cause": cause.value, "diagnostics": words}
+        return cause, 128 + signal.SIGKILL, words
+
+
+def _read_story(path: str) -> Optional[Tuple[Cause, int, str]]:
+    """How a container ended, as its shim wrote it; None where it wrote nothing, or not whole."""
+    data = home.read_json(path) or {}
+    try:
+        return Cause(data["cause"]), int(data["exit_code"]), str(data["diagnostics"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def _in_image(
