@@ -219,6 +219,11 @@ def test_what_is_no_address_and_no_page(location: str, body: bytes) -> None:
         answered_by(302 if location else 200, location, body).job()
 
 
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(PageError, match="no address"):
+        Page("http://[").job()
+
+
 def answered_by(status: int, location: str, body: bytes) -> Page:
     """A page whose server gives this one answer to everything."""
     head = Message()

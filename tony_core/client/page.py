@@ -51,7 +51,7 @@ class Page:
         self._where: Tuple[str, str] = ("", "")
         self._aborted = False
         self._gone = threading.Event()  # somebody aborted
-        self.proxied = _PROXY.search(urlsplit(self.url).path) is not None
+        self.proxied = _PROXY.search(self.url) is not None
         self._pause_s = FIRST_PAUSE_S
 
     def job(self) -> Mapping[str, Any]:
@@ -103,7 +103,10 @@ class Page:
     # ------------------------------------------------------------------ the calls
 
     def _get(self, path: str, wait_s: float = 0.0) -> Mapping[str, Any]:
-        url = urljoin(self.url, path)
+        try:
+            url = urljoin(self.url, path)
+        except ValueError as error:
+            raise PageError(f"{self.url} is no address of a page: {error}") from error
         if self.proxied:
             url += f"{'&' if '?' in url else '?'}user.name={quote(self._user or _user())}"
         for _ in range(REDIRECTS + 1):
