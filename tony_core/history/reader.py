@@ -205,7 +205,7 @@ def _get(files: FileSystem, location: str) -> bytes:
                 raise OSError(errno.EINVAL, "is no plain file", location)
             if found.st_size > LARGEST:
                 raise OSError(errno.EFBIG, f"has more than {LARGEST >> 20} MB", location)
-            return stream.read(LARGEST)
+            return stream.read(found.st_size)
     except ValueError as error:
         raise OSError(errno.EFBIG, str(error), location) from None
 
