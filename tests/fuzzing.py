@@ -31,9 +31,16 @@ _INTERESTING = [
 
 
 def fuzz(
-    *, seconds: float = 2.0, megabytes: float = 64.0, **strategies: st.SearchStrategy[Any]
+    *,
+    seconds: float = 2.0,
+    megabytes: float = 64.0,
+    by_day: int = BY_DAY,
+    **strategies: st.SearchStrategy[Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A property that holds for many inputs, each within these bounds."""
+    """A property that holds for many inputs, each within these bounds.
+
+    ``by_day``: how many inputs, for tests over real sockets, which take longer.
+    """
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
@@ -42,7 +49,7 @@ def fuzz(
                 test(*args, **kwargs)
 
         wanted = settings(
-            max_examples=BY_NIGHT if _IS_NIGHT else BY_DAY,
+            max_examples=BY_NIGHT if _IS_NIGHT else by_day,
             derandomize=not _IS_NIGHT,
             deadline=None,
             suppress_health_check=list(HealthCheck),

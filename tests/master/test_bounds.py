@@ -103,7 +103,7 @@ def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Liar]:
 
 
 @settings(  # over real sockets, so fewer than elsewhere
-    max_examples=3000 if settings().max_examples >= 1000 else 60,
+    max_examples=3000 if settings().max_examples >= 1000 else 25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -284,7 +284,7 @@ def test_half_a_surrogate_names_no_log(tmp_path: Path) -> None:
         assert read_log(str(tmp_path), name, None, {}).status == 404
 
 
-@fuzz(data=mutations(
+@fuzz(by_day=100, data=mutations(
     b"GET /logs/worker:0/stdout?offset=-3&container=c1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET /api/events?since=3&wait=0 HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
     b"POST /job HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nOrigin: null\r\n\r\na",

@@ -401,7 +401,7 @@ def test_the_head_of_an_answer_is_read_or_refused(data: bytes, method: str) -> N
     assert names.count("content-length") + names.count("transfer-encoding") <= 1
 
 
-@fuzz(data=mutations(*SAMPLES), cuts=st.lists(st.integers(0, 400), max_size=4))
+@fuzz(by_day=100, data=mutations(*SAMPLES), cuts=st.lists(st.integers(0, 400), max_size=4))
 def test_whatever_answers_the_reader_gets_one_answer(
     odd: Relayed, data: bytes, cuts: List[int]
 ) -> None:
