@@ -141,13 +141,33 @@ def test_another_user_reads_what_is_shared_and_writes_nothing(
     assert as_stranger(TRY, [str(planted)]) == []
 
 
+def _refusal_as_another_user(folder: Path) -> str:
+    """What :func:`prepare` raises in a process under another uid, with the modules loaded here."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(UID)
+            os.setuid(UID)
+            prepare(LocalFileSystem(), str(folder), str(folder.parent))
+        except BaseException as error:  # the child never returns to pytest
+            os.write(write_end, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as stream:
+        words = stream.read().decode()
+    os.waitpid(child, 0)
+    return words
+
+
 @needs_root
-def test_a_folder_that_another_user_made_first_is_not_written(
-    open_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_user_made_first_is_not_written(open_folder: Path) -> None:
     open_folder.chmod(0o1777)
-    folder = str(open_folder / "app_1")
-    as_stranger("os.mkdir(argument); os.chmod(argument, 0o777)", folder)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(PermissionError, match=f"belongs to the user with the uid {UID}"):
-        prepare(LocalFileSystem(), folder, str(open_folder))
+    (open_folder / "app_1").mkdir()
+    (open_folder / "app_1").chmod(0o777)
+    refusal = _refusal_as_another_user(open_folder / "app_1")
+    assert refusal.startswith("PermissionError: ")
+    assert "belongs to the user with the uid 0" in refusal
+    assert _refusal_as_another_user(open_folder / "app_2") == ""
