@@ -14,15 +14,17 @@ from tests.fuzzing import fuzz, mutations
 from tests.master.shell import ScriptedPool, a_job
 from tests.master.test_main import context
 from tony_core.dataclass import replace
+from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.history.reader import read_job
 from tony_core.job.jsonfile import job_from_json, job_to_json
 from tony_core.job.spec import Resources, Role
 from tony_core.master.events import ContainersInherited
 from tony_core.master.journal import JOURNAL, Journal, JournalError, past_of
-from tony_core.master.main import kill_reason, said_by, serve
+from tony_core.master.main import CannotStart, kill_reason, said_by, serve
+from tony_core.master.main import read_job as read_staged_job
 from tony_core.master.master import Master
 from tony_core.master.session import SessionMachine
-from tony_core.schedulers.port import Container
+from tony_core.schedulers.port import Container, MasterContext
 
 RECORD: Dict[str, Any] = {
     "session": 1, "elapsed_s": 12.5, "parameters": None, "released": {"worker": 0},
@@ -123,6 +125,26 @@ def test_any_job_json_is_a_job_or_refused(data: bytes) -> None:
     try:
         job_from_json(data.decode())
     except ValueError:
+        pass
+
+
+_ARTIFACT = Artifact("src", Use.SOURCE, Kind.ARCHIVE, "/x", "file:///x", roles=("worker",))
+
+
+@fuzz(data=mutations(json.dumps([_ARTIFACT.to_json()]).encode(), b"[[]]"))
+def test_any_list_of_artifacts_is_one_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "any-artifacts" / "apps" / "app_1" / "job"
+    if not folder.exists():
+        context(folder.parents[2], JOB)
+    (folder / "artifacts.json").write_bytes(data)
+    where = MasterContext("app_1", 1, str(folder), "", "", "", b"")
+    try:
+        _, artifacts, _ = read_staged_job(where)
+        assert all(artifact.wanted_by("worker") in (True, False) for artifact in artifacts)
+        json.dumps([artifact.to_json() for artifact in artifacts])
+    except CannotStart:
         pass
 
 
