@@ -24,6 +24,7 @@ from tony_core.hadoop.errors import (
     RemoteError,
     WrongService,
 )
+from tony_core.hadoop.failover import Failover
 from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.launch import Launch
 from tony_core.hadoop.messages.asks import ResourceRequest
@@ -370,12 +371,14 @@ class TestMasters:
         forged = Token(master.rm.token.identifier, b"guess", master.rm.token.kind)
         found = endpoints.rm_scheduler(master.conf)
         rm = RmMaster.open(found, forged)
+        rm.service._failover = Failover(1, first_pause=100, longest_pause=100)  # one attempt
         with pytest.raises(AuthenticationError, match="refused before it has proved who it is"):
-            rm.allocate(within_s=1.0)
+            rm.allocate(within_s=20)
         rm.close()
         strict = RmMaster.open(found, master.rm.token, allowed=("auth-conf",))
+        strict.service._failover = Failover(1, first_pause=100, longest_pause=100)
         with pytest.raises(AuthenticationError, match="offers the protection auth, and auth-conf"):
-            strict.allocate(within_s=1.0)
+            strict.allocate(within_s=20)
         strict.close()
 
     def test_a_forged_container_token(

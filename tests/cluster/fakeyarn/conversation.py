@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from tony_core.hadoop import endpoints
-from tony_core.hadoop.errors import RemoteError
+from tony_core.hadoop.errors import AuthenticationError, RemoteError
+from tony_core.hadoop.failover import Failover
 from tony_core.hadoop.ids import ApplicationId, ContainerId, NodeId
 from tony_core.hadoop.launch import Launch
 from tony_core.hadoop.messages import (
@@ -226,8 +227,15 @@ class Conversation:
 
     def _forged(self, found: Any, token: Token) -> None:
         rm = RmMaster.open(found, Token(token.identifier, b"guess", token.kind))
-        self._ask("forged token", rm.service, ALLOCATE, master_calls.AllocateRequest())
-        rm.close()
+        rm.service._failover = Failover(1, first_pause=100, longest_pause=100)  # one attempt
+        try:
+            rm.allocate(within_s=20)
+        except AuthenticationError as error:
+            refusal = re.search(r"before it has proved who it is: (.*) \((\w+)\)", str(error))
+            assert refusal is not None, error
+            self._note("forged token", [re.sub(r"\d+", "#", refusal[1]), refusal[2]])
+        finally:
+            rm.close()
 
     def _master(self, rm: RmMaster, app: ApplicationId) -> None:
         service = rm.service
