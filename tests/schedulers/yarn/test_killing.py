@@ -201,3 +201,15 @@ def test_the_note_is_left_on_its_callers_own_file_systems() -> None:
         assert killing.leave("far:///apps/x", {"reason": "enough"}) == killing.Note()
     apart.close()
     assert asked == ["far:///apps/x"]
+
+
+@pytest.mark.parametrize("grace", ["1" + "0" * 400, "1e999", "NaN", '"5"', "true", "[]"])
+def test_a_damaged_grace_is_the_usual_one(tmp_path: Path, grace: str) -> None:
+    (tmp_path / killing.MASTER_FILE).write_text(f'{{"kill_grace_s": {grace}}}')
+    assert killing.leave(str(tmp_path), {"reason": "x"}).grace_s == killing.GRACE_S
+    assert (tmp_path / killing.KILL_FILE).exists()
+
+
+def test_the_grace_of_its_master(tmp_path: Path) -> None:
+    (tmp_path / killing.MASTER_FILE).write_text('{"kill_grace_s": 3}')
+    assert killing.leave(str(tmp_path), {"reason": "x"}).grace_s == 3.0

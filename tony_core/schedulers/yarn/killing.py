@@ -30,7 +30,7 @@ from tony_core.files.registry import filesystem
 from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.ids import ApplicationId, ContainerId
 from tony_core.hadoop.rm_client import RmClient
-from tony_core.jsontext import read_value
+from tony_core.jsontext import is_number, read_value
 from tony_core.schedulers.port import AppState
 from tony_core.schedulers.yarn.status import state_of
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tony_core.schedulers.yarn.rest import RestClient
 
 GRACE_S = 10.0  # of a job that cannot be asked
+LONGEST_GRACE_S = 86400.0  # a longer one in a master's file is damage
 MARGIN_S = 5.0  # beyond the programs' grace, for the word to arrive and the master to clear away
 NOTE_S = 3.0  # the most that leaving the reason may take
 FORCE_S = 30.0
@@ -124,7 +125,7 @@ def _look(folder: str) -> Tuple[str, Set[str], Note]:
         return folder, names, Note()
     said = read_value(files.get(join(folder, MASTER_FILE), 1 << 16))
     grace = said.get("kill_grace_s") if isinstance(said, dict) else None
-    if isinstance(grace, (int, float)) and not isinstance(grace, bool):
+    if is_number(grace, below=LONGEST_GRACE_S):
         return folder, names, Note(grace_s=max(0.0, float(grace)))
     return folder, names, Note()
 
