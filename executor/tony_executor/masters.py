@@ -185,6 +185,7 @@ class Masters:
             offsets=dict(self.offsets),
             ran_s=self._last.duration_s if self._last is not None else round(self._ran_s(), 3),
             restart=self.restart,
+            listen_host=who.listen_host,
         )
 
     # ------------------------------------------------------------------ small things

@@ -78,6 +78,7 @@ class Identity(Record):
     pid: int
     runtime: str
     resources: Dict[str, Any]
+    listen_host: str = ""
 
 
 class Ending(Record):

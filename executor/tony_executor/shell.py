@@ -15,7 +15,7 @@ from tony_core.loopback import loopback
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.door import Door
 from tony_core.protocol.jobkey import carrier, unpack
-from tony_core.protocol.link import Link, Listener, listen
+from tony_core.protocol.link import Link, Listener, listen, split_address
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.version import __version__
@@ -56,10 +56,11 @@ class Shell:
         self._ticker: Optional[Timer] = None
         self._exit: Optional[commands.Exit] = None
         self._children_pending = False
+        # A master at a loopback address has its successors on this machine, too.
+        listen_host = loopback() if is_loopback(split_address(site.master)[0]) else ""
         everywhere = "::" if ":" in site.host or loopback() == "::1" else "0.0.0.0"
-        self._listener: Listener = listen(
-            self._reactor, site.host if is_loopback(site.host) else everywhere, 0, self._called
-        )
+        here = site.host if is_loopback(site.host) else everywhere
+        self._listener: Listener = listen(self._reactor, listen_host or here, 0, self._called)
         self._door.listener = self._listener
         identity = Identity(
             site.container_id,
@@ -68,6 +69,7 @@ class Shell:
             os.getpid(),
             __version__,
             resources(site.environment),
+            listen_host,
         )
         self._life = Life(identity, register_s)
         self._seeking = Seeking(

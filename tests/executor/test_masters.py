@@ -116,6 +116,21 @@ def test_a_next_master_calls(
     assert second.expect(Ended).exit_code == 0
 
 
+def test_under_a_local_master_only_this_machine_reaches_the_executor(
+    master: Master, launch: Callable[..., Executor], masters: Callable[..., Master]
+) -> None:
+    """Whatever the node's name is: peers need that, and a next master does not."""
+    launch(env={"TONY_NODE": socket.gethostname()})
+    register = master.expect(Register)
+    assert (register.host, register.listen_host) == (socket.gethostname(), "127.0.0.1")
+    # 127.0.0.2 is an address of this machine, too; who listens everywhere listens there.
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", register.listen_port), timeout=5)
+    second = masters(attempt=2)
+    second.call(register.listen_port)
+    assert second.expect(Register).listen_port == register.listen_port
+
+
 def test_an_older_master_is_not_obeyed(
     master: Master, launch: Callable[..., Executor], masters: Callable[..., Master]
 ) -> None:

@@ -64,6 +64,7 @@ class Bounds:
             raise ProtocolError("Register.phase is none")
         _counts("Register", m.session + 1, m.restart, m.pid)
         _host("Register", m.host)
+        _host("Register", m.listen_host)
         _ports("Register", {**m.ports, **({"listen": m.listen_port} if m.listen_port else {})})
         ran_s = max(0.0, float(m.ran_s))
         return m._replace(task=_text(m.task, NAME), offsets=_offsets(m.offsets), ran_s=ran_s)

@@ -315,7 +315,8 @@ class Rendezvous:
             self._owner.pop(old, None)
             old.close()
         self._liveness.heard(container_id, self._reactor.now())
-        address = f"{message.host}:{message.listen_port}"
+        host = message.listen_host or message.host
+        address = f"[{host}]:{message.listen_port}" if ":" in host else f"{host}:{message.listen_port}"
         if message.listen_port:
             self._to.address(container_id, address)
         link.send(self._welcome)

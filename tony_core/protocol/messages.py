@@ -84,6 +84,7 @@ class Register(Record):
     offsets: Dict[str, int] = {}  # as in Running: a next master has not heard it
     ran_s: float = 0.0  # how long the program has run: a next master knows no other way
     restart: int = 0  # as in Prepare
+    listen_host: str = ""  # where it listens, if not at ``host``
 
 
 class Ready(Record):
