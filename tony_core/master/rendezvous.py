@@ -316,7 +316,8 @@ class Rendezvous:
             old.close()
         self._liveness.heard(container_id, self._reactor.now())
         host = message.listen_host or message.host
-        address = f"[{host}]:{message.listen_port}" if ":" in host else f"{host}:{message.listen_port}"
+        shown = f"[{host}]" if ":" in host else host
+        address = f"{shown}:{message.listen_port}"
         if message.listen_port:
             self._to.address(container_id, address)
         link.send(self._welcome)
