@@ -79,13 +79,15 @@ def test_a_place_that_is_somebody_elses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "made", ["os.mkdir(argument, 0o777)", "os.symlink('/usr', argument)"], ids=["folder", "link"]
 )
+@pytest.mark.parametrize("user", [0, 1234])
 def test_a_home_that_another_user_made_first_is_refused(
-    open_folder: Path, monkeypatch: pytest.MonkeyPatch, made: str
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, made: str, user: int
 ) -> None:
+    """To root as well: what its jobs run would lie in another user's hands."""
     open_folder.chmod(0o1777)
     path = str(open_folder / "tony")
     as_stranger(f"os.umask(0); {made}", path)
-    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
     why = home.why_unusable({"TONY_HOME": path})
     assert f"{path} belongs to another user" in why and "set TONY_HOME" in why
 

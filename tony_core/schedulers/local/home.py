@@ -78,7 +78,7 @@ def why_unusable(env: Optional[Mapping[str, str]] = None) -> str:
         return "%s cannot be TonY's folder: %s cannot be written; %s" % (root, path, advice)
     for folder, found in [*_links_and_folder(root), *_ours(root)]:
         known = (os.geteuid(), 0) if folder == root else (os.geteuid(),)
-        if found.st_uid not in known and os.geteuid() != 0:
+        if found.st_uid not in known:
             return "%s belongs to another user (uid %d); %s" % (folder, found.st_uid, advice)
     return ""
 
