@@ -167,8 +167,9 @@ class Driver:
     def stop(self, count: int) -> None:
         """Some of what runs."""
         with self._changed:
-            for name in sorted(self.held)[:count]:
-                self._pool.stop(name)
+            names = sorted(self.held)[:count]
+        for name in names:  # without our lock: the pool takes it while it holds its own
+            self._pool.stop(name)
 
     def heard(self, kind: Type[E], where: Callable[[E], bool] = lambda _: True) -> List[E]:
         """All events of a kind so far."""
