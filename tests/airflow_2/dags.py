@@ -17,9 +17,11 @@ from airflow.decorators import task
 from tony_airflow.operators.tony import TonyOperator
 from tony_airflow.sensors.tony import TonySensor
 
+# It lasts a little: of a job that is over before a trigger looks at it, the log has the end only.
 PROGRAM = """
-import sys, tony
+import sys, time, tony
 tony.report(metrics={"accuracy": 0.75})
+time.sleep(2)
 sys.exit("the data is broken" if "broken" in sys.argv else 0)
 """
 
