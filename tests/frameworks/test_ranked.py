@@ -70,6 +70,7 @@ def test_pytorch_environment() -> None:
         "INIT_METHOD": "tcp://10.0.0.1:20001",
         "RANK": "1",
         "WORLD_SIZE": "2",
+        "WORLD": "2",
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "NODE_RANK": "1",

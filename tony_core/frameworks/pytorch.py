@@ -45,6 +45,7 @@ class PyTorch(Framework):
             "INIT_METHOD": f"tcp://{host}:{port}",
             "RANK": str(rank),
             "WORLD_SIZE": size,
+            "WORLD": size,  # what the JVM TonY calls it, and its programs read
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
             "NODE_RANK": str(rank),
