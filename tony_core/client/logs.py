@@ -102,13 +102,14 @@ class LogFile:
         if text:
             yield text
 
-    def skip_to_last(self, count: int) -> None:
-        """Go to where the last ``count`` lines begin."""
+    def skip_to_last(self, count: int, most: Optional[int] = None) -> None:
+        """Go to where the last ``count`` lines begin, or ``most`` bytes before the end."""
         end = self._size() if self.end is None else self.end
+        least = self.begin if most is None else max(self.begin, end - most)
         begin = end
         newlines = 0
-        while begin > self.begin:
-            step = min(CHUNK, begin - self.begin)
+        while begin > least:
+            step = min(CHUNK, begin - least)
             data = self._bytes(begin - step, step)
             if not data:
                 break
@@ -124,7 +125,7 @@ class LogFile:
                 self.offset = begin - step + at + 1
                 return
             begin -= step
-        self.offset = self.begin if count > 0 else end
+        self.offset = least if count > 0 else end
 
     def _size(self) -> int:
         try:

@@ -6,13 +6,13 @@ import binascii
 import json
 import re
 import shlex
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Pattern, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Pattern, Set, Tuple
 from urllib.parse import quote, quote_plus
 
 from tony_core.job.problems import Problem
 from tony_core.job.secretnames import ENV_PREFIXES, HINTS
 from tony_core.job.secretnames import is_secret as is_secret
-from tony_core.job.spec import Setting
+from tony_core.job.spec import Job, Setting
 
 MASK = "********"
 # user:password@ in a URL. The user part holds no slash, so a path with an @ stays.
@@ -137,6 +137,15 @@ def secrets_in(key: str, text: str) -> List[str]:
     found += [match["value"].strip("\"'") for match in _assignments(text)]
     found += [match["value"] for match in (*_BEARER.finditer(text), *_SIGNED.finditer(text))]
     return [hidden for hidden in found if hidden]
+
+
+def job_secrets(job: Job) -> Set[str]:
+    """The values in a job that are secret by their names."""
+    values = {hidden for item in job.settings for hidden in secrets_in(item.key, item.value)}
+    for name, value in (*job.program.shell_env, *job.program.container_env):
+        if is_secret(name):
+            values.add(value)
+    return values
 
 
 def mask_env(env: Mapping[str, str]) -> Tuple[Tuple[str, str], ...]:

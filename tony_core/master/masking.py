@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Set
+from typing import Any
 
-from tony_core.job.mask import SHORTEST, KnownSecrets, is_secret, secrets_in
+from tony_core.job.mask import SHORTEST, KnownSecrets, job_secrets
 from tony_core.job.spec import Job
 from tony_core.protocol.jobkey import unpack
 
@@ -19,12 +19,7 @@ class Masker:
     """Covers a job's own secrets in anything made of strings."""
 
     def __init__(self, job: Job, secret: bytes = b"") -> None:
-        values: Set[str] = set()
-        for item in job.settings:
-            values.update(secrets_in(item.key, item.value))
-        for name, value in (*job.program.shell_env, *job.program.container_env):
-            if is_secret(name):
-                values.add(value)
+        values = job_secrets(job)
         key = unpack(secret)
         values.update((key.secret.hex(), key.secret.decode("latin-1")))
         values.update(line for line in key.pem.decode("ascii").splitlines() if len(line) > SHORTEST)

@@ -1,0 +1,123 @@
+"""The last lines of every task, for a log that others keep: a server's, a scheduler's.
+
+Read when the job has ended, so everything is bounded: lines of a file, bytes of a line and of
+a file, tasks, and the time for all of them. What the job's own secrets are is masked, since such
+a log has other readers than the job's. A log that cannot be read is told as that, once a task.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Callable, List, Optional, Tuple
+
+from tony_core.client.logs import STREAMS, LogFile
+from tony_core.client.view import MASTER, JobView, Part, TaskView
+from tony_core.dataclass import dataclass
+from tony_core.job.mask import KnownSecrets, job_secrets
+from tony_core.job.spec import Job
+from tony_core.schedulers.port import Scheduler
+
+LINES = 10  # of each stream of a task
+TASKS = 40
+WITHIN_S = 15.0
+#: Of a file; a progress bar can be one endless line.
+MOST_BYTES = 1 << 16
+LONGEST = 1000  # characters of a line
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,60}m", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of what a task wrote last to one stream; control characters may be in it."""
+
+    task: str
+    stream: str
+    lines: Tuple[str, ...] = ()
+    problem: str = ""  # why there are no lines
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Those of a job; ``left_out``: tasks beyond the bounds, or for which no time was left."""
+
+    tails: Tuple[Tail, ...] = ()
+    left_out: Tuple[str, ...] = ()
+
+    def text(self, app_id: str) -> List[str]:
+        """For a log of lines, each task under a heading; control characters may be in it."""
+        out: List[str] = []
+        for tail in self.tails:
+            if tail.problem:
+                out.append(f"the log of {tail.task} could not be read: {tail.problem}")
+                continue
+            out.append(f"last lines of {tail.task} ({tail.stream}):")
+            out += [f"  | {line}" for line in tail.lines]
+        if self.left_out:
+            named = ", ".join(self.left_out[:3]) + (", ..." if len(self.left_out) > 3 else "")
+            out.append(f"no last lines of {len(self.left_out)} more ({named}): tony logs {app_id}")
+        return out
+
+
+def read_tails(
+    scheduler: Scheduler,
+    view: JobView,
+    job: Optional[Job] = None,
+    *,
+    lines: int = LINES,
+    tasks: int = TASKS,
+    within_s: float = WITHIN_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> Tails:
+    """The last ``lines`` of each stream of each task, failed tasks first where not all fit.
+
+    ``job``: whose secrets are masked, beside what looks like one by itself.
+    """
+    end = clock() + within_s
+    secrets = KnownSecrets(job_secrets(job) if job is not None else ())
+    known = [task for task in view.tasks if task.task != MASTER]
+    ranked = sorted(known, key=lambda task: task.state in ("succeeded", "pending"))
+    chosen = {task.task for task in ranked[: max(0, tasks)]}
+    found: List[Tail] = []
+    left_out: List[str] = []
+    for task in known if lines > 0 else ():
+        if task.task not in chosen or clock() >= end:
+            left_out.append(task.task)
+        else:
+            found += _of_task(scheduler, view.app_id, task, lines, secrets)
+    return Tails(tuple(found), tuple(left_out))
+
+
+def _of_task(
+    scheduler: Scheduler, app_id: str, task: TaskView, count: int, secrets: KnownSecrets
+) -> List[Tail]:
+    """Of the container in which it ran last, what it wrote in its last session there."""
+    refs = task.log_refs()
+    if not refs:
+        return []
+    ref, found, problem = refs[-1], [], ""
+    session = max(task.sessions_in(ref.container_id), default=-1)
+    for stream in STREAMS["both"]:
+        part = task.part_of(ref.container_id, stream, session) if session >= 0 else Part()
+        if part is None:
+            continue
+        file = LogFile(scheduler, app_id, ref, stream, part.begin)
+        file.end = part.end
+        file.skip_to_last(count, MOST_BYTES)
+        texts = [*file.lines(), *file.rest()][-count:]
+        problem = problem or file.problem or ""
+        if texts:
+            shown = tuple(_cut(secrets.mask(_overwritten(text))) for text in texts)
+            found.append(Tail(task.task, stream, shown))
+    if problem and not found:
+        return [Tail(task.task, "", problem=secrets.mask(problem))]
+    return found
+
+
+def _overwritten(text: str) -> str:
+    """A line without colours; of what a progress bar overwrites, the last."""
+    return _COLOUR.sub("", text.rstrip("\r").rpartition("\r")[2])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
