@@ -82,10 +82,10 @@ class _Reporter:
                     self._timer = None
                     self._write()
 
-    def give(self, result: Any) -> None:
-        """The program's result, at once."""
+    def give(self, name: str, value: Any) -> None:
+        """The program's result, or the step of a saved checkpoint: at once."""
         with self._lock:
-            self._pending["result"] = result
+            self._pending[name] = value
             self._write()
 
     def flush(self) -> None:
@@ -179,7 +179,13 @@ def result(value: Any) -> None:
             " large, and give where it is"
         )
     if os.environ.get("TONY_REPORT_FILE"):
-        _reporter.give(value)
+        _reporter.give("result", value)
+
+
+def _report_saved(step: int) -> None:
+    """A checkpoint is there: progress, which makes the user's retries whole again."""
+    if os.environ.get("TONY_REPORT_FILE"):
+        _reporter.give("saved", step)
 
 
 def _number(value: Any, what: str) -> float:
@@ -329,6 +335,7 @@ class Checkpoints:
             _remove(making)
             raise
         _sync(self.folder)
+        _report_saved(step)
         self._forget(step)
         return target
 
@@ -391,7 +398,7 @@ def checkpoints(folder: Optional[str] = None, keep: int = 3, background: bool = 
             "no folder for checkpoints: give one, or set tony.application.checkpoint-dir"
         )
     if where.startswith(_HDFS):
-        return _hdfs().HdfsCheckpoints(where, keep, background)
+        return _hdfs().HdfsCheckpoints(where, keep, background, _report_saved)
     return Checkpoints(_local(where), keep)
 
 

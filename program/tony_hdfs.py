@@ -154,12 +154,19 @@ Content = Union[bytes, bytearray, memoryview, Callable[[str], Any]]
 class HdfsCheckpoints:
     """As :class:`tony.Checkpoints`, in a folder of HDFS."""
 
-    def __init__(self, url: str, keep: int = 3, background: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        keep: int = 3,
+        background: bool = False,
+        on_saved: Callable[[int], object] = lambda step: None,
+    ) -> None:
         if keep < 1:
             raise ValueError("keep at least one checkpoint")
         self._hdfs, self._path, self.folder = connect(url)
         self.keep = keep
         self._background = background
+        self._on_saved = on_saved
         self._thread: Optional[threading.Thread] = None
         self._failed: Optional[BaseException] = None
 
@@ -248,6 +255,7 @@ class HdfsCheckpoints:
             raise
         finally:
             shutil.rmtree(os.path.dirname(local), ignore_errors=True)
+        self._on_saved(step)
         self._forget(step)
 
     def _forget(self, saved: int) -> None:

@@ -375,7 +375,10 @@ class Life(Masters):
                 progress = before.progress if progress is None else progress
                 step = before.step if step is None else step
             result = message.result or (before.result if before else "")
-            self._reported = Reported(message.session, progress, merged, step, result)
+            saved = message.saved
+            if saved is None and before is not None:
+                saved = before.saved
+            self._reported = Reported(message.session, progress, merged, step, result, saved)
         elif isinstance(message, Serving):
             if message.port:
                 self._serving[message.name] = message

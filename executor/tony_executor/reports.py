@@ -68,6 +68,7 @@ class Reports:
 
         progress: Optional[float] = None
         step: Optional[int] = None
+        saved: Optional[int] = None
         metrics: Dict[str, float] = {}
         result = ""
         for line in data.splitlines():
@@ -79,17 +80,17 @@ class Reports:
                 continue
             if _is_number(said.get("progress")):
                 progress = float(said["progress"])
-            if _is_number(said.get("step")) and abs(int(said["step"])) < _NO_COUNT:
-                step = int(said["step"])
+            step = _count(said.get("step"), step)
+            saved = _count(said.get("saved"), saved)
             values = said.get("metrics")
             for name, value in values.items() if isinstance(values, dict) else ():
                 if _is_number(value) and self._admits(name):
                     metrics[name] = float(value)
             if "result" in said:
                 result = _as_text(said["result"]) or result
-        if progress is None and step is None and not metrics and not result:
+        if progress is None and step is None and saved is None and not metrics and not result:
             return None
-        return Reported(self._session, progress, metrics, step, result)
+        return Reported(self._session, progress, metrics, step, result, saved)
 
     def _admits(self, name: str) -> bool:
         """A program that makes up names must not fill the master's memory."""
@@ -109,6 +110,13 @@ def _as_text(value: Any) -> str:
     except (ValueError, RecursionError):
         return ""
     return text if len(text) <= LONGEST_RESULT else ""
+
+
+def _count(value: Any, otherwise: Optional[int]) -> Optional[int]:
+    """A whole number that a message may hold."""
+    if not _is_number(value) or abs(int(value)) >= _NO_COUNT:
+        return otherwise
+    return int(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -322,6 +322,7 @@ def test_reports_are_merged_for_the_next_master(story: Story) -> None:
     story.linked().running()
     story(ev.Observed(0, Reported(0, 0.1, {"a": 1.0}, 5)))
     story(ev.Observed(0, Reported(0, None, {"b": 2.0}, 6)))
+    story(ev.Observed(0, Reported(0, None, {}, None, "", 4)))
     story(ev.Observed(0, Reported(0, None, {}, None, '{"auc":0.9}')))
     story(ev.Observed(0, Reported(9, 0.9, {}, None)))  # of another session
     story(ev.Observed(0, Serving("tensorboard", 6006)))
@@ -330,7 +331,7 @@ def test_reports_are_merged_for_the_next_master(story: Story) -> None:
     story(ev.Observed(0, Measured(0, {"rss_mb": 1.0})))
     story.done.clear()
     story.linked(2)
-    assert story.said(Reported) == [Reported(0, 0.1, {"a": 1.0, "b": 2.0}, 6, '{"auc":0.9}')]
+    assert story.said(Reported) == [Reported(0, 0.1, {"a": 1.0, "b": 2.0}, 6, '{"auc":0.9}', 4)]
     assert story.said(Serving) == [Serving("tensorboard", 6006)]
     assert story.said(Noted) == [Noted("warning", "while alone")]
     assert not story.said(Measured)

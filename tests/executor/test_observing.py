@@ -144,10 +144,13 @@ class TestReports:
         assert reports.news() is None
         self.write(path, '{"progress": 0.5, "metrics": {"a": 1, "b": "x", "c": NaN, "d": true}}\n')
         self.write(path, 'nonsense\n[1]\n{"step": "x"}\n{"metrics": 5}\n{"step": 1e400}\n')
-        self.write(path, '{"step": 1e19}\n{"step": -9223372036854775808}\n')
+        self.write(
+            path,
+            '{"saved": "x"}\n{"saved": 1e400}\n{"saved": 4}\n{"step": 1e19}\n{"step": -9223372036854775808}\n',
+        )
         self.write(path, "[" * 100_000 + "\n")
         self.write(path, '{"metrics": {"a": 2}, "step": 4}\n{"progress": 0.')
-        assert reports.news() == Reported(3, 0.5, {"a": 2.0}, 4)
+        assert reports.news() == Reported(3, 0.5, {"a": 2.0}, 4, "", 4)
         assert reports.news() is None
         self.write(path, "6}\n")
         assert reports.news() == Reported(3, 0.6, {}, None)

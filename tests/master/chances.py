@@ -224,7 +224,8 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
             world.grant(executor.container.role, 1)  # a surplus
     elif choice == 16 and executor.phase == "running":
         step = chance.number(0, 5)
-        world.feed(e.TaskReported(world.now, name, executor.session, step=step))
+        saved = step if step == 5 else None
+        world.feed(e.TaskReported(world.now, name, executor.session, step=step, saved=saved))
     elif choice == 19 and executor.phase == "ended":
         restart = chance.number(0, executor.restart)  # its own end, or one of those before
         world.feed(e.TaskEnded(world.now, name, executor.session, 1, restart=restart))
@@ -310,6 +311,9 @@ def check_the_end(world: World) -> None:
         AppState.KILLED,
         AppState.TIMED_OUT,
     )
+    ended = world.finished
+    if ended is not None and "twice running" in ended.diagnostics:
+        assert ended.root_cause.get("exit_code") != 137, "a SIGKILL says nothing of the program"
     if world.job.role("worker").is_elastic:
         return  # rounds have no limit
     sessions = [session for session, _ in world.started]

@@ -150,6 +150,21 @@ def test_the_same_quick_failure_twice_running_ends_it_and_the_job() -> None:
     assert world.machine.session == 0
 
 
+@pytest.mark.parametrize("how", [{"signal": 9}, {"saves": True}])
+def test_what_was_killed_from_outside_or_has_saved_is_tried_until_its_tries_are_spent(
+    how: Any,
+) -> None:
+    world = world_of(role("worker", 2, **TASK, max_restarts=3))
+    saves = how.pop("saves", False)
+    for step in range(3):
+        executor = world.executor("worker:0")
+        if saves:
+            number = (executor.container.id, executor.session)
+            world.feed(e.TaskReported(world.now, *number, saved=step))
+        world.end("worker:0", 137, **how, stderr_tail=("x",)).settle().after(8).settle()
+        assert not world.told("task-given-up")
+
+
 def test_the_systems_failures_are_paid_by_the_task_as_well() -> None:
     world = world_of(role("worker", 2, **TASK, max_restarts=1), mode=Mode.FCFS)
     world.kill("worker:0").settle().after(RUN_S)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.master.chances import Seeded
 from tests.master.world import PS, Executor, World, job, role
 from tony_core.job.spec import (
     GroupDependency,
@@ -413,6 +414,124 @@ def test_the_same_quick_failure_twice_running_is_not_tried_a_third_time() -> Non
     assert world.outcome is AppState.FAILED
     assert world.finished is not None
     assert "twice running" in world.finished.diagnostics
+
+
+KILLED = {"signal": 9}
+
+
+def fail_at_once(world: World, code: int, **how: Any) -> None:
+    """The program ends five seconds after its start; what follows, if anything does, runs."""
+    world.after(5).end("worker:0", code, **how).settle()
+    while world.finished is None and world.state("worker:0") != "running":
+        world.after(1).settle()
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        (137, KILLED),
+        (137, {**KILLED, "stderr_tail": ("oneDNN custom operations are on",)}),
+        (137, {}),  # a shell's word for what it ran
+        (143, {"signal": 15}),
+        (139, {"signal": 11}),
+    ],
+)
+def test_a_signal_from_outside_or_without_a_last_line_says_nothing_of_the_program(
+    code: int, how: Any
+) -> None:
+    world = world_of(role("worker"), master=retries(user=3)).settle()
+    for _ in range(3):
+        fail_at_once(world, code, **how)
+        assert world.outcome is None
+    fail_at_once(world, code, **how)
+    assert world.finished is not None
+    assert "tony.am.retry-count=3" in world.finished.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        (139, {"signal": 11, "stderr_tail": ("Fatal Python error: Segmentation fault",)}),
+        (143, {"signal": 15, "cause": "execution-timeout"}),
+        (255, {}),
+    ],
+)
+def test_a_crash_with_the_same_last_line_or_a_timeout_is_not_tried_a_third_time(
+    code: int, how: Any
+) -> None:
+    world = world_of(role("worker"), master=retries(user=9)).settle()
+    for _ in range(2):
+        fail_at_once(world, code, **how)
+    assert world.finished is not None
+    assert "twice running" in world.finished.diagnostics
+
+
+def test_memory_passed_at_once_twice_running_is_not_tried_a_third_time() -> None:
+    world = world_of(role("worker"), master=retries(user=9)).settle()
+    for _ in range(2):
+        world.after(5).kill("worker:0", Cause.MEMORY, 137).settle()
+    assert world.finished is not None
+    assert "twice running" in world.finished.diagnostics
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_gang_that_saves_goes_on_whoever_kills_it_and_however_often(seed: int) -> None:
+    chance = Seeded(seed)
+    world = world_of(role("worker", 3), master=retries(user=1)).settle()
+    for step in range(12):
+        save(world, step)
+        victim = chance.one_of(["worker:0", "worker:1", "worker:2"])
+        line = chance.one_of([(), ("WARNING: no GPU was found",)])
+        world.after(chance.number(1, 20)).end(victim, 137, signal=9, stderr_tail=line).settle()
+        while world.finished is None and len(world.running()) < 3:
+            world.after(1).settle()
+        assert world.finished is None, world.finished
+
+
+def save(world: World, step: int) -> None:
+    """The program has saved a checkpoint."""
+    executor = world.executor("worker:0")
+    number = (executor.container.id, executor.session)
+    world.feed(e.TaskReported(world.now, *number, saved=step))
+
+
+def test_a_later_checkpoint_makes_the_users_retries_whole_and_no_failure_the_same() -> None:
+    world = world_of(role("worker"), master=retries(user=1)).settle()
+    for step in range(0, 60, 10):
+        report(world, 0.5)  # each session gets as far as the others, before it is saved
+        save(world, step)
+        fail_at_once(world, 2, stderr_tail=("no such file",))
+        assert world.outcome is None
+    assert len(world.told("budget-healed")) == 5
+
+
+def test_the_same_checkpoint_again_is_no_progress() -> None:
+    world = world_of(role("worker"), master=retries(user=9)).settle()
+    for _ in range(2):
+        save(world, 10)
+        fail_at_once(world, 2, stderr_tail=("no such file",))
+    assert world.finished is not None
+    assert "twice running" in world.finished.diagnostics
+
+
+def test_progress_after_a_session_that_reported_none_is_progress() -> None:
+    world = world_of(role("worker"), master=retries(user=1)).settle()
+    fail_once(world)
+    report(world, 0.0)
+    assert not world.told("budget-healed")
+    report(world, 0.1)
+    assert world.told("budget-healed")
+
+
+def test_a_next_master_knows_which_checkpoint_was_the_furthest() -> None:
+    world = world_of(role("worker"), master=retries(user=2)).settle()
+    save(world, 10)
+    fail_once(world)
+    world.takeover().settle()
+    save(world, 10)
+    assert not world.told("budget-healed")
+    save(world, 11)
+    assert world.told("budget-healed")
 
 
 def test_a_long_message_stands_once_in_the_story_and_whole_in_the_end() -> None:

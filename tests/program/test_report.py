@@ -48,6 +48,19 @@ def test_more_than_ten_a_second_are_one(file: Path) -> None:
     assert set(written[-1]["metrics"]) == {"loss", "only-0", "only-1", "only-2"}
 
 
+def test_a_saved_checkpoint_is_written_at_once(file: Path, tmp_path: Path) -> None:
+    tony.report(step=1)
+    tony.report(step=2)
+    tony.checkpoints(str(tmp_path / "saved")).save(2, b"x")
+    assert lines(file)[-1]["saved"] == 2
+
+
+def test_a_checkpoint_that_was_not_saved_is_not_reported(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing was written"):
+        tony.checkpoints(str(tmp_path / "saved")).save(2, lambda path: None)
+    assert not lines(file)
+
+
 def test_a_result_is_written_at_once_whatever_was_reported(file: Path) -> None:
     tony.report(step=1)
     tony.report(step=2)

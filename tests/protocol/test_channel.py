@@ -66,7 +66,7 @@ PAYLOADS = [
     for message in (
         Register("c", "h", 1, 2, "0", "w:0", 3, ports={"main": 4}, ended={"session": 1}),
         Ended(1, 2, stderr_tail=["last"], usage={"cpu_s": 1.5}),
-        Reported(1, 0.5, {"loss": 1e-9}, step=3, result="{}"),
+        Reported(1, 0.5, {"loss": 1e-9}, step=3, result="{}", saved=2),
         Measured(1, {"rss": 1.0}),
         Welcome(1, 1.0, 2.0, 3.0, 4.0, True, 5, 6.0),
         Prepare("w:0", 1, ["main"], [1, 2]),

@@ -39,11 +39,11 @@ from typing import Any, Dict, FrozenSet, Mapping
 
 from tony_core.job.spec import Mode, RestartMode
 from tony_core.master.board import Phase
-from tony_core.master.budgets import Fault, pause, quick, quick_of
+from tony_core.master.budgets import Fault, pause, quick_of
 from tony_core.master.commands import Weight
 from tony_core.master.gathering import Gathering
 from tony_core.master.lifecycle import Failure, Hold, TaskRecord, TaskState
-from tony_core.master.verdict import HOPELESS, NODE_CAUSES, PORT_TAKEN, fault_of
+from tony_core.master.verdict import HOPELESS, NODE_CAUSES, PORT_TAKEN, fault_of, quick
 from tony_core.master.waits import Wait
 
 S = TaskState
@@ -101,9 +101,7 @@ class Alone(Gathering):
         """Whether the program failed as it did the last time, both times soon."""
         if task.is_sidecar or fault_of(failure) is not Fault.USER:
             return False
-        line = failure.stderr_tail[-1] if failure.stderr_tail else ""
-        before = task.last_quick
-        task.last_quick = quick(task.role.name, failure.exit_code, line, failure.ran_s)
+        before, task.last_quick = task.last_quick, quick(failure)
         if before is None or before != task.last_quick:
             return False
         self.budgets.last_quick = before  # so the session is not tried again either

@@ -1,13 +1,15 @@
 """How often a job may be tried again, and after what delay.
 
 Two budgets, since two parties fail. The **user's** (``tony.am.retry-count``) heals when the
-program gets further than any session before: a program that always dies at the same step
-must end, however long that takes. The **system's**
+program gets further than any session before, in what it reports or in what it saves
+(``tony.checkpoints``): a program that always dies at the same step must end, however long
+that takes. The **system's**
 (``tony.task.max-infrastructure-failures``) heals after ten healthy minutes. The first
 restart is immediate; those that follow back off until a budget heals.
 
 The same role failing by its own fault with the same code and last line of stderr within 30 s of
-its start, twice running, is not tried again: a third time would be no different.
+its start, twice running, is not tried again: a third time would be no different. What says nothing
+about the program (``verdict.is_telling``) is never compared.
 
 A task that is started again alone has a budget of its own (``tony.<role>.max-restarts``), which
 pays whoever's fault it was and does not heal; its pauses and the rule on the same failure are those
@@ -22,7 +24,6 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 from tony_core.dataclass import dataclass
 
 HEALTHY_S = 600.0
-QUICK_S = 30.0
 BACKOFF_FIRST_S = 1.0
 BACKOFF_CAP_S = 60.0
 
@@ -36,13 +37,6 @@ def pause(count: int, jitter: float) -> float:
         return 0.0
     delay = min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2.0 ** min(count - 1, 30))
     return delay * (0.5 + jitter / 2)
-
-
-def quick(whose: str, code: int, last_line: str, ran_s: Optional[float]) -> Optional[Quick]:
-    """A failure so soon after its start that it may be compared with the next."""
-    if ran_s is None or ran_s > QUICK_S:
-        return None
-    return (whose, code, last_line)
 
 
 def quick_of(data: Optional[Sequence[Any]]) -> Optional[Quick]:
@@ -68,6 +62,8 @@ class Budgets:
     restarts_in_row: int = 0
     furthest: Optional[float] = None  # the best progress (or step) of earlier sessions
     reached: Optional[float] = None  # the best of this session
+    furthest_saved: Optional[int] = None  # the same two of checkpoints, by their step
+    saved: Optional[int] = None
     last_quick: Optional[Quick] = None
 
     @property
@@ -84,7 +80,16 @@ class Budgets:
         """The program reported how far it is; True if that healed the user's budget."""
         if self.reached is None or value > self.reached:
             self.reached = value
-        healed = self.furthest is not None and value > self.furthest and self.user_used > 0
+        return value > (self.furthest or 0.0) and self._heal()
+
+    def saved_checkpoint(self, step: int) -> bool:
+        """The program saved a checkpoint; True if that healed the user's budget."""
+        if self.saved is None or step > self.saved:
+            self.saved = step
+        return (self.furthest_saved is None or step > self.furthest_saved) and self._heal()
+
+    def _heal(self) -> bool:
+        healed = self.user_used > 0
         if healed:
             self.user_used = 0
             self.restarts_in_row = 0
@@ -98,9 +103,9 @@ class Budgets:
         self.restarts_in_row = 0
         return healed
 
-    def same_again(self, role: str, code: int, last_line: str, ran_s: Optional[float]) -> bool:
+    def same_again(self, failure: Optional[Quick]) -> bool:
         """Note a failure; True if it is the quick, identical one of the last session."""
-        before, self.last_quick = self.last_quick, quick(role, code, last_line, ran_s)
+        before, self.last_quick = self.last_quick, failure
         return before is not None and before == self.last_quick
 
     def charge(self, fault: Fault) -> bool:
@@ -115,7 +120,9 @@ class Budgets:
             self.system_used += 1
         if self.reached is not None:
             self.furthest = max(self.reached, self.furthest or self.reached)
-        self.reached = None
+        if self.saved is not None:
+            self.furthest_saved = max(self.saved, self.furthest_saved or self.saved)
+        self.reached = self.saved = None
         return True
 
     def backoff(self, jitter: float) -> float:
@@ -131,6 +138,8 @@ class Budgets:
             "restarts_in_row": self.restarts_in_row,
             "furthest": self.furthest,
             "reached": self.reached,
+            "furthest_saved": self.furthest_saved,
+            "saved": self.saved,
             "last_quick": list(self.last_quick) if self.last_quick else None,
         }
 
@@ -141,4 +150,6 @@ class Budgets:
         self.restarts_in_row = int(data.get("restarts_in_row", 0))
         self.furthest = data.get("furthest")
         self.reached = data.get("reached")
+        self.furthest_saved = data.get("furthest_saved")
+        self.saved = data.get("saved")
         self.last_quick = quick_of(data.get("last_quick"))

@@ -29,6 +29,7 @@ from tony_core.master.verdict import (
     as_fields,
     diagnostics,
     fault_of,
+    quick,
     root_cause,
 )
 from tony_core.master.waits import Wait
@@ -130,11 +131,8 @@ class Clearing(Groups):
             if task.state in ended and task.name != cause.task and not task.is_sidecar
         ]
         shown = others[:20] + ([f"{len(others) - 20} more"] if len(others) > 20 else [])
-        last = cause.stderr_tail[-1] if cause.stderr_tail else ""
         end = ""
-        if fault is Fault.USER and self.budgets.same_again(
-            cause.role, cause.exit_code, last, cause.ran_s
-        ):
+        if fault is Fault.USER and self.budgets.same_again(quick(cause)):
             end = (
                 "not tried again: the same role failed with the same code and the same last"
                 " line within 30 s of its start, twice running"

@@ -194,7 +194,7 @@ class TaskStopped(Event):
 
 @dataclass(frozen=True)
 class TaskReported(Event):
-    """The program reported progress or metrics, or its result (JSON text)."""
+    """The program reported progress, metrics, a saved checkpoint, or its result (JSON text)."""
 
     container_id: str
     session: int
@@ -202,6 +202,7 @@ class TaskReported(Event):
     step: Optional[int] = None
     metrics: Dict[str, float] = field(default_factory=dict)
     result: str = ""
+    saved: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def _are_budgets(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     counts = (value.get(name, 0) for name in ("user_used", "system_used", "restarts_in_row"))
-    steps = (value.get(name) for name in ("furthest", "reached"))
+    steps = (value.get(name) for name in ("furthest", "reached", "furthest_saved", "saved"))
     return (
         all(_is_count(count) for count in counts)
         and all(step is None or _is_number(step) for step in steps)

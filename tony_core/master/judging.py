@@ -140,7 +140,12 @@ class Judging(Alone):
             self.result = event.result
         # One measure only: progress where the program reports it, else the step.
         value = event.progress if self.progress_seen else event.step
-        if value is not None and self.budgets.progressed(float(value)):
+        healed = value is not None and self.budgets.progressed(float(value))
+        if event.saved is not None:
+            if task.saved is None or event.saved > task.saved:
+                task.saved, task.last_quick = event.saved, None
+            healed = self.budgets.saved_checkpoint(event.saved) or healed
+        if healed:
             self.tell(
                 "budget-healed",
                 "the program got further than any session before: its retries are whole again",

@@ -120,6 +120,7 @@ class TaskRecord:
     usage: Mapping[str, float] = field(default_factory=dict)
     progress: Optional[float] = None
     step: Optional[int] = None
+    saved: Optional[int] = None  # the furthest checkpoint that it saved in this job
     reported: Dict[str, float] = field(default_factory=dict)
     restarts: int = 0  # how often it was started again alone; with the session, what fences
     new_ports: bool = False  # its next try must not have those of the last

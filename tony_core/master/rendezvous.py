@@ -389,6 +389,7 @@ class Rendezvous:
                 m.step,
                 dict(m.metrics),
                 m.result,
+                m.saved,
             )
         )
 

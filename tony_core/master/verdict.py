@@ -9,13 +9,17 @@ task's death (gloo, JAX) is never the cause.
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from tony_core.master.budgets import Fault
+from tony_core.master.budgets import Fault, Quick
 from tony_core.master.lifecycle import Failure
 from tony_core.schedulers.port import Cause
 
 SIGABRT, SIGKILL = 6, 9
+#: Hangup, interrupt, kill, terminate: sent by another process, and no crash of the program.
+_SENT = (1, 2, SIGKILL, 15)
+_LAST_SIGNAL = 64
+QUICK_S = 30.0
 PORT_TAKEN = "address-in-use"
 
 #: What the scheduler said of a container's end: whose fault, and a word for a person.
@@ -87,6 +91,27 @@ def _rank(failure: Failure) -> int:
 def root_cause(failures: Sequence[Failure]) -> Failure:
     """The one that caused the others; the earliest of the best rank."""
     return min(failures, key=lambda failure: (_rank(failure), failure.at))
+
+
+def is_telling(failure: Failure) -> bool:
+    """Whether the same failure once more means that a third time would be no different.
+
+    A signal from outside says nothing about the program, and so does a crash without a last line.
+    """
+    if failure.container_cause is not None or failure.cause != "exited":
+        return True
+    number = failure.signal or failure.exit_code - 128  # as a shell passes it on
+    if not 0 < number <= _LAST_SIGNAL:
+        return True
+    return number not in _SENT and bool(failure.stderr_tail)
+
+
+def quick(failure: Failure) -> Optional[Quick]:
+    """A failure so soon after its start that it may be compared with the next."""
+    if failure.ran_s is None or failure.ran_s > QUICK_S or not is_telling(failure):
+        return None
+    last = failure.stderr_tail[-1] if failure.stderr_tail else ""
+    return (failure.role, failure.exit_code, last)
 
 
 def how_it_ended(failure: Failure) -> str:

@@ -150,6 +150,7 @@ class Reported(Record):
     metrics: Dict[str, float]
     step: Optional[int] = None
     result: str = ""  # JSON text; empty when the program has said none
+    saved: Optional[int] = None  # the step of its last checkpoint
 
 
 class Serving(Record):
