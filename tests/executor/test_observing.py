@@ -146,7 +146,8 @@ class TestReports:
         self.write(path, 'nonsense\n[1]\n{"step": "x"}\n{"metrics": 5}\n{"step": 1e400}\n')
         self.write(
             path,
-            '{"saved": "x"}\n{"saved": 1e400}\n{"saved": 4}\n{"step": 1e19}\n{"step": -9223372036854775808}\n',
+            '{"saved": "x"}\n{"saved": 1e400}\n{"saved": 4}\n'
+            '{"step": 1e19}\n{"step": -9223372036854775808}\n',
         )
         self.write(path, "[" * 100_000 + "\n")
         self.write(path, '{"metrics": {"a": 2}, "step": 4}\n{"progress": 0.')
