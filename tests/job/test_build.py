@@ -322,11 +322,12 @@ def test_deadlines() -> None:
             "tony.application.chief-grace": "2m",
             "tony.task.executor.registry-timeout-sec": "30",
             "tony.client.lease": "5m",
+            "tony.client.first-lease": "45s",
         }
     ).timeouts
     assert (times.application_s, times.allocation_s) == (60.0, 900.0)
     assert (times.kill_grace_s, times.chief_grace_s, times.registry_s) == (0.0, 120.0, 30.0)
-    assert times.client_lease_s == 300.0
+    assert (times.client_lease_s, times.client_first_lease_s) == (300.0, 45.0)
 
 
 def test_the_rest() -> None:

@@ -28,6 +28,29 @@ def test_a_look_renews_it() -> None:
     assert lease.check(55.0) is not None
 
 
+def test_until_the_first_look_a_shorter_one_counts() -> None:
+    lease = Lease(600.0, 100.0, first_s=45.0)
+    assert lease.next_deadline() == 145.0
+    reason = lease.check(145.0)
+    assert reason is not None and "tony.client.first-lease=45s" in reason
+    assert lease.next_deadline() is None
+
+    lease = Lease(600.0, 100.0, first_s=45.0)
+    lease.renew(140.0)
+    assert lease.next_deadline() == 740.0
+    reason = lease.check(740.0)
+    assert reason is not None and "tony.client.lease=600s" in reason
+
+    lease = Lease(600.0, 100.0, first_s=45.0)
+    lease.hold()
+    assert lease.next_deadline() is None
+
+
+def test_a_first_lease_never_prolongs_and_is_none_of_its_own() -> None:
+    assert Lease(30.0, 0.0, first_s=45.0).next_deadline() == 30.0
+    assert Lease(None, 0.0, first_s=45.0).next_deadline() is None
+
+
 def test_a_client_that_waits_is_there() -> None:
     lease = Lease(2.0, 0.0)
     lease.hold()

@@ -306,6 +306,15 @@ def test_the_clients_lease(tmp_path: Path) -> None:
     assert "tony.client.lease=0.4s" in text
 
 
+def test_a_client_that_never_came(tmp_path: Path) -> None:
+    times = Timeouts(client_lease_s=600.0, client_first_lease_s=0.4, kill_grace_s=0.1)
+    with Shell(tmp_path, a_job(ONE, timeouts=times)) as shell:
+        shell.launched(1)
+        state, text = shell.join()
+    assert state is AppState.KILLED
+    assert "tony.client.first-lease=0.4s" in text
+
+
 def test_a_client_that_waits_for_news_longer_than_its_lease_is_there(tmp_path: Path) -> None:
     job = a_job(ONE, timeouts=Timeouts(client_lease_s=0.4, kill_grace_s=0.1))
     with Shell(tmp_path, job) as shell:

@@ -166,6 +166,7 @@ def _timeouts(settings: Settings) -> Timeouts:
         chief_grace_s=settings.read("tony.application.chief-grace") or 0.0,
         elastic_interval_s=settings.read("tony.application.elastic-interval") or 0.0,
         client_lease_s=settings.read("tony.client.lease"),
+        client_first_lease_s=settings.read("tony.client.first-lease"),
     )
 
 

@@ -137,6 +137,15 @@ _COMMAND_LINE = [
         unit="s",
         reads="Timeouts.client_lease_s",
     ),
+    Key(
+        "tony.client.first-lease",
+        Kind.DURATION,
+        "The lease until the client is heard of for the first time, counted from the first"
+        " master's start, where it is shorter than `tony.client.lease`.",
+        default="off",
+        unit="s",
+        reads="Timeouts.client_first_lease_s",
+    ),
 ]
 
 _THE_END = [

@@ -162,6 +162,7 @@ class Timeouts:
     chief_grace_s: float = 60.0
     elastic_interval_s: float = 30.0  # from a round's beginning to the next that grows
     client_lease_s: Optional[float] = None
+    client_first_lease_s: Optional[float] = None  # until the client is heard of; None: the lease
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Master:
             self._earlier.history_dir, None, context.history_dir, job.history.location or "",
             lambda text: self.reactor.call_soon_threadsafe(self.warn, "history", text), self.log,
         )  # fmt: skip
-        self._lease = Lease(job.timeouts.client_lease_s, self.reactor.now())
+        self._lease = Lease.of(job.timeouts, self.reactor.now(), context.attempt)
         self._queue: Deque[e.Event] = deque()
         self._commands: Deque[c.Command] = deque()
         self._ahead = Ahead(

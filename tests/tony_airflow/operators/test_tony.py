@@ -23,10 +23,11 @@ from tests.tony_airflow.conftest import Connect
 from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator, until
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
-from tony_airflow.operators import life
+from tony_airflow.operators import leases, life, submitting
 from tony_airflow.operators.life import TaskJob
 from tony_airflow.operators.tony import TonyOperator
 from tony_core.client.view import JobView
+from tony_core.job.problems import JobError
 from tony_core.schedulers.port import AppState, LastingRefusal
 
 pytestmark = pytest.mark.timeout(300)
@@ -397,6 +398,59 @@ class TestNeverOrphaned:
             ti.task(SLEEPS, lease=2, deferrable=True).execute(ti.context())
         ended = until(lambda: jobs(running=False), "the lease's end")
         assert "tony.client.lease" in ended[0].diagnostics
+
+    def test_no_trigger_ever_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Marked or deleted between its deferral and the trigger's first run: no code of ours is
+        called for it."""
+        monkeypatch.setattr(leases, "FIRST_LOOK_S", 0.5)
+        with pytest.raises(TaskDeferred):
+            Instance().task(SLEEPS, deferrable=True, poll_interval=0.5).execute(
+                Instance().context()
+            )
+        ended = until(lambda: jobs(running=False), "the first lease's end")
+        assert "tony.client.first-lease=1.5s" in ended[0].diagnostics
+
+    @pytest.fixture
+    def below(self, monkeypatch: pytest.MonkeyPatch) -> Dict[str, str]:
+        """What a task submits its job with; nothing is submitted."""
+        found: Dict[str, str] = {}
+
+        def submitted(*args: Any, below: Dict[str, str], **words: Any) -> Any:
+            found.update(below)
+            raise JobError([])
+
+        monkeypatch.setattr(submitting, "submitted", submitted)
+        return found
+
+    @pytest.mark.parametrize(
+        ("words", "leases"),
+        [
+            ({"deferrable": True}, {"tony.client.lease": "1500s", leases.FIRST_LEASE: "50s"}),
+            ({"deferrable": True, "lease": 600}, {leases.FIRST_LEASE: "50s"}),
+            ({"deferrable": True, "lease": False}, {}),
+            ({"deferrable": True, "wait_for_completion": False}, {}),
+            ({"deferrable": False}, {"tony.client.lease": "1500s"}),
+        ],
+    )
+    def test_who_has_a_first_lease(
+        self, below: Dict[str, str], words: Dict[str, Any], leases: Dict[str, str]
+    ) -> None:
+        with pytest.raises(AirflowFailException):
+            operator(**words).execute(Instance().context())
+        assert {key: text for key, text in below.items() if "lease" in key} == leases
+
+    def test_a_job_that_no_trigger_has_looked_at_in_time_is_submitted_once_more(
+        self, below: Dict[str, str]
+    ) -> None:
+        ended = {
+            "site": {"scheduler": "local"},
+            "app_id": "local_20260101000000_abcdef",
+            "outcome": "KILLED",
+            "diagnostics": "no client was heard of (tony.client.first-lease=50s)",
+        }
+        with pytest.raises(AirflowFailException):
+            operator(deferrable=True).execute_complete(Instance().context(), ended)
+        assert below["tony.client.lease"] == "1500s" and leases.FIRST_LEASE not in below
 
 
 class TestDeferred:

@@ -74,13 +74,13 @@ class TonyDecoratedOperator(DecoratedOperator, TonyOperator):  # type: ignore[mi
             **kwargs,
         )
 
-    def execute(self, context: Any) -> Any:
+    def begin(self, context: Any) -> Any:
         """Ship the function with its arguments, and wait for its value."""
         folder = tempfile.mkdtemp(prefix="tony-function-")
         try:
             # Staged by the time the job is submitted: nothing is needed here after that.
             self.files = [*_listed(self.files), *self._ship(folder, context)]
-            return super().execute(context)
+            return super().begin(context)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

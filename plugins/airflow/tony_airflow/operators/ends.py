@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any, Iterator, Tuple, Type
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 
 UNHURRIED_S = 45.0  # for a kill that nobody waits for
-NOTICED_S = 600.0  # until Airflow has noticed that a worker is gone, and begins the next try
-MOST_DELAY_S = 24 * 3600.0  # Airflow's own bound
 
 
 def is_retried(context: Any) -> bool:
@@ -24,21 +21,6 @@ def is_retried_after(error: BaseException, context: Any) -> bool:
     from tony_airflow.errors import FOR_GOOD
 
     return is_retried(context) and not isinstance(error, (AirflowFailException, *FOR_GOOD))
-
-
-def longest_delay_s(operator: Any) -> float:
-    """How long it may be from a try that failed to the next."""
-    delay = _plain_s(operator.retry_delay)
-    if not operator.retry_exponential_backoff:
-        return delay
-    most = _plain_s(operator.max_retry_delay) if operator.max_retry_delay else MOST_DELAY_S
-    # It grows by the given factor with each try; True is 2.
-    factor = max(2.0, float(operator.retry_exponential_backoff))
-    return float(min(most, delay * factor ** min(int(operator.retries), 30)))
-
-
-def _plain_s(delay: Any) -> float:
-    return delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
 
 
 def deferral_errors() -> Tuple[Type[BaseException], ...]:

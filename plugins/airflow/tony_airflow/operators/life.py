@@ -30,7 +30,7 @@ from tony_airflow.operators.owner import SETTLED_S, within
 from tony_airflow.reporting import Reporter, failing_tail, failing_task
 from tony_airflow.tags import TaskTags, sort_out
 from tony_core.client.errors import ClientError, NotFound
-from tony_core.client.view import PAGE, SCHEDULER, JobView
+from tony_core.client.view import PAGE, SCHEDULER, JobView, from_status
 from tony_core.client.watch import Callbacks, Watch
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
 
@@ -194,11 +194,13 @@ class TaskJob:
             self.links.update(fresh)
             self._publish(fresh)
 
-    def publish_first(self) -> None:
-        """The links that are known as the job is submitted."""
+    def publish_first(self, look: bool) -> None:
+        """The links that are known as the job is submitted; by its page too, with ``look``."""
         assert self.app_id is not None
         try:
-            self.publish(self.hook.links(self.app_id))
+            told = self.hook.view if look else lambda app_id: from_status(self.hook.status(app_id))
+            application = application_page(self.hook.site, self.app_id)
+            self.publish(links_of(told(self.app_id), application))
         except (SchedulerError, ClientError):
             pass  # they come as soon as it is seen
 

@@ -33,7 +33,8 @@ from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
 from tony_airflow.durations import argument_s, optional_s
 from tony_airflow.links.tony import LINKS, LOG, TaskLogLink, names_of
-from tony_airflow.operators.ends import NOTICED_S, deferral_errors, is_retried, longest_delay_s
+from tony_airflow.operators import leases
+from tony_airflow.operators.ends import deferral_errors, is_retried
 from tony_airflow.operators.parsing import default_deferrable, refuse_unknown, tasks_of
 from tony_airflow.operators.rendering import RenderedOperator
 
@@ -209,6 +210,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         self._job: Optional[TaskJob] = None
         self._ti: Any = None
         self._submitted_lease_s: Optional[float] = None
+        self._first_lease = True
         self._mine: Optional[AppStatus] = None
         self._tags: Optional[TaskTags] = None
         self._result: Any = None
@@ -218,6 +220,10 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
     def execute(self, context: Any) -> Any:
         """Airflow's call for each try."""
+        return self.begin(context)
+
+    def begin(self, context: Any) -> Any:
+        """Find or submit the job, and wait for it here or in a trigger."""
         with self._spoken(context):
             self.refuse_unread()
             job = self._open(self._site_hook(), context)
@@ -246,8 +252,12 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
                 raise AirflowFailException(str(event["refused"]))
             if event.get("error"):
                 raise AirflowException(str(event["error"]))
-            job.publish(event.get("links") or {})
-            return self._wait(context, event)
+            if not leases.is_unseen(event):
+                job.publish(event.get("links") or {})
+                return self._wait(context, event)
+            job.warn(f"{event['diagnostics']}: the job is submitted again, without a first lease")
+        self._first_lease = False
+        return self.begin(context)
 
     def resume_execution(self, next_method: str, next_kwargs: Any, context: Any) -> Any:
         """Airflow's call after a deferral, also when that failed or took too long."""
@@ -283,7 +293,8 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         if job.killed:
             raise AirflowException(f"the task was told to end, and {app_id} with it")
         ti.xcom_push(key="application_id", value=app_id)
-        job.publish_first()
+        # A look at its page would count as the trigger's.
+        job.publish_first(look=not self.deferrable)
         return app_id
 
     def get_job_status(self, external_id: Any, context: Any) -> str:
@@ -340,15 +351,12 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         from tony_airflow.operators.submitting import submitted
 
         assert self._tags is not None
-        below = {"tony.application.name": f"{self.dag_id}.{self.task_id}"}
-        lease_s = self._lease_s()
-        if lease_s and self.lease in (None, True) and self.wait_for_completion:
-            below["tony.client.lease"] = f"{lease_s:g}s"
+        name = {"tony.application.name": f"{self.dag_id}.{self.task_id}"}
         app_id, lease_s = submitted(
             job.hook,
             self.job_words(),
             self._tags,
-            below=below,
+            below={**name, **leases.lease_keys(self, self._lease_s(), self._first_lease)},
             lease_s=None if isinstance(self.lease, bool) else self.lease,
             folder=self._folder(),
             job_folder=self._job_folder,
@@ -361,12 +369,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         """How long a job may be without anybody who waits for it, and still be wanted."""
         if self._submitted_lease_s is not None:
             return self._submitted_lease_s or None
-        if self.lease is False:
-            return None
-        if self.lease is not None and not isinstance(self.lease, bool):
-            return self.lease
-        again = longest_delay_s(self) if self.retries else 0.0
-        return NOTICED_S + again + self.unreachable_timeout
+        return leases.lease_s(self)
 
     # ------------------------------------------------------------------ waiting
 
