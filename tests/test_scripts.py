@@ -258,6 +258,7 @@ echo "======== 2 passed, 1 skipped in 61.10s (0:01:01) ========"
         programs = {
             "bin/test": self.SAID,
             ".ci/envs": "#!/bin/sh\ncase $1 in --*) echo tiny; echo other;; esac\n",
+            ".venv-try/bin/activate-tony": "airflow() { :; }\n",
             **dict.fromkeys(("bin/try", "bin/hadoop-sandbox", "venv/bin/python"), nothing),
             **dict.fromkeys([f"path/{name}" for name in (*self.HERE, "apt-get")], nothing),
         }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 
 from tests.dags.conftest import DAGS
+from tests.importgraph import CHECKOUT
 
 FILES = sorted(path for path in DAGS.glob("*.py"))
 
@@ -47,3 +50,31 @@ def test_each_framework_with_an_example_is_there() -> None:
     text = (DAGS / "frameworks.py").read_text()
     for name in NAMES:
         assert name == "hdfs" or f'"{name}"' in text, f"{name} is missing"
+
+
+def test_the_environment_of_bin_try_has_every_provider_that_an_example_imports() -> None:
+    known = {"airflow-core", "airflow-providers-common-compat"}
+    known |= {
+        re.split("[^a-z-]", line, maxsplit=1)[0].removeprefix("apache-")
+        for line in importlib.metadata.requires("apache-airflow-core") or ()
+        if "extra ==" not in line
+    }
+    script = (CHECKOUT / "bin" / "try").read_text()
+    for list_ in re.findall(r"\$dags/(\S*requirements\.txt)", script):
+        lines = (DAGS / list_).read_text().splitlines()
+        known |= {re.split("[>=<]", line)[0].removeprefix("apache-") for line in lines}
+    programs = DAGS / "retraining" / "programs"
+    for path in DAGS.rglob("*.py"):
+        for name in imports_of(path) if programs not in path.parents else ():
+            if name.startswith("airflow.providers."):
+                words = name.split(".")
+                names = {"-".join(words[:end]) for end in range(3, len(words) + 1)}
+                assert names & known, f"{path.name} imports {name}, which bin/try does not install"
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
