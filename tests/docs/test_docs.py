@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import configparser
 import re
 from pathlib import Path
 from typing import List
@@ -174,3 +175,15 @@ def test_files_that_are_named_are_there(page: str) -> None:
     named = set(re.findall(r"`([a-z_\d/]+\.py)`", text))
     missing = [name for name in named if not any(path.endswith(f"/{name}") for path in there)]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", [name for name in PAGES if "CHANGELOG" not in name])
+def test_what_pip_is_to_install_of_ours_is_this_checkout(page: str) -> None:
+    # No index has the package.
+    setup = configparser.ConfigParser()
+    setup.read(CHECKOUT / "setup.cfg")
+    extras = set(setup["options.extras_require"])
+    for words in re.findall(r"pip install ([^\n`]*)", PAGES[page].read_text()):
+        assert "tony-py" not in words, words
+        for named in re.findall(r"\.\[([^\]]*)\]", words):
+            assert set(named.split(",")) <= extras, words

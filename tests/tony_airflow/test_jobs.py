@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any, Dict, List
@@ -10,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tony_airflow.jobs import JobWords, job_arguments, read_arguments, role_words, secrets_of
 from tony_core.job.load import JobArguments, load_job
 from tony_core.job.problems import JobError
@@ -115,7 +119,7 @@ class TestWhatIsSaid:
 class TestWhatIsWrong:
     def test_all_of_it_at_once_with_what_was_meant(self) -> None:
         told = wrong(
-            executes=["python", "train.py"],
+            executes={"python": "train.py"},
             roles={"Worker": 1, "worker": {"memry": "1g", "instances": object()}, "docker": 1},
             env={"A B": "x", "OK": None, "YES": True},
             conf={"tony.x": None},
@@ -123,7 +127,7 @@ class TestWhatIsWrong:
             timeout=-1,
         )
         text = "\n".join(told)
-        assert "executes: has to be a text, and is a list" in text
+        assert "executes: has to be a text, and is a dict" in text
         assert "roles['Worker']" in text and "(did you mean worker?)" in text
         assert "roles['worker']['memry']" in text and "(did you mean memory?)" in text
         assert "roles['worker']['instances']: cannot be an object" in text
@@ -210,3 +214,82 @@ def test_variables_arrive_as_they_were(env: Dict[str, str]) -> None:
 def test_role_words_are_the_tables() -> None:
     assert {"instances", "memory", "gpus", "depends-on", "resource"} <= set(role_words())
     assert not any("<" in word for word in role_words())
+
+
+class TestCommands:
+    def command(self, **words: Any) -> str:
+        arguments = job_arguments(JobWords(roles={"worker": 1}, **words))
+        return load_job(arguments, env={}, program=()).job.role("worker").command or ""
+
+    def test_a_text_is_for_a_shell(self) -> None:
+        assert self.command(executes="a && b", task_params="$X") == "a && b $X"
+
+    @pytest.mark.parametrize(
+        "hostile", ["; touch x", "$(touch x)", "`id`", "a b", "", "*", "~", "${tony.am.memory}",
+                    "${env.HOME}", "'", '"', "a\nb", "\\", "x=1", "-c", "#", "!", "é"],
+    )  # fmt: skip
+    def test_a_list_reaches_the_program_as_it_is(self, hostile: str) -> None:
+        show = "import sys; sys.stdout.write(repr(sys.argv[1:]))"
+        words: Any = {"executes": [sys.executable, "-c", show, hostile, 3]}
+        for more in ({}, {"task_params": [hostile, "last"]}):
+            argv = [hostile, "3", *more.get("task_params", ())]
+            done = subprocess.run(
+                ["/bin/bash", "-c", self.command(**words, **more)],
+                capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+            assert done.stdout == repr(argv), done.stderr
+
+    @pytest.mark.parametrize("name", ["a=b", "if", "time", "my program", "$x"])
+    def test_its_first_item_is_a_program_whatever_it_is_called(
+        self, name: str, tmp_path: Path
+    ) -> None:
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\necho run\n")
+        program.chmod(0o755)
+        done = subprocess.run(
+            ["/bin/bash", "-c", self.command(executes=[name])],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.stdout == "run\n", done.stderr
+
+    def test_a_script_gets_its_python(self) -> None:
+        assert self.command(executes=["train.py", "a b"]) == "python3 train.py 'a b'"
+
+    def test_what_is_no_list_of_texts_is_refused(self) -> None:
+        assert "executes[1]: has to be a text, and is a NoneType" in wrong(executes=["a", None])
+        assert wrong(executes=[]) == [
+            "executes: is a list without a program: its first item is what is run"
+        ]
+        assert job_arguments(JobWords(executes="a", task_params=[])).task_params is None
+
+
+class TestTemplatesAsAWhole:
+    ROLES = {"worker": {"instances": 2, "memory": "1g"}, "ps": 1}
+
+    @pytest.mark.parametrize("text", [json.dumps(ROLES), str(ROLES), f" {ROLES}\n"])
+    def test_roles(self, text: str) -> None:
+        said = job_arguments(JobWords(executes="true", roles=text))
+        assert said == job_arguments(JobWords(executes="true", roles=self.ROLES))
+
+    def test_the_others(self) -> None:
+        words = {
+            "conf": {"tony.am.memory": "1g"},
+            "env": {"A": "b"},
+            "container_env": {"C": "d"},
+            "files": ["a", "b"],
+            "tags": ["x", "y"],
+        }
+        plain = job_arguments(JobWords(**words))
+        assert job_arguments(JobWords(**{name: str(said) for name, said in words.items()})) == plain
+        pairs = job_arguments(JobWords(conf="['tony.am.memory=1g']"))
+        assert pairs == job_arguments(JobWords(conf=["tony.am.memory=1g"]))
+        assert job_arguments(JobWords(roles="", env=" ")) == job_arguments(JobWords())
+
+    @pytest.mark.parametrize("text", ["{'worker': ", "{{ params.roles }}", "two workers", "[1]"])
+    def test_what_is_none_is_refused(self, text: str) -> None:
+        (said,) = wrong(roles=text)
+        assert said.startswith("roles: has to be a mapping like")
+
+    @fuzz(data=mutations(str(ROLES).encode(), json.dumps(ROLES).encode()))
+    def test_any_text(self, data: bytes) -> None:
+        read_arguments(JobWords(roles=data.decode(errors="replace")))

@@ -7,8 +7,11 @@ is said by the checks that follow (:meth:`TonyHook.check`), which know nothing o
 
 from __future__ import annotations
 
+import ast
 import functools
+import json
 import os.path
+import shlex
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -45,7 +48,11 @@ _WORDS = (
     "hdfs_classpath",
     "tensorboard_log_dir",
 )
+_COMMANDS = ("executes", "task_params")
 _PATHS = ("src_dir", "python_venv", "conf_file")
+_SHELL_WORDS = frozenset(
+    "if then elif else fi do done case esac while until for in function time select coproc".split()
+)
 _ROLE_KEY = "tony.<role>."
 
 
@@ -97,7 +104,10 @@ def read_arguments(
     """
     reader = _Reader()
     extra: Dict[str, str] = {}
-    said: Dict[str, Optional[str]] = {name: reader.text(words, name) for name in _WORDS}
+    said: Dict[str, Optional[str]] = {
+        name: reader.command(words, name) if name in _COMMANDS else reader.text(words, name)
+        for name in _WORDS
+    }
     for name, key in _TEXT_KEYS.items():
         text = reader.text(words, name)
         if text is not None:
@@ -178,6 +188,22 @@ class _Reader:
             return None
         return value if value.strip() else None
 
+    def command(self, words: JobWords, name: str) -> Optional[str]:
+        """A text for a shell; or arguments, quoted so that a shell passes them on unchanged."""
+        value = getattr(words, name)
+        if not isinstance(value, (list, tuple)):
+            return self.text(words, name)
+        found: List[str] = []
+        for index, argument in enumerate(value):
+            if isinstance(argument, (str, int, float, os.PathLike)) and argument is not True:
+                found.append(str(argument))
+            else:
+                self._wrong(f"{name}[{index}]", f"has to be a text, and is {_kind(argument)}")
+        if name == "executes" and not (found and found[0].strip()):
+            self._wrong(name, "is a list without a program: its first item is what is run")
+            return None
+        return quoted(found, program=name == "executes") or None
+
     def roles(self, roles: Any) -> Dict[str, str]:
         """``{"worker": {"instances": 2}}`` as keys; ``{"worker": 2}`` is short for it."""
         keys: Dict[str, str] = {}
@@ -220,6 +246,7 @@ class _Reader:
 
     def conf(self, conf: Any) -> List[Tuple[str, str]]:
         """A mapping of keys, or ``key=value`` as on the command line."""
+        conf = _literal(conf, "[")
         if isinstance(conf, (list, tuple)):
             pairs = []
             for index, word in enumerate(conf):
@@ -261,6 +288,7 @@ class _Reader:
         """A list of texts, or one text with commas."""
         if value is None:
             return []
+        value = _literal(value, "[")
         if isinstance(value, str):
             return [item.strip() for item in value.split(",") if item.strip()]
         if not isinstance(value, (list, tuple, set, frozenset)):
@@ -287,8 +315,9 @@ class _Reader:
             return None
 
     def _mapping(self, value: Any, where: str, example: str) -> Sequence[Tuple[Any, Any]]:
-        if value is None:
+        if value is None or (isinstance(value, str) and not value.strip()):
             return ()
+        value = _literal(value, "{")
         if not isinstance(value, Mapping):
             self._wrong(where, f"has to be a mapping like {example}, and is {_kind(value)}")
             return ()
@@ -296,6 +325,33 @@ class _Reader:
 
     def _wrong(self, where: str, message: str) -> None:
         self.problems.append(Problem(message, file=where))
+
+
+def quoted(arguments: Sequence[str], program: bool = True) -> str:
+    """Arguments as a text from which a shell makes exactly these again.
+
+    With ``program`` the first is what is run: not taken for a variable's assignment or a word of
+    the shell's own. ``${`` is kept from the job file's references to other keys.
+    """
+    found = [shlex.quote(argument) for argument in arguments]
+    if program and found and ("=" in found[0] or found[0] in _SHELL_WORDS):
+        found[0] = found[0] if found[0].startswith("'") else f"'{found[0]}'"
+    return " ".join(found).replace("${", "$''{")
+
+
+def _literal(value: Any, opening: str) -> Any:
+    """What a template as a whole gave: the text of a list or mapping, in JSON or as Python has it.
+
+    Any other value as it is, for its reader to judge.
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith(opening):
+        return value
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            return parse(value.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return value
 
 
 def _docker(image: Optional[str]) -> Dict[str, str]:

@@ -57,8 +57,10 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
     :param tony_conn_id: the connection of the type ``tony`` that says where the job goes.
     :param scheduler: a scheduler instead of the connection's; ``local``, the embedded one, needs no
         connection.
-    :param executes: the command that each task runs (``python train.py``).
-    :param task_params: words to append to it.
+    :param executes: the command that each task runs: a text for a shell (``python train.py``), or a
+        list of arguments, which no shell reads (``["python", "train.py", "{{ params.day }}"]``): of
+        templates whose values others choose, the list is the safe way.
+    :param task_params: words to append to it: a text or a list likewise.
     :param src_dir: the program: a folder, zip or tar. Relative paths, here and in ``python_venv``,
         ``conf_file`` and ``files``, are taken from the folder of the DAG's file; those in a job
         file from the job file's.
@@ -68,7 +70,8 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
     :param render_conf_file: whether the job file is a template too.
     :param conf: other keys of the job, as a mapping or as ``key=value`` each.
     :param roles: ``{"worker": {"instances": 4, "memory": "4g", "gpus": 1}, "ps": 1}``: the keys
-        ``tony.ROLE.*`` without their beginning.
+        ``tony.ROLE.*`` without their beginning. It may be one template as a whole, as ``conf``,
+        ``env``, ``container_env``, ``files`` and ``tags`` may: ``"{{ params.roles }}"``.
     :param env: variables of the program. ``container_env``: of the process around it too.
     :param files: what else every task gets: ``source[::name][#archive]``.
     :param framework: ``tensorflow``, ``pytorch``, ``jax``, ``mpi``, ``standalone`` ...
@@ -138,17 +141,17 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         *,
         tony_conn_id: str = "tony_default",
         scheduler: Optional[str] = None,
-        executes: Optional[str] = None,
-        task_params: Optional[str] = None,
+        executes: Union[str, Sequence[str], None] = None,
+        task_params: Union[str, Sequence[str], None] = None,
         src_dir: Optional[str] = None,
         python_venv: Optional[str] = None,
         python_binary_path: Optional[str] = None,
         conf_file: Optional[str] = None,
         render_conf_file: bool = False,
-        conf: Union[Mapping[str, Any], Sequence[str], None] = None,
-        roles: Optional[Mapping[str, Any]] = None,
-        env: Optional[Mapping[str, str]] = None,
-        container_env: Optional[Mapping[str, str]] = None,
+        conf: Union[Mapping[str, Any], Sequence[str], str, None] = None,
+        roles: Union[Mapping[str, Any], str, None] = None,
+        env: Union[Mapping[str, str], str, None] = None,
+        container_env: Union[Mapping[str, str], str, None] = None,
         files: Union[str, Sequence[str], None] = None,
         framework: Optional[str] = None,
         job_name: Optional[str] = None,
