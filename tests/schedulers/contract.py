@@ -13,14 +13,17 @@ import re
 import signal
 import sys
 import time
+import zipfile
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Type, TypeVar
 
 import pytest
 
-from tony_core.files.artifact import Artifact
-from tony_core.job.spec import Job, Resources, Role
+from tony_core.bundle import jobfolder, planning, staging
+from tony_core.dataclass import replace
+from tony_core.files.artifact import Artifact, Use
+from tony_core.job.spec import FileRef, Job, Resources, Role
 from tony_core.schedulers.port import (
     Allocated,
     AppState,
@@ -290,6 +293,47 @@ def test_the_secret_comes_as_a_private_file_only(harness: Harness) -> None:
         "assert data not in parents, parents\n"
     )
     assert master.end_of(container).exit_code == 0
+
+
+def staged(harness: Harness, *files: FileRef) -> tuple[Artifact, ...]:
+    """What planning and staging make of a role's resources."""
+    job = harness_job()
+    job = job.replace(roles=(replace(job.roles[0], files=files),))
+    root = harness.scheduler.staging_root(job)
+    app_id = harness.scheduler.new_app_id(job)
+    try:
+        found = staging.stage(planning.plan(job, root), root, app_id, job, SECRET)
+    finally:
+        jobfolder.remove(root, app_id)
+    return tuple(item for item in found if item.use is Use.RESOURCE)
+
+
+def test_equal_content_arrives_under_every_name(harness: Harness, tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("same")
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as packed:
+        packed.writestr("inside.txt", "packed")
+    files = staged(
+        harness,
+        FileRef(str(tmp_path / "a.txt"), "a.txt"),
+        FileRef(str(tmp_path / "b.txt"), "b.txt"),
+        FileRef(str(tmp_path / "data.zip"), "train", archive=True),
+        FileRef(str(tmp_path / "data.zip"), "test", archive=True),
+        FileRef(str(tmp_path / "data.zip"), "data.zip"),
+    )
+    master = harness.master()
+    (container,) = master.get()
+    code = (
+        "import pathlib, zipfile;"
+        "read = lambda name: pathlib.Path(name).read_text();"
+        "assert read('a.txt') == read('b.txt') == 'same';"
+        "assert read('train/inside.txt') == read('test/inside.txt') == 'packed';"
+        "assert zipfile.is_zipfile('data.zip')"
+    )
+    argv = (sys.executable, "-I", "-S", "-c", code)
+    master.pool.launch(container, Launch(argv, {}, files, SECRET))
+    end = master.end_of(container)
+    assert end.exit_code == 0, end.diagnostics
 
 
 def test_a_gang_comes_whole(harness: Harness) -> None:

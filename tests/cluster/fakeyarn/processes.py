@@ -62,7 +62,9 @@ class Script:
         asked = {entry.key: self._expanded(entry.value) for entry in context.environment}
         lines += [f'export {name}="{value}"' for name, value in {**asked, **own}.items()]
         lines.append('echo "Setting up job resources"')
-        for entry in context.local_resources:
+        # As on a real node, a file that is asked for under two names arrives under one.
+        once = {entry.value.encode(): entry for entry in context.local_resources}
+        for entry in once.values():
             place = self._localise(entry.value)
             lines += [
                 f'mkdir -p "{(self.folder / entry.key).parent}"',
@@ -95,7 +97,7 @@ class Script:
                 f'"{resource.timestamp}", was: "{changed}"'
             )
         name = re.sub(r"[^\w.-]", "_", location)
-        place = self._cache / f"{changed}-{name}" / source.name
+        place = self._cache / f"{changed}-{resource.type}-{name}" / source.name
         if not place.exists():
             scratch = self._cache / f"scratch-{time.time_ns()}"
             made = scratch / source.name

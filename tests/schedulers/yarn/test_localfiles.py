@@ -12,6 +12,7 @@ from tony_core.files.port import FileSystem, Stat
 from tony_core.hadoop.launch import PRIVATE, PUBLIC
 from tony_core.schedulers.yarn.localfiles import (
     Visibility,
+    linked_names,
     local_file,
     local_files,
     visibilities,
@@ -89,6 +90,20 @@ def test_by_name_as_yarn_brings_them() -> None:
         "tony-runtime": (True, PRIVATE),
         "data": (True, PUBLIC),
     }
+
+
+def test_a_file_is_asked_for_under_one_name() -> None:
+    same = {"uri": f"{ROOT}/store/objects/same/content"}
+    brought = [
+        artifact("a.txt", **same),
+        artifact("other.txt"),
+        artifact("b.txt", **same),
+        artifact("data", kind=Kind.ARCHIVE, **same),  # unpacked, it is another
+        artifact("c.txt", **same),
+    ]
+    files, links = linked_names(local_files(brought, {}))
+    assert list(files) == ["a.txt", "other.txt", "data"]
+    assert links == {"b.txt": "a.txt", "c.txt": "a.txt"}
 
 
 def test_a_parcel_carries_what_the_client_found_out() -> None:

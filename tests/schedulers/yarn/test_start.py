@@ -102,6 +102,17 @@ def test_a_program_finds_what_every_scheduler_gives(tmp_path: Path, runtime: Pat
     assert SECRET.hex() not in script
 
 
+def test_further_names_of_a_file_are_links_in_the_containers_folder(
+    tmp_path: Path, runtime: Path
+) -> None:
+    uri = "hdfs://lake/x/same"
+    both = [Artifact(n, Use.RESOURCE, Kind.FILE, n, uri, "d", 7, 1234) for n in ("a b", "$c")]
+    argv = (sys.executable, "-c", "import os; print(os.readlink('$c'))")
+    launch = contexts(runtime).launch("worker", port.Launch(argv, {}, tuple(both), SECRET))
+    assert list(launch.files) == ["a b"]
+    assert node(tmp_path, launch).stdout == "a b\n"
+
+
 def test_what_cannot_be_started_says_so(tmp_path: Path, runtime: Path) -> None:
     launch = contexts(runtime).launch("worker", port.Launch(("no-such-program",), {}, ()))
     done = node(tmp_path, launch)

@@ -16,7 +16,7 @@ from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.records import Capability
 from tony_core.job.spec import Docker, Job, MasterSpec, Resources, Runtime, Timeouts, Yarn
 from tony_core.schedulers.port import SchedulerError
-from tony_core.schedulers.yarn import docker, quoting
+from tony_core.schedulers.yarn import docker, quoting, start
 from tony_core.schedulers.yarn.amounts import GPU, capability_of, resources_of
 from tony_core.schedulers.yarn.rest import body
 from tony_core.schedulers.yarn.submission import EVERY_LOG, AppRequest, build
@@ -173,6 +173,15 @@ def test_the_masters_container_gets_what_it_needs_and_no_more() -> None:
     assert set(made(job(), mine, theirs, everyones).files) == {"tony-runtime", "mine.txt"}
     first = job(master=MasterSpec(preprocess="python prepare.py"))
     assert set(made(first, mine, theirs, everyones).files) == {"tony-runtime", "mine.txt", "venv"}
+
+
+def test_the_masters_container_gets_a_file_under_each_of_its_names() -> None:
+    uri = f"{ROOT}/store/objects/same/content"
+    twice = made(job(), *(artifact(name, uri=uri, roles=("am",)) for name in ("one", "two")))
+    assert set(twice.files) == {"tony-runtime", "one"}
+    assert twice.secrets() == {start.ALIAS: start.pack({}, (), {"two": "one"})}
+    assert twice.shown([])["master"]["links"] == {"two": "one"}
+    assert made(job()).secrets() == {}
 
 
 def test_without_our_own_code_nothing_is_built() -> None:

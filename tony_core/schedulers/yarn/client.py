@@ -145,6 +145,7 @@ class YarnScheduler(port.Scheduler):
         secrets, file = parcel.for_master(secret, self._parcel(job, artifacts, root))
         sent = False
         try:
+            secrets.update(request.secrets())
             if file is not None:
                 request = sending.with_file(request, root, file)
             rm = self._rm(job.hadoop.rm_retries)

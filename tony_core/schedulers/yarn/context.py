@@ -19,7 +19,7 @@ from tony_core.hadoop.launch import Launch
 from tony_core.job.spec import Docker
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn import docker, parcel, start
-from tony_core.schedulers.yarn.localfiles import local_files
+from tony_core.schedulers.yarn.localfiles import linked_names, local_files
 from tony_core.schedulers.yarn.quoting import word
 
 RUNTIME = "tony-runtime"
@@ -50,14 +50,15 @@ class Contexts:
             if item.kind is Kind.FOLDER:
                 raise LaunchError(f"{item.name} is a folder, and YARN brings files: {item.uri}")
         words, argv = self._command(wanted.argv)
-        told = start.pack({**self.environment, **wanted.env}, argv)
+        files, links = linked_names(local_files(wanted.artifacts, self.visibility))
+        told = start.pack({**self.environment, **wanted.env}, argv, links)
         secrets = {parcel.SECRET: wanted.secret, start.ALIAS: told}
         if self.site:
             secrets[parcel.SITE] = self.site
         return Launch(
             command=(command(words),),
             environment=docker.environment(self.images.get(role)),
-            files=local_files(wanted.artifacts, self.visibility),
+            files=files,
             credentials=Credentials(
                 self.credentials.tokens, {**self.credentials.secrets, **secrets}
             ),

@@ -3,6 +3,9 @@
 A node keeps what it brought: PUBLIC files for everybody, PRIVATE ones for their user, so that
 the next job finds them there; APPLICATION ones go with the job. PUBLIC is refused by the node
 unless the file and all folders above it are open to everybody, so that is found out first.
+
+A node brings each file under one name only, without an error: of several names for one file it
+keeps the last. So YARN is asked for the first, and ``start.py`` links the others to it.
 """
 
 from __future__ import annotations
@@ -35,6 +38,18 @@ def local_files(
 ) -> Dict[str, LocalFile]:
     """By the name in the container's folder. ``visibility`` is by URI; else PRIVATE."""
     return {item.name: local_file(item, visibility.get(item.uri, PRIVATE)) for item in artifacts}
+
+
+def linked_names(
+    files: Mapping[str, LocalFile],
+) -> Tuple[Dict[str, LocalFile], Dict[str, str]]:
+    """Each file under one name, and the name that each further name of it is a link to."""
+    first: Dict[LocalFile, str] = {}
+    links: Dict[str, str] = {}
+    for name, file in files.items():
+        if first.setdefault(file, name) != name:
+            links[name] = first[file]
+    return {name: file for name, file in files.items() if name not in links}, links
 
 
 def local_file(item: Artifact, visibility: str = PRIVATE) -> LocalFile:
@@ -114,6 +129,7 @@ __all__ = [
     "PUBLIC",
     "Visibility",
     "for_master",
+    "linked_names",
     "local_file",
     "local_files",
     "visibilities",

@@ -7,7 +7,7 @@ credentials, in our place.
 YARN starts a container with its credentials in a file and its own variables. A variable of a
 launch context is written into a script that ends up in the container's log folder, and unquoted;
 so the job's own variables (and what ``exec`` is to run) travel in the credentials, packed by
-:func:`pack`.
+:func:`pack`; with them the further names of files that YARN brings under one name only.
 
 Light (``tony_core/light.py``), Python 3.8: this runs before every executor.
 """
@@ -22,7 +22,7 @@ from tony_core.light import TYPE_CHECKING, json_text, json_value
 from tony_core.schedulers.yarn import secretfile
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Sequence
+    from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 ALIAS = "tony.start"
 LOCATION = "HADOOP_TOKEN_FILE_LOCATION"
@@ -36,11 +36,15 @@ _VERBS = {
     "probe": "tony_core.schedulers.yarn.probe",
 }
 _USAGE = 2
+_PACKED = {"env": dict, "argv": list, "links": dict}
 
 
-def pack(env: Mapping[str, str], argv: Sequence[str] = ()) -> bytes:
-    """For the credentials: the job's variables, and what to run instead of us."""
-    told = {"env": dict(env), "argv": list(argv)}
+def pack(
+    env: Mapping[str, str], argv: Sequence[str] = (), links: Optional[Mapping[str, str]] = None
+) -> bytes:
+    """For the credentials: the job's variables, what to run instead of us, and the links to make
+    in the container's folder, each by its name."""
+    told = {"env": dict(env), "argv": list(argv), "links": dict(links or {})}
     return zlib.compress(json_text(told).encode())
 
 
@@ -52,6 +56,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         secrets = read_secrets(os.environ)
         told = _told(secrets.get(ALIAS))
+        for name, target in told["links"].items():
+            os.symlink(target, name)
     except (OSError, ValueError) as error:
         sys.stderr.write("yarn-start: %s\n" % error)
         return _USAGE
@@ -119,9 +125,9 @@ def write_secret(path: str, secret: bytes) -> None:
 def _told(data: Any) -> Dict[str, Any]:
     """What :func:`pack` packed; nothing is nothing."""
     if not data:
-        return {"env": {}, "argv": []}
+        return {"env": {}, "argv": [], "links": {}}
     told = json_value(zlib.decompress(data).decode())
-    return {"env": dict(told["env"]), "argv": list(told["argv"])}
+    return {name: kind(told.get(name, ())) for name, kind in _PACKED.items()}
 
 
 def _become(argv: List[str]) -> int:

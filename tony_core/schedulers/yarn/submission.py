@@ -23,9 +23,9 @@ from tony_core.hadoop.messages.yarn import LogAggregationContext, Priority
 from tony_core.hadoop.records import Capability
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import SchedulerError
-from tony_core.schedulers.yarn import docker
+from tony_core.schedulers.yarn import docker, start
 from tony_core.schedulers.yarn.amounts import capability_of
-from tony_core.schedulers.yarn.localfiles import for_master, local_files
+from tony_core.schedulers.yarn.localfiles import for_master, linked_names, local_files
 from tony_core.schedulers.yarn.quoting import word
 from tony_core.schedulers.yarn.status import TAG, TYPE
 
@@ -69,11 +69,16 @@ class AppRequest:
     command: str
     environment: Mapping[str, str]
     files: Mapping[str, LocalFile]
+    links: Mapping[str, str]  # further names of these files
     roles: Mapping[str, Mapping[str, Any]]  # for people: what the master will ask for
 
     def with_file(self, name: str, file: LocalFile) -> AppRequest:
         """With one more file for the master's container."""
         return replace(self, files={**self.files, name: file})
+
+    def secrets(self) -> Dict[str, bytes]:
+        """What the credentials of the master's container hold besides the parcel."""
+        return {start.ALIAS: start.pack({}, (), self.links)} if self.links else {}
 
     def launch(self, credentials: Credentials) -> Launch:
         """How the master's container starts."""
@@ -150,6 +155,7 @@ class AppRequest:
                 "command": self.command,
                 "environment": dict(self.environment),
                 "files": {name: _file(file) for name, file in sorted(self.files.items())},
+                **({"links": dict(self.links)} if self.links else {}),
                 "parcel": list(parcel),
             },
             "roles": {name: dict(role) for name, role in self.roles.items()},
@@ -167,6 +173,7 @@ def build(
     if find(tuple(artifacts), Use.RUNTIME) is None:
         raise SchedulerError(f"nothing that is staged is TonY's own code ({RUNTIME})")
     brought = for_master(artifacts, preprocess=job.master.preprocess is not None)
+    files, links = linked_names(local_files(brought, visibility))
     return AppRequest(
         app_id=app_id,
         name=job.name,
@@ -184,7 +191,8 @@ def build(
         master_label=job.master.node_label or "",
         command=command(job),
         environment=docker.environment(job.master.docker),
-        files=local_files(brought, visibility),
+        files=files,
+        links=links,
         roles={role.name: _role(job, role.name) for role in job.roles},
     )
 
