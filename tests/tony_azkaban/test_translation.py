@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz
 from tony_azkaban import translation
 from tony_azkaban.site import Site
+from tony_azkaban.words import without_effect
 from tony_core.job.problems import JobError
 
 
@@ -79,3 +81,99 @@ def test_the_environment(said: dict[str, str]) -> None:
             translation.environment(both)
     else:
         assert translation.environment(both) == said
+
+
+def test_what_is_about_the_submitting_machine_reaches_no_task() -> None:
+    """As with the JVM plugin, whose client alone had it; for tasks there is ``worker_env.``."""
+    names = ("PATH", "JAVA_HOME", "LD_LIBRARY_PATH", "HADOOP_HOME", "HADOOP_OPTS", "YARN_OPTS")
+    props = {f"env.{name}": "/of/the/server" for name in names}
+    assert translation.environment(props) == {}
+    (note,) = without_effect(props)
+    assert all(f"env.{name}" in str(note) for name in names)
+    assert "worker_env." in str(note)
+    theirs = {f"worker_env.{name}": "/of/the/node" for name in names}
+    assert translation.environment({**props, **theirs}) == dict.fromkeys(names, "/of/the/node")
+    assert without_effect({**props, **theirs}) == []
+
+
+def test_what_says_where_to_submit_is_no_news() -> None:
+    names = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_USER_NAME", "TONY_HOME", "OWN")
+    assert without_effect({f"env.{name}": "x" for name in names}) == []
+
+
+def test_properties_of_a_jvm_are_named_and_do_nothing() -> None:
+    props = {
+        "hadoop-inject.mapreduce.job.queuename": "ml",
+        "jvm.args": "-Dx=y",
+        "classpath": "./lib/*",
+        "obtain.binary.token": "true",
+    }
+    (note,) = without_effect({**props, "own": "1"})
+    assert all(key in str(note) for key in props)
+    assert without_effect({"obtain.binary.token": "false", "jvm.args": " "}) == []
+
+
+def test_main_args_are_options_of_a_submit() -> None:
+    """The JVM plugin put them first, and of an option twice its client took the first."""
+    words = """-executes 'python train.py' -task_params "--lr 0.1" --conf=tony.worker.gpus=2
+        -conf tony.ps.instances=1 -shell_env A=main -shell_env B=main -container_env C=main x"""
+    props = {
+        "main.args": words,
+        "executes": "of the property",
+        "src_dir": "code",
+        "tony.worker.gpus": "1",
+        "worker_env.A": "worker",
+    }
+    made = translation.arguments(props, Site(), "/")
+    assert (made.executes, made.task_params) == ("python train.py", "--lr 0.1")
+    assert made.src_dir == "code"
+    assert made.extra == {"tony.worker.gpus": "2", "tony.ps.instances": "1"}
+    assert made.shell_env == {"A": "worker", "B": "main"}
+    assert made.container_env == {"C": "main"}
+    (note,) = without_effect(props)
+    assert "1 of the words of main.args" in str(note)
+
+
+def test_lists_of_a_submit_as_properties() -> None:
+    props = {
+        "conf": "tony.worker.gpus=2 'tony.application.name=two words'",
+        "shell_env": "A=1 'B=two words'",
+        "container_env": "C=3",
+        "main.args": "-shell_env A=main",
+    }
+    made = translation.arguments(props, Site(), "/")
+    assert made.extra == {"tony.worker.gpus": "2", "tony.application.name": "two words"}
+    assert made.shell_env == {"A": "main", "B": "two words"}
+    assert made.container_env == {"C": "3"}
+
+
+WORDS = ["-conf", "--conf_file", "-shell_env=A=b", "A=b", "=", "-", "--", "'", '"a b"', "-x", "\\"]
+
+
+@pytest.mark.parametrize(
+    ("props", "says"),
+    [
+        ({"main.args": "-executs x"}, r"main.args: .*-executs.*did you mean.*executes"),
+        ({"main.args": "-executes"}, r"main.args: -executes needs a value"),
+        ({"main.args": "-executes 'open"}, r"main.args: .*quot"),
+        ({"main.args": "-conf hush-hush"}, r"main.args: .*-conf.*KEY=VALUE"),
+        ({"shell_env": "FLAGS=-Da hush-hush"}, r"shell_env: .*KEY=VALUE"),
+        ({"conf": "'open"}, r"conf: .*quot"),
+        ({"container_env": "A B=hush-hush"}, r"container_env: .*KEY=VALUE"),
+    ],
+)
+def test_words_that_are_none(props: dict[str, str], says: str) -> None:
+    with pytest.raises(JobError, match=says) as caught:
+        translation.arguments(props, Site(), "/")
+    assert "hush" not in str(caught.value)
+
+
+@fuzz(
+    text=st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join),
+    key=st.sampled_from(["main.args", "conf", "shell_env", "container_env"]),
+)
+def test_any_text_is_words_or_one_error(text: str, key: str) -> None:
+    try:
+        translation.arguments({key: text}, Site(), "/")
+    except JobError as error:
+        assert key in str(error)

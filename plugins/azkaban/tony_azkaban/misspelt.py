@@ -21,6 +21,9 @@ WORDS = (
     "python_binary_path",
     "conf_file",
     "hdfs_classpath",
+    "main.args",
+    "shell_env",
+    "container_env",
     "azkaban.input.dataset",
     "azkaban.output.dataset",
 )

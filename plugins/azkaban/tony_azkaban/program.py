@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tony_azkaban.site import Site
 
 PROPERTIES = "JOB_PROP_FILE"
-#: The ``env.X`` of a job that are about the submission, and reach this process.
+#: The ``env.X`` of a job that say where to submit, and reach this process. No other does, as the
+#: JVM plugin's client had them: they would choose what it loads (:mod:`environment`).
 OF_SUBMIT = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "TONY_HOME")
 
 
@@ -65,6 +66,7 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     from tony_azkaban.attempt import Attempt
     from tony_azkaban.linked import make_whole
     from tony_azkaban.misspelt import misspelt, refused
+    from tony_azkaban.words import without_effect
     from tony_core.client.loading import load
     from tony_core.job.problems import JobError
 
@@ -82,7 +84,9 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     job, notes = translation.finished(loaded, said, this)
     job, more = users.as_whom(job, who)
     attempt = Attempt(props, said, this, job, interrupts)
-    return attempt.run([*left, *map(str, [*misspelt(props), *notes]), *more])
+    return attempt.run(
+        [*left, *map(str, [*misspelt(props), *without_effect(props), *notes]), *more]
+    )
 
 
 def properties(env: Mapping[str, str]) -> Dict[str, str]:

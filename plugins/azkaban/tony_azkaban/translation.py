@@ -14,6 +14,7 @@ from typing import Dict, List, Mapping, Tuple
 
 from tony_azkaban.execution import Execution, beside
 from tony_azkaban.site import Site
+from tony_azkaban.words import ENV, WORKER_ENV, Words, is_of_submitter, read_words
 from tony_core.dataclass import replace
 from tony_core.job.keys import modern_name
 from tony_core.job.load import JobArguments, Loaded
@@ -23,16 +24,11 @@ from tony_core.job.units import ENV_NAME
 
 KEYS = "tony."
 OURS = ("tony.home",)  # of the job type itself, no key of a job
-ENV, WORKER_ENV = "env.", "worker_env."
 SOURCE = "src"  # what a job that names no src_dir sends, if it is there
 DATASETS = {
     "azkaban.input.dataset": "AZKABAN_INPUT_DATASET",
     "azkaban.output.dataset": "AZKABAN_OUTPUT_DATASET",
 }
-#: Of the machine that submits: they mean nothing in a container.
-LOCAL_ENV = frozenset(
-    ("HADOOP_CONF_DIR", "HADOOP_USER_NAME", "TONY_CONF_DIR", "TONY_HOME", "YARN_CONF_DIR")
-)
 #: Where a problem of the loader's stands, as somebody who writes job files calls it.
 _WHERE = {
     "argument": "job properties",
@@ -43,27 +39,37 @@ _WHERE = {
     "--python_binary_path": "python_binary_path",
     "--hdfs_classpath": "hdfs_classpath",
     "--shell_env": "worker_env",
+    "--container_env": "container_env",
 }
 _SAID = re.compile(r"(?<![\w-])(" + "|".join(word for word in _WHERE if word[0] == "-") + r")\b")
 
 
 def arguments(props: Mapping[str, str], site: Site, cwd: str) -> JobArguments:
     """What ``tony submit`` would have been told."""
-    said = {name: _bare(props.get(name, "").strip()) or None for name in _WORDS}
+    words = read_words(props)
+    said = {
+        name: words.options.get(name) or _bare(props.get(name, "").strip()) or None
+        for name in _WORDS
+    }
     source = said["src_dir"]
     if source is None and os.path.isdir(os.path.join(cwd, SOURCE)):
         source = SOURCE
     return JobArguments(
         executes=said["executes"],
-        task_params=props.get("task_params", "").strip() or None,
+        task_params=words.options.get("task_params")
+        or props.get("task_params", "").strip()
+        or None,
         src_dir=source,
         python_venv=said["python_venv"],
         python_binary_path=said["python_binary_path"],
         conf_file=said["conf_file"],
         hdfs_classpath=said["hdfs_classpath"],
-        shell_env=environment(props),
+        sidecar_tensorboard_log_dir=words.options.get("sidecar_tensorboard_log_dir"),
+        shell_env=environment(props, words),
+        container_env=words.container_env,
         extra={
-            key: text for key, text in props.items() if key.startswith(KEYS) and key not in OURS
+            **{k: text for k, text in props.items() if k.startswith(KEYS) and k not in OURS},
+            **words.conf,
         },
         defaults={**site.defaults, **site.finals},
         defaults_from=site.file,
@@ -81,17 +87,18 @@ _WORDS = (
 )
 
 
-def environment(props: Mapping[str, str]) -> Dict[str, str]:
-    """What the programs get: ``env.X``, the data sets, and, above both, ``worker_env.X``."""
+def environment(props: Mapping[str, str], words: Words = Words()) -> Dict[str, str]:
+    """What the programs get: ``env.X``, the data sets, and, above both, what is for them alone."""
     found: Dict[str, str] = {}
     for key, text in props.items():
         name = key[len(ENV) :]
         # A name of another kind is none that a job here could mean: the server's own, maybe.
-        if key.startswith(ENV) and name not in LOCAL_ENV and ENV_NAME.fullmatch(name):
+        if key.startswith(ENV) and not is_of_submitter(name) and ENV_NAME.fullmatch(name):
             found[name] = text
     for key, name in DATASETS.items():
         if props.get(key):
             found[name] = props[key].replace(",", ";")
+    found.update(words.shell_env)
     wrong = []
     for key, text in props.items():
         if key.startswith(WORKER_ENV):

@@ -16,11 +16,13 @@ SHOWS = odd.SHOWS + "import time; time.sleep(3)\n"
 
 def test_they_reach_the_tasks_only(azkaban: GetFlows) -> None:
     flows = azkaban()
-    said = {"OPENSSL_CONF": "/job/evil.cnf", "LD_LIBRARY_PATH": "/job/lib", "PERL5LIB": "/job"}
+    said = {"OPENSSL_CONF": "/job/evil.cnf", "LD_AUDIT": "/job/lib", "PERL5LIB": "/job"}
+    ours = {"LD_LIBRARY_PATH": "/job/lib", "JAVA_HOME": "/job/jre", "PATH": "/job/bin"}
     run = flows.one(
-        f"python3 show.py {','.join(said)}",
+        f"python3 show.py {','.join([*said, *ours])}",
         files={"src/show.py": SHOWS},
         **{f"env.{name}": text for name, text in said.items()},
+        **{f"env.{name}": text for name, text in ours.items()},
         **{"ENV.PATH": "/job/bin", "env.HOME": "/job"},
     )
     app_id = run.app_id()
@@ -31,3 +33,4 @@ def test_they_reach_the_tasks_only(azkaban: GetFlows) -> None:
     shown = odd.shown(flows, app_id)
     for name, text in said.items():
         assert str(shown[name]).startswith(text), name
+    assert not [name for name in ours if "/job" in str(shown[name])]
