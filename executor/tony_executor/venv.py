@@ -4,6 +4,10 @@ A shipped venv's ``bin/python`` is often a link to the interpreter of the machin
 made on. When this node lacks that path but has the same minor version, a private overlay
 takes the venv's place: links to all that it holds, with ``bin/python`` pointing here. The
 shared, localised venv is never written to.
+
+An archive may hold the environment itself, or one folder with the environment in it
+(``zip -r venv.zip venv``). In the latter case an overlay holds what both levels hold, so that
+``venv/bin/python`` and ``venv/NAME/bin/python`` are the same interpreter.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 NAME = "venv"
 OVERLAY = ".tony-venv"
+_PYTHONS = ("python", "python3")
 
 
 class Venv(Record):
@@ -37,13 +42,17 @@ def find(work: str, overlay: str, path: str) -> Optional[Venv]:
     folder = os.path.join(work, NAME)
     if not os.path.lexists(folder):
         return None
-    binaries = os.path.join(folder, "bin")
-    if not os.path.isdir(binaries):
+    top = os.path.realpath(folder)
+    inner = _environment_of(top)
+    if inner is None:
         return Venv(folder, "the venv has no folder bin: nothing of it is on the PATH")
-    broken = _broken_link(binaries)
+    broken = _broken_link(os.path.join(inner, "bin"))
     if broken is None:
-        return Venv(folder)
-    minor = _minor_version(folder)
+        if inner == top:
+            return Venv(folder)
+        _make_overlay(top, inner, overlay)
+        return Venv(overlay, f"the virtual environment is the venv's folder {_name(inner)}")
+    minor = _minor_version(inner)
     if minor is None:
         raise VenvError(
             f"the venv's bin/python leads to {broken}, which this node lacks, and its"
@@ -57,14 +66,25 @@ def find(work: str, overlay: str, path: str) -> Optional[Venv]:
             f" python{minor} was found on it: install Python {minor} on the nodes, or ship an"
             " archive that holds its own interpreter (conda-pack)"
         )
-    if not os.path.isdir(overlay):
-        _make_overlay(os.path.realpath(folder), overlay, here)
+    _make_overlay(top, inner, overlay, here)
     return Venv(overlay, f"the venv's {broken} is not on this node; {here} is used instead")
+
+
+def _environment_of(top: str) -> Optional[str]:
+    """The folder whose bin is meant: this one, else its only one with a Python in it."""
+    if os.path.isdir(os.path.join(top, "bin")):
+        return top
+    found = [
+        os.path.join(top, entry)
+        for entry in os.listdir(top)
+        if any(os.path.lexists(os.path.join(top, entry, "bin", name)) for name in _PYTHONS)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _broken_link(binaries: str) -> Optional[str]:
     """Where bin/python leads to when that is nowhere."""
-    for name in ("python", "python3"):
+    for name in _PYTHONS:
         link = os.path.join(binaries, name)
         if os.path.islink(link) and not os.path.exists(link):
             # The end of the chain is what a person knows: python -> python3 -> /usr/bin/...
@@ -101,23 +121,38 @@ def _interpreter(minor: str, path: str) -> Optional[str]:
     return None
 
 
-def _make_overlay(folder: str, overlay: str, python: str) -> None:
+def _make_overlay(top: str, inner: str, overlay: str, python: str = "") -> None:
+    """Links to what the environment holds, and the archive's top; another ``python`` if given."""
+    if os.path.isdir(overlay):
+        return
     making = overlay + ".making"
     _remove(making)
-    os.makedirs(os.path.join(making, "bin"))
-    for entry in os.listdir(folder):
-        if entry not in ("bin", "pyvenv.cfg"):
-            os.symlink(os.path.join(folder, entry), os.path.join(making, entry))
-    for entry in os.listdir(os.path.join(folder, "bin")):
+    os.makedirs(making)
+    own = ("bin", "pyvenv.cfg") if python else ()
+    entries = dict.fromkeys(os.listdir(top), top)
+    entries.update(dict.fromkeys(os.listdir(inner), inner))
+    if inner != top:
+        entries[os.path.basename(inner)] = top
+    for entry, origin in entries.items():
+        if entry not in own:
+            os.symlink(os.path.join(origin, entry), os.path.join(making, entry))
+    if python:
+        _replace_python(inner, making, python)
+    os.rename(making, overlay)
+
+
+def _replace_python(inner: str, making: str, python: str) -> None:
+    os.mkdir(os.path.join(making, "bin"))
+    for entry in os.listdir(os.path.join(inner, "bin")):
         if not _is_python(entry):
-            origin = os.path.join(folder, "bin", entry)
+            origin = os.path.join(inner, "bin", entry)
             os.symlink(origin, os.path.join(making, "bin", entry))
     os.symlink(python, os.path.join(making, "bin", "python"))
     for entry in ("python3", os.path.basename(python)):
         if not os.path.lexists(os.path.join(making, "bin", entry)):
             os.symlink("python", os.path.join(making, "bin", entry))
     lines: List[str] = []
-    with open(os.path.join(folder, "pyvenv.cfg"), encoding="utf-8") as file:
+    with open(os.path.join(inner, "pyvenv.cfg"), encoding="utf-8") as file:
         for line in file:
             key = line.partition("=")[0].strip()
             if key == "home":
@@ -127,7 +162,11 @@ def _make_overlay(folder: str, overlay: str, python: str) -> None:
             lines.append(line)
     with open(os.path.join(making, "pyvenv.cfg"), "w", encoding="utf-8") as file:
         file.writelines(lines)
-    os.rename(making, overlay)
+
+
+def _name(inner: str) -> str:
+    """The folder's own name, as it may stand in a message."""
+    return os.path.basename(inner)[:80].encode("ascii", "backslashreplace").decode()
 
 
 def _remove(folder: str) -> None:

@@ -8,6 +8,7 @@ import tarfile
 import time
 import zipfile
 from pathlib import Path
+from typing import List, Optional
 
 import pytest
 
@@ -187,20 +188,33 @@ def test_venvs(tmp_path: Path, src: Path) -> None:
     refused = f"tony.client.python-binary-path: {home} has no bin/python3.99, which"
     assert refused in wrong(venv=home, python="venv/bin/python3.99")
     assert "but it has bin/python: give" in wrong(venv=home, python="venv/python")
-    with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as out:
-        out.add(home, "env")
-    assert "--python_binary_path env/bin/python" in doubts(venv=tmp_path / "env.tar.gz")
-    assert doubts(venv=tmp_path / "env.tar.gz", python="env/bin/python") == ""
-    named_wrong = wrong(venv=tmp_path / "env.tar.gz", python="venv/bin/python")
-    assert "has no bin/python, but it has env/bin/python" in named_wrong
-    with tarfile.open(tmp_path / "twice.tar.gz", "w:gz") as out:
-        out.add(home, "venv")
-    named_wrong = wrong(venv=tmp_path / "twice.tar.gz", python="venv/bin/python")
-    assert named_wrong.endswith("give --python_binary_path venv/venv/bin/python")
-    assert doubts(venv=tmp_path / "twice.tar.gz", python="venv/venv/bin/python") == ""
     (home / "bin" / "python").unlink()
     (home / "bin" / "python").symlink_to("/no/python3.7")
     assert "link to /no/python3.7, which does not exist" in doubts(venv=home)
+
+
+@pytest.mark.parametrize("top", ["env", "venv"])
+def test_an_archive_of_a_venvs_folder(tmp_path: Path, src: Path, top: str) -> None:
+    """``zip -r venv.zip venv``, as the JVM TonY's examples make it."""
+    home = tmp_path / "somewhere"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "python").symlink_to(sys.executable)
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as out:
+        out.add(home, top)
+    with tarfile.open(tmp_path / "two.tar.gz", "w:gz") as out:
+        out.add(home, top)
+        out.add(home, "other")
+
+    def words(archive: str, python: Optional[str]) -> List[str]:
+        made = job(src, venv=tmp_path / archive, python=python)
+        plan = bundle.plan(made, str(tmp_path / "root"))
+        return [*said(plan), *said(plan, Severity.WARNING)]
+
+    for python in (None, "bin/python", "venv/bin/python", f"venv/{top}/bin/python"):
+        assert words("env.tar.gz", python) == [], python
+    for python in ("venv/bin/python3.99", "venv/lib/python"):
+        assert "which --python_binary_path names" in words("env.tar.gz", python)[0]
+    assert "give --python_binary_path" in words("two.tar.gz", "venv/bin/python")[0]
 
 
 def test_remote_files_are_used_where_they_are(tmp_path: Path, src: Path, web: Site) -> None:

@@ -343,9 +343,9 @@ class TestEnvironment:
 
 
 class TestVenv:
-    def make(self, executor: Executor, home: str, minor: str, target: str) -> Path:
-        """A venv as it arrives from another machine."""
-        venv = executor.folder / "shipped"
+    def make(self, executor: Executor, home: str, minor: str, target: str, below: str = "") -> Path:
+        """A venv as it arrives from another machine; ``below`` the top of its archive."""
+        venv = executor.folder / "shipped" / below
         subprocess.run(
             [sys.executable, "-m", "venv", "--without-pip", "--copies", str(venv)], check=True
         )
@@ -361,7 +361,7 @@ class TestVenv:
         (venv / "bin" / "tool").chmod(0o755)
         (folder,) = (venv / "lib").iterdir()
         (folder / "site-packages" / "shipped_module.py").write_text("answer = 42")
-        (executor.work / "venv").symlink_to(venv)
+        (executor.work / "venv").symlink_to(executor.folder / "shipped")
         return venv
 
     def content(self, venv: Path) -> List[str]:
@@ -404,6 +404,33 @@ class TestVenv:
         note = master.expect(Noted)
         assert "/opt/away/bin/python3 is not on this node" in note.text
         assert os.path.realpath(executor.work / "session-0" / "venv").endswith(".tony-venv")
+
+    @pytest.mark.parametrize("is_broken", [False, True])
+    @pytest.mark.parametrize("top", ["venv", "Python3.5"])
+    def test_an_archive_may_hold_the_folder_of_an_environment(
+        self, master: Master, launch: Callable[..., Executor], top: str, is_broken: bool
+    ) -> None:
+        python = os.path.realpath(sys.executable)
+        executor = launch(env={"PATH": f"{os.path.dirname(python)}:/usr/bin:/bin"})
+        home = "/opt/away/bin" if is_broken else os.path.dirname(python)
+        target = "/opt/away/bin/python3" if is_broken else python
+        venv = self.make(executor, home, self.minor, target, below=top)
+        (venv.parent / "README").write_text("beside it\n")
+        before = self.content(venv.parent)
+        more = "".join(
+            f"; {path} -c 'import shipped_module; print(shipped_module.answer)'"
+            for path in ("venv/bin/python", "venv/bin/python3")
+        )
+        more += f"; cat venv/README; venv/{top}/bin/tool"
+        ended = master.run_program(self.SCRIPT + more)
+        assert ended.exit_code == 0, ended
+        out = executor.log("stdout").splitlines()
+        assert out[0].startswith("42 ")
+        tool = "a tool of the venv"
+        assert out[1:] == [tool, f"{executor.work}/.tony-venv", "42", "42", "beside it", tool]
+        assert self.content(venv.parent) == before
+        note = master.expect(Noted).text
+        assert ("is not on this node" if is_broken else f"the venv's folder {top}") in note
 
     def test_a_node_without_that_version_says_so(self, master: Master, executor: Executor) -> None:
         self.make(executor, "/opt/away/bin", "3.99", "/opt/away/bin/python3.99")

@@ -2,6 +2,9 @@
 
 Asked on the client, where the answer can still be read at leisure. A Python that was named
 and is not in there refuses the job; a doubt is a warning: the node may be laid out otherwise.
+
+Where the top has no ``bin``, the environment is the only folder there with a Python in its own
+(``zip -r venv.zip venv``); ``tony_executor/venv.py`` finds it on the node by the same rule.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Callable, List, NamedTuple, Optional, Set
 from tony_core.bundle.members import Listing, top_folders
 
 DEFAULT = "bin/python"
+_PYTHONS = ("python", "python3")
 
 
 class Verdict(NamedTuple):
@@ -37,6 +41,8 @@ def check_folder(path: str, wanted: Optional[str]) -> Verdict:
     name = inside(wanted)
     if name is None:
         return Verdict()
+    names = {entry for entry in os.listdir(path) if os.path.isdir(os.path.join(path, entry))}
+    name = _place_of(name, names, lambda inner: os.path.lexists(os.path.join(path, inner)))
     full = os.path.join(path, name)
     if os.path.islink(full) and not os.path.exists(full):
         doubt = (
@@ -48,7 +54,6 @@ def check_folder(path: str, wanted: Optional[str]) -> Verdict:
         if os.access(full, os.X_OK):
             return Verdict()
         return Verdict(doubts=[f"{name} in it cannot be executed"])
-    names = {entry for entry in os.listdir(path) if os.path.isdir(os.path.join(path, entry))}
     return _missing(
         name,
         wanted is not None,
@@ -62,11 +67,11 @@ def check_archive(found: Listing, wanted: Optional[str]) -> Verdict:
     name = inside(wanted)
     if name is None:
         return Verdict()
+    tops = top_folders(found)
+    name = _place_of(name, tops, lambda inner: inner in found.members)
     member = found.members.get(name)
     if member is None:
-        return _missing(
-            name, wanted is not None, top_folders(found), lambda inner: inner in found.members
-        )
+        return _missing(name, wanted is not None, tops, lambda inner: inner in found.members)
     if member.type == "file" and not member.executable:
         doubt = (
             f"{name} in it has no exec bit; make the archive with a tool that keeps it "
@@ -74,6 +79,14 @@ def check_archive(found: Listing, wanted: Optional[str]) -> Verdict:
         )
         return Verdict(doubts=[doubt])
     return Verdict()
+
+
+def _place_of(name: str, tops: Set[str], has: Callable[[str], bool]) -> str:
+    """The name, or where it stands in the folder that holds the environment."""
+    if has(name) or "bin" in tops:
+        return name
+    found = [top for top in tops if any(has(f"{top}/bin/{each}") for each in _PYTHONS)]
+    return f"{found[0]}/{name}" if len(found) == 1 and has(f"{found[0]}/{name}") else name
 
 
 def _missing(name: str, named: bool, tops: Set[str], has: Callable[[str], bool]) -> Verdict:
