@@ -232,7 +232,8 @@ class Rules:
         machine = self.machine
         for number, item in enumerate(self.job.group_dependencies):
             group = dict(self.job.groups)[item.group]
-            if not self.goes_on(group) and self.goes_on((item.role,)):
+            untracked = item.ignored and item.role in machine.untracked
+            if not self.goes_on(group) and self.goes_on((item.role,)) and not untracked:
                 waits = ("group", str(number)) in machine.waits
                 assert waits, f"{item.role}: for ever after {item.group}"
         if machine.chief_done:

@@ -31,6 +31,7 @@ RECORD: Dict[str, Any] = {
     "budgets": {"user_used": 1, "system_used": 0, "restarts_in_row": 0, "furthest": 3.0,
                 "reached": None, "last_quick": ["worker:0", 1, "killed"]},
     "started": ["worker"], "outside": [], "regrouping": False, "done": ["worker:1"],
+    "untracked": ["worker"],
     "returning": [], "alone": {"worker:0": {"restarts": 1, "last_quick": None}},
     "chief_done": False, "outcome": None, "diagnostics": "", "root": {"task": "worker:0"},
     "result": "",

@@ -14,6 +14,7 @@ from tony_core.job.spec import (
     MasterSpec,
     Mode,
     RestartMode,
+    Role,
     Timeouts,
     Tracking,
 )
@@ -251,23 +252,66 @@ class TestTheJvmsRule:
         assert world.outcome is AppState.FAILED
 
 
-@pytest.mark.parametrize("ignored", [False, True])
-def test_a_group_dependency_gives_a_role_time_after_its_group(ignored: bool) -> None:
-    world = world_of(
-        role("worker"),
-        role("reader"),
-        groups=(("G", ("worker",)),),
-        group_dependencies=(GroupDependency("reader", "G", 30.0, ignored),),
-        master=retries(user=0),
-    ).settle()
+def _after_a_group(ignored: bool, *more: Role, user: int = 0, **fields: Any) -> World:
+    roles = (role("worker"), role("reader"), *more)
+    groups = {"groups": (("G", ("worker",)),)}
+    after = (GroupDependency("reader", "G", 30.0, ignored),)
+    budget = retries(user=user)
+    return world_of(*roles, **groups, group_dependencies=after, master=budget, **fields).settle()
+
+
+def test_a_group_dependency_gives_a_role_time_after_its_group() -> None:
+    world = _after_a_group(False)
     world.end("worker:0").settle().after(29).settle()
     assert world.outcome is None
-    world.after(2).settle().after(30).settle()
-    assert world.outcome is (AppState.SUCCEEDED if ignored else AppState.FAILED)
-    if not ignored:
-        assert world.finished is not None
-        name = "tony.application.dependency.reader.timeout.after.G=30s"
-        assert name in world.finished.diagnostics
+    world.after(2).settle()
+    assert world.outcome is AppState.FAILED
+    assert world.finished is not None
+    name = "tony.application.dependency.reader.timeout.after.G=30s"
+    assert name in world.finished.diagnostics
+
+
+class TestAGroupDependencyThatIsIgnored:
+    def test_nothing_else_is_waited_for(self) -> None:
+        world = _after_a_group(True)
+        world.end("worker:0").settle().after(29).settle()
+        assert world.outcome is None
+        world.after(2).settle()
+        assert world.told("untracked")
+        assert world.outcome is AppState.SUCCEEDED
+
+    def test_the_role_runs_until_the_others_end(self) -> None:
+        world = _after_a_group(True, role("evaluator"))
+        world.end("worker:0").settle().after(31).settle().after(300).settle()
+        assert world.outcome is None
+        assert sorted(world.running()) == ["evaluator:0", "reader:0"]
+        assert len(world.told("untracked")) == 1
+        world.end("evaluator:0").settle()
+        assert world.outcome is AppState.SUCCEEDED
+        assert world.state("reader:0") == "killed"
+
+    @pytest.mark.parametrize("all_count", [True, False])
+    def test_a_failure_of_the_role_still_counts(self, all_count: bool) -> None:
+        world = _after_a_group(True, role("evaluator"), fail_on_worker_failure=all_count)
+        world.end("worker:0").settle().after(31).settle()
+        world.end("reader:0", 3).settle().after(1).settle()
+        assert world.outcome is AppState.FAILED
+        assert world.finished is not None and "reader:0" in world.finished.diagnostics
+
+    def test_a_next_session_waits_for_the_role_again(self) -> None:
+        world = _after_a_group(True, role("evaluator"), user=1)
+        world.end("worker:0").settle().after(31).settle()
+        world.end("reader:0", 3).settle().after(5).settle()
+        assert world.machine.session == 1
+        world.end("worker:0").end("evaluator:0").settle()
+        assert world.outcome is None
+
+    def test_a_next_master_knows_it(self) -> None:
+        world = _after_a_group(True, role("evaluator"))
+        world.end("worker:0").settle().after(31).settle()
+        world.takeover().settle()
+        world.end("worker:0").end("evaluator:0").settle()  # the former's executor says it again
+        assert world.outcome is AppState.SUCCEEDED
 
 
 # ---------------------------------------------------------------------- whose fault
@@ -886,17 +930,13 @@ def test_a_retry_for_a_gang_that_holds_something_already_has_its_clock() -> None
     assert ("allocation",) in world.machine.waits
 
 
-@pytest.mark.parametrize("group", [True, False])
-def test_who_is_ended_before_it_has_a_container_is_asked_for_no_more(group: bool) -> None:
-    after = GroupDependency("late", "trainers", 60.0, ignored=True)
-    more = {"groups": (("trainers", ("worker",)),), "group_dependencies": (after,)} if group else {}
-    roles = [role("worker"), role("late", 1), role("evaluator")]
-    roles += [] if group else [role("chief")]
-    world = World(job(*roles, mode=Mode.FCFS, **more), settle_s=0.2).begin()
+def test_who_is_ended_before_it_has_a_container_is_asked_for_no_more() -> None:
+    roles = [role("worker"), role("late", 1), role("evaluator"), role("chief")]
+    world = World(job(*roles, mode=Mode.FCFS), settle_s=0.2).begin()
     world.queue = [item for item in world.queue if item.name != "grant late"]
     world.settle()
     assert world.wanted["late"] == (0, 1)
-    world.end("worker:0" if group else "chief:0").after(60.0)
+    world.end("chief:0").after(60.0)
     assert world.state("late:0") == "killed" and world.wanted["late"] == (0, 0)
 
 

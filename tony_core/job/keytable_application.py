@@ -195,7 +195,8 @@ _THE_END = [
     Key(
         "tony.application.dependency.<role>.timeout.after.<group>.ignored",
         Kind.BOOL,
-        "Whether its tasks then count as succeeded instead of failed.",
+        "Whether they are then no longer waited for, instead of failing the job: they run until"
+        " the others end, and a failure of theirs still counts.",
         default="false",
         reads="GroupDependency.ignored",
     ),

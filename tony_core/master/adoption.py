@@ -116,6 +116,7 @@ class Adoption(Rounds):
             if name in roles
         }
         self.started = {name for name in journal.get("started", ()) if name in roles}
+        self.untracked = {name for name in journal.get("untracked", ()) if name in roles}
         for task in self.tasks.values():
             task.session = self.session
         for name in journal.get("outside", ()):

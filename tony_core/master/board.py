@@ -116,6 +116,7 @@ class Board:
         self.released: Dict[str, int] = {}  # role -> the wave it was released in
         self.started: Set[str] = set()  # roles whose barrier was passed in this session
         self.done: Set[str] = set()  # tasks that never run again
+        self.untracked: Set[str] = set()  # tracked roles that this session no longer waits for
         self.chief_done = False
         self.parameters: Optional[str] = None
         self.waiting = ""
@@ -171,6 +172,7 @@ class Board:
             "outside": sorted(self.outside),
             "regrouping": self.regrouping,
             "done": sorted(self.done),
+            "untracked": sorted(self.untracked),
             "returning": sorted(self.returning),
             "alone": self.alone_record(),
             "chief_done": self.chief_done,
@@ -265,7 +267,8 @@ class Board:
 
     def tracked_roles(self) -> List[str]:
         """The roles that the job waits for."""
-        return [role.name for role in self.job.roles if role.tracking is Tracking.TRACKED]
+        tracked = (role.name for role in self.job.roles if role.tracking is Tracking.TRACKED)
+        return [name for name in tracked if name not in self.untracked]
 
     def members(self, also: Optional[TaskRecord] = None) -> Tuple[Member, ...]:
         """The cluster spec: every gang task that has its ports, in the job's order."""

@@ -50,6 +50,7 @@ class Clearing(Groups):
         self.phase = Phase.ACTIVE
         self.failures.clear()
         self.started.clear()
+        self.untracked.clear()
         self.all_in()
         self.move_up()
         self.allocation_tries = 0

@@ -1,11 +1,13 @@
 """``tony.application.dependency.<role>.timeout.after.<group>``: a clock that a group's end starts.
 
-What somebody must do within a time of everybody of a group having ended (an evaluator, once the
-workers are done): at the end of that time its tasks have failed, or are ended and ignored.
+How long a role (an evaluator) may go on once every task of a group (the workers) has ended. At the
+end of that time its tasks have failed; with ``.ignored`` the session goes on as if the role were
+untracked: its tasks run until the others end, and a failure of theirs fails the session.
 """
 
 from __future__ import annotations
 
+from tony_core.master.commands import Weight
 from tony_core.master.judging import OPEN, Judging
 from tony_core.master.lifecycle import TERMINAL, TaskState
 from tony_core.master.waits import Wait
@@ -23,6 +25,8 @@ class Groups(Judging):
             roles = dict(self.job.groups).get(item.group, ())
             if key in self.waits or item.role not in self.by_role or not roles:
                 continue
+            if item.ignored and item.role in self.untracked:
+                continue
             if self.count(OPEN, roles) or not self.count(OPEN, (item.role,)):
                 continue
             name = f"tony.application.dependency.{item.role}.timeout.after.{item.group}"
@@ -33,10 +37,13 @@ class Groups(Judging):
     def group_timeout(self, number: int, wait: Wait) -> None:
         """The role did not end in time after its group."""
         item = self.job.group_dependencies[number]
+        if item.ignored:
+            self.untrack(item.role, wait.setting)
+            return
         for task in self.inside(item.role):
             if task.state in TERMINAL:
                 continue
-            if item.ignored or self.chief_done:
+            if self.chief_done:
                 self.end_by_master(task, f"{wait.setting} passed; ignored")
                 continue
             task.cause = "dependency-timeout"
@@ -45,4 +52,12 @@ class Groups(Judging):
             self.move(task, S.FAILED, task.message)
             self.fail(failure)
         self.ask()  # without those that had no container yet
+        self.after_end()
+
+    def untrack(self, role: str, setting: str) -> None:
+        """Wait for this role no longer in this session."""
+        self.untracked.add(role)
+        self.journal()
+        text = f"{role} is no longer waited for ({setting} passed); a failure of it still counts"
+        self.tell("untracked", text, Weight.DECISION)
         self.after_end()

@@ -227,6 +227,7 @@ _RECORD: Mapping[str, Callable[[Any], bool]] = {
     "started": _is_list_of_texts,
     "outside": _is_list_of_texts,
     "done": _is_list_of_texts,
+    "untracked": _is_list_of_texts,
     "returning": _is_list_of_texts,
     "alone": _are_tries,
     "outcome": lambda value: value is None or value in _STATES,

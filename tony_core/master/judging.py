@@ -198,6 +198,8 @@ class Judging(Alone):
         role = task.role
         if role.stop_on_failure or role.tracking is Tracking.UNTRACKED:
             return True
+        if role.name in self.untracked:
+            return True
         if self.job.fail_on_worker_failure or role.name in self.dependents:
             return True
         if self.job.mode is Mode.GANG and role.name not in self.started:
