@@ -62,6 +62,8 @@ class Rules:
         self.chief_at = 0.0  # when the chief's success was told
         self.ends: Set[Tuple[int, str, int, int]] = set()  # (master, task, session, restart)
         self.good: Set[Tuple[str, str, int, int]] = set()  # (container, task, session, restart)
+        self.reported: Set[Tuple[str, int, int]] = set()  # ends: (container, session, restart)
+        self.over = -1  # the last session whose services were stopped
         self.tries: Counter[Tuple[str, int]] = Counter()  # (task, session or -1) -> tries
         self.places: Dict[Tuple[str, int], str] = {}  # (task, session) -> where others know it
 
@@ -74,6 +76,8 @@ class Rules:
         elif isinstance(event, e.TaskEnded) and (event.exit_code, event.cause) == (0, "exited"):
             task = self.executors[event.container_id].task
             self.good.add((event.container_id, task, event.session, event.restart))
+        if isinstance(event, e.TaskEnded):
+            self.reported.add((event.container_id, event.session, event.restart))
         if isinstance(event, e.TaskEnded) and event.cause in NODE_CAUSES:
             self.note_broken(self.executors[event.container_id], event)
 

@@ -2,7 +2,8 @@
 
 Time is not measured. The machine's own containers of tasks and records count how many of
 their entries are looked at; twice the tasks may take little more than twice the looks. Where each
-is journalled by itself (thousands that are started again alone) it is more, and not tried here.
+is journalled by itself (thousands that are started again alone) the journal takes more, and is
+not counted here.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import pytest
 
 from tests.master.world import PS, World, job, role
 from tony_core.history.store import HistoryWriter
-from tony_core.job.spec import Job, Mode, Tracking
+from tony_core.job.spec import Job, Mode, RestartScope, Tracking
 from tony_core.master import commands as c
 from tony_core.master import events as e
 from tony_core.master.board import Phase
 from tony_core.master.journal import Journal
+from tony_core.master.lifecycle import Hold
 from tony_core.master.present import Facts
 from tony_core.master.publish import Publisher
 from tony_core.master.session import SessionMachine
@@ -83,6 +85,7 @@ class CountedList(list):  # type: ignore[type-arg]
         return list(self.looks.at(found)) if isinstance(at, slice) else found
 
 
+GROWS = ("tasks", "containers", "open", "outside", "returning", "done", "failures")
 KINDS: Dict[type, Any] = {dict: CountedDict, set: CountedSet, list: CountedList}
 
 
@@ -95,7 +98,7 @@ def counted(plain: Any, looks: Looks) -> Any:
 
 def watch(machine: SessionMachine, looks: Looks) -> SessionMachine:
     """Let everything of the machine that grows with the gang count."""
-    for name in ("tasks", "containers", "open", "outside", "returning", "done", "failures"):
+    for name in GROWS:
         setattr(machine, name, counted(getattr(machine, name), looks))
     for name, tasks in machine.by_role.items():
         machine.by_role[name] = counted(tasks, looks)
@@ -117,6 +120,7 @@ class Wide(World):
         super().__setattr__(name, value)
 
     def feed(self, event: e.Event) -> List[c.Command]:
+        self.note(event)
         self.looks.counts = True
         commands = self.machine.handle(event)
         self.looks.counts = False
@@ -340,6 +344,51 @@ def not_taken_over(count: int) -> Wide:
     return world
 
 
+def again_alone(count: int) -> Wide:
+    """Workers that run, and are started again each by itself."""
+    worker = role("worker", count, restart_scope=RestartScope.TASK, max_restarts=2)
+    world = Wide(job(worker, mode=Mode.FCFS))
+    world.begin()
+    world.let()
+    assert len(world.running()) == count
+    world.machine.journal = lambda: None  # type: ignore[method-assign]
+    return world
+
+
+def each_again_alone(count: int) -> Wide:
+    """All fail, one by one, and are started again where they were; then all are lost."""
+    world = again_alone(count)
+    for name in world.each():
+        world.end(name, 1)
+    world.let().after(30)
+    world.let()
+    for name in world.each():
+        world.kill(name, Cause.LOST)
+    world.let().after(30)
+    world.let()
+    assert len(world.running()) == count
+    assert {task.restarts for task in world.machine.tasks.values()} == {2}
+    return world
+
+
+def again_alone_beside_what_is_left(count: int) -> Wide:
+    """Half of the executors call no next master, and are ended while the others' tasks fail."""
+    world = again_alone(count)
+    world.takeover()
+    world.machine.journal = lambda: None  # type: ignore[method-assign]
+    del world.queue[count // 2 :]
+    world.let().slow = True
+    while sum(x.hold is Hold.STOPPING for x in list(dict.values(world.machine.open))) < count // 2:
+        world.after(5)
+    for name in world.running():
+        world.end(name, 1)
+    world.after(30)
+    world.let().after(30)
+    world.let()
+    assert len(world.running()) == count
+    return world
+
+
 @pytest.fixture(autouse=True)
 def many_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """What only jobs of thousands do is done here, too."""
@@ -351,7 +400,8 @@ def many_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         gang, stages, fcfs, sidecars, servers, elastic, elastic_one_by_one,
         elastic_that_ends_small, one_by_one, restarted, all_lost, taken_over,
-        taken_over_early, taken_over_at_the_barrier, not_taken_over,
+        taken_over_early, taken_over_at_the_barrier, not_taken_over, each_again_alone,
+        again_alone_beside_what_is_left,
     ],
     ids=lambda life: life.__name__,
 )  # fmt: skip

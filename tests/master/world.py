@@ -117,10 +117,7 @@ class World(Rules):
 
     def perform(self, command: c.Command) -> None:
         """What the shell would do."""
-        name = type(command).__name__
-        handler = getattr(self, f"do_{name}", None)
-        if handler is not None:
-            handler(command)
+        getattr(self, f"do_{type(command).__name__}")(command)
 
     def later(self, name: str, do: Callable[[], None]) -> None:
         """It may happen now."""
@@ -274,6 +271,16 @@ class World(Rules):
                 self.feed(e.TaskStopped(self.now, executor.container.id, command.session, True))
 
         self.later(f"stop {command.container_id}", stopped)
+
+    def do_AcknowledgeEnd(self, command: c.AcknowledgeEnd) -> None:
+        """The executor reports that end no more."""
+        end = (command.container_id, command.session, command.restart)
+        assert end in self.reported, f"{command}, which no executor reported"
+
+    def do_EndSession(self, command: c.EndSession) -> None:
+        """What the framework runs in the master is stopped."""
+        assert self.over <= command.session <= self.machine.session, f"{command}"
+        self.over = command.session
 
     def end(self, name: str, code: int = 0, **more: Any) -> World:
         """A task's program ends."""

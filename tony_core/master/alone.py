@@ -42,7 +42,7 @@ from tony_core.master.board import Phase
 from tony_core.master.budgets import Fault, pause, quick_of
 from tony_core.master.commands import Weight
 from tony_core.master.gathering import Gathering
-from tony_core.master.lifecycle import Failure, Hold, TaskRecord, TaskState
+from tony_core.master.lifecycle import ContainerRecord, Failure, Hold, TaskRecord, TaskState
 from tony_core.master.verdict import HOPELESS, NODE_CAUSES, PORT_TAKEN, fault_of, quick
 from tony_core.master.waits import Wait
 
@@ -146,16 +146,27 @@ class Alone(Gathering):
         record = self.container_of(task)
         if record is not None and record.hold is Hold.STOPPING:
             return True
-        roles = ("", task.role.name)
-        # What an earlier master left, and nobody spoke for.
-        return any(
-            each.hold is Hold.STOPPING and each.task is None and each.container.role in roles
-            for each in self.open.values()
-        )
+        # What an earlier master left, and no executor called for.
+        return self.has_unclaimed("") or self.has_unclaimed(task.role.name)
 
-    def container_gone(self) -> None:
-        """One has ended: whose next try waited for that may have it now."""
-        for name in sorted(self.returning):
+    def has_unclaimed(self, role: str) -> bool:
+        """Whether a container of that role is being ended of which no task is known.
+
+        Asked for each of thousands: the list is looked through once.
+        """
+        records = self.unclaimed.get(role, [])
+        while records and (records[-1].hold is not Hold.STOPPING or records[-1].task is not None):
+            records.pop()
+        return bool(records)
+
+    def container_gone(self, record: ContainerRecord) -> None:
+        """It has ended: whose next try waited for that may have it now."""
+        if record.task is not None:
+            names = [record.task] if record.task in self.returning else []
+        else:
+            role = record.container.role
+            names = [] if self.has_unclaimed(role) else sorted(self.returning)
+        for name in names:
             if ("again", name) not in self.waits:
                 self.await_turn(self.tasks[name])
 

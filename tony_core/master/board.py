@@ -110,6 +110,7 @@ class Board:
         self.containers: Dict[str, ContainerRecord] = {}
         self.open: Dict[str, ContainerRecord] = {}  # those that have not ended
         self.awaited: List[ContainerRecord] = []  # see still()
+        self.unclaimed: Dict[str, List[ContainerRecord]] = {}  # by role, see has_unclaimed()
         self.waits = Waits()
         self.budgets = Budgets(job.master.user_retries, job.master.infrastructure_retries)
         self.failures: List[Failure] = []
@@ -390,6 +391,8 @@ class Board:
         if record.hold in (Hold.STOPPING, Hold.ENDED):
             return
         record.hold = Hold.STOPPING
+        if record.task is None:
+            self.unclaimed.setdefault(record.container.role, []).append(record)
         self.waits.cancel("clear", record.id)
         self.emit(StopContainer(record.id, grace_s, reason))
         self.waits.set(

@@ -351,7 +351,7 @@ class Clearing(Groups):
             self.check_cleared()
         elif self.phase is Phase.ENDING:
             self.check_ended()
-        self.container_gone()
+        self.container_gone(record)
 
 
 _CANCELLED_AT_END: Tuple[str, ...] = (

@@ -313,7 +313,7 @@ class Judging(Alone):
             self.check_cleared()
         elif self.phase is Phase.ENDING:
             self.check_ended()
-        self.container_gone()
+        self.container_gone(record)
 
     def add_word(self, task: TaskRecord, event: ContainerCompleted) -> None:
         """The infrastructure's word on a task that has failed: it may be the cause."""
