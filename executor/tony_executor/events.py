@@ -63,6 +63,7 @@ class ChildStarted(Record):
     session: int
     pid: int
     offsets: Dict[str, int] = {}  # log -> its size before
+    gpus: List[str] = []  # as in messages.Running
 
 
 class ChildNotStarted(Record):

@@ -59,6 +59,7 @@ class GpuCheck:
         self._question: Optional[Question] = None
         self._timer: Optional[Timer] = None
         self._given = ""
+        self.gpus = _names(environment)  # what the program may use, as far as that is known
         self.visible: Optional[str] = None  # for CUDA_VISIBLE_DEVICES, when we have chosen
 
     def use(self, program: str) -> None:
@@ -70,7 +71,7 @@ class GpuCheck:
         self.cancel()
         self.visible = None
         limit = self._environment.get("CUDA_VISIBLE_DEVICES")
-        chosen = [word for word in (limit or "").split(",") if word.strip()]
+        chosen = self.gpus = _names(self._environment)
         if limit is not None and limit.strip() in gpus.NONE:
             self._soon(done, self._lacking(0, asked, f" (CUDA_VISIBLE_DEVICES={limit})"))
             return
@@ -139,6 +140,7 @@ class GpuCheck:
             return
         if taken is not None:
             self.visible = None if isolated else ",".join(taken)
+            self.gpus = list(taken)
             done("")
         elif self._reactor.now() < until:
             self._timer = self._reactor.call_later(_LOOK_S, self._take, asked, found, until, done)
@@ -164,6 +166,13 @@ class GpuCheck:
         if found is None:
             return f"{_wanted(asked)} asked for on node {self._host}{why}"
         return f"{_wanted(asked)} asked for, and node {self._host} shows {found}{why}"
+
+
+def _names(environment: Mapping[str, str]) -> List[str]:
+    """What CUDA_VISIBLE_DEVICES names."""
+    limit = environment.get("CUDA_VISIBLE_DEVICES", "")
+    words = [] if limit.strip() in gpus.NONE else limit.split(",")
+    return [word.strip() for word in words if word.strip()]
 
 
 def _wanted(asked: int) -> str:

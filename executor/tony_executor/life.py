@@ -231,8 +231,10 @@ class Life(Masters):
             return
         self._started_at = event.at
         self.offsets = self.offsets or dict(event.offsets)
+        self.gpus = list(event.gpus)
         self._move(Phase.RUNNING)
-        self._say(Running(self.session, event.pid, dict(self.offsets), self.restart))
+        offsets = dict(self.offsets)
+        self._say(Running(self.session, event.pid, offsets, self.restart, list(self.gpus)))
 
     def _child_not_started(self, event: ChildNotStarted) -> None:
         if event.session != self.session or self.phase is not Phase.STARTING:

@@ -43,6 +43,7 @@ class Masters:
         self.restart = 0  # how often its task was started again alone in this session
         self.host = identity.host
         self.ports: Dict[str, int] = {}
+        self.gpus: List[str] = []  # as in messages.Running
         self.offsets: Dict[str, int] = {}  # where this session's output begins in the logs
         self.attempt = 0
         self.link: Optional[int] = None
@@ -181,7 +182,7 @@ class Masters:
             phase=ON_THE_WIRE[self.phase],
             ports=dict(self.ports),
             ended=dict(self._last._asdict()) if self._last is not None else None,
-            resources=who.resources,
+            gpus=list(self.gpus),
             offsets=dict(self.offsets),
             ran_s=self._last.duration_s if self._last is not None else round(self._ran_s(), 3),
             restart=self.restart,

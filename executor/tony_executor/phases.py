@@ -5,7 +5,7 @@ from __future__ import annotations
 from tony_core.light import TYPE_CHECKING, Record
 
 if TYPE_CHECKING:
-    from typing import Any, ClassVar, Dict, Set
+    from typing import ClassVar, Dict, Set
 
 
 EXIT_SHUT_DOWN = 0
@@ -77,7 +77,6 @@ class Identity(Record):
     listen_port: int
     pid: int
     runtime: str
-    resources: Dict[str, Any]
     listen_host: str = ""
 
 

@@ -298,7 +298,7 @@ class Program:
             self._reactor.call_later(FIRST_MEASURE_S, self._measure),
             self._reactor.call_later(REPORTS_EVERY_S, self._read_reports),
         ]
-        self._feed(ChildStarted(now, start.session, spawned.pid, offsets))
+        self._feed(ChildStarted(now, start.session, spawned.pid, offsets, self._gpu_check.gpus))
         return True
 
     def _hang_up_relay(self) -> None:

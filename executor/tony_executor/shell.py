@@ -25,7 +25,7 @@ from tony_executor.life import Life
 from tony_executor.phases import EXIT_MASTER_LOST, EXIT_TERMINATED, Identity
 from tony_executor.program import Program
 from tony_executor.seeking import Seeking
-from tony_executor.site import Site, is_loopback, resources
+from tony_executor.site import Site, is_loopback
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque, Dict, NoReturn, Optional, Set, Type
@@ -68,7 +68,6 @@ class Shell:
             self._listener.port,
             os.getpid(),
             __version__,
-            resources(site.environment),
             listen_host,
         )
         self._life = Life(identity, register_s)

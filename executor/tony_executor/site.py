@@ -8,7 +8,7 @@ from tony_core.light import TYPE_CHECKING, Record, json_value, socket
 from tony_core.protocol.link import split_address
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional
+    from typing import Dict, List, Mapping, Optional
 
 
 class UsageError(Exception):
@@ -91,15 +91,6 @@ def route_to(master: str) -> str:
 def is_loopback(host: str) -> bool:
     """Whether only this node reaches it."""
     return host in ("localhost", "::1") or host.startswith("127.")
-
-
-def resources(environment: Mapping[str, str]) -> Dict[str, Any]:
-    """What the container really has, for the job's page."""
-    found: Dict[str, Any] = {"cpus": len(os.sched_getaffinity(0))}
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if visible:
-        found["gpus"] = visible
-    return found
 
 
 def _home(environment: Mapping[str, str], work: str) -> str:

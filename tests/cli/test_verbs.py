@@ -20,7 +20,7 @@ from tests.cli.conftest import Tony, lines
 from tests.cli.schema import documented, wrong_with
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tony_core.bundle.remote import RemoteStore
-from tony_core.cli import kill, outcome
+from tony_core.cli import describe, kill, outcome
 from tony_core.cli.describe import tasks
 from tony_core.cli.status import head, show
 from tony_core.client.view import JobView, from_page, with_containers
@@ -191,6 +191,13 @@ class TestStatus:
         assert "\n  elastic: worker 3 of 2..4\n" in capsys.readouterr().out
         show(from_page({**told, "state": "FAILED"}, [], app_id=APP))
         assert "elastic" not in capsys.readouterr().out
+
+    def test_which_gpus_a_task_has(self, capsys: pytest.CaptureFixture[str]) -> None:
+        names = ["0", "GPU-8f2d6a1c-93b0-4d6e"]
+        view = from_page({"state": "RUNNING"}, [task("worker:0", gpus=names)], app_id=APP)
+        describe.tasks(view)
+        assert "(GPU 0, GPU-8f2d6a1c)" in capsys.readouterr().out
+        assert view.to_json()["tasks"][0]["gpus"] == tuple(names)
 
     def test_what_was_overcome_is_no_cause(self, tony: Tony, failed: Scripted) -> None:
         failed.set(state=AppState.SUCCEEDED)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.executor.standin import Executor, Master
 from tests.strangers import as_stranger, needs_root
-from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Start
+from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Running, Start
 from tony_executor import gpucheck, gpus
 from tony_executor.gpulocks import CannotLock, GpuLocks
 
@@ -190,6 +190,7 @@ class TestExecutor:
         master.send(Start(0, SHOW, {}))
         assert master.expect(Ended).exit_code == 0
         assert executor.log("stdout") == "[]\n"
+        assert master.expect(Running).gpus == ["GPU-00", "GPU-11"]
 
     def test_two_containers_of_a_node_that_isolates_nothing(
         self,
@@ -234,6 +235,7 @@ class TestExecutor:
         master.send(Start(0, SHOW, {}))
         master.expect(Ended)
         assert executor.log("stdout") == "[GPU-22,GPU-00]\n"
+        assert master.expect(Running).gpus == ["GPU-22", "GPU-00"]
         assert not (tmp_path / "locks").exists()
 
     @pytest.mark.parametrize("visible", ["GPU-00,GPU-55", "0,2"])
@@ -284,6 +286,7 @@ class TestExecutor:
         master.send(Start(0, SHOW, {}))
         master.expect(Ended)
         assert executor.log("stdout") == "[GPU-22]\n"
+        assert master.expect(Running).gpus == ["GPU-22"]
 
     def test_what_the_environment_hides_is_not_there(
         self, master: Master, launch: Callable[..., Executor], nvidia_smi: Callable[..., Path]

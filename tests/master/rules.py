@@ -41,6 +41,11 @@ class Executor:
     told: Tuple[int, int] = (-1, 0)  # which program it was last told to prepare
     broken: bool = False  # no program fares well there, as the machine was told
 
+    @property
+    def gpus(self) -> Tuple[str, ...]:
+        """Those of its container."""
+        return (f"GPU-{self.container.id}",)
+
 
 def _chief(task: TaskRecord) -> Tuple[str, int]:
     return (task.role.name, task.index)

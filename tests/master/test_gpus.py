@@ -14,6 +14,7 @@ from tony_core.master.board import AVOIDED_S
 from tony_core.master.budgets import Fault
 from tony_core.master.orders import Orders
 from tony_core.master.verdict import NODE_CAUSES, PROGRAM_CAUSES
+from tony_core.master.view import view_of
 from tony_core.schedulers.port import Ask
 
 
@@ -98,3 +99,11 @@ def test_each_failure_there_is_remembered_as_long() -> None:
     assert "n9" in world.machine.bad_nodes
     world.after(2)
     assert "n9" not in world.machine.bad_nodes
+
+
+def test_which_ones_a_task_has_is_known_to_a_next_master_too() -> None:
+    world = World(job(role("worker", 2))).begin().settle()
+    names = [task.gpus for task in view_of(world.machine).tasks]
+    assert names == [("GPU-c1",), ("GPU-c2",)]
+    world.takeover().settle()
+    assert [task.gpus for task in view_of(world.machine).tasks] == names

@@ -340,7 +340,7 @@ def tasks_named(*names: str) -> List[Dict[str, Any]]:
     base: Dict[str, Any] = {
         "node": "n", "exit_code": None, "signal": 0, "progress": None, "message": "",
         "stderr_tail": [], "runs": [], "container": "", "measures": {}, "usage": {},
-        "duration_s": 1.0, "state": "running",
+        "duration_s": 1.0, "state": "running", "gpus": [],
     }  # fmt: skip
     return [{**base, "task": name} for name in names]
 
@@ -386,6 +386,13 @@ def test_of_many_tasks_those_that_report_are_drawn() -> None:
     found = charts_of(inside(A_JOB, tasks_named(*names), metrics, []))
     assert set(found["loss"]) == set(names[:8])
     assert found["rare"] == {"worker:29": "c8"}
+
+
+def test_which_gpus_a_task_has() -> None:
+    (task,) = tasks_named("worker:0")
+    task["gpus"] = ["0", "GPU-8f2d6a1c-93b0-4d6e", "<b>"]
+    text = page(A_JOB, [task], {"task": {}}, [], "n", 0)
+    assert "GPU 0, GPU-8f2d6a1c, &lt;b&gt;</span>" in text
 
 
 def test_a_page_of_thousands_of_tasks_shows_the_troubled_ones() -> None:

@@ -214,6 +214,7 @@ class World(Rules):
                 {"main": 1000} if executor.phase != "idle" else {},
                 ran_s=1.0 if executor.ran else 0.0,
                 restart=executor.restart,
+                gpus=executor.gpus if executor.ran else (),
             )
         )
 
@@ -257,7 +258,9 @@ class World(Rules):
             return
         executor.phase, executor.ran = "running", True
         name = executor.container.id
-        self.feed(e.TaskRunning(self.now, name, number[0], 7, restart=number[1]))
+        self.feed(
+            e.TaskRunning(self.now, name, number[0], 7, restart=number[1], gpus=executor.gpus)
+        )
 
     def do_StopTask(self, command: c.StopTask) -> None:
         """The program will be ended."""

@@ -27,11 +27,13 @@ from tony_core.cli.output import (
     warn,
 )
 from tony_core.cli.status import head
-from tony_core.client.view import MASTER, JobView
+from tony_core.client.view import MASTER, JobView, TaskView
 from tony_core.schedulers.port import Scheduler, SchedulerError
 
 NAME = "describe"
 HELP = "everything that is known of a job"
+
+UUID_SHOWN = 12  # characters, which tell the GPUs of a node apart
 
 Story = Sequence[Mapping[str, Any]]
 
@@ -87,6 +89,12 @@ def show(view: JobView, story: Story, pages_last: bool = True) -> None:
                 line(f"{'':23}{safe(text)}")
 
 
+def gpus(task: TaskView) -> str:
+    """`` (GPU 0, GPU 1)``, of UUIDs their beginnings; nothing where it has none."""
+    names = [f"GPU {name}" if name.isdecimal() else name[:UUID_SHOWN] for name in task.gpus]
+    return f" ({', '.join(names)})" if names else ""
+
+
 def tasks(view: JobView, pages_last: bool = True) -> None:
     """Every task and every container it ran in."""
     rows: List[Tuple[str, ...]] = []
@@ -97,7 +105,7 @@ def tasks(view: JobView, pages_last: bool = True) -> None:
                 task.task,
                 task.state,
                 str(task.session) if task.session >= 0 else "-",
-                task.node or "-",
+                (task.node or "-") + gpus(task),
                 "-" if task.exit_code is None else str(task.exit_code),
                 "-" if task.progress is None else percent(task.progress),
                 duration(task.duration_s),

@@ -56,6 +56,7 @@ class TaskView:
     ports: Mapping[str, int] = field(default_factory=dict)
     log_url: str = ""
     pid: int = 0
+    gpus: Tuple[str, ...] = ()  # as CUDA names them
     exit_code: Optional[int] = None
     signal: int = 0
     cause: str = ""
@@ -364,6 +365,7 @@ def task_view(data: Mapping[str, Any]) -> TaskView:
         ports={str(k): _int(v, 0) for k, v in _mapping(data.get("ports")).items()},
         log_url=str(data.get("log_url") or ""),
         pid=_int(data.get("pid"), 0),
+        gpus=_texts(data.get("gpus")),
         exit_code=_optional_int(data.get("exit_code")),
         signal=_int(data.get("signal"), 0),
         cause=str(data.get("cause") or ""),

@@ -172,6 +172,7 @@ class Adoption(Rounds):
         task.session = event.session
         task.host = event.host
         task.ports = dict(event.ports)
+        task.gpus = event.gpus
 
     def check_adopted(self, late: bool = False) -> None:
         """Go on once every inherited executor has called, or its time is over."""

@@ -10,7 +10,7 @@ no executor of ours can have meant ends the connection.
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, Mapping, Optional, Set, Type
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Type
 
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import (
@@ -36,6 +36,7 @@ LINES = 1000  # in the master's own log
 TEXT = 8 * 1024
 TAIL = 256 * 1024
 RESULT = 64 * 1024
+GPUS = 1024
 PORTS = 64
 PHASES = ("idle", "ready", "running", "ended")
 
@@ -67,7 +68,9 @@ class Bounds:
         _host("Register", m.listen_host)
         _ports("Register", {**m.ports, **({"listen": m.listen_port} if m.listen_port else {})})
         ran_s = max(0.0, float(m.ran_s))
-        return m._replace(task=_text(m.task, NAME), offsets=_offsets(m.offsets), ran_s=ran_s)
+        return m._replace(
+            task=_text(m.task, NAME), offsets=_offsets(m.offsets), ran_s=ran_s, gpus=_gpus(m.gpus)
+        )
 
     def _ready(self, m: Ready) -> Ready:
         _host("Ready", m.host)
@@ -76,7 +79,7 @@ class Bounds:
 
     def _running(self, m: Running) -> Running:
         _counts("Running", m.pid)
-        return m._replace(offsets=_offsets(m.offsets))
+        return m._replace(offsets=_offsets(m.offsets), gpus=_gpus(m.gpus))
 
     def _ended(self, m: Ended) -> Ended:
         if not (-1 <= m.exit_code < 256 and 0 <= m.signal < 128):
@@ -178,6 +181,10 @@ def _ports(what: str, ports: Mapping[str, int]) -> None:
 
 def _offsets(offsets: Mapping[str, int]) -> Dict[str, int]:
     return {_text(name, NAME): max(0, at) for name, at in _first(offsets, PORTS).items()}
+
+
+def _gpus(names: Sequence[str]) -> List[str]:
+    return [_text(name, NAME) for name in names[:GPUS]]
 
 
 def _first(values: Mapping[str, Any], most: int) -> Dict[str, Any]:

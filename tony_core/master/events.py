@@ -132,6 +132,7 @@ class ExecutorRegistered(Event):
     offsets: Mapping[str, int] = field(default_factory=dict)  # see TaskRunning
     ran_s: float = 0.0  # how long its program has run
     restart: int = 0  # as in TaskReady
+    gpus: Tuple[str, ...] = ()  # see TaskRunning
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ class TaskRunning(Event):
     pid: int = 0
     offsets: Mapping[str, int] = field(default_factory=dict)  # log -> where its output begins
     restart: int = 0
+    gpus: Tuple[str, ...] = ()  # those it may use, as CUDA names them
 
 
 @dataclass(frozen=True)

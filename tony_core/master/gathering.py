@@ -381,7 +381,7 @@ class Gathering(Elastic):
             return
         if (event.session, event.restart) != task.number:
             return
-        task.pid = event.pid
+        task.pid, task.gpus = event.pid, event.gpus
         if event.offsets:
             task.note_run(offsets=dict(event.offsets))
         task.started = event.at

@@ -109,6 +109,7 @@ class TaskRecord:
     host: str = ""
     ports: Dict[str, int] = field(default_factory=dict)
     pid: int = 0
+    gpus: Tuple[str, ...] = ()  # those its program may use, as CUDA names them
     started: Optional[float] = None
     ended: Optional[float] = None
     exit_code: Optional[int] = None
@@ -175,6 +176,7 @@ class TaskRecord:
     def forget_end(self) -> None:
         """Back to the beginning, for a new session or its next try; where it was may stay."""
         self.pid = 0
+        self.gpus = ()
         self.started = self.ended = None
         self.exit_code = None
         self.signal = 0

@@ -17,6 +17,7 @@ from tony_core.master.page_assets import SCRIPT, STYLE
 ROWS = 200
 CHARTS = 12
 LINES = 8
+UUID_SHOWN = 12  # characters, which tell the GPUs of a node apart
 _ORDER = {"failed": 0, "lost": 1, "killed": 2, "running": 3}
 
 
@@ -168,6 +169,8 @@ def _row(task: Mapping[str, Any]) -> str:
         progress += f" step {task['step']}"
     memory = task["measures"].get("rss_mb") or task["usage"].get("peak_rss_mb")
     name = str(task["task"])
+    names = [f"GPU {each}" if each.isdecimal() else each[:UUID_SHOWN] for each in task["gpus"]]
+    gpus = f'<br><span class="soft">{escape(", ".join(names))}</span>' if names else ""
     words = ""
     if task.get("restarts"):
         words = f'<br><span class="soft">started again {task["restarts"]} x</span>'
@@ -179,7 +182,7 @@ def _row(task: Mapping[str, Any]) -> str:
         )
     return (
         f'<tr><td class="mono">{escape(name)}{words}<td>{_state(str(task["state"]))}'
-        f"<td>{escape(str(task['node']))}<td class=num>{escape(exit_code)}"
+        f"<td>{escape(str(task['node']))}{gpus}<td class=num>{escape(exit_code)}"
         f"<td class=num>{_span(task['duration_s'])}<td class=num>{escape(progress)}"
         f"<td class=num>{f'{memory:.0f} MB' if memory else ''}<td>{_logs(task)}</tr>"
     )

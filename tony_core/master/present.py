@@ -112,6 +112,7 @@ def task_json(
         "ports": dict(task.ports),
         "log_url": task.log_url,
         "pid": task.pid,
+        "gpus": list(task.gpus),
         "exit_code": task.exit_code,
         "signal": task.signal,
         "cause": task.cause,

@@ -334,6 +334,7 @@ class Rendezvous:
                 offsets=dict(message.offsets),
                 ran_s=message.ran_s,
                 restart=message.restart,
+                gpus=tuple(message.gpus),
             )
         )
         if ended is not None and self._links.get(container_id) is link:
@@ -350,7 +351,13 @@ class Rendezvous:
     def _running(self, container_id: str, m: Running) -> None:
         self._to.event(
             TaskRunning(
-                self._reactor.now(), container_id, m.session, m.pid, dict(m.offsets), m.restart
+                self._reactor.now(),
+                container_id,
+                m.session,
+                m.pid,
+                dict(m.offsets),
+                m.restart,
+                tuple(m.gpus),
             )
         )
 

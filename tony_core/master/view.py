@@ -28,6 +28,7 @@ class TaskView:
     ports: Mapping[str, int]
     log_url: str
     pid: int
+    gpus: Tuple[str, ...]
     exit_code: Optional[int]
     signal: int
     cause: str
@@ -82,6 +83,7 @@ def view_of(board: Board) -> JobView:
                 ports=dict(task.ports),
                 log_url=record.container.log_url if record else "",
                 pid=task.pid,
+                gpus=task.gpus,
                 exit_code=task.exit_code,
                 signal=task.signal,
                 cause=task.cause,

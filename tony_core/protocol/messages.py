@@ -80,7 +80,7 @@ class Register(Record):
     phase: str = "idle"  # idle, ready, running, ended
     ports: Dict[str, int] = {}
     ended: Optional[Dict[str, Any]] = None  # this session's Ended: a next master has not heard it
-    resources: Dict[str, Any] = {}  # what the container really has: gpus, memory
+    gpus: List[str] = []  # as in Running: a next master has not heard it
     offsets: Dict[str, int] = {}  # as in Running: a next master has not heard it
     ran_s: float = 0.0  # how long the program has run: a next master knows no other way
     restart: int = 0  # as in Prepare
@@ -103,6 +103,7 @@ class Running(Record):
     pid: int
     offsets: Dict[str, int] = {}  # log -> the byte at which this session's output begins in it
     restart: int = 0
+    gpus: List[str] = []  # those it may use, as CUDA names them; empty: none, or not known
 
 
 class Ended(Record):
