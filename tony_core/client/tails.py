@@ -107,17 +107,14 @@ def _of_task(
         texts = [*file.lines(), *file.rest()][-count:]
         problem = problem or file.problem or ""
         if texts:
-            shown = tuple(_cut(secrets.mask(_overwritten(text))) for text in texts)
+            shown = tuple(readable(text, secrets) for text in texts)
             found.append(Tail(task.task, stream, shown))
     if problem and not found:
         return [Tail(task.task, "", problem=secrets.mask(problem))]
     return found
 
 
-def _overwritten(text: str) -> str:
-    """A line without colours; of what a progress bar overwrites, the last."""
-    return _COLOUR.sub("", text.rstrip("\r").rpartition("\r")[2])
-
-
-def _cut(text: str) -> str:
+def readable(text: str, secrets: KnownSecrets) -> str:
+    """A line as such a log has it: masked, cut, without colours and what was overwritten."""
+    text = secrets.mask(_COLOUR.sub("", text.rstrip("\r").rpartition("\r")[2]))
     return text if len(text) <= LONGEST else text[:LONGEST] + " ..."

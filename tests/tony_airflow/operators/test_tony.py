@@ -41,6 +41,14 @@ def no_job_is_left() -> Iterator[None]:
     end_all()
 
 
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> List[str]:
+    """The lines of the tasks' logs that tell of their jobs."""
+    lines: List[str] = []
+    monkeypatch.setattr(TaskJob, "say", lambda self, text: lines.append(text))
+    return lines
+
+
 def running_in_a_thread(task: TonyOperator, ti: Instance) -> Dict[str, Any]:
     """``execute`` beside the test; what came of it."""
     came: Dict[str, Any] = {}
@@ -79,7 +87,7 @@ class TestATask:
         assert "mine" in job.tags and len(job.tags) == 3
         assert ti.state == {"tony_application_id_0": job.app_id}
 
-    def test_the_log_of_a_task_can_be_read_while_it_runs(self) -> None:
+    def test_the_log_of_a_task_can_be_read_while_it_runs(self, said: List[str]) -> None:
         ti = Instance()
         task = ti.task(f'print("the first epoch", flush=True); {SLEEPS}')
         came = running_in_a_thread(task, ti)
@@ -87,6 +95,7 @@ class TestATask:
             url = until(lambda: ti.pushed.get("tony_link_log_worker_0"), "the log's address")
             assert url.startswith("http://")
             until(lambda: "the first epoch" in body_of(url), "the line")
+            until(lambda: "[worker:0] the first epoch" in said, "the same in the task's log")
         finally:
             task.on_kill()
             came["thread"].join(60)
@@ -481,9 +490,12 @@ class TestDeferred:
         site = Site.from_dict(arguments["site"])
         assert site.home, "the triggerer may have another TONY_HOME"
 
-    def test_it_comes_back_with_the_result(self) -> None:
+    def test_it_comes_back_with_the_result(self, said: List[str]) -> None:
         ti = Instance()
-        told = self.deferred(ti, program=REPORTS)
+        roles = {"worker": {"instances": 2, "memory": "256m"}}
+        told = self.deferred(
+            ti, program=f'{REPORTS}; print("trained")', roles=roles, framework="pytorch"
+        )
         until(lambda: jobs(running=False), "the end")
         _, arguments = told.trigger.serialize()
         event = {"site": arguments["site"], "app_id": arguments["app_id"], "outcome": "SUCCEEDED"}
@@ -491,6 +503,26 @@ class TestDeferred:
         result = ti.task().execute_complete(ti.context(), told_of)
         assert result["links"] == {"page": "http://page/"}
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
+        assert "session 0 begins" not in said, "the trigger has told the story"
+        assert "[worker:0] trained" in said and "last lines of worker:0 (stdout):" not in said
+        assert said[said.index("last lines of worker:1 (stdout):") + 1] == "  | trained"
+
+        # It ended before the trigger had a look; and what the trigger has told stays told.
+        del said[:]
+        (read,) = [key for key in self.read_by(arguments) if key.endswith("/stdout")]
+        ti.task().execute_complete(ti.context(), {**event, "seen": False, "output": {read: 8}})
+        assert "session 0 begins" in said and "[worker:0] trained" not in said
+        del said[:]
+        ti.task(get_logs=False).execute_complete(ti.context(), {**event, "seen": True})
+        assert not any("trained" in line for line in said)
+
+    def read_by(self, arguments: Dict[str, Any]) -> Dict[str, int]:
+        """How far the chief's output goes."""
+        hook = TonyHook.of(Site.from_dict(arguments["site"]))
+        try:
+            return hook.output(hook.view(arguments["app_id"]), {}, last=True)[1]
+        finally:
+            hook.close()
 
     def test_a_scheduler_that_has_forgotten_it(self, tmp_path: Path) -> None:
         event = {

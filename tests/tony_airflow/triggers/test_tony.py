@@ -59,6 +59,7 @@ def test_it_fires_at_the_end_with_all_that_the_task_needs(
     told = payload(trigger)
     assert (outcome == "FAILED") is ("ZeroDivisionError" in told.pop("diagnostics"))
     assert told.pop("links") == {}, "nobody asked for any"
+    assert isinstance(told.pop("seen"), bool) and told.pop("output") == {}
     assert told == {"site": trigger.site, "app_id": trigger.app_id, "outcome": outcome}
 
 
@@ -72,18 +73,26 @@ def test_what_is_kept_of_its_end_is_masked() -> None:
     assert "hunter2horse" not in kept
 
 
-def test_links_are_pushed_as_they_come(tony_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_and_the_chiefs_output_come_while_it_runs(
+    tony_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pushed: List[Dict[str, str]] = []
 
     async def push(ti: Any, links: Dict[str, str]) -> None:
         pushed.append(dict(links))
-        if "page" in links:
+
+    def say(text: str) -> None:
+        if text == "[worker:0] the first epoch":
             end_all()  # on the loop's thread, and only here
 
     monkeypatch.setattr(trigger_module, "a_push", push)
-    trigger = submitted(SLEEPS, tony_home, links=["page", "tensorboard"])
+    program = f'print("the first epoch", flush=True); {SLEEPS}'
+    trigger = submitted(program, tony_home, links=["page", "tensorboard"], get_logs=True)
+    monkeypatch.setattr(trigger, "_say", say)
     told = payload(trigger)
     assert told["outcome"] == "KILLED" and told["links"] == pushed[0]
+    assert told["seen"] is True, "the log has the story"
+    assert [at for key, at in told["output"].items() if key.endswith("/stdout")] == [16]
     assert pushed[0]["page"].startswith("http://")
     assert all(set(links) <= {"page", "tensorboard"} for links in pushed)
 

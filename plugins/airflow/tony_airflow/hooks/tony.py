@@ -19,12 +19,14 @@ from tony_airflow.hooks.clients import Clients
 from tony_airflow.hooks.hdfs import files_of, path_of
 from tony_airflow.hooks.masking import mask
 from tony_airflow.links.addresses import application_page, links_of
+from tony_airflow.output import CHIEFS, Position, read_output
 from tony_core.client.attach import look_up
 from tony_core.client.errors import ClientError
 from tony_core.client.history import find_job
 from tony_core.client.kill import Killed, kill
 from tony_core.client.loading import load
 from tony_core.client.logs import Line, read_logs
+from tony_core.client.tails import Tails, read_tails
 from tony_core.client.view import JobView, TaskView
 from tony_core.history.reader import JobHistory
 from tony_core.job.load import JobArguments, Loaded
@@ -38,9 +40,6 @@ from tony_core.schedulers.port import (
     Submission,
     Verdict,
 )
-
-CHIEFS = ("chief:0", "worker:0", "master:0")
-"""Whose word on a metric counts where several tasks report it."""
 
 
 class TonyHook(BaseHook):
@@ -223,6 +222,18 @@ class TonyHook(BaseHook):
                 if line is None:
                     return
                 yield line
+
+    def output(
+        self, view: JobView, position: Position, last: bool = False
+    ) -> Tuple[List[str], Dict[str, int]]:
+        """What the chief has written since, and the position to go on from."""
+        with self.get_conn().one() as client:
+            return read_output(client.scheduler, view, position, last)
+
+    def tails(self, view: JobView) -> Tails:
+        """The last lines of every task, in bounds."""
+        with self.get_conn().one() as client:
+            return read_tails(client.scheduler, view)
 
     # ------------------------------------------------------------------ ending
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, TypeVar
 
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
@@ -58,6 +58,12 @@ class TonyAsyncHook:
     async def a_metrics(self, app_id: str) -> Dict[str, float]:
         """What its program reported, by name the last value."""
         return await self._call(self._hook.metrics, app_id)
+
+    def read_output(
+        self, view: JobView, position: Mapping[str, int]
+    ) -> Tuple[List[str], Dict[str, int]]:
+        """What the chief has written since; for a thread of the caller's."""
+        return self._hook.output(view, position)
 
     async def a_find(self, tag: str) -> List[AppStatus]:
         """Those with a tag, the newest first."""

@@ -18,6 +18,7 @@ reads the job's page, which renews it; when nobody has for that long, the job en
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
@@ -26,17 +27,21 @@ from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.lease import UnseenPage
 from tony_airflow.links.addresses import application_page, links_of
+from tony_airflow.links.tony import names_of
 from tony_airflow.operators.owner import SETTLED_S, within
+from tony_airflow.output import chief_of, is_whole, position_of, without_control
 from tony_airflow.reporting import Reporter, failing_tail, failing_task
 from tony_airflow.tags import TaskTags, sort_out
 from tony_core.client.errors import ClientError, NotFound
 from tony_core.client.view import PAGE, SCHEDULER, JobView, from_status
 from tony_core.client.watch import Callbacks, Watch
+from tony_core.dataclass import replace
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
 
 #: Between SIGTERM and SIGKILL Airflow leaves five seconds.
 KILL_NOW_S = 4.0
 ASK_NOW_S = 2.0  # of these, for whose the job is
+OUTPUT_S = 2.0  # between two looks at the chief's output
 GONE = "GONE"
 TAIL_LINES = 20
 
@@ -60,6 +65,8 @@ class TaskJob:
         self.given_up = False  # another try of the task has it
         self.ended = False  # as far as was seen
         self.links: Dict[str, str] = {}  # all that were seen
+        self.follows = False  # whether the log has the chief's output, and every task's last lines
+        self.position: Dict[str, int] = {}  # of the chief's output
         self.alone = False  # whether no trigger has pushed links, or will
         self._log = log
         self._publish = publish
@@ -137,8 +144,14 @@ class TaskJob:
         """
         assert self.app_id is not None
         try:
-            view = self._wait(self.app_id, unreachable_s, lease_s, story=event is None)
+            if event is not None:
+                self.position = position_of(event.get("output"))
+            # A trigger that has seen the job has told its story.
+            story = event is None or not event.get("seen", True)
+            view = self._wait(self.app_id, unreachable_s, lease_s, story)
             self.ended = view is not None
+            if view is not None and self.follows:
+                self.tell_last(view)
             return view
         except NoSuchApplication:
             if event is None or not event.get("outcome"):
@@ -167,12 +180,22 @@ class TaskJob:
                 reporter.progress(view)
             self.publish(links_of(view, application))
 
+        next_look = 0.0
+
+        def tick() -> None:
+            nonlocal next_look
+            now = time.monotonic()
+            if self.follows and now >= next_look and watch.view is not None:
+                self.tell_output(watch.view)
+                next_look = now + max(OUTPUT_S, 10 * (time.monotonic() - now))
+
         told = Callbacks(
             on_event=reporter.event if story else None,
             on_tasks=reporter.tasks if story else None,
             on_view=seen,
             on_unreachable=lambda why: self.warn(f"the scheduler does not answer: {why}"),
             on_silent_page=unseen,
+            on_tick=tick,
         )
         with self.hook.get_conn().one() as client:
             watch = self._watch = Watch(
@@ -203,6 +226,28 @@ class TaskJob:
             self.publish(links_of(told(self.app_id), application))
         except (SchedulerError, ClientError):
             pass  # they come as soon as it is seen
+
+    def tell_output(self, view: JobView, last: bool = False) -> None:
+        """The chief's new lines."""
+        try:
+            lines, self.position = self.hook.output(view, self.position, last)
+        except (SchedulerError, ClientError, OSError):
+            return  # another time
+        for line in lines:
+            self.say(line)
+
+    def tell_last(self, view: JobView) -> None:
+        """What is left of the chief's output, and the last lines of every other task."""
+        self.tell_output(view, last=True)
+        chief = chief_of(view)
+        if chief is not None and is_whole(view, self.position):
+            view = replace(view, tasks=tuple(task for task in view.tasks if task != chief))
+        try:
+            lines = self.hook.tails(view).text(view.app_id)
+        except (SchedulerError, ClientError, OSError) as error:
+            lines = [f"the logs of its tasks cannot be read: {error}"]
+        for line in lines:
+            self.say(without_control(line))
 
     def tail(self, view: JobView) -> List[str]:
         """The last lines of the failing task's stderr, when its master could not tell them."""
@@ -294,6 +339,25 @@ class TaskJob:
     def warn(self, text: str) -> None:
         """A line of the task's log that is worth a look."""
         self._log.warning("%s", text)
+
+
+def trigger_of(job: TaskJob, operator: Any, lease_s: Optional[float]) -> Any:
+    """The trigger that waits for a task's job from now on; connections are given back."""
+    from tony_airflow.triggers.tony import TonyTrigger
+
+    job.alone = False
+    site = travelling(job.hook.site)
+    job.hook.close()
+    return TonyTrigger(
+        site=site,
+        app_id=str(job.app_id),
+        poll_interval=operator.poll_interval,
+        unreachable_s=operator.unreachable_timeout,
+        lease_s=lease_s,
+        host=socket.gethostname(),
+        links=names_of(operator.operator_extra_links),
+        get_logs=operator.get_logs,
+    )
 
 
 def travelling(site: Site) -> Dict[str, Any]:

@@ -7,7 +7,6 @@ imported where it is needed.
 
 from __future__ import annotations
 
-import socket
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import (
@@ -94,6 +93,8 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
     :param wait_for_completion: without, the task succeeds as soon as the job was accepted.
     :param lease: the job ends by itself when nobody has waited for it for so long: by default what
         a retry and an absent cluster may take. ``False``: never.
+    :param get_logs: whether the task's log follows the chief's output, and has the last lines of
+        every task when the job has ended.
     :param unreachable_timeout: for how long a cluster that does not answer is asked again.
     """
 
@@ -169,6 +170,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         durable: bool = True,
         wait_for_completion: bool = True,
         lease: Union[timedelta, float, bool, None] = None,
+        get_logs: bool = True,
         unreachable_timeout: Seconds = 900.0,
         **kwargs: Any,
     ) -> None:
@@ -205,6 +207,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         self.durable = durable
         self.wait_for_completion = wait_for_completion
         self.lease = lease if isinstance(lease, bool) else optional_s("lease", lease)
+        self.get_logs = get_logs
         self.unreachable_timeout = argument_s("unreachable_timeout", unreachable_timeout)
         # To Airflow any templated text that ends so is a file to read: a command, a resource, a
         # Hadoop file that the job names. Ours is read by us.
@@ -241,7 +244,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
             app_id = self.submit_job(context)
             if self._mine is not None and self._mine.state.ended:
                 return self.poll_until_complete(app_id, context)
-            return self._defer(job, app_id)
+            return self._defer(job)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> Any:
         """Airflow's call when the trigger has fired; all that is known stands in the event."""
@@ -376,27 +379,12 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
     # ------------------------------------------------------------------ waiting
 
-    def _defer(self, job: TaskJob, app_id: str) -> NoReturn:
-        from tony_airflow.operators.life import travelling
-        from tony_airflow.triggers.tony import TonyTrigger
+    def _defer(self, job: TaskJob) -> NoReturn:
+        from tony_airflow.operators.life import trigger_of
 
-        job.alone = False
-        site = travelling(job.hook.site)
-        job.hook.close()
-        self.log.info("waiting for %s in a triggerer", app_id)
-        self.defer(
-            trigger=TonyTrigger(
-                site=site,
-                app_id=app_id,
-                poll_interval=self.poll_interval,
-                unreachable_s=self.unreachable_timeout,
-                lease_s=self._lease_s(),
-                host=socket.gethostname(),
-                links=names_of(self.operator_extra_links),
-            ),
-            method_name="execute_complete",
-            timeout=self.execution_timeout,
-        )
+        trigger = trigger_of(job, self, self._lease_s())
+        self.log.info("waiting for %s in a triggerer", job.app_id)
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=self.execution_timeout)
 
     def _wait(self, context: Any, event: Optional[Mapping[str, Any]] = None) -> Any:
         job = self._has_job()
@@ -446,6 +434,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
         self._ti = context["ti"]
         self._job = TaskJob(hook, self.log, publish)
+        self._job.follows = self.get_logs
         return self._job
 
     def _is_anothers(self) -> bool:

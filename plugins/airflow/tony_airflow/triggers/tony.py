@@ -45,6 +45,7 @@ class TonyTrigger(BaseTrigger):
     :param lease_s: the job's lease, which looks at its page renew.
     :param host: who submitted it; jobs of the embedded scheduler are seen from no other.
     :param links: the names of the task's buttons, whose addresses are pushed as they come.
+    :param get_logs: whether the task's log follows the chief's output.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class TonyTrigger(BaseTrigger):
         lease_s: Optional[float] = None,
         host: str = "",
         links: Sequence[str] = (),
+        get_logs: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self.site = dict(site)
@@ -66,6 +68,7 @@ class TonyTrigger(BaseTrigger):
         self.lease_s = lease_s
         self.host = host
         self.links: List[str] = list(links)
+        self.get_logs = get_logs
 
     def serialize(self) -> Tuple[str, Dict[str, Any]]:
         """Airflow's call: how another process makes it again."""
@@ -79,6 +82,7 @@ class TonyTrigger(BaseTrigger):
                 "lease_s": self.lease_s,
                 "host": self.host,
                 "links": self.links,
+                "get_logs": self.get_logs,
             },
         )
 
@@ -88,14 +92,20 @@ class TonyTrigger(BaseTrigger):
         if refused:
             yield self._event(refused=refused)
             return
-        waiter = Waiter(self.app_id, self.poll_interval, self.unreachable_s, self.lease_s)
+        waiter = Waiter(
+            self.app_id, self.poll_interval, self.unreachable_s, self.lease_s, self.get_logs
+        )
         reporter = Reporter(self._say, self._warn)
         pushed: Dict[str, str] = {}
+        seen = False
         async with Watching(self.site, waiter):
             while True:
                 news = await waiter.next()
                 if isinstance(news, Seen):
+                    seen = True
                     reporter.view(news.view)
+                    for line in news.output:
+                        self._say(line)
                     await self._push(links_of(news.view), pushed)
                 elif isinstance(news, Trouble):
                     self._warn(f"the scheduler does not answer, and is asked again: {news.why}")
@@ -104,7 +114,7 @@ class TonyTrigger(BaseTrigger):
                 else:
                     break
         kept = {name: url for name, url in pushed.items() if not name.startswith(LOG)}
-        yield self._told(news, kept)
+        yield self._told(news, kept, seen, waiter.position)
 
     def refusal(self) -> str:
         """Why nothing on this machine can wait for the job; empty if it can."""
@@ -127,12 +137,24 @@ class TonyTrigger(BaseTrigger):
 
     # ------------------------------------------------------------------ small things
 
-    def _told(self, news: Any, links: Mapping[str, str]) -> TriggerEvent:
+    def _told(
+        self,
+        news: Any,
+        links: Mapping[str, str],
+        seen: bool = False,
+        output: Optional[Mapping[str, int]] = None,
+    ) -> TriggerEvent:
         if isinstance(news, Ended):
             # Masked as a whole: a half of what is secret would not be known for it.
             said = mask_text(news.status.diagnostics)[-MOST_SAID:]
             outcome = news.status.state.value
-            return self._event(outcome=outcome, diagnostics=said, links=dict(links))
+            return self._event(
+                outcome=outcome,
+                diagnostics=said,
+                links=dict(links),
+                seen=seen,
+                output=dict(output or {}),
+            )
         if isinstance(news, Lost):
             return self._event(error=f"the job {self.app_id} is gone: {news.why}")
         if isinstance(news, Refused):

@@ -31,7 +31,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Union
+from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Sequence, Union
 
 from tony_airflow.connection import Site, SiteError
 from tony_airflow.hooks.tony_async import TonyAsyncHook
@@ -60,9 +60,10 @@ REFUSALS = (LastingRefusal, NoSuchScheduler, SiteError)
 
 @dataclass(frozen=True)
 class Seen:
-    """The job goes on; this is how it looks."""
+    """The job goes on; this is how it looks, and what its chief has written."""
 
     view: JobView
+    output: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ class Waiter:
     poll_s: float
     unreachable_s: float
     lease_s: Optional[float] = None
+    get_logs: bool = False
+    position: Dict[str, int] = field(default_factory=dict)  # of the chief's output
     inbox: asyncio.Queue[News] = field(default_factory=asyncio.Queue)
     since: float = field(default_factory=time.monotonic)
     look_at: float = 0.0
@@ -296,6 +299,19 @@ class SiteWatcher:
         if "tensorboard" in view.links:
             waiter.wants_links = False
         waiter.inbox.put_nowait(Seen(view))
+        if waiter.get_logs:
+            await self._read_output(waiter, view)
+
+    async def _read_output(self, waiter: Waiter, view: JobView) -> None:
+        loop = asyncio.get_running_loop()
+        read = self._hook.read_output
+        try:
+            lines, position = await loop.run_in_executor(self._pages, read, view, waiter.position)
+        except Exception:
+            return  # the next look, or the task at the end, may read it
+        waiter.position = position
+        if lines:
+            waiter.inbox.put_nowait(Seen(view, lines))
 
 
 def look_at_page(status: AppStatus, user: str = "") -> JobView:
