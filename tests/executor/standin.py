@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -34,6 +36,21 @@ from tony_core.protocol.reactor import Reactor
 CHECKOUT = Path(__file__).resolve().parents[2]
 SECRET = b"the secret of the test's job"
 M = TypeVar("M")
+
+
+def free_span(count: int) -> List[int]:
+    """The first and the last of so many ports that are free now, where the kernel gives none."""
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(100):
+        first = random.randrange(10_000, low - count)
+        with contextlib.ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.create_server(("0.0.0.0", port)))
+            except OSError:
+                continue
+        return [first, first + count - 1]
+    raise AssertionError(f"no {count} free ports side by side below {low}")
 
 
 def make_runtime(folder: Path) -> Path:

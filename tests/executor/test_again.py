@@ -7,7 +7,7 @@ from typing import List
 
 import pytest
 
-from tests.executor.standin import Executor, Master, alive, pids_in
+from tests.executor.standin import Executor, Master, alive, free_span, pids_in
 from tests.executor.test_life import Story, kinds
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -112,7 +112,8 @@ def test_the_ports_are_the_same_and_the_folder_is_not(master: Master, executor: 
 
 
 def test_new_ports_where_the_old_ones_are_no_good(master: Master, executor: Executor) -> None:
-    ready = master.prepare(port_range=[21100, 21103])
+    span = free_span(4)
+    ready = master.prepare(port_range=span)
     master.start("exit 3")
     master.expect(Ended)
     with socket.socket() as sock:
@@ -120,7 +121,7 @@ def test_new_ports_where_the_old_ones_are_no_good(master: Master, executor: Exec
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(("0.0.0.0", ready.ports["main"]))
         sock.listen()
-        master.send(AGAIN._replace(same_ports=False, port_range=[21100, 21103]))
+        master.send(AGAIN._replace(same_ports=False, port_range=span))
         assert master.expect(Ready, restart=1).ports != ready.ports
 
 

@@ -13,7 +13,7 @@ from typing import Callable, Dict, List
 
 import pytest
 
-from tests.executor.standin import Executor, Master, environment_of
+from tests.executor.standin import Executor, Master, environment_of, free_span
 from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Start
 from tony_core.protocol.messages import shared_reference as ref
 
@@ -153,8 +153,9 @@ class TestPorts:
         assert all(1024 <= port < low for port in ready.ports.values())
 
     def test_the_range_that_is_given(self, master: Master, executor: Executor) -> None:
-        ready = master.prepare(ports=["a", "b"], port_range=[21000, 21001])
-        assert set(ready.ports.values()) == {21000, 21001}
+        span = free_span(2)
+        ready = master.prepare(ports=["a", "b"], port_range=span)
+        assert set(ready.ports.values()) == set(span)
 
     def test_a_range_that_is_full(self, master: Master, executor: Executor) -> None:
         master.expect(Register)
@@ -174,9 +175,10 @@ class TestPorts:
         try:
             for number, each in enumerate((master, other)):
                 launch(master=each.address, name=f"container_{number}")
-            master.prepare(ports=["a", "b"], port_range=[23000, 23001])
+            span = free_span(2)
+            master.prepare(ports=["a", "b"], port_range=span)
             other.expect(Register)
-            other.send(Prepare("worker:1", 0, ["main"], port_range=[23000, 23001]))
+            other.send(Prepare("worker:1", 0, ["main"], port_range=span))
             ended = other.expect(Ended)
         finally:
             other.close()
@@ -187,7 +189,7 @@ class TestPorts:
         self, master: Master, executor: Executor
     ) -> None:
         master.expect(Register)
-        master.send(Prepare("worker:0", 0, ["a", "b"], port_range=[23010, 23010]))
+        master.send(Prepare("worker:0", 0, ["a", "b"], port_range=free_span(1)))
         ended = master.expect(Ended)
         assert ended.cause == "port-range-full"
         assert "the task needs 2, and held 1 of them" in ended.message
@@ -199,11 +201,11 @@ class TestPorts:
         try:
             for number, each in enumerate((master, other)):
                 launch(master=each.address, name=f"container_{number}")
-            span = [22000, 22019]
+            first, last = span = free_span(20)
             names = [str(number) for number in range(10)]
-            first = master.prepare(ports=names, port_range=span).ports
-            second = other.prepare(ports=names, port_range=span).ports
-            assert set(first.values()) | set(second.values()) == set(range(22000, 22020))
+            mine = master.prepare(ports=names, port_range=span).ports
+            others = other.prepare(ports=names, port_range=span).ports
+            assert set(mine.values()) | set(others.values()) == set(range(first, last + 1))
         finally:
             other.close()
 

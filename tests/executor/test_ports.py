@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from tests.executor.standin import free_span
 from tests.strangers import as_stranger, needs_root, start_stranger
 from tony_core.protocol import peers
 from tony_executor import ports as module
@@ -130,7 +131,7 @@ class TestHeld:
     @pytest.mark.parametrize("how", ["share", "release"])
     def test_two_tasks_never_get_one_port(self, ports, how):
         other = Ports()
-        port = ports.hold(["main"], [22050, 22050])["main"]
+        port = ports.hold(["main"], free_span(1))["main"]
         getattr(ports, how)(["main"])
         try:
             with pytest.raises(NoPort, match="1 held for tasks"):

@@ -11,7 +11,7 @@ from typing import Iterator, List
 
 import pytest
 
-from tests.executor.standin import alive
+from tests.executor.standin import alive, free_span
 from tony_executor import processes, tail, venv, workdir
 from tony_executor.ports import NoPort, Ports
 
@@ -99,10 +99,12 @@ def test_who_is_dead_is_not_counted() -> None:
 
 def test_ports_are_held_once_and_given_back() -> None:
     first, second = Ports(), Ports()
-    span = [23000, 23001]
+    span = free_span(2)
     try:
-        assert set(first.hold(["a", "b"], span).values()) == {23000, 23001}
-        with pytest.raises(NoPort, match=r"tony\.task\.port-range \(23000-23001\) is free"):
+        assert set(first.hold(["a", "b"], span).values()) == set(span)
+        with pytest.raises(
+            NoPort, match=rf"tony\.task\.port-range \({span[0]}-{span[1]}\) is free"
+        ):
             second.hold(["c"], span)
         assert first.taken() == []
         first.close()
