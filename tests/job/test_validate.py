@@ -21,6 +21,30 @@ def test_reserved_words_are_no_roles(word: str) -> None:
     assert f"{word!r} is a reserved word, not a role" in text
 
 
+def test_driver_is_a_reserved_word_too() -> None:
+    for key, value in (("instances", "2"), ("command", "python d.py")):
+        text = why({**WORKER, f"tony.driver.{key}": value})
+        assert "'driver' is a reserved word, not a role" in text and f"tony.driver.{key}" in text
+    load({**WORKER, "tony.driver.instances": "0", "tony.driver.vcores": "1"})
+
+
+def test_a_horovod_driver_of_the_jobs_own_is_refused_once() -> None:
+    """The shape of the JVM TonY's example of its debug mode."""
+    horovod = {
+        "tony.worker.instances": "4",
+        "tony.application.framework": "horovod",
+        "tony.driver.instances": "1",
+        "tony.driver.vcores": "2",
+        "tony.application.untracked.jobtypes": "driver",
+        "tony.driver.command": "python my_driver.py -t -p 9999",
+    }
+    debug = "tony.horovod.driver.mode.debug"
+    (problem,) = refused({**horovod, debug: "true"})
+    assert str(problem).startswith(f"{debug}: a Horovod driver of the job's own is not run")
+    for more in ({}, {debug: "false"}):
+        assert [role.name for role in load({**horovod, **more}).job.roles] == ["worker"]
+
+
 @pytest.mark.parametrize("name", ["Worker", "1st", "-a", "wörker", "a_b", "x" * 65])
 def test_role_names(name: str) -> None:
     assert "is no role name" in why({f"tony.{name}.instances": "1"})

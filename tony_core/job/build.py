@@ -48,6 +48,7 @@ def build_job(settings: Settings, user: str) -> Job:
     builder = RoleBuilder(settings, named)
     roles = builder.build()
     groups = _groups(settings, roles, named.known)
+    _refuse_driver(settings)
     # A name is for people only, and stands in places where nobody masks it.
     name = mask_text(settings.text("tony.application.name") or "TonyApplication")
     return Job(
@@ -99,6 +100,23 @@ def build_job(settings: Settings, user: str) -> Job:
         group_dependencies=_group_dependencies(settings, roles, dict(groups), named.known),
         settings=all_settings(settings),
     )
+
+
+def _refuse_driver(settings: Settings) -> None:
+    """The role driver is the JVM TonY's part of Horovod; a program of the job's own in it is not
+    run, and a job must not run without it."""
+    debug = "tony.horovod.driver.mode.debug"
+    if settings.read(debug):
+        settings.problem(
+            "a Horovod driver of the job's own is not run: the master serves the rendezvous, for"
+            " every Horovod that has gloo; leave out this key and tony.driver.*",
+            settings.entry(debug),
+        )
+    elif str(settings.read("tony.application.framework")).lower() != "horovod":
+        for entry, parts in settings.like("tony.driver.<any>"):
+            has_tasks = parts["any"] == "instances" and entry.text.strip() not in ("", "0")
+            if has_tasks or parts["any"] == "command":
+                settings.problem("'driver' is a reserved word, not a role: rename it", entry)
 
 
 def all_settings(settings: Settings) -> Tuple[Setting, ...]:

@@ -304,4 +304,15 @@ _IGNORED = [
     _ignored("tony.version-info.<any>", "What version of JVM TonY wrote the file."),
 ]
 
-KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_YARN, *_HADOOP, *_RENAMED, *_IGNORED]
+_REFUSED = [
+    Key(
+        "tony.horovod.driver.mode.debug",
+        Kind.BOOL,
+        "true, a Horovod driver of the job's own (tony.driver.command), is refused: the rendezvous"
+        " runs in the master.",
+        default="false",
+        status=Status.REFUSED,
+    ),
+]
+
+KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_YARN, *_HADOOP, *_RENAMED, *_REFUSED, *_IGNORED]
