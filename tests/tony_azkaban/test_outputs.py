@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from tests.fuzzing import fuzz
-from tony_azkaban.outputs import inert, metrics, outputs, write
+from tests.fuzzing import bounds, fuzz, mutations
+from tony_azkaban.outputs import inert, metrics, named_in_flow, names_in, outputs, write
 from tony_core.client.view import JobView, TaskView
 from tony_core.dataclass import replace
 from tony_core.job.spec import Job, Resources, Role
@@ -42,15 +42,64 @@ def test_flat_texts_alone_and_with_the_jobs_name() -> None:
     assert said["tony_result.tensorboard_url"] == "http://node:6006/"
     assert said["tony_result.history_url"] == "/history/local_1"
     assert said["tony_result.metrics.loss"] == said["tony_result.train.metrics.loss"] == "0.25"
-    assert all(isinstance(text, str) and text for text in said.values())
+    assert said["tony_result.value"] == said["tony_result.train.value"] == ""  # it gave none
+    assert all(isinstance(text, str) for text in said.values())
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [("text", "text"), ({"a": [1]}, '{"a": [1]}'), (0, "0"), (None, None)]
+    ("value", "text"), [("text", "text"), ({"a": [1]}, '{"a": [1]}'), (0, "0"), (None, "")]
 )
 def test_the_result(value: Any, text: str | None) -> None:
     said = outputs(replace(VIEW, result=value), JOB, "train", "", {})
     assert said.get("tony_result.value") == text
+
+
+def test_what_the_flow_names_and_nothing_gave_is_empty(tmp_path: Path) -> None:
+    """A server of any version fails a job that names a property that is not there."""
+    folder = tmp_path / "executions" / "12" / "sub"
+    folder.mkdir(parents=True)
+    (folder.parent / "next.job").write_text(
+        "command=echo ${tony_result.metrics.auc} ${tony_result.train.metrics.f1} ${own}\n"
+        "a=${tony_result.other.metrics.loss} ${tony_result.metrics.loss} $tony_result.metrics.x\n"
+    )
+    (folder / "flow.flow").write_text("condition: ${train:tony_result.metrics.recall} > 0\n")
+    (folder / "data.csv").write_text("${tony_result.metrics.data}")
+    (folder / "loop").symlink_to(folder.parent)
+    names = named_in_flow(str(folder), "12")
+    assert names == {
+        "tony_result.metrics.auc",
+        "tony_result.train.metrics.f1",
+        "tony_result.other.metrics.loss",
+        "tony_result.metrics.loss",
+        "tony_result.metrics.recall",
+    }
+    said = outputs(VIEW, JOB, "train", "", {}, names)
+    assert said["tony_result.metrics.loss"] == "0.25"
+    assert said["tony_result.metrics.auc"] == said["tony_result.train.metrics.f1"] == ""
+    assert said["tony_result.metrics.recall"] == ""
+    assert "tony_result.other.metrics.loss" not in said  # another job gives it, or does not
+
+
+def test_only_the_executions_own_folder_is_looked_through(tmp_path: Path) -> None:
+    (tmp_path / "other.job").write_text("a=${tony_result.metrics.x}")
+    (tmp_path / "12").mkdir()
+    assert named_in_flow(str(tmp_path / "12"), "12") == set()
+    assert named_in_flow(str(tmp_path / "gone"), "12") == set()
+    assert named_in_flow(str(tmp_path / "12"), "") == set()
+
+
+def test_a_large_project_is_looked_through_in_good_time(tmp_path: Path) -> None:
+    (tmp_path / "huge.properties").write_bytes(b"${tony_result." * 300_000)
+    for number in range(50):
+        (tmp_path / f"{number}.job").write_text(f"a=${{tony_result.metrics.m{number}}}")
+    with bounds(2.0):
+        assert len(named_in_flow(str(tmp_path), "")) == 50
+
+
+@fuzz(data=mutations(b"a=${tony_result.x} ${train:tony_result.train.metrics.y}\n"))
+def test_any_bytes_of_a_job_file(data: bytes) -> None:
+    for name in names_in(data):
+        assert name.startswith("tony_result.") and "}" not in name
 
 
 ATTACKS = [

@@ -30,6 +30,7 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert "azkaban: http://az.example:8081/executor?execid=12\n" in log
     assert "log of worker:0: " in log
     assert "\nRUNNING in queue default\n" in log
+    assert "\nlast lines of worker:0 (stdout):\n  | worker 0 does report\n" in log
     assert log.splitlines()[-1].startswith(f"SUCCEEDED train ({app_id})")
     said = job.outputs
     assert said["tony_result.application_id"] == app_id
@@ -91,7 +92,9 @@ def test_no_secret_is_said(tmp_path: Path) -> None:
     )
     assert "hush" not in job.run(2).replace("hush-hush-4", "")
     del job.props["tony.worker.memroy"]
-    assert "hush" not in job.run(1)
+    job.props["executes"] = "python3 train.py fail; echo it is $API_TOKEN; exit 7"
+    log = job.run(1)
+    assert "hush" not in log and "  | it is ********\n" in log
     assert "hush" not in job.outputs_file.read_text()
 
 
@@ -136,6 +139,7 @@ def test_no_secret_of_a_job_files_address_is_said(tmp_path: Path, answers: int) 
         ({"executes": ""}, ["command"]),
         ({"tony_azkaban.retry": "maybe", "azkaban.job.attempt": "1"}, ["maybe", "attach"]),
         ({"tony_azkaban.retry": "atach"}, ["atach", "attach"]),
+        ({"tony_azkaban.last_lines": "many"}, ["tony_azkaban.last_lines", "0 to 200"]),
         ({"tony_azkaban.retyr": "attach"}, ["tony_azkaban.retyr", "tony_azkaban.retry?"]),
     ],
 )

@@ -10,18 +10,19 @@ from typing import List, Mapping, Optional
 from tony_azkaban import outputs
 from tony_azkaban.cancelling import Cancelling
 from tony_azkaban.execution import Execution
-from tony_azkaban.log import Log
+from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
 from tony_core.cli.interrupts import Interrupts
 from tony_core.client.exit_codes import ExitCode, of_state
 from tony_core.client.past import history_root
 from tony_core.client.sending import prepare, send
+from tony_core.client.tails import Tails, read_tails
 from tony_core.client.view import JobView
 from tony_core.client.watch import Watch
 from tony_core.dataclass import replace
 from tony_core.job.spec import Job
 from tony_core.schedulers import open_scheduler
-from tony_core.schedulers.port import Scheduler
+from tony_core.schedulers.port import Scheduler, SchedulerError
 
 OUTPUTS = "JOB_OUTPUT_PROP_FILE"
 
@@ -133,12 +134,17 @@ class Attempt:
         history = f"{root.rstrip('/')}/{view.app_id}" if root else ""
         path = os.environ.get(OUTPUTS)
         if path:
-            said = outputs.outputs(view, self._job, self._execution.job, history, log.links)
+            named = outputs.named_in_flow(os.getcwd(), self._execution.execid)
+            said = outputs.outputs(view, self._job, self._execution.job, history, log.links, named)
             try:
                 outputs.write(path, said)
             except OSError as error:
                 log.say(f"warning: {path} could not be written: {error.strerror}")
-        log.finished(view, code, history)
+        tails, page = Tails(), ""
+        if not cancelling.asked:  # else the server's patience is over soon
+            tails = read_tails(scheduler, view, self._job, lines=lines_wanted(self._props))
+            page = _page_of(scheduler, view.app_id)
+        log.finished(view, code, history, tails, page)
         return code
 
     # ------------------------------------------------------------------ cancelled
@@ -155,6 +161,14 @@ class Attempt:
             _await_exit()
         log.say(why)
         return int(ExitCode.TERMINATED)
+
+
+def _page_of(scheduler: Scheduler, app_id: str) -> str:
+    """What the cluster itself shows of an application, also when it has ended."""
+    try:
+        return scheduler.status(app_id).tracking_url or ""
+    except SchedulerError:
+        return ""
 
 
 def _await_exit() -> None:

@@ -18,11 +18,25 @@ from typing import Dict, Mapping, Optional, Sequence, Tuple
 from tony_core.cli import outcome
 from tony_core.cli.output import line, safe, silence
 from tony_core.cli.presenters import QUIET_S, event_lines, worth_showing
+from tony_core.client.errors import UsageError
+from tony_core.client.tails import LINES, Tails
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
 from tony_core.dataclass import replace
 
+LAST_LINES = "tony_azkaban.last_lines"
+MOST_LINES = 200
 HERE = "azkaban_log"  # the link to this very log: for the job's page and history alone
+
+
+def lines_wanted(props: Mapping[str, str]) -> int:
+    """How many last lines of each stream of a task; UsageError for what is no such number."""
+    text = props.get(LAST_LINES, "").strip()
+    if not text:
+        return LINES
+    if not (text.isascii() and text.isdigit() and len(text) < 9) or int(text) > MOST_LINES:
+        raise UsageError(f"{LAST_LINES}: expected 0 to {MOST_LINES}")
+    return int(text)
 
 
 class Log:
@@ -60,9 +74,22 @@ class Log:
         self._last = time.monotonic()
         self._write([text])
 
-    def finished(self, view: JobView, exit_code: int, history: str) -> None:
-        """Links and logs, then how it ended and why."""
-        view = replace(view, links={k: url for k, url in view.links.items() if k != HERE})
+    def finished(
+        self, view: JobView, exit_code: int, history: str, tails: Tails, page: str
+    ) -> None:
+        """The tasks' last lines, links and logs, then how it ended and why.
+
+        ``page``: what the cluster shows of an application that has ended.
+        """
+        links = {name: url for name, url in view.links.items() if name != HERE}
+        if page and page not in links.values():
+            links["application"] = page
+        view = replace(view, links=links)
+        root = view.root_cause
+        if root.get("stderr_tail"):  # they stand with the outcome
+            kept = [t for t in tails.tails if (t.task, t.stream) != (root.get("task"), "stderr")]
+            tails = replace(tails, tails=tuple(kept))
+        self._write([safe(text) for text in tails.text(view.app_id)])
         if history and "portal" not in view.links:
             self.say(f"history: {safe(history)}")
         self._write(outcome.lines(view, exit_code, pages_last=self._pages_last, fault_last=True))

@@ -8,6 +8,9 @@ Azkaban evaluates values, again and again while it prepares the next job: ``${na
 version, ``$(expression)`` as JEXL on 3.x, where no escape survives the second pass. A condition
 on a job's output (flows of 3.x in YAML) becomes ``'value'`` in a script. So a character that
 can begin or end any of these stands as its JSON escape, which means nothing to Azkaban.
+
+A job that names a property which is not there fails. So each property of ours is there, empty where
+there is nothing to say, and so is whatever else of ``tony_result.`` the flow's own files name.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Dict, Mapping, Optional
+from typing import AbstractSet, Dict, Mapping, Optional, Set
 
 from tony_core.client.view import JobView
 from tony_core.job.spec import Job
@@ -26,12 +29,24 @@ PREFIX = "tony_result"
 _ACTIVE = re.compile("[$'\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
+#: What the files of a project are called in which a property can be named.
+_OF_FLOW = (".job", ".properties", ".flow", ".project")
+_NAMED = re.compile(rb"\$\{(?:[^}:$\n]{1,200}:)?(tony_result\.[!-z|~\x80-\xff]{1,500})\}")
+MOST_FILES, MOST_BYTES = 2000, 1 << 20  # of each
+
+
 def outputs(
-    view: JobView, job: Optional[Job], name: str, history: str, links: Mapping[str, str]
+    view: JobView,
+    job: Optional[Job],
+    name: str,
+    history: str,
+    links: Mapping[str, str],
+    named: AbstractSet[str] = frozenset(),
 ) -> Dict[str, str]:
     """Flat names and texts; each also with the job's name, for flows with several.
 
-    ``links``: those it had while it ran. TensorBoard's goes with the master.
+    ``links``: those it had while it ran. TensorBoard's goes with the master. ``named``: what the
+    flow's files name, which is there at least as an empty text.
     """
     said: Dict[str, str] = {
         "application_id": view.app_id,
@@ -42,15 +57,50 @@ def outputs(
     }
     for metric, value in metrics(view, job).items():
         said[f"metrics.{metric}"] = repr(value)
-    safe = {key: inert(text) for key, text in said.items() if text}
+    safe = {key: inert(text) for key, text in said.items()}
     result = view.result
-    if isinstance(result, str) and result:
-        safe["value"] = inert(result)
-    elif result is not None and result != "":
+    if result is None or isinstance(result, str):
+        safe["value"] = inert(result or "")
+    else:
         safe["value"] = _escape(json.dumps(result))  # its backslashes are JSON's own
-    out = {_escape(f"{PREFIX}.{key}"): text for key, text in safe.items()}
+    # Only those that this job may give: another of the flow gives its own.
+    ours = (f"{PREFIX}.metrics.", f"{PREFIX}.{name}.metrics.")
+    out = {key: "" for key in named if key.startswith(ours) and _ACTIVE.search(key) is None}
+    out.update({_escape(f"{PREFIX}.{key}"): text for key, text in safe.items()})
     out.update({_escape(f"{PREFIX}.{name}.{key}"): text for key, text in safe.items()})
     return out
+
+
+def named_in_flow(folder: str, execid: str) -> Set[str]:
+    """What of ours the files of an execution name; ``folder`` is a job's, in the execution's."""
+    root = os.path.abspath(folder)
+    above = root
+    while execid and os.path.basename(above) != execid and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+    if os.path.basename(above) == execid:
+        root = above
+    found: Set[str] = set()
+    files = 0
+    for where, _, names in os.walk(root):
+        for name in names:
+            if name.endswith(_OF_FLOW) and files < MOST_FILES:
+                files += 1
+                found |= _names_in_file(os.path.join(where, name))
+    return found
+
+
+def _names_in_file(path: str) -> Set[str]:
+    try:
+        # A pipe that a job of the flow left there is not waited for.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            return names_in(file.read(MOST_BYTES) or b"")
+    except OSError:
+        return set()
+
+
+def names_in(data: bytes) -> Set[str]:
+    """The properties of ours that a file's text names: ``${name}``, ``${job:name}``."""
+    return {name.decode("utf-8", "replace") for name in _NAMED.findall(data)}
 
 
 def inert(text: str) -> str:

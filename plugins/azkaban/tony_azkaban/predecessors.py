@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_azkaban.execution import FLOW, JOB, Execution
+from tony_azkaban.log import LAST_LINES, lines_wanted
 from tony_core.client.errors import UsageError
 from tony_core.client.kill import kill
 from tony_core.job.problems import did_you_mean
@@ -25,6 +26,7 @@ RETRY, ATTACH = "tony_azkaban.retry", "tony_azkaban.attach"
 PREFIX = "tony_azkaban."
 END, TAKE = "end", "attach"
 WORDS = (END, TAKE)
+KNOWN = (RETRY, ATTACH, LAST_LINES)
 
 Say = Callable[[str], None]
 
@@ -32,12 +34,13 @@ Say = Callable[[str], None]
 def check(props: Mapping[str, str]) -> None:
     """UsageError for a word that would only be missed at the retry, or never."""
     for key in props:
-        if key.startswith(PREFIX) and key not in (RETRY, ATTACH):
-            near = did_you_mean(key, (RETRY, ATTACH))
+        if key.startswith(PREFIX) and key not in KNOWN:
+            near = did_you_mean(key, KNOWN)
             raise UsageError(f"{key} is nothing that the job type knows{near}")
     way = _way(props)
     if way not in WORDS:
         raise UsageError(f"{RETRY}={way} is none of {', '.join(WORDS)}")
+    lines_wanted(props)
 
 
 def _way(props: Mapping[str, str]) -> str:

@@ -27,6 +27,7 @@ def test_success(flows: Flows) -> None:
     assert any("page: http" in line for line in said)
     for task in ("worker:0", "worker:1"):
         assert any(f"log of {task}: " in line for line in said), run.log()
+    assert said[said.index("last lines of worker:1 (stdout):") + 1] == "  | done"
     assert cut_links(said) == []
     assert "SUCCEEDED" in "\n".join(said)
     status = flows.status(app_id)
@@ -45,6 +46,7 @@ def test_a_failing_task(flows: Flows) -> None:
     assert "exit code 7" in log or "code 7" in log, log
     assert "the very last words" in log
     assert log.index("first words") < log.index("the very last words")
+    assert log.count("| the very last words") == 1  # with the outcome alone
     assert flows.status(run.app_id())["state"] == "FAILED"
     flows.nothing_runs()
 
@@ -54,6 +56,8 @@ def test_outputs_for_the_next_job(flows: Flows) -> None:
     program = "import tony\ntony.report(step=1, metrics={'accuracy': 0.5, 'loss': 0.25})\n"
     shows = "app=${tony_result.application_id} is ${tony_result.outcome} with"
     shows += " ${tony_result.metrics.accuracy} and ${tony_result.train.metrics.loss}"
+    absent = ("value", "tensorboard_url", "metrics.none", "train.metrics.none")
+    shows += " and <" + "".join(f"${{tony_result.{name}}}" for name in absent) + ">"
     run = flows.start(
         {
             "train.job": train,
@@ -63,7 +67,7 @@ def test_outputs_for_the_next_job(flows: Flows) -> None:
         "next",
     ).ends()
     said = run.said("next")
-    assert f"app={run.app_id('train')} is SUCCEEDED with 0.5 and 0.25" in said
+    assert f"app={run.app_id('train')} is SUCCEEDED with 0.5 and 0.25 and <>" in said
 
 
 def test_what_is_said_twice(flows: Flows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from typing import Tuple
 
 import pytest
@@ -52,6 +53,11 @@ def test_success_and_what_the_next_job_gets(both: Both) -> None:
     said = run.said("train")
     assert any("page: http" in line and app_id in line for line in said), run.log("train")
     assert any("log of worker:1: http" in line for line in said)
+    # What stays: the cluster's page of it, and what every task wrote last.
+    assert said[said.index("last lines of worker:1 (stdout):") + 1] == "  | grüße"
+    (page,) = [line.split()[1] for line in said if line.startswith("  application: ")]
+    with urllib.request.urlopen(page, timeout=60) as answer:
+        assert app_id.encode() in answer.read()
     assert cut_links(said) == []
     assert any("ACCEPTED" in line for line in said) and any("SUCCEEDED" in line for line in said)
     flows.nothing_runs()
