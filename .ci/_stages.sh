@@ -46,10 +46,11 @@ stage() {
 # A test that fails is tried once more, and the last lines say which: real servers on a shared
 # machine are not always in time. What needed its second try is looked into all the same.
 again=(--reruns 1 --reruns-delay 2 -raR --rerun-show-tracebacks)
+slowest=(--durations=30 --durations-min=3) # where a stage's time goes
 
 # tests NAME SECONDS MARKER [ARGUMENT...]: the tests so marked; that there are none is no failure.
 tests() {
-    stage "$1" "$2" bin/test "${again[@]}" -m "${@:3}"
+    stage "$1" "$2" bin/test "${again[@]}" "${slowest[@]}" -m "${@:3}"
     if (($? == 5)); then
         failed=$((failed - 1))
         results[-1]="no such tests"
