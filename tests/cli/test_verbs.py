@@ -308,9 +308,9 @@ class TestLogs:
             (("--stream", "foo"), "no stream or file 'foo': say stdout, stderr, both, executor"),
             (("--stream", "foo"), "files that there are: stdout"),
             (("--session", "7"), "no session 7: the job has had sessions 0 to 1 so far"),
-            (("--session=-1",), "-1 is less than none"),
+            (("--session=-1",), "-1 is negative; expected 0 or more"),
             (("-n", "-5"), "--tail"),
-            (("-n", "x"), "'x' is no whole number"),
+            (("-n", "x"), "'x' is not a whole number"),
         ],
     )
     def test_what_there_is_not(

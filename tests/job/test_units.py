@@ -30,7 +30,7 @@ def test_memory(text: str, mb: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "g", "2x", "-2g", "0", "0g", "2g2", "1e9", "٢g", "2,5g", "1" * 50, "nan", "b", "ib"],
+    ["", "g", "2x", "-2g", "0", "0g", "2g2", "1e9", "٢g", "2,5g", "nan", "b", "ib"],
 )
 def test_memory_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"memory size|more than nothing"):
@@ -63,9 +63,7 @@ def test_duration(text: str, unit: str, seconds: float) -> None:
     assert units.parse_duration_s(text, unit) == seconds
 
 
-@pytest.mark.parametrize(
-    "text", ["", "soon", "10 parsecs", "-1h", "-5", "-0.5", "1h30m", "9" * 40, "1e3"]
-)
+@pytest.mark.parametrize("text", ["", "soon", "10 parsecs", "-1h", "-5", "-0.5", "1h30m", "1e3"])
 def test_duration_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         units.parse_duration_s(text, "s")
@@ -99,9 +97,19 @@ def test_limits_bools_and_numbers() -> None:
     assert units.parse_bool("TRUE") is True
     with pytest.raises(ValueError, match="neither true nor false"):
         units.parse_bool("yes")
-    for text in ("1.5", "0x10", "", "1_000", "9" * 30):
+    for text in ("1.5", "0x10", "", "1_000"):
         with pytest.raises(ValueError, match="whole number"):
             units.parse_int(text)
+
+
+def test_too_many_digits() -> None:
+    for parse in (
+        lambda: units.parse_int("9" * 20),
+        lambda: units.parse_memory_mb("1" * 50 + "g"),
+        lambda: units.parse_duration_s("9" * 40, "s"),
+    ):
+        with pytest.raises(ValueError, match=r"too many digits: at most 18$"):
+            parse()
 
 
 @given(st.text())

@@ -58,11 +58,16 @@ def flush() -> None:
 
 def _judged(error: BaseException) -> tuple[str, int]:
     from tony_core.job.problems import JobError
-    from tony_core.schedulers.port import NoSuchApplication, NoSuchScheduler, SchedulerError
+    from tony_core.schedulers.port import (
+        BadEnvironment,
+        NoSuchApplication,
+        NoSuchScheduler,
+        SchedulerError,
+    )
 
     if isinstance(error, JobError):
         return bad_job(error), ExitCode.BAD_JOB
-    if isinstance(error, (UsageError, NoSuchApplication, NoSuchScheduler)):
+    if isinstance(error, (UsageError, BadEnvironment, NoSuchApplication, NoSuchScheduler)):
         return str(error), ExitCode.BAD_JOB
     if isinstance(error, SchedulerError):
         return str(error), ExitCode.REFUSED

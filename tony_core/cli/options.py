@@ -134,9 +134,9 @@ def count(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than none: say 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is negative; expected 0 or more")
     return number
 
 

@@ -32,12 +32,19 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 MOST_DIGITS = 18  # longer numbers are a mistake, and slow to turn into text again
 
 
+def _check_digits(number: str, text: str) -> None:
+    if len(number) > MOST_DIGITS:
+        shown = text if len(text) <= 40 else f"{text[:37]}..."
+        raise ValueError(f"{shown!r} has too many digits: at most {MOST_DIGITS}")
+
+
 def parse_memory_mb(text: str) -> int:
     """``2g``, ``2048m``, ``1.5g``, ``1t``, or plain megabytes; rounded up to whole MB."""
     wanted = f"{text!r} is not a memory size: write 2g, 2048m, 1.5g, 1t or plain MB"
     match = _NUMBER_AND_UNIT.fullmatch(text.strip())
-    if match is None or len(match[1]) > MOST_DIGITS:
+    if match is None:
         raise ValueError(wanted)
+    _check_digits(match[1], text)
     unit = match[2].lower()
     for ending in ("ib", "b"):  # 2gb, 2GiB
         if len(unit) > len(ending) and unit.endswith(ending):
@@ -58,20 +65,22 @@ def parse_duration_s(text: str, unit: str) -> Optional[float]:
         return None
     match = _NUMBER_AND_UNIT.fullmatch(word)
     suffix = (match[2] or unit) if match else ""
-    if match is None or suffix not in _SECONDS or len(match[1]) > MOST_DIGITS:
+    if match is None or suffix not in _SECONDS:
         plain = "milliseconds" if unit == "ms" else "seconds"
         raise ValueError(
             f"{text!r} is not a duration: write plain {plain}, or 500ms, 30s, 10m, 2h, 1d;"
             " off is none at all"
         )
+    _check_digits(match[1], text)
     return float(Decimal(match[1]) * _SECONDS[suffix]) or None
 
 
 def parse_int(text: str, at_least: Optional[int] = None) -> int:
     """A whole number."""
     word = text.strip()
-    if _INTEGER.fullmatch(word) is None or len(word) > MOST_DIGITS:
+    if _INTEGER.fullmatch(word) is None:
         raise ValueError(f"{text!r} is not a whole number")
+    _check_digits(word, text)
     number = int(word)
     if at_least is not None and number < at_least:
         raise ValueError(f"{text!r} must be at least {at_least}")

@@ -132,6 +132,10 @@ class LastingRefusal(SchedulerError):
     """It was refused by what somebody has set up, here or there: asking again cannot help."""
 
 
+class BadEnvironment(LastingRefusal):
+    """A variable of the client's environment makes no sense (exit code 2)."""
+
+
 class NoSuchScheduler(SchedulerError):
     """No scheduler of that name (exit code 2)."""
 

@@ -26,18 +26,24 @@ def test_a_place_that_is_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("place", "words", "code"),
     [
-        ("{file}", "{file} cannot be TonY's folder: {file} is no folder; set TONY_HOME to"),
-        ("{file}/below", "{file}/below cannot be TonY's folder (Not a directory); set TONY_HOME"),
-        ("some/where", "TONY_HOME is 'some/where': it must be an absolute path"),
+        ("{file}", "{file} cannot be TonY's folder: {file} is no folder; set TONY_HOME to", 3),
+        (
+            "{file}/below",
+            "{file}/below cannot be TonY's folder (Not a directory); set",
+            3,
+        ),
+        ("some/where", "TONY_HOME is 'some/where': it must be an absolute path", 2),
     ],
     ids=["file", "below a file", "relative"],
 )
 @pytest.mark.parametrize(
     "verb", ["submit --executes true", "list", "status local_1", "gc", "kill local_1", "logs"]
 )
-def test_every_verb_says_it_in_one_line(place: str, words: str, verb: str, tmp_path: Path) -> None:
+def test_every_verb_says_it_in_one_line(
+    place: str, words: str, code: int, verb: str, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     done = subprocess.run(
@@ -54,7 +60,7 @@ def test_every_verb_says_it_in_one_line(place: str, words: str, verb: str, tmp_p
         text=True,
         timeout=30,
     )
-    assert (done.returncode, done.stdout) == (3, "")
+    assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("tony: " + words.format(file=file))
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

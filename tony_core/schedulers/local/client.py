@@ -44,6 +44,9 @@ class LocalScheduler(port.Scheduler):
 
     def __init__(self, env: Optional[Mapping[str, str]] = None) -> None:
         self._env = dict(os.environ if env is None else env)
+        relative = home.why_relative(self._env)
+        if relative:
+            raise port.BadEnvironment(relative)
         unusable = home.why_unusable(self._env)
         if unusable:
             raise port.LastingRefusal(unusable)

@@ -56,11 +56,19 @@ def home_root(env: Optional[Mapping[str, str]] = None) -> str:
     return os.path.abspath(os.path.expanduser(named or "~/.tony"))
 
 
-def why_unusable(env: Optional[Mapping[str, str]] = None) -> str:
-    """Why nothing can be kept there; empty if all is well. It need not be there yet."""
+def why_relative(env: Optional[Mapping[str, str]] = None) -> str:
+    """What is wrong with a TONY_HOME that each folder would read as another one; else empty."""
     named = (os.environ if env is None else env).get("TONY_HOME", "")
     if named and not os.path.isabs(os.path.expanduser(named)):
         return "TONY_HOME is %r: it must be an absolute path, the same from every folder" % named
+    return ""
+
+
+def why_unusable(env: Optional[Mapping[str, str]] = None) -> str:
+    """Why nothing can be kept there; empty if all is well. It need not be there yet."""
+    relative = why_relative(env)
+    if relative:
+        return relative
     root = home_root(env)
     advice = "set TONY_HOME to a folder that you can write"
     path = root
