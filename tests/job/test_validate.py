@@ -53,9 +53,44 @@ def test_role_names(name: str) -> None:
 def test_role_keys_without_instances() -> None:
     text = why({**WORKER, "tony.wroker.memory": "4g", "tony.wroker.gpus": "1"})
     assert text == (
-        "--conf: tony.wroker.memory: there is no tony.wroker.instances: of no effect without it"
+        "--conf: tony.wroker.memory: tony.wroker.instances is not set: of no effect without it"
         " (did you mean worker?)"
     )
+    assert "(did you mean worker?)" in why({"tony.wroker.memory": "4g"})
+
+
+def test_a_role_without_instances_is_no_role() -> None:
+    keys = {**WORKER, "tony.ps.memory": "3g", "tony.docker.ps.image": "i:1"}
+    text = warned({**keys, "tony.application.group.g": "worker,ps"})
+    assert text == (
+        "--conf: tony.ps.memory: tony.ps.instances is not set, so the job has no ps and this has no"
+        " effect; for one task write tony.ps.instances=1\n"
+        "--conf: tony.docker.ps.image: there is no role 'ps'"
+    )
+    assert [role.name for role in job(keys).roles] == ["worker"]
+    assert "(did you mean worker?)" in why({**WORKER, "tony.docker.wroker.image": "i:1"})
+
+
+def test_what_is_said_of_a_worker_describes_the_single_task() -> None:
+    loaded = load({"tony.worker.memory": "5g", "tony.am.memory": "3g"})
+    assert [str(warning) for warning in loaded.warnings] == [
+        "--conf: tony.worker.memory: tony.worker.instances is not set: the job is one single task,"
+        " and this describes it"
+    ]
+    assert loaded.job.role("worker").resources.memory_mb == 5120
+
+
+def test_an_unreadable_value_without_instances_is_one_problem() -> None:
+    text = why({"tony.worker.memory": "4x"})
+    assert text.startswith("--conf: tony.worker.memory: '4x' is not a memory size")
+    assert len(text.splitlines()) == 1
+
+
+def test_megabytes_that_are_meant_as_gigabytes() -> None:
+    text = warned({**WORKER, "tony.worker.memory": "8"})
+    assert text == "--conf: tony.worker.memory: '8' is 8 MB; for gigabytes write 8g"
+    for memory in ("8m", "64", "8g"):
+        assert warned({**WORKER, "tony.worker.memory": memory}) == ""
 
 
 def test_a_role_one_letter_from_a_well_known_one_warns() -> None:
@@ -102,7 +137,7 @@ def test_no_command() -> None:
         ("tony.worker.instances", "100001", "more than 100000"),
         ("tony.worker.instances", "-1", "at least 0"),
         ("tony.worker.instances", "1.5", "whole number"),
-        ("tony.worker.instances", "9" * 25, "whole number"),
+        ("tony.worker.instances", "9" * 25, "too many digits"),
         ("tony.worker.memory", "1000t", "is absurd"),
         ("tony.worker.memory", "2 apples", "not a memory size"),
         ("tony.worker.vcores", "0", "at least 1"),

@@ -48,17 +48,32 @@ def one(inside: str) -> str:
             "f:2: includes another file",
         ),
         ("<configuration>\n<proprety/></configuration>", "f:2: holds <proprety>"),
-        (one("<value>v</value>"), "a property has no <name>"),
-        ("<configuration>\n<property/></configuration>", "f:2: a property has no <name>"),
         (one("\n<nam>tony.x</nam><value>v</value>"), "f:2: a property holds <nam>, which means"),
         (one("<nam>tony.x</nam><value>v</value>"), "nothing (did you mean name?)"),
-        (one("<name>tony.worker.instances</name>"), "tony.worker.instances has no <value>"),
         (one("<name>a</name><name>b</name><value>v</value>"), "more than one <name>"),
         ("<?xml version='1.0' encoding='klingon'?><configuration/>", "is not"),
     ],
 )
 def test_refusals(text: str, wrong: str) -> None:
     assert any(wrong in line for line in complaints(text)), complaints(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (one("<value>v</value>"), "f:1: a property without a <name> is skipped"),
+        ("<configuration>\n<property/></configuration>", "f:2: a property without a <name>"),
+        (one("<name>tony.x</name>"), "f:1: tony.x has no <value> and is skipped"),
+        (one("<name>k</name><value>v</value><since>1</since>"), "a property holds <since>"),
+        ("<configuration><comment>c</comment></configuration>", "holds <comment> where only"),
+    ],
+)
+def test_what_hadoop_skips_is_skipped_with_a_warning(text: str, warning: str) -> None:
+    more = "<property><name>a</name><value>b</value></property></configuration>"
+    entries, problems = read_xml(text.replace("</configuration>", more).encode(), "f")
+    assert errors(problems) == []
+    assert [warning in str(problem) for problem in problems] == [True]
+    assert ("a", "b") in [(entry.key, entry.text) for entry in entries]
 
 
 def test_many_entities_cost_nothing() -> None:

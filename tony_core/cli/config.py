@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     keys.set_defaults(config_run=_keys)
     check = verbs.add_parser("check", help="everything that is wrong with a job file")
     check.add_argument("file", metavar="FILE")
+    check.add_argument(
+        "--from-jvm",
+        action="store_true",
+        help="it is a job file of the JVM TonY: name every difference that touches it",
+    )
     check.set_defaults(config_run=_check)
     for verb in (show, keys, check):
         verb.add_argument("--json", action="store_true", help="print JSON")
@@ -82,7 +87,7 @@ def _keys(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    arguments = JobArguments(conf_file=args.file)
+    arguments = JobArguments(conf_file=args.file, from_jvm=args.from_jvm)
     try:
         loaded = _load(arguments)
         problems = [*missing_sources(loaded.job), *loaded.warnings]

@@ -1,8 +1,10 @@
-"""The command line's grammar: argparse, with three manners of our own.
+"""The command line's grammar: argparse, with four manners of our own.
 
 * A word of several parts may be spelt with ``_`` or ``-`` (``--src_dir``, ``--src-dir``):
   JVM users type the one, everybody else the other. Before a parser reads its words, each
   that is one of its options in the other spelling is put right.
+* A long option may have one dash (``-src_dir``), as the JVM TonY's documentation writes them.
+  ``single_dash`` of the result says whether one had.
 * A word that takes free text (``--task_params``) takes the next word whatever it begins with.
 * What is wrong is raised as :class:`UsageError`, with the nearest word that there is, and
   never ends the process from within.
@@ -21,6 +23,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **words: Any) -> None:
         self._free: Set[str] = set()
+        self._single_dash = False
         words.setdefault("allow_abbrev", False)
         words.setdefault("formatter_class", _Formatter)
         super().__init__(*args, **words)
@@ -49,7 +52,7 @@ class Parser(argparse.ArgumentParser):
             if word == "--":
                 return [*out, word, *rest]
             name, equals, value = word.partition("=")
-            name = known.get(name, name)
+            name = self._two_dashes(known.get(name, name), known)
             if name in self._free and not equals:
                 following = next(rest, None)
                 if following is None:
@@ -63,6 +66,16 @@ class Parser(argparse.ArgumentParser):
                 out.append(f"{name}{equals}{value}")
         return out
 
+    def _two_dashes(self, name: str, known: Dict[str, str]) -> str:
+        """A long option for one that was written with a single dash; any other word as it is."""
+        if not name.startswith("-") or name.startswith("--") or len(name) < 3:
+            return name
+        option = known.get(f"-{name}", f"-{name}")
+        if name in self._option_string_actions or option not in self._option_string_actions:
+            return name
+        self._single_dash = True
+        return option
+
     # ------------------------------------------------------------------ argparse's hooks
 
     def parse_known_args(  # type: ignore[override]
@@ -71,7 +84,9 @@ class Parser(argparse.ArgumentParser):
         namespace: Optional[argparse.Namespace] = None,
     ) -> Tuple[argparse.Namespace, List[str]]:
         assert args is not None, "main always says which words"
-        return super().parse_known_args(self.respell(args), namespace)
+        found, unknown = super().parse_known_args(self.respell(args), namespace)
+        found.single_dash = self._single_dash
+        return found, unknown
 
     def parse_args(  # type: ignore[override]
         self,
@@ -100,7 +115,7 @@ def unknown_word(word: str, known: Sequence[str]) -> str:
     """What to say of a word that is not known."""
     name = word.partition("=")[0]
     if not name.startswith("-"):
-        return f"{word!r} is one word too many"
+        return f"unexpected argument {word!r}"
     return f"there is no option {name}{nearest(name.replace('_', '-'), known)}"
 
 

@@ -140,6 +140,7 @@ def job_arguments(args: argparse.Namespace) -> JobArguments:
         hdfs_classpath=args.hdfs_classpath,
         sidecar_tensorboard_log_dir=args.sidecar_tensorboard_log_dir,
         scheduler=args.scheduler,
+        from_jvm=args.single_dash,
     )
 
 

@@ -76,9 +76,14 @@ def find_roles(settings: Settings) -> Named:
         elif settings.is_set("tony.<role>.instances", role=name):
             count = settings.read("tony.<role>.instances", role=name)
             counts[name] = 1 if count is None else count  # unreadable: said already, go on
+    known = set(counts)
     for name, entries in by_role.items():
-        if name not in counts and name not in RESERVED_ROLES and ROLE_NAME.fullmatch(name):
-            _lonely(settings, name, entries, list(counts))
+        if name in known or name in RESERVED_ROLES or ROLE_NAME.fullmatch(name) is None:
+            continue
+        if name == TENSORBOARD and settings.is_set("tony.application.tensorboard-log-dir"):
+            continue  # these describe the role that we make
+        _without_instances(settings, name, entries, counts)
+        known.add(name)
     for name in counts:
         near = nearly(name)
         if near is not None:
@@ -87,21 +92,32 @@ def find_roles(settings: Settings) -> Named:
                 settings.entry("tony.<role>.instances", role=name),
                 severity=Severity.WARNING,
             )
-    return Named({name: count for name, count in counts.items() if count > 0}, set(counts))
+    return Named({name: count for name, count in counts.items() if count > 0}, known)
 
 
-def _lonely(settings: Settings, name: str, entries: List[Entry], roles: Sequence[str]) -> None:
-    if name == TENSORBOARD and settings.is_set("tony.application.tensorboard-log-dir"):
-        return  # these describe the role that we make
+def _without_instances(
+    settings: Settings, name: str, entries: List[Entry], counts: Dict[str, int]
+) -> None:
+    """A role without instances is no role, as for the JVM TonY; a name that is nearly one of the
+    job's roles is an error."""
     for entry in entries:
         if entry.key.endswith(".max-instances") or settings.of_everybody(entry):
             continue  # an administrator's cap or default for whoever has such a role
         if _JVM_DEFAULTS.get(entry.key) == entry.text.strip():
             continue
-        hint = did_you_mean(name, roles or ["worker"])
-        remedy = f"; write tony.{name}.instances=1 for a single one" if not hint else ""
-        text = f"there is no tony.{name}.instances: of no effect without it{hint}{remedy}"
-        settings.problem(text, entry)
+        text, severity = f"tony.{name}.instances is not set", Severity.WARNING
+        single = not any(counts.values())
+        hint = "" if name == SINGLE and single else did_you_mean(name, list(counts) or [SINGLE])
+        if hint:
+            text, severity = f"{text}: of no effect without it{hint}", Severity.ERROR
+        elif name == SINGLE and single:
+            text += ": the job is one single task, and this describes it"
+        else:
+            text += (
+                f", so the job has no {name} and this has no effect;"
+                f" for one task write tony.{name}.instances=1"
+            )
+        settings.problem(text, entry, severity=severity)
         return
 
 

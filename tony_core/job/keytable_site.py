@@ -275,21 +275,24 @@ def _ignored(name: str, doc: str) -> Key:
     return Key(name, Kind.TEXT, doc, status=Status.IGNORED)
 
 
+_PORTAL = "For the JVM TonY's portal, a server that is not needed here."
+_HISTORY = "Histories stand in tony.history.location, and no server moves or purges them."
+
 _IGNORED = [
     _ignored("tony.<any>.jvm.opts", "Options of a JVM; there is none."),
-    _ignored("tony.history.finished-dir-timezone", "Folders by date; here each job has its own."),
-    _ignored("tony.http.port", "Port of the JVM's portal."),
-    _ignored("tony.https.<any>", "Port and key store of the JVM's portal."),
-    _ignored("tony.secret.key", "Secret of the JVM's portal."),
-    _ignored("tony.portal.cache.max-entries", "Cache of the JVM's portal."),
-    _ignored("tony.history.intermediate", "Folder of running jobs; there is one location only."),
-    _ignored("tony.history.finished", "Folder of ended jobs; there is one location only."),
-    _ignored("tony.history.mover-interval-ms", "Nothing is moved."),
-    _ignored("tony.history.purger-interval-ms", "Old stories are dropped as new ones come."),
-    _ignored("tony.history.host", "Host of an older history server."),
-    _ignored("tony.history.cache.max-entries", "Cache of an older history server."),
-    _ignored("tony.history.maxAppends", "Retries of an older history server."),
-    _ignored("tony.init.module", "Start-up class of an older history server."),
+    _ignored("tony.history.finished-dir-timezone", _HISTORY),
+    _ignored("tony.http.port", _PORTAL),
+    _ignored("tony.https.<any>", _PORTAL),
+    _ignored("tony.secret.key", _PORTAL),
+    _ignored("tony.portal.cache.max-entries", _PORTAL),
+    _ignored("tony.history.intermediate", _HISTORY),
+    _ignored("tony.history.finished", _HISTORY),
+    _ignored("tony.history.mover-interval-ms", _HISTORY),
+    _ignored("tony.history.purger-interval-ms", _HISTORY),
+    _ignored("tony.history.host", _PORTAL),
+    _ignored("tony.history.cache.max-entries", _PORTAL),
+    _ignored("tony.history.maxAppends", _PORTAL),
+    _ignored("tony.init.module", _PORTAL),
     _ignored(
         "tony.am.wait-client-signal-stop-timeout-sec", "The master does not wait for its client."
     ),

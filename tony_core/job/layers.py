@@ -7,7 +7,7 @@ that the layers meet whatever name each of them uses.
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, Sequence
+from typing import Dict, List, Mapping, Sequence, Set
 
 from tony_core.dataclass import replace
 from tony_core.job.keys import APPENDING, Status, table
@@ -119,8 +119,23 @@ def check_known(
         elif found.key.status is Status.IGNORED:
             ignored.append(entry)
     if ignored:
-        names = ", ".join(f"{entry.key} ({entry.where})" for entry in ignored)
-        problems.append(Problem(f"of no effect here: {names}", severity=Severity.WARNING))
+        problems.append(Problem(_of_no_effect(ignored), severity=Severity.WARNING))
+
+
+def _of_no_effect(entries: Sequence[Entry]) -> str:
+    """The ignored keys, those of one reason together, each file named once."""
+    reasons: Dict[str, List[str]] = {}
+    named: Set[str] = set()
+    for entry in entries:
+        found = table().find(entry.key)
+        reason = found.key.doc.rstrip(".") if found else ""
+        again = entry.line is not None and entry.source in named
+        where = f"line {entry.line}" if again else entry.where
+        named.add(entry.source)
+        reasons.setdefault(reason, []).append(f"{entry.key} ({where})")
+    return "of no effect here: " + "; ".join(
+        f"{', '.join(names)}: {reason[:1].lower()}{reason[1:]}" for reason, names in reasons.items()
+    )
 
 
 def _hint(name: str, roles: Sequence[str]) -> str:

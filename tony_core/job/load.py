@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from tony_core.dataclass import dataclass, field
+from tony_core.job import from_jvm
 from tony_core.job.build import build_job
 from tony_core.job.layers import check_known, merge, parse_conf
 from tony_core.job.problems import JobError, Problem, errors, warnings
@@ -45,6 +46,7 @@ class JobArguments:
     cwd: Optional[str] = None  # what relative paths stand in; else the process's own folder
     defaults: Mapping[str, str] = field(default_factory=dict)  # keys below the job file: a site's
     defaults_from: str = "defaults"  # who says these, for messages
+    from_jvm: bool = False  # it is known to be a job of the JVM TonY
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def load_job(
     ]
     if errors(problems):
         raise JobError(_sorted(problems))
+    jvm = arguments.from_jvm or from_jvm.is_from_jvm([*layers[2], *layers[3], *layers[4]])
     merged = merge(layers, problems)
     roles = [key.split(".")[1] for key in merged if key.endswith(".instances")]
     check_known(merged, problems, roles)
@@ -100,6 +103,9 @@ def load_job(
     settings = Settings(expanded, problems, cwd, site, arguments.defaults_from)
     job = build_job(settings, user)
     problems.extend(validate(job, settings, frameworks, needs_command))
+    problems.extend(from_jvm.without_kerberos(settings))
+    if jvm:
+        problems.extend(from_jvm.other_defaults(job, settings))
     problems = _sorted(problems)
     if errors(problems):
         raise JobError(problems)

@@ -32,6 +32,7 @@ FrameworkChecks = Mapping[str, Callable[[Job], Sequence[Complaint]]]
 MOST_TASKS = 100_000
 MOST_OF_ONE_TASK = {"memory_mb": 64 * 1024 * 1024, "vcores": 16_384, "gpus": 1_024}
 LEAST_INTERVAL_S = 0.01
+LEAST_MEMORY_MB = 64  # a Python that imports numpy takes more
 LEAST_SILENCE_S = 0.05  # what any process may be kept from running on a busy machine
 _WITH_HOST = ("http", "https", "webhdfs", "swebhdfs", "s3", "gs")
 
@@ -50,6 +51,7 @@ def validate(
     problems += check_alone(job)
     problems += _cycle(job)
     problems += _amounts(job)
+    problems += _small_memory(job, settings)
     problems += check_limits(job)
     problems += _docker_roles(job, settings)
     problems += _urls(job, settings)
@@ -136,14 +138,30 @@ def _amounts(job: Job) -> List[Problem]:
     return problems
 
 
+def _small_memory(job: Job, settings: Settings) -> List[Problem]:
+    """A bare number is in MB; where that is too little for a program, gigabytes were meant."""
+    problems = []
+    for role in job.roles:
+        entry = settings.entry("tony.<role>.memory", role=role.name)
+        if entry is None or not entry.text.strip().isdigit():
+            continue
+        if role.resources.memory_mb < LEAST_MEMORY_MB:
+            text = entry.text.strip()
+            message = f"{text!r} is {text} MB; for gigabytes write {text}g"
+            problems.append(Problem(message, entry.key, entry.source, entry.line, Severity.WARNING))
+    return problems
+
+
 def _docker_roles(job: Job, settings: Settings) -> List[Problem]:
     names = [role.name for role in job.roles]
     problems = []
     for entry, parts in settings.like("tony.docker.<role>.image"):
         role = parts["role"]
         if role not in names and f"tony.{role}.instances" not in settings.entries:
-            message = f"there is no role {role!r}{did_you_mean(role, names)}"
-            problems.append(Problem(message, entry.key, entry.source, entry.line))
+            hint = did_you_mean(role, names)
+            severity = Severity.ERROR if hint else Severity.WARNING
+            message = f"there is no role {role!r}{hint}"
+            problems.append(Problem(message, entry.key, entry.source, entry.line, severity))
     return problems
 
 

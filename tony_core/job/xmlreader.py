@@ -1,4 +1,8 @@
-"""Hadoop's configuration XML, read with suspicion: no entities, DTDs, includes or network."""
+"""Hadoop's configuration XML, read with suspicion: no entities, DTDs, includes or network.
+
+What Hadoop passes over (a property without a name or a value, an element that it does not know) is
+passed over with a warning, and refused where it looks like a typing error.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import re
 from typing import Any, List, Optional, Tuple
 
 from tony_core.dataclass import dataclass
-from tony_core.job.problems import Problem, did_you_mean
+from tony_core.job.problems import Problem, Severity, did_you_mean, errors
 
 MOST_BYTES = 4 * 1024 * 1024  # a job file is some kilobytes
 Element = Any  # lxml's; its stubs take every tag for text, comments too
@@ -77,7 +81,7 @@ class _Reader:
                 self._problem("includes another file (xi:include), which is not accepted", element)
             elif element.tag is etree.Entity:
                 self._problem(f"refers to the entity {element.text}; not accepted", element)
-        if self.problems:
+        if errors(self.problems):
             return [], self.problems
         if root.tag != "configuration":
             self._problem(f"starts with <{root.tag}> instead of <configuration>", root)
@@ -88,23 +92,25 @@ class _Reader:
             if child.tag == "property":
                 self._property(child)
             else:
-                self._problem(f"holds <{child.tag}> where only <property> may stand", child)
+                hint = did_you_mean(child.tag, ["property"])
+                self._unknown(f"holds <{child.tag}> where only <property> may stand", hint, child)
         return self.entries, self.problems
 
     def _property(self, element: Element) -> None:
         for child in element:
             if isinstance(child.tag, str) and child.tag not in _FIELDS:
                 hint = did_you_mean(child.tag, _FIELDS)
-                self._problem(f"a property holds <{child.tag}>, which means nothing{hint}", child)
+                self._unknown(f"a property holds <{child.tag}>, which means nothing", hint, child)
         name = self._field(element, "name")
         value = self._field(element, "value")
         if name is None or not name.strip():
-            self._problem("a property has no <name>", element)
+            self._problem("a property without a <name> is skipped", element, Severity.WARNING)
             return
         if value is None:
             if name.strip().startswith("tony.") and name.strip() not in _DECLARED_ONLY:
-                self._problem(f"{name.strip()} has no <value>", element)
-            return  # Hadoop skips such a one too
+                message = f"{name.strip()} has no <value> and is skipped"
+                self._problem(message, element, Severity.WARNING)
+            return
         final = (self._field(element, "final") or "").strip().lower() == "true"
         line = element.sourceline
         named = element.find("name")
@@ -121,5 +127,10 @@ class _Reader:
         attribute = element.get(name)
         return None if attribute is None else str(attribute)
 
-    def _problem(self, message: str, element: Element) -> None:
-        self.problems.append(Problem(message, file=self.file, line=element.sourceline))
+    def _unknown(self, message: str, hint: str, element: Element) -> None:
+        """An element that means nothing; refused where it is nearly one that does."""
+        self._problem(message + hint, element, Severity.ERROR if hint else Severity.WARNING)
+
+    def _problem(self, message: str, element: Element, severity: Severity = Severity.ERROR) -> None:
+        line = element.sourceline
+        self.problems.append(Problem(message, file=self.file, line=line, severity=severity))

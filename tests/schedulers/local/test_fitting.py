@@ -109,15 +109,14 @@ def test_what_changes_nothing_here_is_named_in_one_warning(tmp_path: Path) -> No
         **{
             "tony.worker.node-label": "gpu",
             "tony.worker.instances": "1",
-            "tony.application.security.enabled": "true",
+            "tony.worker.placement-spec": "notin,node,worker",
             "tony.application.yarn-conf-path": "yarn.xml",
-            "tony.keytab.user": "user",  # the sample of JVM TonY's defaults
-            "tony.other.namenodes": "",
+            "tony.application.num-client-rm-connect-retries": "",
         },
     )
     assert scheduler.warnings(job) == [
         "of no effect on the embedded scheduler: tony.worker.node-label (tony.xml:2),"
-        " tony.application.security.enabled (tony.xml:4)"
+        " tony.worker.placement-spec (tony.xml:4)"
     ]
     (found,) = prepare(scheduler, job).warnings
     assert "of no effect on the embedded" in str(found)

@@ -12,9 +12,8 @@ from typing import List, Optional
 
 from tony_core.dataclass import replace
 from tony_core.files.location import is_remote, local_path
-from tony_core.job.keys import table
 from tony_core.job.limits import problem_at
-from tony_core.job.spec import Job, Mode, Role, Setting, Tracking
+from tony_core.job.spec import Job, Mode, Role, Tracking
 from tony_core.schedulers.local import capacity, home, images
 from tony_core.schedulers.local.allocation import Capacity, Demand, never_fits, total
 from tony_core.schedulers.local.applications import interpreter
@@ -25,9 +24,7 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
 _FOR_A_CLUSTER = re.compile(
     r"tony\.(?:"
     r"[^.]+\.(?:node-label|placement-spec|allocation-tags)"
-    r"|keytab\.(?:user|location)"
-    r"|other\.namenodes"
-    r"|application\.(?:security\.enabled|num-client-rm-connect-retries)"
+    r"|application\.num-client-rm-connect-retries"
     r")$"
 )
 
@@ -131,7 +128,7 @@ def warnings_of(job: Job) -> List[str]:
     named = [
         f"{item.key} ({item.source})"
         for item in job.settings
-        if item.source != "default" and _FOR_A_CLUSTER.match(item.key) and _means(item)
+        if item.source != "default" and _FOR_A_CLUSTER.match(item.key) and item.value.strip()
     ]
     found = []
     if named:
@@ -139,12 +136,6 @@ def warnings_of(job: Job) -> List[str]:
     if job.master.docker is not None:
         found.append("tony.docker.am.image: the embedded scheduler's master runs in no image")
     return found
-
-
-def _means(item: Setting) -> bool:
-    found = table().find(item.key)
-    samples = found.key.placeholders if found is not None else ()
-    return item.value.strip() not in ("", "false", *samples)
 
 
 def _places(job: Job) -> List[str]:

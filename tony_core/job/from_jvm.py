@@ -1,0 +1,84 @@
+"""What a job file of the JVM TonY means otherwise here, beyond what each key's own check says.
+
+``docs/from-jvm-tony.md`` lists every difference with its reason.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Iterable, List, Tuple
+
+from tony_core.job.keys import Status, table
+from tony_core.job.problems import Problem, Severity
+from tony_core.job.settings import Settings
+from tony_core.job.spec import Job, Tracking
+from tony_core.job.xmlreader import Entry
+
+PAGE = "docs/from-jvm-tony.md"
+_SECURITY = "tony.application.security.enabled"
+_KERBEROS = {
+    _SECURITY: "Kerberos is not built yet; whether the cluster asks for it, its core-site.xml says,"
+    " and then the job is refused",
+    "tony.keytab.user": "Kerberos is not built yet, and there is no portal to log in",
+    "tony.keytab.location": "Kerberos is not built yet, and there is no portal to log in",
+    "tony.other.namenodes": "Kerberos is not built yet, and without it no tokens are needed",
+}
+
+
+def _several(job: Job) -> bool:
+    return sum(role.instances for role in job.roles if role.tracking is Tracking.TRACKED) > 1
+
+
+def _preprocesses(job: Job) -> bool:
+    return job.master.preprocess is not None
+
+
+def _always(job: Job) -> bool:
+    return True
+
+
+#: Keys whose default is another one: the JVM's, and the jobs that it makes a difference to.
+DEFAULTS: Dict[str, Tuple[str, Callable[[Job], bool]]] = {
+    "tony.am.retry-count": ("0", _always),
+    "tony.application.fail-on-worker-failure-enabled": ("false", _several),
+    "tony.container.allocation.timeout": ("off", _several),
+    "tony.container.registration.timeout": ("off", _always),
+    "tony.am.memory": ("2g", _preprocesses),
+}
+
+
+def is_from_jvm(entries: Iterable[Entry]) -> bool:
+    """Whether a job has keys that only the JVM TonY's users write."""
+    for entry in entries:
+        found = table().find(entry.key)
+        if entry.key in _KERBEROS or (
+            found is not None and found.key.status in (Status.IGNORED, Status.RENAMED)
+        ):
+            return True
+    return False
+
+
+def other_defaults(job: Job, settings: Settings) -> List[Problem]:
+    """The defaults that differ and that the job leaves unset, as one warning."""
+    found = [
+        f"{key} ({there} there, {table().by_name[key].default} here)"
+        for key, (there, matters) in DEFAULTS.items()
+        if not settings.is_set(key) and matters(job)
+    ]
+    if not found:
+        return []
+    message = f"job file of the JVM TonY; defaults that differ: {', '.join(found)}; see {PAGE}"
+    return [Problem(message, severity=Severity.WARNING)]
+
+
+def without_kerberos(settings: Settings) -> List[Problem]:
+    """Keys for a secure cluster, which have no effect yet; one warning for those of one reason."""
+    where: Dict[str, List[str]] = {}
+    for key, reason in _KERBEROS.items():
+        entry = settings.entry(key)
+        if entry is None or (key == _SECURITY and entry.text.strip().lower() == "false"):
+            continue
+        where.setdefault(reason, []).append(f"{key} ({entry.where})")
+    return [
+        Problem(f"of no effect: {', '.join(keys)}: {reason}", severity=Severity.WARNING)
+        for reason, keys in where.items()
+    ]
