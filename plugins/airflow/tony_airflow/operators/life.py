@@ -23,6 +23,8 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
+from airflow.providers.common.compat.sdk import AirflowException
+
 from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.lease import UnseenPage
@@ -68,6 +70,7 @@ class TaskJob:
         self.follows = False  # whether the log has the chief's output, and every task's last lines
         self.position: Dict[str, int] = {}  # of the chief's output
         self.alone = False  # whether no trigger has pushed links, or will
+        self.submitting = False  # whether its id is about to be known
         self._log = log
         self._publish = publish
         self._watch: Optional[Watch] = None
@@ -97,6 +100,11 @@ class TaskJob:
             )
             self.end(status.app_id, "another try of its task has begun")
         return mine
+
+    def refuse_ended(self) -> None:
+        """AirflowException when the task was told to end: it needs no job any more."""
+        if self.killed:
+            raise AirflowException("the task was told to end before its job was submitted")
 
     def take(self, app_id: str) -> None:
         """This is the task's job from now on; at once ended if the task was told to end."""
@@ -266,14 +274,16 @@ class TaskJob:
         """End it from a signal handler: no question to Airflow, no lock, and not for long.
 
         The thread goes on when the time is over: the request is mostly out by then, and a
-        process that is killed before leaves the job to its lease. Of a submit that was broken
-        off nobody knows the id: such a job is found by its tag.
+        process that is killed before leaves the job to its lease. While a job is being submitted
+        the handler returns at once, since the submit goes on only then, and :meth:`take` ends what
+        comes of it. Of a submit that was broken off nobody knows the id: such a job is found by
+        its tag.
         """
         self.killed = True
         watch = self._watch
         if watch is not None:
             watch.stop()
-        if self.app_id is not None or self._tags is not None:
+        if not self.submitting and (self.app_id is not None or self._tags is not None):
             thread = threading.Thread(target=self._kill, name="tony-kill", daemon=True)
             thread.start()
             thread.join(wait_s)

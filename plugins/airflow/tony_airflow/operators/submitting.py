@@ -4,7 +4,7 @@ is sent."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Mapping, Optional, Tuple
+from typing import Callable, Mapping, Optional, Tuple
 
 from airflow.providers.common.compat.sdk import mask_secret
 
@@ -24,11 +24,13 @@ def submitted(
     lease_s: Optional[float] = None,
     folder: Optional[str] = None,
     job_folder: Optional[str] = None,
+    before: Callable[[], None] = lambda: None,
 ) -> Tuple[str, Optional[float]]:
     """Start the job; its application's id, and its lease as the job file and all else have it.
 
     ``below`` are keys that the job file and the connection may change; ``folder`` is the DAG
     file's, ``job_folder`` that of a job file which was rendered to a text.
+    ``before`` is called when all is checked and nothing sent yet; it may raise.
     """
     arguments, wrong = read_arguments(words, lease_s=lease_s, folder=folder)
     for text in secrets_of(arguments):
@@ -46,5 +48,6 @@ def submitted(
         if wrong:
             raise JobError(wrong)
         said = ",".join(dict.fromkeys((*job.tags, *tags.both)))
+        before()
         app_id = hook.submit(replace(arguments, extra={**arguments.extra, TAGS: said}))
     return app_id, job.timeouts.client_lease_s

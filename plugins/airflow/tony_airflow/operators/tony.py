@@ -214,6 +214,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         self.template_ext = ()
         self.operator_extra_links = (*LINKS, *map(TaskLogLink, tasks_of(roles)))
         self._job: Optional[TaskJob] = None
+        self._is_stopped = False
         self._ti: Any = None
         self._submitted_lease_s: Optional[float] = None
         self._first_lease = True
@@ -277,7 +278,11 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
             raise
 
     def on_kill(self) -> None:
-        """Airflow's call on SIGTERM, in a signal handler, and when the time is over."""
+        """Airflow's call on SIGTERM, in a signal handler, and when the time is over.
+
+        It may come before :meth:`execute` has begun, which then goes on for some seconds.
+        """
+        self._is_stopped = True
         if self._job is not None:
             self._job.told_to_end(self._is_anothers)
 
@@ -358,15 +363,20 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
         assert self._tags is not None
         name = {"tony.application.name": f"{self.dag_id}.{self.task_id}"}
-        app_id, lease_s = submitted(
-            job.hook,
-            self.job_words(),
-            self._tags,
-            below={**name, **leases.lease_keys(self, self._lease_s(), self._first_lease)},
-            lease_s=None if isinstance(self.lease, bool) else self.lease,
-            folder=self._folder(),
-            job_folder=self._job_folder,
-        )
+        job.submitting = True
+        try:
+            app_id, lease_s = submitted(
+                job.hook,
+                self.job_words(),
+                self._tags,
+                below={**name, **leases.lease_keys(self, self._lease_s(), self._first_lease)},
+                lease_s=None if isinstance(self.lease, bool) else self.lease,
+                folder=self._folder(),
+                job_folder=self._job_folder,
+                before=job.refuse_ended,
+            )
+        finally:
+            job.submitting = False
         self._submitted_lease_s = lease_s or 0.0
         self.log.info("submitted %s to %s", app_id, job.hook.site.words)
         return app_id
@@ -435,6 +445,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         self._ti = context["ti"]
         self._job = TaskJob(hook, self.log, publish)
         self._job.follows = self.get_logs
+        self._job.killed = self._is_stopped
         return self._job
 
     def _is_anothers(self) -> bool:

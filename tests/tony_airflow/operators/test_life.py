@@ -1,0 +1,64 @@
+"""A task that is told to end around the moment when its job is submitted."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+
+from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator
+from tony_airflow.hooks.tony import TonyHook
+from tony_core.schedulers.port import AppState
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left() -> Iterator[None]:
+    yield
+    end_all()
+
+
+def test_before_it_has_begun() -> None:
+    task = operator(SLEEPS)
+    task.on_kill()
+    with pytest.raises(AirflowException, match="told to end before its job was submitted"):
+        task.execute(Instance().context())
+    assert jobs() == []
+
+
+@pytest.mark.parametrize("call", ["find", "load"])
+def test_before_its_job_is_submitted(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = operator(SLEEPS)
+    asked = getattr(TonyHook, call)
+
+    def ask(hook: TonyHook, *words: Any) -> Any:
+        if not task._is_stopped:
+            task.on_kill()
+        return asked(hook, *words)
+
+    monkeypatch.setattr(TonyHook, call, ask)
+    with pytest.raises(AirflowException, match="told to end before its job was submitted"):
+        task.execute(Instance().context())
+    assert jobs() == []
+
+
+def test_while_its_job_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a signal handler, which holds up the submit: what waits for its id would wait in vain."""
+    task = operator(SLEEPS)
+    submit, looked = TonyHook.submit, []
+    find = TonyHook.find
+
+    def handled(hook: TonyHook, *words: Any) -> str:
+        monkeypatch.setattr(TonyHook, "find", lambda *words: looked.append(words) or [])
+        task.on_kill()
+        monkeypatch.setattr(TonyHook, "find", find)
+        return submit(hook, *words)
+
+    monkeypatch.setattr(TonyHook, "submit", handled)
+    with pytest.raises(AirflowException, match="told to end"):
+        task.execute(Instance().context())
+    (job,) = jobs()
+    assert job.state is AppState.KILLED
+    assert looked == []
