@@ -1,6 +1,7 @@
 """One Airflow and one Hadoop for all tests of a module; its DAG files stand in ``DAGS``.
 
 DAGS = {"trainings.py": "..."}
+CELERY = True  # with PostgreSQL, Redis and the CeleryExecutor; by default SQLite and LocalExecutor
 
 def test_it(training: Callable[..., Training]) -> None:
     one = training("deferred")
@@ -31,11 +32,14 @@ def airflow(
     hadoop_clusters: Clusters,
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
+    environment: Callable[[str], Path],
 ) -> Iterator[Airflow]:
     """It has the connection to the module's cluster."""
     _, cluster = hadoop_clusters.get(FEATURES, VERSIONS[0], set())
     folder = tmp_path_factory.mktemp("airflow") / "standing"
-    made = Airflow.up(folder, request.module.DAGS)
+    has_celery = getattr(request.module, "CELERY", False)
+    celery = environment("airflow-celery") / "bin" / "python" if has_celery else None
+    made = Airflow.up(folder, request.module.DAGS, celery=celery)
     try:
         extra = {"scheduler": "yarn", "hadoop_conf_dir": str(cluster.conf_dir)}
         made.rest.connect(CONNECTION, "tony", extra=json.dumps(extra))

@@ -11,7 +11,7 @@ ANSWER_S = 60.0
 """Of a server on a busy machine."""
 
 AGAIN_S = 30.0
-"""Its database is a file, and sometimes somebody else has it: a question is asked again so long."""
+"""Its database is a file, and sometimes locked: what is refused for that is asked again so long."""
 
 WITHIN = 180.0
 """What a state may take to come."""
@@ -42,7 +42,8 @@ class Rest:
         url = f"{self._url}/api/v2/{path}"
         answer = self._session.request(method, url, timeout=ANSWER_S, **more)
         deadline = time.monotonic() + AGAIN_S
-        while method == "GET" and answer.status_code >= 500 and time.monotonic() < deadline:
+        # An answer like this has changed nothing: each is one transaction.
+        while answer.status_code >= 500 and time.monotonic() < deadline:
             time.sleep(1.0)
             answer = self._session.request(method, url, timeout=ANSWER_S, **more)
         assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:4000]}"
@@ -77,6 +78,15 @@ class Rest:
         """The whole run, as a person does in the UI."""
         dag_id, run_id, _ = place
         self.ask("PATCH", f"dags/{dag_id}/dagRuns/{run_id}", json={"state": state})
+
+    def delete(self, place: Place) -> None:
+        """The task of a run, as a person does in the UI."""
+        self.ask("DELETE", _path(place))
+
+    def delete_run(self, place: Place) -> None:
+        """The whole run, which must have ended."""
+        dag_id, run_id, _ = place
+        self.ask("DELETE", f"dags/{dag_id}/dagRuns/{run_id}")
 
     def clear(self, place: Place) -> None:
         """As a person does in the UI, whatever its state."""

@@ -1,9 +1,9 @@
 """A whole Airflow, each component a process of its own that can be killed and started again.
 
-As ``airflow standalone`` has them: API server, scheduler with the LocalExecutor, DAG processor
-and triggerer, with SQLite. They are kept by the supervisor that keeps Hadoop's daemons
-(``tests/cluster/hadoop/supervisor.py``), so that nothing of them outlives the test process,
-whatever ends it; workers and triggers are found by the folder that they work in.
+Which they are, and what they need beside them, is a layout (``layout.py``). They are kept by the
+supervisor that keeps Hadoop's daemons (``tests/cluster/hadoop/supervisor.py``), so that nothing of
+them outlives the test process, whatever ends it; workers and triggers are found by the folder that
+they work in.
 """
 
 from __future__ import annotations
@@ -14,31 +14,23 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from base64 import urlsafe_b64encode
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 import requests
 
+from tests.cluster.airflow.layout import Layout, local, with_celery
 from tests.cluster.airflow.rest import Rest
 from tests.cluster.hadoop import supervisor
-from tests.cluster.hadoop.daemons import Daemons, start_supervisor
+from tests.cluster.hadoop.daemons import DOWN_S, Daemons, start_supervisor
 from tests.cluster.hadoop.jars import SandboxError
 from tests.cluster.hadoop.plan import LOOPBACK, Ports
 
 UP_S = 240.0
 """A machine with nothing else to do needs a tenth of this."""
-
-COMPONENTS = {
-    "api-server": ["api-server"],
-    "scheduler": ["scheduler"],
-    "dag-processor": ["dag-processor"],
-    "triggerer": ["triggerer"],
-}
-"""Of each its command."""
 
 HEALTH = {
     "metadatabase": None,
@@ -52,7 +44,6 @@ LOST_S = 30
 """Without a sign of life for so long, a worker counts as lost; a triggerer as well."""
 
 SETTINGS = {
-    "CORE__EXECUTOR": "LocalExecutor",
     "CORE__PARALLELISM": 6,
     "CORE__MAX_ACTIVE_TASKS_PER_DAG": 16,
     "CORE__LOAD_EXAMPLES": False,
@@ -94,9 +85,14 @@ class Airflow(Daemons):
 
     @classmethod
     def up(
-        cls, folder: Path, dags: Mapping[str, str], environment: Mapping[str, str] | None = None
+        cls,
+        folder: Path,
+        dags: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        celery: Path | None = None,
     ) -> Airflow:
-        """A new one in an empty folder with these DAG files, healthy when this returns."""
+        """A new one in an empty folder with these DAG files, healthy when this returns; with the
+        CeleryExecutor where a Python is given that has it."""
         folder = folder.absolute()
         home = folder / "data" / "home"
         (home / "dags").mkdir(parents=True)
@@ -104,14 +100,19 @@ class Airflow(Daemons):
             (home / "dags" / name).write_text(source)
         ports = Ports()
         try:
-            environ = {**_environment(folder, home, ports), **(environment or {})}
-            _write(folder, environ)
-            _run(folder, environ, "db", "migrate")
+            layout = with_celery(celery, folder, ports) if celery else local(home)
+            environ = {**_environment(folder, home, ports, layout), **(environment or {})}
+            _write(folder, environ, layout)
             lifeline = start_supervisor(folder, ports, detached=False)
         finally:
             ports.close()
         made = cls(folder, lifeline)
         try:
+            if layout.servers:
+                made.command("db", "check", "--retry", "60", "--retry-delay", "1")
+            made.command("db", "migrate")
+            for name in layout.components:
+                made.start(name)
             made.wait_healthy()
         except BaseException:
             made.down()
@@ -122,7 +123,23 @@ class Airflow(Daemons):
         """Down, and the folder away."""
         self.rest.close()
         self.down()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, *self._cluster["outside"]):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def down(self) -> None:
+        """Every process; PostgreSQL first, in order: killed it leaves shared memory behind."""
+        if "postgres" in self._cluster["daemons"]:
+            try:
+                self.ask("signal", daemon="postgres", signal=int(signal.SIGINT))
+                self._gone("postgres")
+            except SandboxError:
+                pass  # nothing runs any more
+        super().down()
+
+    def _gone(self, daemon: str) -> None:
+        deadline = time.monotonic() + DOWN_S
+        while self.daemons()[daemon]["exit"] is None and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def heal(self) -> None:
         """All components up, whatever a test before has left."""
@@ -168,7 +185,7 @@ class Airflow(Daemons):
 
     def __str__(self) -> str:
         """The ends of all logs."""
-        return "\n".join(self.log_tail(name) for name in COMPONENTS)
+        return "\n".join(self.log_tail(name) for name in self.daemons())
 
     # ------------------------------------------------------------------ disturbances
 
@@ -183,12 +200,19 @@ class Airflow(Daemons):
 
     def kill_worker(self, task_instance: str, task_only: bool = False) -> None:
         """What runs a task ends at once: the task's own process, or the executor's as well."""
-        worker = self._titled(f"airflow worker -- LocalExecutor: {task_instance}")
-        task = self._titled(f"airflow worker -- {task_instance}")
-        assert len(worker) == 1 and len(task) == 1, (worker, task)
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody lives to tell of the other's end
-            for pid in task if task_only else worker + task:
-                os.kill(pid, number)
+        found = self._at_work(task_instance, task_only)
+        assert len(found) == (1 if task_only else 2), found
+        _kill(found)
+
+    def kill_workers(self, task_instances: Iterable[str], task_only: bool = False) -> None:
+        """The same of several tasks at one moment, of which some may have no process."""
+        _kill([pid for one in task_instances for pid in self._at_work(one, task_only)])
+
+    def _at_work(self, task_instance: str, task_only: bool) -> List[int]:
+        found = self._titled(f"airflow worker -- {task_instance}")
+        if not task_only:
+            found += self._titled(f"airflow worker -- LocalExecutor: {task_instance}")
+        return found
 
     def works_on(self, task_instance: str) -> bool:
         """Whether a task's own process is there."""
@@ -208,10 +232,33 @@ class Airflow(Daemons):
 
     def command(self, *words: str) -> str:
         """One of ``airflow``'s own, to its end; what it printed."""
-        return _run(self.folder, self.environment, *words)
+        python = self._cluster["daemons"]["scheduler"]["argv"][0]
+        done = subprocess.run(
+            [python, "-m", "airflow", *words],
+            env=self.environment,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=UP_S,
+        )
+        if done.returncode:
+            said = f"airflow {' '.join(words)}: exit code {done.returncode}\n{done.stdout}"
+            raise SandboxError(said)
+        return done.stdout
 
 
-def _environment(folder: Path, home: Path, ports: Ports) -> Dict[str, str]:
+def _kill(pids: List[int]) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody lives to tell of another's end
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+
+def _environment(folder: Path, home: Path, ports: Ports, layout: Layout) -> Dict[str, str]:
     web = ports.take()
     keep = ("PATH", "LANG", "LC_ALL", "TMPDIR", "USER", "LOGNAME")
     environ = {name: os.environ[name] for name in keep if name in os.environ}
@@ -220,17 +267,18 @@ def _environment(folder: Path, home: Path, ports: Ports) -> Dict[str, str]:
         "CORE__DAGS_FOLDER": home / "dags",
         "CORE__EXECUTION_API_SERVER_URL": f"http://{LOOPBACK}:{web}/execution/",
         "CORE__FERNET_KEY": urlsafe_b64encode(os.urandom(32)).decode(),
-        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
         "API__PORT": web,
         "API__BASE_URL": f"http://{LOOPBACK}:{web}",
         "API__SECRET_KEY": secrets.token_hex(16),
         "API_AUTH__JWT_SECRET": secrets.token_hex(32),
         "LOGGING__WORKER_LOG_SERVER_PORT": ports.take(),
         "LOGGING__TRIGGER_LOG_SERVER_PORT": ports.take(),
+        **layout.settings,
     }
     environ |= {f"AIRFLOW__{name}": str(value) for name, value in settings.items()}
     return {
         **environ,
+        **layout.environment,
         "AIRFLOW_HOME": str(home),
         "HOME": str(home),
         "TONY_HOME": str(home / "tony"),
@@ -239,38 +287,29 @@ def _environment(folder: Path, home: Path, ports: Ports) -> Dict[str, str]:
     }
 
 
-def _write(folder: Path, environment: Mapping[str, str]) -> None:
+def _write(folder: Path, environment: Mapping[str, str], layout: Layout) -> None:
     """What the supervisor reads."""
     web = f"{LOOPBACK}:{environment['AIRFLOW__API__PORT']}"
     daemons = {}
     (folder / "logs").mkdir()
-    for name, words in COMPONENTS.items():
+    commands = {name: (words, False) for name, words in layout.servers.items()}
+    for name, words in layout.components.items():
+        own = ["env", layout.variables[name]] if name in layout.variables else []
+        commands[name] = ([*own, str(layout.python), "-m", "airflow", *words], True)
+    for name, (argv, later) in commands.items():
         (folder / "data" / name).mkdir()
-        daemons[name] = {
-            "argv": [sys.executable, "-m", "airflow", *words],
-            "log": str(folder / "logs" / f"{name}.log"),
-            "web": web,
+        log = str(folder / "logs" / f"{name}.log")
+        daemons[name] = {"argv": argv, "log": log, "web": web, "later": later}
+    text = json.dumps(
+        {
+            "daemons": daemons,
+            "environment": environment,
+            "outside": [str(path) for path in layout.folders],
         }
-    text = json.dumps({"daemons": daemons, "environment": environment})
+    )
     path = folder / "cluster.json"
     path.touch(0o600)
     path.write_text(text)
-
-
-def _run(folder: Path, environment: Mapping[str, str], *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "airflow", *words],
-        env=dict(environment),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=UP_S,
-    )
-    if done.returncode:
-        raise SandboxError(f"airflow {' '.join(words)}: exit code {done.returncode}\n{done.stdout}")
-    return done.stdout
 
 
 def _told(one: Mapping[str, Any], name: str) -> float:

@@ -6,10 +6,11 @@ asked for the cluster:
 * The **guardian** adopts every orphan below it (PR_SET_CHILD_SUBREAPER), so that no container
   escapes by a process group or a session of its own. It waits for the supervisor, and once
   that is gone, for whatever reason, it kills everything below itself.
-* The **supervisor**, its child, starts the daemons of cluster.json and answers requests on the
-  socket FOLDER/control, one line of JSON each. It ends when told to, at SIGTERM, or when the
-  lifeline breaks: a pipe whose other end the test process holds and which the kernel closes when
-  that is killed. The lifeline is -1 for a cluster that outlives its maker.
+* The **supervisor**, its child, starts the daemons of cluster.json, those with ``later`` only when
+  it is asked to, and answers requests on the socket FOLDER/control, one line of JSON each. It ends
+  when told to, at SIGTERM, or when the lifeline breaks: a pipe whose other end the test process
+  holds and which the kernel closes when that is killed. The lifeline is -1 for a cluster that
+  outlives its maker.
 
 Either of them killed with -9 takes the daemons along: they die with the supervisor
 (PR_SET_PDEATHSIG), and the supervisor is told when the guardian dies. What is then left, the
@@ -178,8 +179,9 @@ class Supervisor:
         self._selector.register(control, selectors.EVENT_READ, lambda: self._answer(control))
         if self._lifeline >= 0:
             self._selector.register(self._lifeline, selectors.EVENT_READ, self._end)
-        for name in self._specs:
-            self._start(name)
+        for name, spec in self._specs.items():
+            if not spec.get("later"):
+                self._start(name)
         while not self._over:
             for key, _ in self._selector.select():
                 key.data()
