@@ -40,7 +40,7 @@ def test_a_horovod_driver_of_the_jobs_own_is_refused_once() -> None:
     }
     debug = "tony.horovod.driver.mode.debug"
     (problem,) = refused({**horovod, debug: "true"})
-    assert str(problem).startswith(f"{debug}: a Horovod driver of the job's own is not run")
+    assert f"{debug}: a Horovod driver of the job's own is not run" in str(problem)
     for more in ({}, {debug: "false"}):
         assert [role.name for role in load({**horovod, **more}).job.roles] == ["worker"]
 
