@@ -9,7 +9,6 @@ from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import (
     TENSORBOARD_COMMAND,
     Job,
-    MasterSpec,
     Program,
     Resources,
     Role,
@@ -62,7 +61,6 @@ FACTS = Facts("app_1", 3)
 def test_every_variable_of_the_job_files_page() -> None:
     job = a_job(
         program=Program(checkpoint_dir="/ckpt", tensorboard_log_dir="/tb"),
-        master=MasterSpec(user_retries=7),
     )
     env = seen(job, "worker:0", Facts("app_1", 3, parameters="p"))
     assert env == {
@@ -75,7 +73,7 @@ def test_every_variable_of_the_job_files_page() -> None:
         "IS_CHIEF": "true",
         "SESSION_ID": "3",
         "ATTEMPT_NUMBER": "3",
-        "NUM_AM_RETRIES": "7",
+        "NUM_AM_RETRIES": "3",
         "DISTRIBUTED_MODE": "GANG",
         "TONY_CHECKPOINT_DIR": "/ckpt",
         "TONY_TENSORBOARD_LOG_DIR": "/tb",

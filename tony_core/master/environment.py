@@ -119,7 +119,7 @@ def facts_of(gang: Gang, peer: Peer, facts: Facts) -> Dict[str, str]:
         "APP_ID": facts.app_id,
         "SESSION_ID": session,
         "ATTEMPT_NUMBER": session,
-        "NUM_AM_RETRIES": str(job.master.user_retries),
+        "NUM_AM_RETRIES": session,
         "DISTRIBUTED_MODE": job.mode.value,
     }
     if facts.has_spec:

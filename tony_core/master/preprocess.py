@@ -33,6 +33,7 @@ def environment(job: Job, app_id: str) -> Dict[str, str]:
         **dict(job.program.container_env),
         **dict(job.program.shell_env),
         "PREPROCESS": "true",
+        "PREPROCESSING_JOB": "true",  # what the JVM TonY calls it
         "JOB_NAME": AM,
         "JOB_ID": app_id,
         "APP_ID": app_id,
