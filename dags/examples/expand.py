@@ -44,6 +44,7 @@ with DAG(
         scheduler="local",
         conf_file=str(EXAMPLE / "tony.xml"),
         src_dir=str(EXAMPLE / "src"),
+        roles={"worker": {"instances": 2, "memory": "1g"}},
         python_binary_path="{{ params.python }}",
         deferrable=True,
         poll_interval=2.0,
@@ -51,8 +52,9 @@ with DAG(
 
     @task
     def best(jobs: list) -> dict:
-        found = min(jobs, key=lambda job: job["result"]["last_loss"])
-        print(f"the best of {len(list(jobs))}: {found['application_id']}")
+        all_jobs = jobs[:]  # at once: one by one, Airflow complains of the one after the last
+        found = min(all_jobs, key=lambda job: job["result"]["last_loss"])
+        print(f"the best of {len(all_jobs)}: {found['application_id']}")
         return found["result"]
 
     best(train.output)

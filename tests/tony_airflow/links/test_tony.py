@@ -48,7 +48,8 @@ class TestTheButtons:
     def test_what_was_pushed_is_what_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         stored: Dict[str, str] = {}
         ti = SimpleNamespace(xcom_push=lambda key, value: stored.update({key: value}))
-        push(ti, {"page": "http://page/", "tensorboard": "", LOG + "worker:0": "http://log/"})
+        links = {"page": "http://page/", "tensorboard": "", LOG + "worker:0": "http://log/"}
+        push(ti, {**links, LOG + "worker:1": "http://other/"}, wanted=links)
         assert stored == {key_of("page"): "http://page/", "tony_link_log_worker_0": "http://log/"}
         kept = SimpleNamespace(get_value=lambda ti_key, key: stored.get(key))
         monkeypatch.setattr(sdk, "XCom", kept, raising=False)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import jinja2
 import pytest
@@ -20,6 +20,7 @@ from airflow.providers.common.compat.sdk import (
 from tests.tony_airflow.tasks import Instance, end_all, jobs, operator, until
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.links.tony import LINKS
 from tony_airflow.operators.tony import TonyOperator
 from tony_core.job.problems import JobError
 
@@ -30,6 +31,14 @@ pytestmark = pytest.mark.timeout(300)
 def no_job_is_left() -> Iterator[None]:
     yield
     end_all()
+
+
+def links_of_serialized(dag: Any) -> Dict[str, Dict[str, str]]:
+    """Of each task the buttons' names, and the XComs with their addresses."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    tasks = [task["__var"] for task in DagSerialization.to_dict(dag)["dag"]["tasks"]]
+    return {task["task_id"]: task["_operator_extra_links"] for task in tasks}
 
 
 class TestTemplates:
@@ -131,6 +140,18 @@ class TestParsing:
         assert names[:4] == ["TensorBoard", "Task logs", "YARN application", "Portal"]
         assert names[4:] == ["Log of ps:0", "Log of worker:0", "Log of worker:1"]
         assert len(operator(roles={"worker": 1000}).operator_extra_links) == 20
+
+    def test_a_mapped_tasks_buttons_are_those_of_its_partial(self) -> None:
+        """As the scheduler serializes the DAG: the address of each button is one XCom's."""
+        with DAG("dag", schedule=None) as dag:
+            words: Any = {"scheduler": "local", "roles": {"worker": 2}}
+            TonyOperator.partial(task_id="some", **words).expand(executes=["a", "b"])
+            TonyOperator.partial(task_id="other").expand(roles=[{"worker": 1}, {"worker": 2}])
+            TonyOperator(task_id="one", executes="a", **words)
+        found = links_of_serialized(dag)
+        assert found["some"] == found["one"]
+        assert found["one"]["Log of worker:1"] == "tony_link_log_worker_1"
+        assert set(found["other"]) == {link.name for link in LINKS}
 
     def test_deferrable_is_the_installations_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not operator().deferrable

@@ -121,6 +121,13 @@ class TestATask:
         }
         assert len(told) == 5 and told["tony_link_page"]
 
+    def test_its_buttons_when_there_was_no_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sdk, "XCom", None, raising=False)
+        task = operator(roles={"worker": {"memry": 1}})
+        with pytest.raises(AirflowFailException):
+            task.execute(Instance().context())
+        assert {link.get_link(task, ti_key=None) for link in task.operator_extra_links} == {""}
+
     def test_not_waited_for(self) -> None:
         ti = Instance()
         result = operator(SLEEPS, wait_for_completion=False).execute(ti.context())
@@ -238,6 +245,45 @@ class TestNeverTwo:
         ti.task("pass").execute(ti.context())
         ti.task("pass").execute(ti.clear().context())
         assert len(jobs()) == 2
+
+    @pytest.mark.parametrize(
+        ("retry_killed", "deferrable"), [(False, False), (False, True), (True, False)]
+    )
+    def test_one_that_was_killed_by_hand_is_not_submitted_again(
+        self, retry_killed: bool, deferrable: bool
+    ) -> None:
+        ti = Instance(retries=1)
+        words = {"retry_killed": retry_killed, "deferrable": deferrable}
+        came = running_in_a_thread(ti.task(SLEEPS, **words), ti)
+        if deferrable:
+            came["thread"].join(60)
+        until(lambda: ti.pushed.get("tony_link_page") or deferrable, "its page")
+        (job,) = jobs(running=True)
+        hook = TonyHook.of(Site())
+        hook.kill(job.app_id, "killed by ann with tony kill")
+        hook.close()
+        came["thread"].join(60)
+        error = came["error"]
+        if deferrable:
+            _, told = error.trigger.serialize()
+            event = {name: told[name] for name in ("site", "app_id")}
+            with pytest.raises(AirflowException) as failed:
+                ti.task(**words).execute_complete(ti.context(), event)
+            error = failed.value
+        assert isinstance(error, AirflowFailException) is not retry_killed
+        assert "killed by ann with tony kill" in str(error)
+        assert ("retry_killed=True" in str(error)) is not retry_killed
+
+    def test_one_that_its_lease_has_ended_is_submitted_again(self) -> None:
+        ti = Instance(retries=1)
+        with pytest.raises(TaskDeferred) as deferred:
+            ti.task(SLEEPS, lease=1, deferrable=True).execute(ti.context())
+        until(lambda: jobs(running=False), "the lease's end")
+        _, told = deferred.value.trigger.serialize()
+        event = {name: told[name] for name in ("site", "app_id")}
+        with pytest.raises(AirflowException, match="lease") as failed:
+            ti.task().execute_complete(ti.context(), event)
+        assert not isinstance(failed.value, AirflowFailException)
 
     def test_a_failed_job_is_followed_by_another(self) -> None:
         ti = Instance(retries=1)
@@ -361,14 +407,17 @@ class TestNeverOrphaned:
             operator(SLEEPS).execute(Instance(retries=3).context())
         assert [job.state for job in jobs()] == [AppState.KILLED]
 
-    def test_a_job_that_has_ended_is_nobodys_to_end(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_job_that_has_ended_is_nobodys_to_end(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         with pytest.raises(AirflowException, match="exit code 7"):
             operator(FAILS).execute(Instance(retries=1).context())
-        assert "takes it up again" not in caplog.text
+        log = capsys.readouterr().out
+        assert "submitted" in log and "takes it up again" not in log
 
     @pytest.mark.parametrize("resumed", [False, True])
     def test_its_time_is_over_while_it_waits(
-        self, resumed: bool, monkeypatch: pytest.MonkeyPatch
+        self, resumed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         def too_long(*told: Any, **more: Any) -> None:
             raise AirflowTaskTimeout("too long")
@@ -381,10 +430,16 @@ class TestNeverOrphaned:
                     ti.task(SLEEPS, deferrable=True).execute(ti.context())
                 _, told = deferred.value.trigger.serialize()
                 event = {name: told[name] for name in ("site", "app_id")}
-                ti.task().execute_complete(ti.context(), event)
+                limited = ti.task(execution_timeout=timedelta(hours=1))
+                limited.execute_complete(ti.context(), event)
             else:
-                ti.task(SLEEPS).execute(ti.context())
-        assert [job.state for job in jobs()] == [AppState.KILLED]
+                ti.task(SLEEPS, execution_timeout=timedelta(hours=1)).execute(ti.context())
+        (job,) = jobs()
+        assert job.state is AppState.KILLED
+        assert "the execution_timeout (1:00:00) of its Airflow task is over" in job.diagnostics
+        log = capsys.readouterr().out
+        assert f"execution_timeout (1:00:00) is over: the job {job.app_id} is told" in log
+        assert f"the job {job.app_id} has ended" in log
 
     def test_a_lease_of_its_own_and_none_for_nobody(self) -> None:
         task = operator(lease=timedelta(minutes=7))
@@ -467,7 +522,7 @@ class TestDeferred:
         task = ti.task(deferrable=True, **words)
         with pytest.raises(TaskDeferred) as deferred:
             task.execute(ti.context())
-        assert task.links_pushed is None, "the trigger pushes too"
+        assert task.operator_extra_links == (), "the trigger pushes too"
         return deferred.value
 
     def test_all_that_the_trigger_needs_travels(self) -> None:

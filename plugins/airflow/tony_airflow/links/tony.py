@@ -2,9 +2,9 @@
 
 A link's address is pushed as an XCom as soon as it is known, so that its button works while the
 task runs or is deferred. Airflow asks :meth:`get_link` once more when the task ends and stores the
-answer in the same place: it must be what was pushed, or a good address would be replaced. A task
-that has pushed alone knows what that was, and does not ask: to look for an address that there never
-was (of a TensorBoard, say) puts an error into Airflow's log.
+answer in the same place: it must be what was pushed, or a good address would be replaced. The
+operator knows what that was, and does not ask: to look for an address that there never was (of a
+TensorBoard, say) puts an error into Airflow's log.
 
 Which buttons a task has is decided when its DAG is parsed; an operator that knows its tasks by then
 adds a :class:`TaskLogLink` for each.
@@ -12,7 +12,7 @@ adds a :class:`TaskLogLink` for each.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Iterable, List, Mapping, Tuple
+from typing import Any, ClassVar, Container, Iterable, List, Mapping, Tuple
 
 import attrs
 from airflow.providers.common.compat.sdk import BaseOperatorLink
@@ -118,10 +118,10 @@ async def _a_set(**words: Any) -> None:
     await sync_to_async(XCom.set)(**words)
 
 
-def push(ti: Any, links: Mapping[str, str]) -> None:
-    """From a running task."""
+def push(ti: Any, links: Mapping[str, str], wanted: Container[str]) -> None:
+    """From a running task, those that there are buttons for."""
     for name, url in links.items():
-        if url:
+        if url and name in wanted:
             ti.xcom_push(key=key_of(name), value=url)
 
 

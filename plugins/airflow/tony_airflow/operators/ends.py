@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, Tuple, Type
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Tuple, Type
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+)
+
+from tony_airflow.operators.leases import FIRST_LEASE, LEASE
+
+if TYPE_CHECKING:
+    from tony_core.client.view import JobView
+
+BY_AIRFLOW = "Airflow"  # in the reason of each kill that is ours
 
 UNHURRIED_S = 45.0  # for a kill that nobody waits for
 
@@ -21,6 +32,28 @@ def is_retried_after(error: BaseException, context: Any) -> bool:
     from tony_airflow.errors import FOR_GOOD
 
     return is_retried(context) and not isinstance(error, (AirflowFailException, *FOR_GOOD))
+
+
+def failure_of(view: JobView, tail: Iterable[str], retry_killed: bool) -> AirflowException:
+    """What a task raises for a job that did not succeed.
+
+    One that was killed from outside was not wanted any more: no retry submits it again, unless
+    ``retry_killed``.
+    """
+    from tony_airflow.reporting import failure_text
+
+    text = failure_text(view, tail)
+    if retry_killed or not _was_killed_from_outside(view):
+        return AirflowException(text)
+    return AirflowFailException(f"{text}\nno retry submits it again (retry_killed=True would)")
+
+
+def _was_killed_from_outside(view: JobView) -> bool:
+    """Neither by Airflow, which says so in the reason, nor by a lease that has passed."""
+    from tony_core.schedulers.port import AppState
+
+    ours = (BY_AIRFLOW, LEASE, FIRST_LEASE)
+    return view.state is AppState.KILLED and not any(word in view.diagnostics for word in ours)
 
 
 def deferral_errors() -> Tuple[Type[BaseException], ...]:

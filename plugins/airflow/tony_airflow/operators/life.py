@@ -29,7 +29,7 @@ from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.lease import UnseenPage
 from tony_airflow.links.addresses import application_page, links_of
-from tony_airflow.links.tony import names_of
+from tony_airflow.operators.ends import UNHURRIED_S
 from tony_airflow.operators.owner import SETTLED_S, within
 from tony_airflow.output import chief_of, is_whole, position_of, without_control
 from tony_airflow.reporting import Reporter, failing_tail, failing_task
@@ -69,7 +69,6 @@ class TaskJob:
         self.links: Dict[str, str] = {}  # all that were seen
         self.follows = False  # whether the log has the chief's output, and every task's last lines
         self.position: Dict[str, int] = {}  # of the chief's output
-        self.alone = False  # whether no trigger has pushed links, or will
         self.submitting = False  # whether its id is about to be known
         self._log = log
         self._publish = publish
@@ -85,7 +84,6 @@ class TaskJob:
         Without ``keep`` none is: each try has a job of its own.
         """
         self._tags = tags
-        self.alone = True
         found = sort_out(self.hook.find(tags.of_task), tags)
         left = list(found.left)
         mine = found.mine
@@ -270,7 +268,19 @@ class TaskJob:
 
     # ------------------------------------------------------------------ ending
 
-    def kill_now(self, wait_s: float = KILL_NOW_S) -> None:
+    def time_is_over(self, limit: Any) -> None:
+        """End it, since its task ran for longer than its ``execution_timeout``; and say so."""
+        name = f"the job {self.app_id}" if self.app_id else "whatever was submitted"
+        self.warn(f"execution_timeout ({limit}) is over: {name} is told to end")
+        self.kill_now(UNHURRIED_S, f"the execution_timeout ({limit}) of its Airflow task is over")
+        if self.ended:
+            self.warn(f"{name} has ended")
+        else:
+            self.warn(f"{name} has not ended in {UNHURRIED_S:g} s: it does when its lease is over")
+
+    def kill_now(
+        self, wait_s: float = KILL_NOW_S, reason: str = "its Airflow task was told to end"
+    ) -> None:
         """End it from a signal handler: no question to Airflow, no lock, and not for long.
 
         The thread goes on when the time is over: the request is mostly out by then, and a
@@ -284,7 +294,9 @@ class TaskJob:
         if watch is not None:
             watch.stop()
         if not self.submitting and (self.app_id is not None or self._tags is not None):
-            thread = threading.Thread(target=self._kill, name="tony-kill", daemon=True)
+            thread = threading.Thread(
+                target=self._kill, args=(reason,), name="tony-kill", daemon=True
+            )
             thread.start()
             thread.join(wait_s)
 
@@ -312,10 +324,11 @@ class TaskJob:
             watch.stop()
         return True
 
-    def _kill(self) -> None:
+    def _kill(self, reason: str = "its Airflow task was told to end") -> None:
         try:
-            for app_id in [self.app_id] if self.app_id else self._submitted():
-                self.hook.kill(app_id, "its Airflow task was told to end")
+            wanted = [self.app_id] if self.app_id else self._submitted()
+            killed = [self.hook.kill(app_id, reason) for app_id in wanted]
+            self.ended = all(one.ended for one in killed)
         except Exception:  # noqa: S110 - in a handler nothing may be logged; the lease is left
             pass
         finally:
@@ -335,6 +348,7 @@ class TaskJob:
             return
         try:
             self.end(self.app_id, why)
+            self._log.warning("%s was ended: %s", self.app_id, why)
         except (SchedulerError, ClientError, OSError) as error:
             self._log.warning(
                 "%s could not be ended (%s): it ends by itself when its lease is over",
@@ -355,7 +369,6 @@ def trigger_of(job: TaskJob, operator: Any, lease_s: Optional[float]) -> Any:
     """The trigger that waits for a task's job from now on; connections are given back."""
     from tony_airflow.triggers.tony import TonyTrigger
 
-    job.alone = False
     site = travelling(job.hook.site)
     job.hook.close()
     return TonyTrigger(
@@ -365,7 +378,7 @@ def trigger_of(job: TaskJob, operator: Any, lease_s: Optional[float]) -> Any:
         unreachable_s=operator.unreachable_timeout,
         lease_s=lease_s,
         host=socket.gethostname(),
-        links=names_of(operator.operator_extra_links),
+        links=operator.link_names,
         get_logs=operator.get_logs,
     )
 

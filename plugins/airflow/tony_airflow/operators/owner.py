@@ -53,6 +53,16 @@ class Ownership:
         return self.state in RUNS and self.current is False
 
 
+def is_anothers(ti: Any, durable: bool, leased: bool) -> bool:
+    """Whether another try takes the job up.
+
+    Without a lease nothing would end one that waits for a try that never comes; where jobs are not
+    taken up (``durable``) no try needs it.
+    """
+    told = ask(ti) if durable and leased else None
+    return told is not None and told.is_anothers
+
+
 def ask(ti: Any) -> Optional[Ownership]:
     """Airflow's word; None where it cannot be asked."""
     if not hasattr(ti, "get_task_states"):

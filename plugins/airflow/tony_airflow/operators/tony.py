@@ -31,10 +31,11 @@ from airflow.providers.common.compat.sdk import (
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
 from tony_airflow.durations import argument_s, optional_s
-from tony_airflow.links.tony import LINKS, LOG, TaskLogLink, names_of
+from tony_airflow.links.tony import LOG
 from tony_airflow.operators import leases
+from tony_airflow.operators.buttons import OperatorWithButtons, buttons_of
 from tony_airflow.operators.ends import deferral_errors, is_retried
-from tony_airflow.operators.parsing import default_deferrable, refuse_unknown, tasks_of
+from tony_airflow.operators.parsing import default_deferrable, refuse_unknown
 from tony_airflow.operators.rendering import RenderedOperator
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 Seconds = Union[timedelta, float]
 
 
-class TonyOperator(ResumableJobMixin, RenderedOperator):
+class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
     """Submits a job and waits for its end.
 
     Everything that a job file, the command line or a Python program can say of a job stands here
@@ -91,6 +92,8 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
     :param durable: whether a next try takes up the running job of the one before. Without, it is
         ended and a new one begins.
     :param wait_for_completion: without, the task succeeds as soon as the job was accepted.
+    :param retry_killed: whether a retry submits a job again that was killed from outside (``tony
+        kill``, ``yarn application -kill``): by default the task fails for good.
     :param lease: the job ends by itself when nobody has waited for it for so long: by default what
         a retry and an absent cluster may take. ``False``: never.
     :param get_logs: whether the task's log follows the chief's output, and has the last lines of
@@ -134,7 +137,6 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         "env": "json",
         "container_env": "json",
     }
-    operator_extra_links = LINKS
     ui_color = "#e8f0fe"
 
     def __init__(
@@ -169,6 +171,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         deferrable: Optional[bool] = None,
         durable: bool = True,
         wait_for_completion: bool = True,
+        retry_killed: bool = False,
         lease: Union[timedelta, float, bool, None] = None,
         get_logs: bool = True,
         unreachable_timeout: Seconds = 900.0,
@@ -206,13 +209,14 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         self.deferrable = default_deferrable() if deferrable is None else deferrable
         self.durable = durable
         self.wait_for_completion = wait_for_completion
+        self.retry_killed = retry_killed
         self.lease = lease if isinstance(lease, bool) else optional_s("lease", lease)
         self.get_logs = get_logs
         self.unreachable_timeout = argument_s("unreachable_timeout", unreachable_timeout)
         # To Airflow any templated text that ends so is a file to read: a command, a resource, a
         # Hadoop file that the job names. Ours is read by us.
         self.template_ext = ()
-        self.operator_extra_links = (*LINKS, *map(TaskLogLink, tasks_of(roles)))
+        self._buttons = buttons_of(roles)
         self._job: Optional[TaskJob] = None
         self._is_stopped = False
         self._ti: Any = None
@@ -252,6 +256,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         from tony_airflow.connection import Site
         from tony_airflow.hooks.tony import TonyHook
 
+        self._deferred = True
         with self._spoken(context):
             job = self._open(TonyHook.of(Site.from_dict(event["site"])), context)
             job.take(event["app_id"])
@@ -268,6 +273,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
     def resume_execution(self, next_method: str, next_kwargs: Any, context: Any) -> Any:
         """Airflow's call after a deferral, also when that failed or took too long."""
+        self._deferred = True
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except deferral_errors() as error:
@@ -345,9 +351,9 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         return result
 
     @property
-    def links_pushed(self) -> Optional[Mapping[str, str]]:
-        """The links of this try, by name; None where Airflow alone knows them all."""
-        return self._job.links if self._job is not None and self._job.alone else None
+    def links_pushed(self) -> Mapping[str, str]:
+        """The links of this try, by name."""
+        return self._job.links if self._job is not None else {}
 
     def get_openlineage_facets_on_complete(self, ti: Any) -> Any:
         """OpenLineage's call, where its provider is installed."""
@@ -392,6 +398,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
     def _defer(self, job: TaskJob) -> NoReturn:
         from tony_airflow.operators.life import trigger_of
 
+        self._deferred = True
         trigger = trigger_of(job, self, self._lease_s())
         self.log.info("waiting for %s in a triggerer", job.app_id)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.execution_timeout)
@@ -407,7 +414,8 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
     def _finish(self, context: Any, job: TaskJob, view: JobView) -> Any:
         from tony_airflow.assets import publish
-        from tony_airflow.reporting import failure_text, final_line, result_of
+        from tony_airflow.operators.ends import failure_of
+        from tony_airflow.reporting import final_line, result_of
         from tony_core.schedulers.port import AppState
 
         result = result_of(view, {n: u for n, u in job.links.items() if not n.startswith(LOG)})
@@ -415,7 +423,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
             context["ti"].xcom_push(key="metrics", value=result["metrics"])
         self._summary = result
         if view.state is not AppState.SUCCEEDED:
-            raise AirflowException(failure_text(view, job.tail(view)))
+            raise failure_of(view, job.tail(view), self.retry_killed)
         self.log.info("%s", final_line(view))
         if self.outlets:
             publish(context, self.outlets, result, self.model_path)
@@ -428,8 +436,10 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
             for status in job.hook.find(self._tags_of(context).of_task):
                 if not status.state.ended:
                     job.take(status.app_id)
-                    why = "its task waited as long as it may" if too_long else "its task failed"
-                    job.leave(is_retried(context) and not too_long, why)
+                    if too_long:
+                        job.time_is_over(self.execution_timeout)
+                    else:
+                        job.leave(is_retried(context), "its task failed")
 
     # ------------------------------------------------------------------ small things
 
@@ -437,28 +447,18 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         from tony_airflow.links.tony import push
         from tony_airflow.operators.life import TaskJob
 
-        wanted = names_of(self.operator_extra_links)
-
-        def publish(links: Mapping[str, str]) -> None:
-            push(context["ti"], {n: url for n, url in links.items() if n in wanted})
-
-        self._ti = context["ti"]
-        self._job = TaskJob(hook, self.log, publish)
+        self._ti = ti = context["ti"]
+        self._job = TaskJob(hook, self.log, lambda links: push(ti, links, self.link_names))
         self._job.follows = self.get_logs
         self._job.killed = self._is_stopped
         return self._job
 
     def _is_anothers(self) -> bool:
-        """Whether another try takes the job up. Without a lease nobody would end one that waits
-        for a try in vain; where jobs are not taken up (``durable``) nobody needs it."""
-        from tony_airflow.operators.owner import ask
+        from tony_airflow.operators.owner import is_anothers
 
         # Of a job that an earlier try submitted only what this argument says is known.
         known = self._submitted_lease_s or (not isinstance(self.lease, bool) and self.lease)
-        if not (self.durable and known):
-            return False
-        told = ask(self._ti)
-        return told is not None and told.is_anothers
+        return is_anothers(self._ti, self.durable, bool(known))
 
     def _has_job(self) -> TaskJob:
         assert self._job is not None, "execute() comes first"
@@ -475,7 +475,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
 
         With the context of a try: whatever ends that early, its job is not left to nobody.
         """
-        from tony_airflow.operators.ends import UNHURRIED_S, is_retried_after, spoken
+        from tony_airflow.operators.ends import is_retried_after, spoken
 
         try:
             with spoken():
@@ -488,7 +488,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator):
         except AirflowTaskTimeout:
             # Now, and not in the hurry in which on_kill is called after this.
             if self._job is not None:
-                self._job.kill_now(UNHURRIED_S)
+                self._job.time_is_over(self.execution_timeout)
             raise
         except KeyboardInterrupt:  # a DAG that is tested by hand
             if self._job is not None:
