@@ -70,6 +70,18 @@ def test_parameters() -> None:
             parameters(bad, "")
 
 
+def test_its_home_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = "echo here > $HOME/seen && cat $HOME/seen > $TONY_PARAMETERS_FILE"
+    monkeypatch.setenv("HOME", "/nowhere/")  # nodes say /home/, which only root can write
+    assert run(tmp_path, command)[1] == "here"
+    monkeypatch.delenv("HOME")
+    assert run(tmp_path, command)[1] == "here"
+    (tmp_path / "own").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "own"))
+    assert run(tmp_path, command)[1] == "here"
+    assert (tmp_path / "own" / "seen").exists()
+
+
 def test_a_failure_brings_its_code_and_last_words(tmp_path: Path) -> None:
     code, _, tail = run(tmp_path, "seq 30 >&2; exit 7")
     assert code == 7

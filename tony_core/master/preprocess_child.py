@@ -77,7 +77,12 @@ def _run(told: Mapping[str, Any]) -> Dict[str, Any]:
     parameters_file = os.path.join(localised or base, "preprocess.parameters")
     with open(parameters_file, "wb"):
         pass
-    env = {**os.environ, **told["env"], "TONY_PARAMETERS_FILE": parameters_file}
+    env = {
+        **os.environ,
+        "HOME": _home(os.environ, cwd),
+        **told["env"],
+        "TONY_PARAMETERS_FILE": parameters_file,
+    }
     out_path = os.path.join(base, "preprocess.stdout")
     err_path = os.path.join(base, "preprocess.stderr")
     try:
@@ -94,6 +99,13 @@ def _run(told: Mapping[str, Any]) -> Dict[str, Any]:
         "parameters": parameters(_text(parameters_file), _text(out_path)),
         "stderr_tail": _text(err_path).splitlines()[-20:],
     }
+
+
+def _home(environment: Mapping[str, str], cwd: str) -> str:
+    """A folder that can be written, as tasks have it: nodes of a cluster say /home/."""
+    home = environment.get("HOME", "")
+    usable = home.startswith("/") and os.path.isdir(home) and os.access(home, os.W_OK)
+    return home if usable else cwd
 
 
 def parameters(from_file: str, stdout: str) -> Optional[str]:

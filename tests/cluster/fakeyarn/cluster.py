@@ -21,7 +21,7 @@ from tests.cluster.fakeyarn.applications import Application, Granted, Node
 from tests.cluster.fakeyarn.clients import ClientProtocol
 from tests.cluster.fakeyarn.manager import PREEMPTED, Limits, Manager
 from tests.cluster.fakeyarn.masters import MasterProtocol
-from tests.cluster.fakeyarn.nodes import Hands, Running, base_environment
+from tests.cluster.fakeyarn.nodes import Hands, Running
 from tests.cluster.fakeyarn.server import Dead, Reactor, Service
 from tests.cluster.fakeyarn.tokens import Tokens
 from tests.cluster.fakeyarn.web import LOG_SERVER, Web
@@ -60,7 +60,7 @@ class FakeYarn:
         self.user = getpass.getuser()
         self.reactor = Reactor()
         self.tokens = Tokens()
-        self.hands = Hands(folder, self._fetch, real=real, environment=base_environment())
+        self.hands = Hands(folder, self._fetch, real=real)
         self.rm = Manager(self.tokens, self.hands, limits or Limits())
         self._heartbeat_s = heartbeat_s
         self._memory_s = memory_checks_s

@@ -7,7 +7,6 @@ not before; while the ResourceManager is away it keeps its ends.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from dataclasses import dataclass, field
@@ -55,7 +54,6 @@ class Hands:
     root: Path
     fetch: Fetch
     real: bool = False
-    environment: Dict[str, str] = field(default_factory=dict)
     started: List[ContainerId] = field(default_factory=list)  # of all nodes, in order
     refuse: Optional[Callable[[NodeId, ContainerId], Optional[Fault]]] = None
     on_start: Optional[Callable[[Running], None]] = None
@@ -192,7 +190,7 @@ class NodeManager:
         except CannotLocalise as error:
             one.killed = (-1000, str(error))
             return
-        one.real = RealContainer(script, self._hands.environment)
+        one.real = RealContainer(script)
 
     def _stop_all(self, request: calls.StopContainersRequest) -> calls.StopContainersResponse:
         done: List[yarn.ContainerId] = []
@@ -355,9 +353,3 @@ def _failure(container: yarn.ContainerId, fault: Fault) -> calls.ContainerExcept
 
 def _stamp() -> str:
     return time.strftime("[%Y-%m-%d %H:%M:%S.000]")
-
-
-def base_environment() -> Dict[str, str]:
-    """What containers have of the daemons': enough to find programs."""
-    kept = {name: os.environ[name] for name in ("LANG", "TZ") if name in os.environ}
-    return {**kept, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}

@@ -139,6 +139,13 @@ def gpu(plan: Plan) -> None:
 
 
 @_feature()
+def bare_environment(plan: Plan) -> None:
+    """Containers get no variable of their NodeManager's: no PATH, LANG or JAVA_HOME."""
+    # An empty list is Hadoop's own, PATH and all.
+    plan.site("yarn-site")["yarn.nodemanager.env-whitelist"] = "NO_SUCH_VARIABLE"
+
+
+@_feature()
 def nm_recovery(plan: Plan) -> None:
     """Containers outlive a restart of their NodeManager."""
     plan.site("yarn-site").update(

@@ -46,7 +46,7 @@ def started(tony: Tony, **conf: object) -> Running:
 
 @pytest.mark.parametrize("by", ["tony kill", "the RM's page", "ctrl-c"])
 def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> None:
-    cluster = hadoop("two_nodes", "gpu", "log_aggregation")
+    cluster = hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment")
     one = tony_on(cluster)
     job = started(one)
     app_id = job.app_id
@@ -74,7 +74,7 @@ def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> Non
 def test_a_job_that_is_staged_elsewhere_is_told_why(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
-    cluster = hadoop("two_nodes", "gpu", "log_aggregation")
+    cluster = hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment")
     one = tony_on(cluster)
     usual = f"{cluster.default_fs}/user/{cluster.user}"
     job = started(one, **{"tony.yarn.staging-dir": f"{usual}/elsewhere"})
@@ -113,7 +113,7 @@ def output(tony: Tony, job: Running) -> str:
 def test_a_program_that_saves_is_given_the_time(
     hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str
 ) -> None:
-    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
+    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment"))
     job = saving(one)
     if by == "tony kill":
         one("kill", job.app_id, "--reason", "enough of it")
@@ -131,7 +131,7 @@ def test_a_program_that_saves_is_given_the_time(
 
 
 def test_a_second_kill_takes_the_time_away(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
-    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
+    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment"))
     stubborn = started(one, **{"tony.task.kill-grace": "100"})
     words = [*one.command, "kill", *one.choice, stubborn.app_id]
     first = subprocess.Popen([*words, "--reason", "the first"], env=one.env)
@@ -150,7 +150,7 @@ def test_a_second_kill_takes_the_time_away(hadoop: GetHadoop, tony_on: Callable[
 def test_what_the_resource_manager_ended_is_over_in_history_too(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
-    cluster = hadoop("two_nodes", "gpu", "log_aggregation")
+    cluster = hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment")
     one = tony_on(cluster)
     job = started(one)
     cluster.kill_application(job.app_id)

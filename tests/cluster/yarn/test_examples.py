@@ -41,7 +41,8 @@ def test_it_trains(
 ) -> None:
     python = environment(env) / "bin" / "python"
     # LightGBM knows itself by the addresses of its interfaces: 127.0.0.2, the second node, is none.
-    one = tony_on(hadoop(*(() if example == "lightgbm" else ("two_nodes",))))
+    nodes = () if example == "lightgbm" else ("two_nodes",)
+    one = tony_on(hadoop(*nodes, "bare_environment"))
     checkpoints = one.folder / "checkpoints"
     job = one.submit(
         *("--python_binary_path", str(python)),

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 def test_a_killed_master_is_followed_and_training_is_not_disturbed(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
-    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
+    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment"))
     training = Training(one)
     job = training.job
     job.until(training.known_as_running, "both count, and YARN knows")
@@ -44,7 +44,7 @@ def test_a_killed_master_is_followed_and_training_is_not_disturbed(
 def test_without_its_journal_the_next_master_starts_a_new_session(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
-    cluster = hadoop("two_nodes", "gpu", "log_aggregation")
+    cluster = hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment")
     one = tony_on(cluster)
     training = Training(one, **{"tony.am.retry-count": 0})
     job = training.job

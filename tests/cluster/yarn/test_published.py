@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(300)
 def test_jobs_run_on_it_and_its_log_is_followed(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
-    one = tony_on(hadoop("two_nodes"))
+    one = tony_on(hadoop("two_nodes", "bare_environment"))
     assert one.cluster is not None
     place = f"{one.cluster.default_fs}/apps/tony/runtime.tar"
     command = [*one.command, "runtime", "publish", place]

@@ -17,6 +17,7 @@ from tests.cluster.yarn.jobs import CHECKOUT, Running, Tony, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
+FEATURES = ("two_nodes", "gpu", "log_aggregation", "bare_environment")
 MPI = CHECKOUT / "examples" / "mpi"
 
 LOOKS = """
@@ -56,7 +57,8 @@ def run(tony: Tony) -> Tuple[Running, Dict[str, Any], List[Dict[str, Any]]]:
     (src / "package").mkdir(parents=True)
     (src / "look.py").write_text(LOOKS)
     (src / "package" / "data.txt").write_text("x")
-    (tony.folder / "extra.txt").write_text("y")
+    for name in ("extra.txt", "equal.txt"):
+        (tony.folder / name).write_text("y")
     job = tony.submit(
         *("--src_dir", str(src), "--executes", "python3 look.py", "--task_params", str(seen)),
         *("--shell_env", 'COLOUR=a "b" $c `d` \\\\e', "--container_env", "SHAPE=round"),
@@ -66,6 +68,9 @@ def run(tony: Tony) -> Tuple[Running, Dict[str, Any], List[Dict[str, Any]]]:
             "tony.worker.instances": 2,
             "tony.ps.instances": 1,
             "tony.containers.resources": f"{tony.folder / 'extra.txt'}::other.txt",
+            "tony.application.enable-preprocess": "true",
+            "tony.am.command": 'cat extra.txt equal.txt > "$TONY_PARAMETERS_FILE"',
+            "tony.am.resources": f"{tony.folder / 'extra.txt'},{tony.folder / 'equal.txt'}",
             "tony.application.checkpoint-dir": tony.folder / "checkpoints",
             **{f"tony.{role}.memory": "64m" for role in ("chief", "worker", "ps")},
         },
@@ -84,7 +89,7 @@ def plain(value: str, tony: Tony, app_id: str) -> str:
 
 
 def test_variables_files_and_story(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
-    local, yarn = tony_on(), tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
+    local, yarn = tony_on(), tony_on(hadoop(*FEATURES))
     one, seen_local, story_local = run(local)
     two, seen_yarn, story_yarn = run(yarn)
     assert sorted(seen_local) == sorted(seen_yarn)
@@ -106,7 +111,9 @@ def test_variables_files_and_story(hadoop: GetHadoop, tony_on: Callable[..., Ton
         }
         assert there["env"]["COLOUR"] == 'a "b" $c `d` \\\\e'
         assert there["env"]["SHAPE"] == "round"
+        assert there["env"]["MODEL_PARAMS"] == "yy"
         assert "MALLOC_ARENA_MAX" not in there["env"]
+        assert "JAVA_HOME" not in there["env"], "the node gives away its environment"
     assert kinds(story_local) == kinds(story_yarn)
 
 
@@ -126,7 +133,7 @@ def test_an_example_trains_dies_and_resumes(
 ) -> None:
     """Killed by kill -9 in the middle, on a cluster; the loss is the embedded scheduler's."""
     python = environment("mpi") / "bin" / "python"
-    features = ("two_nodes", "gpu", "log_aggregation") if version == "3.4.2" else ()
+    features = FEATURES if version == "3.4.2" else ()
     cluster = tony_on(hadoop(*features, version=version))
     losses = {}
     for name, one in (("yarn", cluster), ("local", tony_on())):

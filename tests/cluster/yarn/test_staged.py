@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(300)
 
 @pytest.fixture
 def one(hadoop: GetHadoop, tony_on: Callable[..., Tony], monkeypatch: pytest.MonkeyPatch) -> Tony:
-    tony = tony_on(hadoop("two_nodes"))
+    tony = tony_on(hadoop("two_nodes", "bare_environment"))
     monkeypatch.setenv("HADOOP_CONF_DIR", tony.env["HADOOP_CONF_DIR"])
     return tony
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 def test_a_sidecar_is_made_for_a_log_on_hdfs(
     hadoop: GetHadoop, tony_on: Callable[..., Tony], environment: Callable[[str], Path]
 ) -> None:
-    cluster = hadoop("two_nodes", "gpu", "log_aggregation")
+    cluster = hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment")
     one = tony_on(cluster)
     over = one.folder / "over"
     job = one.submit(

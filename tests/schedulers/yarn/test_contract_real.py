@@ -26,8 +26,10 @@ pytestmark = pytest.mark.cluster
 def cluster(
     hadoop_clusters: Clusters, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Hadoop]:
-    """One for all of these tests, with as much free on its node as one container may have."""
-    _, found = hadoop_clusters.get(("log_aggregation",), VERSIONS[0], set())
+    """One for all of these tests, with as much free on its node as one container may have, and
+    as little in a container's environment as a site can leave there."""
+    features = ("log_aggregation", "bare_environment")
+    _, found = hadoop_clusters.get(features, VERSIONS[0], set())
     masters = YarnMasters(found, tmp_path_factory.mktemp("filler"))
     fill(masters, NODE_MEMORY_MB - MOST_MB)
     yield found

@@ -202,7 +202,7 @@ class TestReal:
         assert not [name for name in left if "doctor" in name or "probe" in name]
 
     def test_no_python_on_the_nodes(self, hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
-        one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
+        one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment"))
         code, found = self.look(one, "--python", "/opt/none/python3")
         assert code == 3
         assert found["a container"]["verdict"] == "wrong"
@@ -210,7 +210,7 @@ class TestReal:
         assert "--python" in found["a container"]["advice"]
 
     def test_hdfs_is_down(self, hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
-        cluster = hadoop("two_nodes", "gpu", "log_aggregation")
+        cluster = hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment")
         cluster.safe_mode(True)
         try:
             code, found = self.look(tony_on(cluster))
@@ -224,7 +224,7 @@ class TestReal:
     def test_a_queue_that_is_not_there(
         self, hadoop: GetHadoop, tony_on: Callable[..., Tony]
     ) -> None:
-        one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation"))
+        one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment"))
         code, found = self.look(one, "--queue", "nowhere", "--no-probe")
         assert code == 3
         assert "nowhere" in found["queue"]["said"]

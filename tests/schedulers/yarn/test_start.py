@@ -58,9 +58,7 @@ def node(
     lines.append(f'exec /bin/bash -c "{said.replace("<LOG_DIR>", str(logs))}"')
     script = folder / "launch_container.sh"
     script.write_text("\n".join(lines) + "\n")
-    done = subprocess.run(
-        ["bash", str(script)], cwd=work, env={"PATH": os.environ["PATH"]}, timeout=60
-    )
+    done = subprocess.run(["/bin/bash", str(script)], cwd=work, env={}, timeout=60)
     texts = [(logs / name).read_text() for name in ("executor.stdout", "executor.stderr")]
     return subprocess.CompletedProcess(done.args, done.returncode, *texts)
 
@@ -100,6 +98,17 @@ def test_a_program_finds_what_every_scheduler_gives(tmp_path: Path, runtime: Pat
     script = (tmp_path / "launch_container.sh").read_text()
     assert "quotes" not in script
     assert SECRET.hex() not in script
+
+
+def test_python_finds_itself_where_the_node_exports_no_path(tmp_path: Path, runtime: Path) -> None:
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    wanted = port.Launch(("python3", "-c", show), {}, (), SECRET)
+    launch = contexts(runtime, python="python3", site=SITE.encode()).launch("worker", wanted)
+    done = node(tmp_path, launch)
+    found = json.loads(done.stdout)
+    successor = json.loads(found["TONY_SUCCESSOR"])
+    assert os.access(successor[0], os.X_OK), successor
+    assert os.path.dirname(successor[0]) in found["PATH"].split(":")
 
 
 def test_further_names_of_a_file_are_links_in_the_containers_folder(
@@ -182,7 +191,7 @@ def test_files_images_and_credentials() -> None:
     argv = ("python3", "-I", "-S", "tony-runtime", "executor", "--master", "h:1")
     launch = made.launch("worker", port.Launch(argv, {"A": "b"}, (venv,), SECRET))
     assert launch.command == (
-        "exec python3 -I -S tony-runtime/__main__.py yarn-start executor --master h:1"
+        "export PATH; exec python3 -I -S tony-runtime/__main__.py yarn-start executor --master h:1"
         " 1><LOG_DIR>/executor.stdout 2><LOG_DIR>/executor.stderr",
     )
     file = launch.files["venv"]

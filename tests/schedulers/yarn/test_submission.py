@@ -77,8 +77,8 @@ def test_everything_that_a_dry_run_shows() -> None:
         "master": {
             "resources": {"memory-mb": 1024, "vcores": 2, "fpga": 1, "yarn.io/gpu": 1},
             "node_label": "gpu",
-            "command": "exec python3 -I -S tony-runtime yarn-start master --scheduler yarn"
-            " 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr",
+            "command": "export PATH; exec python3 -I -S tony-runtime yarn-start master"
+            " --scheduler yarn 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr",
             "environment": {
                 "YARN_CONTAINER_RUNTIME_TYPE": "docker",
                 "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": "tony:1",

@@ -18,9 +18,8 @@ from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.launch import Launch
 from tony_core.job.spec import Docker
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn import docker, parcel, start
+from tony_core.schedulers.yarn import docker, parcel, quoting, start
 from tony_core.schedulers.yarn.localfiles import linked_names, local_files
-from tony_core.schedulers.yarn.quoting import word
 
 RUNTIME = "tony-runtime"
 _ISOLATED = ("-I", "-S")
@@ -78,5 +77,4 @@ class Contexts:
 
 def command(words: Sequence[str]) -> str:
     """As YARN takes it."""
-    out = "1><LOG_DIR>/executor.stdout 2><LOG_DIR>/executor.stderr"
-    return f"exec {' '.join(word(text) for text in words)} {out}"
+    return quoting.command(words, "executor.stdout", "executor.stderr")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import Sequence
 
 _BEFORE_QUOTES = re.compile(r'([\\"$`])')
 _NOT_IN_A_VARIABLE = re.compile(r'[\\"$`\n\r\0]|\{\{|<LOG_DIR>|<CPS>')
@@ -16,6 +17,18 @@ _NOT_IN_A_VARIABLE = re.compile(r'[\\"$`\n\r\0]|\{\{|<LOG_DIR>|<CPS>')
 def word(text: str) -> str:
     """One word of a command."""
     return _BEFORE_QUOTES.sub(r"\\\1", shlex.quote(text))
+
+
+def command(words: Sequence[str], stdout: str, stderr: str) -> str:
+    """A container's command, its output in files of its log folder.
+
+    Where a site's ``yarn.nodemanager.env-whitelist`` lacks PATH, the node's shell has one of its
+    own that no process sees, and a Python that was started by its name does not know where it is.
+    """
+    return (
+        f"export PATH; exec {' '.join(word(text) for text in words)}"
+        f" 1><LOG_DIR>/{stdout} 2><LOG_DIR>/{stderr}"
+    )
 
 
 def is_plain(value: str) -> bool:

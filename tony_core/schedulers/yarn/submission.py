@@ -23,10 +23,9 @@ from tony_core.hadoop.messages.yarn import LogAggregationContext, Priority
 from tony_core.hadoop.records import Capability
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import SchedulerError
-from tony_core.schedulers.yarn import docker, start
+from tony_core.schedulers.yarn import docker, quoting, start
 from tony_core.schedulers.yarn.amounts import capability_of
 from tony_core.schedulers.yarn.localfiles import for_master, linked_names, local_files
-from tony_core.schedulers.yarn.quoting import word
 from tony_core.schedulers.yarn.status import TAG, TYPE
 
 RUNTIME = "tony-runtime"
@@ -200,7 +199,7 @@ def build(
 def command(job: Job, verb: Sequence[str] = ("master", "--scheduler", "yarn")) -> str:
     """Of the master's container."""
     words = [job.runtime.python, "-I", "-S", RUNTIME, "yarn-start", *verb]
-    return f"exec {' '.join(word(text) for text in words)} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"
+    return quoting.command(words, "stdout", "stderr")
 
 
 def _tags(job: Job) -> Tuple[str, ...]:
