@@ -9,10 +9,11 @@ from typing import Dict
 import pytest
 
 from tony_azkaban.site import Site
-from tony_azkaban.users import as_whom, asked
+from tony_azkaban.users import as_whom, asked, explanation
 from tony_core.hadoop.siteconf import user_name
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job
+from tony_core.schedulers.port import SchedulerError
 
 ON_YARN = Job("train", (), scheduler="yarn", user="azkaban")
 
@@ -72,7 +73,7 @@ def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> 
     ("props", "site", "says"),
     [
         ({"user.to.proxy": "alice"}, Site(proxy="refuse"), "lets none run as another user"),
-        ({"env.HADOOP_USER_NAME": "alice"}, Site(proxy="refuse"), "env.HADOOP_USER_NAME: jobs run"),
+        ({"env.HADOOP_USER_NAME": "alice"}, Site(proxy="refuse"), "jobs run as azkaban here"),
         ({"user.to.proxy": "hdfs"}, Site(), "no job may run as hdfs"),
         ({"user.to.proxy": "bob"}, Site(denied=("bob",)), "no job may run as bob"),
         ({"user.to.proxy": "a b"}, Site(), "no name of a user"),
@@ -85,8 +86,10 @@ def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> 
 )
 def test_refused(props: Dict[str, str], site: Site, says: str) -> None:
     who = asked(props, site)
-    with pytest.raises(JobError, match=says):
+    with pytest.raises(JobError, match=says) as caught:
         as_whom(ON_YARN, who)
+    ((key, user),) = props.items()
+    assert str(caught.value).startswith(f"{key}: ") and user in str(caught.value)
     assert os.environ.get("HADOOP_USER_NAME") != who.user
 
 
@@ -103,3 +106,29 @@ def test_the_embedded_scheduler_has_no_other_users() -> None:
         assert job == local
         assert "local knows no other users" in note
         os.environ["HADOOP_USER_NAME"] = "azkaban"
+
+
+def test_a_refusal_says_who_set_it() -> None:
+    """Servers of 3.x set it in every job: its author may not have heard of it."""
+    props = {"user.to.proxy": "alice", "azkaban.flow.submituser": "alice"}
+    with pytest.raises(JobError, match="alice, who submitted the flow"):
+        as_whom(ON_YARN, asked(props, Site(proxy="refuse")))
+
+
+@pytest.mark.parametrize("site", [Site(), Site(proxy="ignore"), Site(proxy="refuse")])
+def test_what_a_server_sets_in_every_job_is_no_warning(site: Site) -> None:
+    props = {"user.to.proxy": "alice", "azkaban.flow.submituser": "alice"}
+    local = ON_YARN.replace(scheduler="local")
+    assert as_whom(local, asked(props, site)) == (local, [])
+    os.environ["HADOOP_USER_NAME"] = "azkaban"
+    if site.proxy == "ignore":
+        assert as_whom(ON_YARN, asked(props, site)) == (ON_YARN, [])
+
+
+def test_a_clusters_refusal_of_that_user_is_explained() -> None:
+    who = asked({"user.to.proxy": "alice"}, Site())
+    denied = SchedulerError("User alice does not have permission to submit to queue root.ml")
+    assert explanation(who, denied) == "the job runs as alice: user.to.proxy"
+    assert explanation(who, SchedulerError("no malices here")) == ""
+    assert explanation(asked({}, Site()), denied) == ""
+    assert explanation(asked({"user.to.proxy": "alice"}, Site(proxy="ignore")), denied) == ""

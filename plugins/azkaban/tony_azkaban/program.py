@@ -84,9 +84,17 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     job, notes = translation.finished(loaded, said, this)
     job, more = users.as_whom(job, who)
     attempt = Attempt(props, said, this, job, interrupts)
-    return attempt.run(
-        [*left, *map(str, [*misspelt(props), *without_effect(props), *notes]), *more]
-    )
+    try:
+        return attempt.run(
+            [*left, *map(str, [*misspelt(props), *without_effect(props), *notes]), *more]
+        )
+    except Exception as error:
+        why = users.explanation(who, error)
+        if why:
+            from tony_core.cli.output import line
+
+            line(why)
+        raise
 
 
 def properties(env: Mapping[str, str]) -> Dict[str, str]:

@@ -3,7 +3,10 @@
 A cluster with simple authentication believes whatever user a client names; the administrator
 says whether a job may name one (``user.to.proxy=honour|ignore|refuse`` in ``site.properties``).
 ``env.HADOOP_USER_NAME`` asks for the same in other words, and gets the same answer. On a
-cluster with Kerberos another user is somebody else's tickets: refused until that is built.
+cluster with Kerberos another user needs tickets of their own: refused until that is built.
+
+Servers of 3.x set ``user.to.proxy`` in every job, to the user who submitted the flow. Where that
+changes nothing it is no news.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import re
 from typing import List, Mapping, Tuple
 
+from tony_azkaban.execution import USER
 from tony_azkaban.site import HONOUR, IGNORE, REFUSE, Site
 from tony_core.dataclass import dataclass
 from tony_core.job.problems import JobError, Problem
@@ -34,6 +38,7 @@ class Asked:
     own: str = ""
     honoured: bool = False
     problem: str = ""
+    by_server: bool = False  # it is the user who submitted the flow, as a server sets it
 
 
 def asked(props: Mapping[str, str], site: Site) -> Asked:
@@ -48,13 +53,15 @@ def asked(props: Mapping[str, str], site: Site) -> Asked:
     user = props.get(key, "").strip()
     if not user or user == own:
         return Asked(own=own)
+    by_server = key == PROXY and user == props.get(USER, "").strip()
     if site.proxy == IGNORE:
-        return Asked(key, user, own)
+        return Asked(key, user, own, by_server=by_server)
     problem = ""
     if site.proxy == REFUSE:
+        who = f"{user}, who submitted the flow" if by_server else user
         problem = (
-            f"jobs run as {own} here: this server's administrator lets none run as"
-            f" another user ({site.file})"
+            f"the job asks to run as {who}; jobs run as {own} here: this server's administrator"
+            f" lets none run as another user ({site.file})"
         )
     elif _NAME.fullmatch(user) is None:
         problem = f"{user!r} is no name of a user"
@@ -63,7 +70,7 @@ def asked(props: Mapping[str, str], site: Site) -> Asked:
     if not problem:
         assert site.proxy == HONOUR
         os.environ[VARIABLE] = user
-    return Asked(key, user, own, honoured=not problem, problem=problem)
+    return Asked(key, user, own, not problem, problem, by_server)
 
 
 def as_whom(job: Job, who: Asked) -> Tuple[Job, List[str]]:
@@ -71,11 +78,13 @@ def as_whom(job: Job, who: Asked) -> Tuple[Job, List[str]]:
     if not who.user:
         return job, []
     if job.scheduler != ON_CLUSTERS:
-        return job, [f"runs as {who.own}: {job.scheduler} knows no other users ({who.key})"]
+        note = f"runs as {who.own}: {job.scheduler} knows no other users ({who.key})"
+        return job, [] if who.by_server else [note]
     if who.problem:
         raise JobError([Problem(who.problem, who.key)])
     if not who.honoured:
-        return job, [f"runs as {who.own}: {who.key}={who.user} is not taken notice of here"]
+        note = f"runs as {who.own}: {who.key}={who.user} is not taken notice of here"
+        return job, [] if who.by_server else [note]
     wanted = _authentication()
     if wanted not in ("", "simple"):
         message = (
@@ -84,6 +93,12 @@ def as_whom(job: Job, who: Asked) -> Tuple[Job, List[str]]:
         )
         raise JobError([Problem(message, who.key)])
     return job.replace(user=who.user), []
+
+
+def explanation(who: Asked, error: BaseException) -> str:
+    """Why an error speaks of a user whom the job's author may not have named; or nothing."""
+    named = re.search(rf"(?<![\w.-]){re.escape(who.user)}(?![\w-])", str(error))
+    return f"the job runs as {who.user}: {who.key}" if who.honoured and named else ""
 
 
 def _authentication() -> str:

@@ -142,6 +142,8 @@ def test_as_another_user(both: Both) -> None:
     for path, mode in (("/user", 0o755), ("/user/alice", 0o777)):
         files.chmod(f"{cluster.default_fs}{path}", mode)
     files.close()
+    denied = flows.one("true", **{"user.to.proxy": "bob", "tony.yarn.staging-dir": "/user/alice2"})
+    assert "the job runs as bob: user.to.proxy" in denied.ends("FAILED").said(), denied.log()
 
     def running(run: Run) -> None:
         cluster.wait_for(run.app_id(), ("RUNNING",), 120)
