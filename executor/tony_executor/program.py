@@ -27,6 +27,7 @@ from tony_executor.events import (
 from tony_executor.gpucheck import GpuCheck
 from tony_executor.gpuwatch import GpuWatch
 from tony_executor.hadooppath import HadoopPath
+from tony_executor.ownserver import OwnServer
 from tony_executor.ports import NoPort, Ports, Watch, serves
 from tony_executor.reports import Reports
 from tony_executor.sampling import Sampling
@@ -86,6 +87,7 @@ class Program:
         self._everything = False
         self._finder: Optional[tensorboard.Finder] = None
         self._probe: Optional[tensorboard.Probe] = None
+        self._own_server: Optional[OwnServer] = None
         self._relay: Optional[PmiRelay] = None
         self._timers: List[Timer] = []
         self._watch: Optional[Watch] = None
@@ -196,7 +198,7 @@ class Program:
     def _hold_ports(self) -> None:
         prepare = self._prepare
         assert prepare is not None
-        kept = {"tensorboard": self._beside.port} if self._beside.port else {}
+        kept = {tensorboard.PORT: self._beside.port} if self._beside.port else {}
         try:
             ports = self._ports.hold(
                 prepare.ports,
@@ -245,6 +247,14 @@ class Program:
                 self._beside.want(wanted)
             else:
                 self._beside.stop()
+            self._look_for_own_server()
+
+    def _look_for_own_server(self) -> None:
+        port = self._ports.numbers.get(tensorboard.PORT)
+        if port is not None and self._running is not None:
+            self._own_server = OwnServer(
+                self._reactor, self._running.pid, self._host, port, self._serving, self._warn
+            )
 
     def _environment(self, start: Start) -> Dict[str, str]:
         work = self._site.work
@@ -315,33 +325,20 @@ class Program:
         said = start.tensorboard
         if not said or not said.get("log_dir"):
             return None
-        name = str(said.get("port", "tensorboard"))
-        port = self._ports.numbers.get(name)
+        port = self._ports.numbers.get(str(said.get("port", tensorboard.PORT)))
         if port is None:
             self._warn("TensorBoard is not started: the task has no port for it")
             return None
-        log_dir = str(said["log_dir"])
-        if log_dir.startswith("file://"):
-            log_dir = log_dir[len("file://") :]
-        if "://" not in log_dir:
-            log_dir = os.path.join(self._folder, log_dir)
-        mine = {k: v for k, v in env.items() if k not in ("PYTHONPATH", "TONY_REPORT_FILE")}
-        return tensorboard.Wanted(
-            log_dir=log_dir,
-            pythons=tensorboard.resolve(
-                [str(each) for each in said.get("pythons", ())],
-                self._folder,
-                self._venv,
-                env["PATH"],
-            ),
-            # Only the master has to reach it, and it asks at the address it was told: a node may
-            # be another loopback than the usual (Debian names a machine 127.0.1.1).
-            host=loopback() if self._site.host == "localhost" else self._site.host,
-            port=port,
-            name=name,
-            cwd=self._site.work,
-            env=mine,
-        )
+        cwd = self._site.work
+        return tensorboard.wanted(said, self._host, port, self._folder, self._venv, cwd, env)
+
+    @property
+    def _host(self) -> str:
+        """Where a web server listens for the master alone, which asks at the address it was told.
+
+        A node may be another loopback than the usual (Debian names a machine 127.0.1.1).
+        """
+        return loopback() if self._site.host == "localhost" else self._site.host
 
     def _find_tensorboard(self, start: Start, env: Dict[str, str]) -> None:
         """The role is TensorBoard itself: our child, like any program."""
@@ -386,7 +383,7 @@ class Program:
             self._feed(PortsTaken(self._reactor.now(), self._running.session, names))
 
     def _serving(self, port: int, message: str) -> None:
-        self._feed(Observed(self._reactor.now(), Serving("tensorboard", port, message)))
+        self._feed(Observed(self._reactor.now(), Serving(tensorboard.PORT, port, message)))
 
     def _warn(self, text: str, once: str = "") -> None:
         self._note("warning", text, once)
@@ -488,6 +485,9 @@ class Program:
 
     def _quiet(self) -> None:
         self._hang_up_relay()
+        if self._own_server is not None:
+            self._own_server.close()
+            self._own_server = None
         if self._watch is not None:
             self._watch.cancel()
         for timer in self._timers:

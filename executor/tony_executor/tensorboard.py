@@ -21,9 +21,10 @@ from tony_executor import child
 from tony_executor.ports import NoPort, Ports, is_free, serves
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 
+PORT = "tensorboard"  # its name among those of the task
 SENTINEL = "tony:tensorboard"  # the command of a role that is TensorBoard itself
 FIND_S = 30.0
 READY_S = 120.0
@@ -48,6 +49,33 @@ class Wanted(Record):
     name: str  # the port's among those of the task
     cwd: str
     env: Dict[str, str]
+
+
+def wanted(
+    said: Mapping[str, Any],
+    host: str,
+    port: int,
+    folder: str,
+    venv: Optional[str],
+    cwd: str,
+    env: Mapping[str, str],
+) -> Wanted:
+    """What the master said, on this node; ``env`` is the program's."""
+    log_dir = str(said["log_dir"])
+    if log_dir.startswith("file://"):
+        log_dir = log_dir[len("file://") :]
+    if "://" not in log_dir:
+        log_dir = os.path.join(folder, log_dir)
+    pythons = [str(each) for each in said.get("pythons", ())]
+    return Wanted(
+        log_dir=log_dir,
+        pythons=resolve(pythons, folder, venv, env["PATH"]),
+        host=host,
+        port=port,
+        name=str(said.get("port", PORT)),
+        cwd=cwd,
+        env={k: v for k, v in env.items() if k not in ("PYTHONPATH", "TONY_REPORT_FILE")},
+    )
 
 
 def command(python: str, wanted: Wanted) -> List[str]:

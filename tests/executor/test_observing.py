@@ -431,6 +431,26 @@ class TestTensorBoard:
         assert ended.cause == "address-in-use"
         assert not master.said(Serving)
 
+    def test_one_that_the_program_opens_itself(self, master: Master, executor: Executor) -> None:
+        """By a process below it, at TB_PORT; it goes with the program."""
+        ready = master.prepare(ports=["main", "tensorboard"])
+        port = ready.ports["tensorboard"]
+        (executor.work / "own.py").write_text(
+            "import http.server, sys\n"
+            "class Server(http.server.HTTPServer):\n"
+            "    def server_bind(self):\n"
+            "        import socketserver; socketserver.TCPServer.server_bind(self)\n"
+            "Server(('', int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()\n"
+        )
+        gate = executor.work / "gate"
+        os.mkfifo(gate)
+        serves = f"{sys.executable} {executor.work}/own.py {port} &"
+        master.start(f"{serves} read line < {gate}; kill $!; exit 3")
+        assert master.expect(Serving) == Serving("tensorboard", port)
+        gate.write_text("end\n")
+        assert master.expect(Ended).exit_code == 3
+        assert master.said(Serving)[-1] == Serving("tensorboard", 0)
+
     @pytest.mark.frameworks
     def test_the_real_one(
         self, master: Master, executor: Executor, environment: Callable[[str], Path]
