@@ -51,6 +51,16 @@ def test_a_dry_run_as_json(tony: Tony, scripted: Scripted, words: List[str]) -> 
     assert found["request"]["argv"] == ["python3", "master"]
 
 
+def test_a_job_of_the_jvms_names_the_defaults_that_differ_once(
+    tony: Tony, scripted: Scripted, words: List[str]
+) -> None:
+    as_there = [word.replace("--", "-") for word in words]
+    done = tony(*as_there, "-dry-run")
+    assert done.code == 0
+    assert done.err.count("tony.am.retry-count (0 there, 2 here)") == 1
+    assert "defaults that differ" not in tony(*words, "--dry-run").err
+
+
 def test_detached(tony: Tony, scripted: Scripted, words: List[str]) -> None:
     done = tony(*words, "--detach")
     assert (done.code, done.out) == (0, "app_1_0001\n")

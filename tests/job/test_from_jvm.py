@@ -195,6 +195,48 @@ CASES = [
         "horovod",
     ),
     Case(
+        "a Horovod driver of the job's own",
+        ["--executes=train.py"],
+        {
+            "tony.worker.instances": "2",
+            "tony.application.framework": "horovod",
+            "tony.horovod.driver.mode.debug": "true",
+            "tony.driver.instances": "1",
+            "tony.driver.vcores": "1",
+            "tony.application.untracked.jobtypes": "driver",
+            "tony.driver.command": "python driver.py -t -p 9999",
+        },
+        errors=("a Horovod driver of the job's own is not run",),
+    ),
+    Case(
+        "keys of a driver without one",
+        ["--executes=train.py"],
+        {
+            "tony.worker.instances": "2",
+            "tony.application.framework": "horovod",
+            "tony.horovod.mode.test": "true",
+            "tony.driver.instances": "1",
+            "tony.driver.vcores": "1",
+        },
+        ("worker x 2",),
+        "python3 train.py",
+        "horovod",
+        warnings=(JVM_DEFAULTS, "tony.driver.instances"),
+    ),
+    Case(
+        "a role that may run on after a group, untracked then",
+        ["--executes=train.py"],
+        {
+            "tony.chief.instances": "1",
+            "tony.worker.instances": "2",
+            "tony.evaluator.instances": "1",
+            "tony.application.group.A": "worker,chief",
+            "tony.application.dependency.evaluator.timeout.after.A": "3600",
+            "tony.application.dependency.evaluator.timeout.after.A.ignored": "true",
+        },
+        ("chief x 1", "worker x 2", "evaluator x 1"),
+    ),
+    Case(
         "Ray by commands of the shell",
         ["--src_dir=/e/ray", "--python_venv=ray.zip"],
         {
@@ -408,6 +450,7 @@ KEYS = {
     "tony.application.stop.on.failure.jobtypes": "evaluator",
     "tony.application.fail-on-worker-failure-enabled": "false",
     "tony.application.group.g": "worker",
+    "tony.application.dependency.evaluator.timeout.after.g": "60",
     "tony.application.tensorboard-log-dir": "/logs",
     "tony.application.docker.enabled": "true",
     "tony.application.docker.image": IMAGE,
@@ -422,6 +465,7 @@ KEYS = {
     "tony.task.max-total-gpus": "9",
     "tony.task.executor.jvm.opts": "-Xmx1g",
     "tony.task.am.jvm.opts": "-Xmx1g",
+    "tony.task.default.jvm.opts": "-Xmx1g",
     "tony.task.heartbeat-interval": "500",
     "tony.task.heartbeat-interval-ms": "500",
     "tony.task.max-missed-heartbeats": "9",
@@ -436,6 +480,7 @@ KEYS = {
     "tony.container.registration.timeout": "60000",
     "tony.am.retry-count": "1",
     "tony.am.memory": "3g",
+    "tony.am.startup-timeout": "5m",
     "tony.am.vcores": "2",
     "tony.am.gpus": "1",
     "tony.am.wait-client-signal-stop-timeout-sec": "9",
@@ -493,6 +538,7 @@ _TRACKED_PS = {"tony.application.untracked.jobtypes": "evaluator"}
 _IN_IMAGES = {"tony.docker.enabled": "true", "tony.docker.containers.image": "i:1"}
 #: What a key needs beside it to mean anything.
 BESIDE = {
+    "tony.application.dependency.evaluator.timeout.after.g": {"tony.application.group.g": "worker"},
     "tony.application.docker.enabled": {"tony.docker.containers.image": IMAGE},
     "tony.application.docker.image": {"tony.docker.enabled": "true"},
     "tony.docker.enabled": {"tony.docker.containers.image": IMAGE},
@@ -502,6 +548,22 @@ BESIDE = {
     "tony.application.prepare-stage": _TRACKED_PS,
     "tony.application.training-stage": _TRACKED_PS,
 }
+
+
+def test_a_configuration_whose_properties_lack_something(tmp_path: Path) -> None:
+    (tmp_path / "tony.xml").write_text(
+        "<configuration>\n<property><!-- nothing --></property>\n"
+        "<property><name>some.key</name><value>a</value><source>s</source></property>\n"
+        "<property><name>key.only</name></property>\n<property><value>v</value></property>\n"
+        "<property><name>tony.worker.instances</name><value>3</value><final>true</final></property>"
+        "</configuration>"
+    )
+    loaded = submitted(Case("", ["--executes", "train.py"]), tmp_path)
+    assert loaded.job.role("worker").instances == 3
+    assert [(warning.line, warning.message) for warning in loaded.warnings] == [
+        (2, "a property without a <name> is skipped"),
+        (5, "a property without a <name> is skipped"),
+    ]
 
 
 @pytest.mark.parametrize("key", KEYS)

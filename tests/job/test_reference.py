@@ -98,3 +98,17 @@ def test_check_says_when_all_is_well(
     assert run(capsys, "check", good) == (0, f"{good}: no problems\n")
     code, out = run(capsys, "check", str(tmp_path / "gone.xml"))
     assert (code, "cannot be read" in out) == (2, True)
+
+
+def test_check_names_what_differs_from_the_jvms(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    settings = {"tony.worker.instances": "2", "tony.containers.command": "true"}
+    file = str(write_xml(tmp_path / "d.xml", {**settings, "tony.ps.memory": "3g"}))
+    code, out = run(capsys, "check", file)
+    assert (code, len(out.splitlines())) == (0, 1)
+    code, out = run(capsys, "check", "--from-jvm", file)
+    first, second = out.splitlines()
+    assert code == 0
+    assert "defaults that differ: tony.am.retry-count (0 there, 2 here)" in first
+    assert second.startswith(f"warning: {file}:9: tony.ps.memory: tony.ps.instances is not set")

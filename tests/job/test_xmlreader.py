@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example
 from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations
@@ -187,7 +187,7 @@ _VALUES = st.one_of(
 )  # fmt: skip
 
 
-@given(st.dictionaries(_KEYS, _VALUES, max_size=8))
+@fuzz(values=st.dictionaries(_KEYS, _VALUES, max_size=8))
 def test_any_values_are_a_job_or_refused(values: dict[str, str]) -> None:
     arguments = JobArguments(executes="true", conf=values)
     try:

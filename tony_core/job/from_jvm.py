@@ -50,9 +50,7 @@ def is_from_jvm(entries: Iterable[Entry]) -> bool:
     """Whether a job has keys that only the JVM TonY's users write."""
     for entry in entries:
         found = table().find(entry.key)
-        if entry.key in _KERBEROS or (
-            found is not None and found.key.status in (Status.IGNORED, Status.RENAMED)
-        ):
+        if entry.key in _KERBEROS or (found is not None and found.key.status is not Status.LIVE):
             return True
     return False
 
