@@ -27,7 +27,7 @@ from tests.files.webhdfs_server import (
     leads_to,
     page,
 )
-from tony_core.files import registry
+from tony_core.files import registry, webhdfs_names
 from tony_core.files.location import base_name, join
 from tony_core.files.port import UnsupportedLocation
 from tony_core.files.webhdfs import WebHdfsFileSystem
@@ -420,6 +420,65 @@ def test_none_is_active(make: Make) -> None:
     assert all(server.address in str(caught.value) for server in hdfs.nn)
     assert time.monotonic() - began < 30
     assert len(hdfs.seen) >= 4  # it was tried again
+
+
+class TestNobodyAnswers:
+    """A verb that asks five things waits once; what it waits is bounded."""
+
+    @pytest.fixture
+    def slept(self, monkeypatch: pytest.MonkeyPatch) -> List[float]:
+        """The pauses between tries, in time that only they let pass."""
+        pauses: List[float] = []
+        real = time.monotonic
+
+        def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+
+        monkeypatch.setattr(webhdfs_names.time, "sleep", sleep)
+        monkeypatch.setattr(webhdfs_names.time, "monotonic", lambda: real() + sum(pauses))
+        return pauses
+
+    @pytest.mark.parametrize("answers", [True, False])
+    def test_it_is_waited_for_once(self, make: Make, slept: List[float], answers: bool) -> None:
+        hdfs = make(2)
+        most = 30.0 if answers else webhdfs_names.FIRST_PATIENCE_S
+        for server in hdfs.nn:
+            server.always = "standby" if answers else drop
+        files = hdfs.client(patience_s=30)
+        said = []
+        for place in ("hdfs:///a", "hdfs:///b"):
+            with pytest.raises(OSError, match="did not serve us for") as caught:
+                files.stat(place)
+            said.append((caught.value.filename, caught.value.strerror))
+        assert 0 < sum(slept) <= most
+        assert [name for name, _ in said] == ["hdfs:///a", "hdfs:///b"]
+        assert said[0][1] == said[1][1]
+
+    def test_it_is_asked_again_some_seconds_later(self, hdfs: FakeHdfs, slept: List[float]) -> None:
+        hdfs.nn[0].always = "standby"
+        files = hdfs.client(patience_s=30)
+        with pytest.raises(OSError, match="did not serve us"):
+            files.mkdir("hdfs:///d")
+        hdfs.nn[0].always = ""
+        hdfs.plays("mkdirs")
+        slept.append(webhdfs_names.REMEMBERED_S)
+        files.mkdir("hdfs:///d")
+
+    def test_a_host_that_takes_no_connection_is_given_five_seconds(
+        self, hdfs: FakeHdfs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        limits = []
+
+        def connect(address: object, timeout: float) -> socket.socket:
+            limits.append(timeout)
+            raise socket.timeout("timed out")
+
+        monkeypatch.setattr(webhdfs_names.time, "sleep", lambda seconds: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "create_connection", connect)
+            with pytest.raises(OSError, match="no answer in time"):
+                hdfs.client(patience_s=0.0).stat("hdfs:///d")
+        assert limits and max(limits) <= webhdfs_names.FIRST_PATIENCE_S
 
 
 def test_a_server_asks_to_come_back(hdfs: FakeHdfs) -> None:

@@ -47,7 +47,12 @@ class Connection:
     """One server, connected."""
 
     def __init__(
-        self, address: Address, tls: bool, deadline: float = float("inf"), wait_s: float = WAIT_S
+        self,
+        address: Address,
+        tls: bool,
+        deadline: float = float("inf"),
+        wait_s: float = WAIT_S,
+        connect_s: float = CONNECT_S,
     ) -> None:
         self.address = address
         self.used = False  # has served an exchange, so the server may have closed it since
@@ -55,7 +60,7 @@ class Connection:
         self._deadline = deadline
         self._sock: Optional[Any] = None
         self._stream: Any = None
-        limit = min(CONNECT_S, self._left())
+        limit = min(connect_s, self._left())
         sock = socket.create_connection((address.host, address.port), timeout=limit)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

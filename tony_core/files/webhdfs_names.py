@@ -3,7 +3,8 @@
 Of a pair of NameNodes one is active; the other refuses (``StandbyException``) or is away. Then
 the next one is asked at once, and when all were, after a pause, until patience has run out.
 Patience is short until one has answered, ever: what is refused at the very first contact is
-more often a wrong address than a failover.
+more often a wrong address than a failover. Where it has run out, it is not spent again: for some
+seconds every other call gets the same error at once, so a verb that asks five things waits once.
 
 Every call can be repeated. Where a lost answer makes a difference (was it our first request
 that removed the file?), :attr:`Reply.unsure` says that an earlier one may have been obeyed.
@@ -21,13 +22,14 @@ from urllib.parse import quote, urlencode
 
 from tony_core.dataclass import dataclass
 from tony_core.files.webhdfs_errors import refusal, words
-from tony_core.files.webhdfs_http import Connection
+from tony_core.files.webhdfs_http import CONNECT_S, Connection
 from tony_core.hadoop.connection import Address, Endpoints
 from tony_core.hadoop.errors import HadoopError, RemoteError, Unreachable
 from tony_core.hadoop.failover import Failover
 
 PATIENCE_S = 30.0
-FIRST_PATIENCE_S = 5.0
+FIRST_PATIENCE_S = 5.0  # for a server to take the connection, too
+REMEMBERED_S = 5.0
 CALL_S = 60.0
 
 _PREFIX = "/webhdfs/v1"
@@ -66,6 +68,7 @@ class NameNodes:
         self._patience_s = patience_s
         self._active = 0
         self._answered = False
+        self._gave_up: Tuple[float, str] = (0.0, "")  # until when that is the answer
         self._idle: List[Connection] = []
         self._lock = threading.Lock()
 
@@ -84,6 +87,9 @@ class NameNodes:
         choice.current = self._active
         unsure = False
         begun = time.monotonic()
+        until, why = self._gave_up
+        if begun < until:
+            raise Unreachable(why)
         while True:
             address = self.web.addresses[choice.current]
             try:
@@ -99,7 +105,9 @@ class NameNodes:
                 if pause is None:
                     raise
                 if pause and time.monotonic() + pause >= begun + self._patience():
-                    raise self._given_up(error, time.monotonic() - begun) from None
+                    given_up = self._given_up(error, time.monotonic() - begun)
+                    self._gave_up = (time.monotonic() + REMEMBERED_S, str(given_up))
+                    raise given_up from None
                 time.sleep(pause)
                 continue
             self._active = choice.current
@@ -147,7 +155,8 @@ class NameNodes:
                     self._idle.remove(connection)
                     break
         if found is None:
-            return Connection(address, self.web.tls, deadline, CALL_S)
+            connect_s = CONNECT_S if self._answered else FIRST_PATIENCE_S
+            return Connection(address, self.web.tls, deadline, CALL_S, connect_s)
         found.until(deadline)
         return found
 

@@ -15,11 +15,12 @@ from tests.cluster.yarn.jobs import Tony
 from tests.fuzzing import fuzz, mutations
 from tony_core.files import registry
 from tony_core.files.local import LocalFileSystem
+from tony_core.files.port import Stat
 from tony_core.hadoop.connection import Address
 from tony_core.hadoop.records import Capability
 from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import Finding, Verdict
+from tony_core.schedulers.port import Finding, SchedulerError, Verdict
 from tony_core.schedulers.yarn import reach
 from tony_core.schedulers.yarn.examine import Cluster, _read, examine, judge
 from tony_core.schedulers.yarn.facts import ClusterFacts, NodeFacts
@@ -112,6 +113,7 @@ class TestWhatIsLookedAt:
         monkeypatch: pytest.MonkeyPatch,
         *closed: str,
         facts: ClusterFacts = FACTS,
+        probe: bool = True,
     ) -> Dict[str, Finding]:
         """What is found where these ports are closed."""
         ports = {"8032": "rpc", "8088": "web"}
@@ -134,7 +136,8 @@ class TestWhatIsLookedAt:
         by_rest = cast(Any, object())
         cluster = Cluster(conf, "me", lambda: by_rest, gather, lambda: str(folder / "root"))
         staged = cast(Any, lambda job, app_id: ())
-        return {one.what: one for one in examine(cluster, Job("j", ()), staged)}
+        stage = staged if probe else None
+        return {one.what: one for one in examine(cluster, Job("j", ()), stage)}
 
     def verdicts(self, found: Dict[str, Finding]) -> Dict[str, str]:
         return {what: one.verdict.value for what, one in found.items() if what != "configuration"}
@@ -167,6 +170,33 @@ class TestWhatIsLookedAt:
             "HDFS": "ok",
             "a container": "skipped",
         }
+
+    def test_without_the_probe_hdfs_is_asked_and_nothing_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = self.look(tmp_path, monkeypatch, probe=False)
+        assert found["HDFS"].verdict is Verdict.OK
+        assert "nothing was written" in found["HDFS"].said
+        assert found["a container"].verdict is Verdict.SKIPPED
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        "error", [OSError("the NameNode did not serve us"), SchedulerError("on no HDFS")]
+    )
+    def test_without_the_probe_an_hdfs_that_is_down_is_wrong(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        store: Store,
+        error: Exception,
+    ) -> None:
+        def stat(location: str) -> Stat:
+            raise error
+
+        monkeypatch.setattr(store, "stat", stat)
+        found = self.look(tmp_path, monkeypatch, probe=False)
+        assert found["HDFS"].verdict is Verdict.WRONG
+        assert str(error) in found["HDFS"].said
 
     def test_hdfs_that_gives_back_something_else(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store

@@ -1,6 +1,7 @@
 """``tony doctor`` on a cluster: what a job needs of it, thing by thing.
 
-First what can be asked without a trace: configuration, ResourceManager, queue, nodes. Then what
+First what can be asked without a trace: configuration, ResourceManager, queue, nodes (and, where
+that is all, whether HDFS answers). Then what
 costs something: a file on HDFS, and the *probe*, a small application through the same staging,
 launch and runtime as a job's (its node side is ``probe``), which looks at its node from
 inside. What stands on something that is wrong is skipped, so that the first ``wrong`` is the
@@ -66,7 +67,7 @@ class Cluster:
 
 
 def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Finding]:
-    """See the module; nothing is started or written without ``stage``."""
+    """See the module; nothing is started or written without ``stage``, all else is asked."""
     yield _configuration(cluster)
     by_rpc, by_web = endpoints.rm_client(cluster.conf), endpoints.rm_web(cluster.conf)
     rpc, web = reach.why_not(by_rpc), reach.why_not(by_web)
@@ -86,7 +87,7 @@ def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Find
         for what in ("queue", "nodes"):
             yield Finding(what, Verdict.SKIPPED, _NOBODY)
     if stage is None:
-        yield Finding("HDFS", Verdict.SKIPPED, "nothing is written without the probe")
+        yield _asked(cluster)
         yield Finding("a container", Verdict.SKIPPED, "not asked for")
         return
     storage = _storage(cluster)
@@ -140,6 +141,17 @@ def _nodes(facts: ClusterFacts) -> Finding:
             totals[name] = totals.get(name, 0) + amount
     said = ", ".join(f"{amount} {name}" for name, amount in sorted(totals.items()))
     return Finding("nodes", Verdict.OK, f"{len(facts.nodes)}, with {said}")
+
+
+def _asked(cluster: Cluster) -> Finding:
+    """Whether HDFS answers, and lets us look where jobs are staged."""
+    what = "HDFS"
+    try:
+        root = cluster.root()
+        there = "is there" if registry.filesystem(root).exists(root) else "is made by the first job"
+    except (OSError, SchedulerError) as error:
+        return Finding(what, Verdict.WRONG, str(error))
+    return Finding(what, Verdict.OK, f"answers; {root} {there}; nothing was written")
 
 
 def _storage(cluster: Cluster) -> Finding:
