@@ -471,7 +471,7 @@ class TestNobodyAnswers:
 
         def connect(address: object, timeout: float) -> socket.socket:
             limits.append(timeout)
-            raise socket.timeout("timed out")
+            raise TimeoutError("timed out")
 
         monkeypatch.setattr(webhdfs_names.time, "sleep", lambda seconds: None)
         with monkeypatch.context() as patch:

@@ -173,3 +173,54 @@ class TestSecurity:
     def test_a_protection_that_does_not_exist(self) -> None:
         with pytest.raises(ConfigurationError, match="it knows authentication, integrity, privacy"):
             endpoints.allowed_protections(of({"hadoop.rpc.protection": "armour"}))
+
+
+class TestOnHdfs:
+    MOUNTS = {
+        "fs.defaultFS": "viewfs://all",
+        "fs.viewfs.mounttable.all.link./user": "hdfs://nn1:8020/home",
+        "fs.viewfs.mounttable.all.link./user/ada": "hdfs://nn2:8020/people/ada/",
+        "fs.viewfs.mounttable.all.link./models": "s3a://bucket/models",
+        "fs.viewfs.mounttable.other.link./": "hdfs://nn9:8020/",
+    }
+
+    def located(self, path: str, **more: str) -> str:
+        conf = SiteConfiguration.of({**self.MOUNTS, **more})
+        return endpoints.on_hdfs(conf, path)
+
+    def test_a_plain_default(self) -> None:
+        conf = SiteConfiguration.of({"fs.defaultFS": "hdfs://nn:8020/"})
+        assert endpoints.on_hdfs(conf, "/user/ada") == "hdfs://nn:8020/user/ada"
+
+    @pytest.mark.parametrize(
+        ("path", "where"),
+        [
+            ("/user/bob/.tony", "hdfs://nn1:8020/home/bob/.tony"),
+            ("/user/ada/.tony", "hdfs://nn2:8020/people/ada/.tony"),
+            ("/user/adam", "hdfs://nn1:8020/home/adam"),
+            ("/user", "hdfs://nn1:8020/home"),
+        ],
+    )
+    def test_a_mount_table_is_followed(self, path: str, where: str) -> None:
+        assert self.located(path) == where
+
+    def test_the_fallback_and_a_table_without_a_name(self) -> None:
+        named = {"fs.viewfs.mounttable.all.linkFallback": "hdfs://nn3:8020/rest"}
+        assert self.located("/tmp/x", **named) == "hdfs://nn3:8020/rest/tmp/x"
+        conf = {
+            "fs.defaultFS": "viewfs:///",
+            "fs.viewfs.mounttable.default.linkMergeSlash": "hdfs://nn4:8020/",
+        }
+        assert endpoints.on_hdfs(SiteConfiguration.of(conf), "/a") == "hdfs://nn4:8020/a"
+
+    @pytest.mark.parametrize("path", ["/models/7", "/tmp/x"])
+    def test_what_is_mounted_elsewhere_names_the_key_and_the_roots(self, path: str) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            self.located(path)
+        (line,) = str(caught.value).splitlines()
+        assert "viewfs://all" in line and "tony.yarn.staging-dir" in line
+        assert "hdfs://nn1:8020/home" in line and "hdfs://nn2:8020/people/ada" in line
+
+    def test_another_default_is_no_hdfs(self) -> None:
+        with pytest.raises(ConfigurationError, match="s3a://b is on no HDFS"):
+            endpoints.on_hdfs(SiteConfiguration.of({"fs.defaultFS": "s3a://b"}), "/user")

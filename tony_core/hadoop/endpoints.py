@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
 from tony_core.dataclass import dataclass
@@ -120,6 +120,37 @@ def name_service(conf: SiteConfiguration, url: Optional[str] = None) -> NameServ
         Endpoints("WebHDFS", (web_address,), note, tls),
         False,
     )
+
+
+def on_hdfs(conf: SiteConfiguration, path: str) -> str:
+    """The ``hdfs:`` location of a path on ``fs.defaultFS``; of viewfs by its mount table."""
+    default = conf.text("fs.defaultFS").rstrip("/")
+    if not default.startswith("viewfs:"):
+        name_service(conf)
+        return default + path
+    mounts = viewfs_mounts(conf)
+    above = [point for point in mounts if f"{path}/".startswith(point)]
+    point = max(above, key=len, default="")
+    if not mounts.get(point, "").startswith("hdfs://"):
+        roots = sorted({url for url in mounts.values() if url.startswith("hdfs://")})
+        raise ConfigurationError(
+            f"{default}{path} (fs.defaultFS) is mounted on no HDFS: set tony.yarn.staging-dir to a"
+            f" folder of your own below one of its HDFS roots ({', '.join(roots) or 'it has none'})"
+        )
+    return f"{mounts[point]}/{path[len(point) :]}".rstrip("/")
+
+
+def viewfs_mounts(conf: SiteConfiguration) -> Dict[str, str]:
+    """Where each mount point of a viewfs ``fs.defaultFS``, with a slash behind it, leads."""
+    table = f"fs.viewfs.mounttable.{urlsplit(conf.text('fs.defaultFS')).netloc or 'default'}."
+    found: Dict[str, str] = {}
+    for name, target in conf.to_json().items():
+        kind, _, point = name[len(table) :].partition(".") if name.startswith(table) else ("",) * 3
+        if kind == "link":
+            found[f"{point.rstrip('/')}/"] = target.rstrip("/")
+        elif kind in ("linkFallback", "linkMergeSlash"):
+            found.setdefault("/", target.rstrip("/"))
+    return found
 
 
 def _name_node(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Dict, List
 
-from tony_core.hadoop.endpoints import name_service
+from tony_core.hadoop.endpoints import name_service, viewfs_mounts
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.siteconf import SiteConfiguration
 
@@ -24,6 +24,8 @@ def hdfs_environment(conf: SiteConfiguration, user: str) -> str:
     """The value of TONY_HDFS; empty where the site has no HDFS."""
     default_fs = conf.text("fs.defaultFS")
     urls = [default_fs, *(f"hdfs://{name}" for name in conf.names("dfs.nameservices"))]
+    if default_fs.startswith("viewfs:"):
+        urls += viewfs_mounts(conf).values()
     namenodes: Dict[str, List[str]] = {}
     for url in urls:
         try:

@@ -155,7 +155,8 @@ _YARN = [
         "tony.yarn.staging-dir",
         Kind.PATH,
         "Where jobs for YARN are staged: a folder of the user's own on the cluster's file system."
-        " By default .tony in the user's home there.",
+        " By default .tony in the user's home there; where fs.defaultFS is viewfs, by its mount"
+        " table.",
         reads="Yarn.staging_dir",
     ),
     Key(

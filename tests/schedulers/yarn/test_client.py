@@ -183,11 +183,32 @@ class TestConfiguration:
         assert problem.startswith("jobs for YARN are staged on HDFS: s3a://bucket is on no HDFS")
         assert opened.history_root() is None
 
+    def test_viewfs_whose_home_is_on_no_hdfs(self, conf: Path) -> None:
+        """A job that names one of its roots is staged there; any other is refused in one line."""
+        root = "fs.viewfs.mounttable.all.link./data"
+        write(conf, "core-site", {"fs.defaultFS": "viewfs://all", root: "hdfs://nn1:8020/d"})
+        opened = opened_in(conf)
+        opened._rpc = Rm()
+        (problem,) = opened.check(job(queue="ml"))
+        assert "tony.yarn.staging-dir" in problem and "hdfs://nn1:8020/d" in problem
+        assert "\n" not in problem
+        for named in ("hdfs://nn1:8020/d/ada", "/data/ada", "viewfs://all/data/ada"):
+            its = job(queue="ml", yarn=Yarn(staging_dir=named))
+            assert opened.check(its) == []
+            assert opened.staging_root(its) == "hdfs://nn1:8020/d/ada"
+            assert opened.history_root(its) == "hdfs://nn1:8020/d/ada/history"
+        assert opened.history_root() is None
+
 
 class TestPlaces:
     def test_below_the_users_home(self, scheduler: YarnScheduler) -> None:
         assert scheduler.staging_root(job()) == "hdfs://lake:8020/user/ada/.tony"
         assert scheduler.history_root() == "hdfs://lake:8020/user/ada/.tony/history"
+
+    def test_below_the_users_home_behind_a_mount_table(self, conf: Path) -> None:
+        link = {"fs.viewfs.mounttable.all.link./user": "hdfs://nn1:8020/home"}
+        write(conf, "core-site", {"fs.defaultFS": "viewfs://all", **link})
+        assert opened_in(conf).staging_root(job()) == "hdfs://nn1:8020/home/ada/.tony"
 
     @pytest.mark.parametrize(
         ("named", "root"),

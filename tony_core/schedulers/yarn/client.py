@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from urllib.parse import urlsplit
 
 from tony_core.dataclass import dataclass, field
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
-from tony_core.files.location import is_remote
+from tony_core.files.location import is_remote, scheme_of
 from tony_core.files.port import FileSystem
 from tony_core.hadoop import endpoints
 from tony_core.hadoop.errors import ConfigurationError, HadoopError
@@ -86,9 +87,10 @@ class YarnScheduler(port.Scheduler):
     def staging_root(self, job: Job) -> str:
         if job.yarn.staging_dir:
             root = job.yarn.staging_dir.rstrip("/")
-            if is_remote(root):
+            if is_remote(root) and scheme_of(root) != "viewfs":
                 return root
-            return self._default_fs() + ("/" + root.lstrip("/"))
+            path = urlsplit(root).path if is_remote(root) else root
+            return self._on_hdfs("/" + path.lstrip("/"))
         return self._home()
 
     def history_root(self, job: Optional[Job] = None) -> Optional[str]:
@@ -149,7 +151,7 @@ class YarnScheduler(port.Scheduler):
             if file is not None:
                 request = sending.with_file(request, root, file)
             rm = self._rm(job.hadoop.rm_retries)
-            killing.say_where(self._home(), root, app_id)
+            killing.say_where(self._usual(root), root, app_id)
             sent = True  # from here on nobody knows, until it is answered
             if isinstance(rm, RmClient):
                 rm.submit(request.message(Credentials(secrets=secrets)))
@@ -239,7 +241,7 @@ class YarnScheduler(port.Scheduler):
         try:
             root = self._home() if job is None else self.staging_root(job)
             jobfolder.remove(root, status.app_id)
-            if root != self._home():
+            if root != self._usual(root):
                 jobfolder.remove(self._home(), status.app_id)  # it said where the other is
         except (SchedulerError, OSError, ValueError):
             pass  # tony gc takes it, some day
@@ -392,14 +394,20 @@ class YarnScheduler(port.Scheduler):
         return facts
 
     def _home(self) -> str:
-        return f"{self._default_fs()}/user/{self._user}/.tony"
+        return self._on_hdfs(f"/user/{self._user}/.tony")
 
-    def _default_fs(self) -> str:
+    def _usual(self, root: str) -> str:
+        """The home, where the site has one on HDFS; else a job's own root."""
         try:
-            endpoints.name_service(self._conf)
+            return self._home()
+        except SchedulerError:
+            return root
+
+    def _on_hdfs(self, path: str) -> str:
+        try:
+            return endpoints.on_hdfs(self._conf, path)
         except ConfigurationError as error:
             raise LastingRefusal(f"jobs for YARN are staged on HDFS: {error}") from None
-        return self._conf.text("fs.defaultFS").rstrip("/")
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from contextlib import suppress
 from typing import BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 from tony_core.files.port import FileSystem, Stat
 from tony_core.hadoop.datainput import FormatError, Source
+from tony_core.hadoop.endpoints import on_hdfs
+from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.ids import ApplicationId
 from tony_core.hadoop.ifile import IFile, is_ifile
 from tony_core.hadoop.siteconf import SiteConfiguration
@@ -190,6 +193,8 @@ class StoredLogs:
 
     def _folder(self, root: str, owner: str) -> str:
         if "://" not in root:
+            with suppress(ConfigurationError):  # elsewhere the file system says what is missing
+                return f"{on_hdfs(self._conf, root).rstrip('/')}/{owner}"
             default = urlsplit(self._conf.text("fs.defaultFS"))
             root = f"{default.scheme}://{default.netloc}{root}"
         return f"{root.rstrip('/')}/{owner}"

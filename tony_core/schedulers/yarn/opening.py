@@ -13,6 +13,8 @@ from tony_core.files.location import join
 from tony_core.files.registry import register
 from tony_core.hadoop import endpoints
 from tony_core.hadoop.credentials import Credentials, am_rm_token
+from tony_core.hadoop.endpoints import on_hdfs
+from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
 from tony_core.hadoop.nm import NodeManager, NodeTokens
 from tony_core.hadoop.rm_master import RmMaster
@@ -74,9 +76,7 @@ def open_master(
             "localised": os.getcwd(),
             "host": host,
             "bind": "0.0.0.0",
-            "pointer": killing.pointer(
-                f"{conf.text('fs.defaultFS').rstrip('/')}/user/{told.user}/.tony", told.root, app_id
-            ),
+            "pointer": killing.pointer(_usual(conf, told), told.root, app_id),
             **page_extra(conf, attempt.application, job.yarn.view_acl or ""),
         },
     )
@@ -105,6 +105,14 @@ def open_master(
         credentials=Credentials(credentials.without(AM_RM).tokens),
     )
     return context, pool_of(conf, application, job, contexts, token)
+
+
+def _usual(conf: SiteConfiguration, told: parcel.MasterParcel) -> str:
+    """Where clients look for a job's state first; on a site without such a place its own root."""
+    try:
+        return on_hdfs(conf, f"/user/{told.user}/.tony")
+    except ConfigurationError:
+        return told.root
 
 
 def master_lost_s(conf: SiteConfiguration) -> float:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _FILES = (
     r"fs\.defaultFS",
+    r"fs\.viewfs\.mounttable\..+",
     r"fs\.permissions\.umask-mode",
     r"dfs\.nameservices",
     r"dfs\.ha\.namenodes\..+",
