@@ -27,13 +27,13 @@ from tony_core.bundle.tree import (
     read_ignores,
     scan,
 )
-from tony_core.bundle.wanted import Want, wants
+from tony_core.bundle.wanted import Want, program_files, wants
 from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.port import FileSystem
 from tony_core.files.registry import filesystem
-from tony_core.job.problems import Problem, Severity
+from tony_core.job.problems import Problem, Severity, did_you_mean
 from tony_core.job.spec import Job
 from tony_core.plugins import Plugin
 
@@ -93,6 +93,7 @@ class _Planner:
         self._plan = Plan()
         self._uploads: Dict[str, Upload] = {}
         self._seen: Dict[Tuple[str, bool, bool], Optional[Found]] = {}
+        self._source: Optional[Tree] = None  # once it was looked into
 
     def run(self) -> Plan:
         artifacts: List[Artifact] = []
@@ -117,6 +118,8 @@ class _Planner:
                 )
         self._plan.artifacts = _merged(artifacts)
         self._clashes()
+        if not self._plan.errors:
+            self._programs()
         self._plan.uploads = tuple(self._uploads.values())
         for upload in self._plan.uploads:
             if upload.damage:
@@ -181,6 +184,8 @@ class _Planner:
                 return None
             for doubt in verdict.doubts:
                 self._say(want.key, f"{want.source}: {doubt}", Severity.WARNING)
+        if want.use is Use.SOURCE:
+            self._source = tree
         self._doubts(want, tree)
         return self._bring(contents.of_folder(tree), want.name)
 
@@ -350,6 +355,40 @@ class _Planner:
         found, upload = self._place.found(content, name, meta or {})
         self._uploads.setdefault(upload.digest, upload)
         return found
+
+    # ------------------------------------------------------------------ programs
+
+    def _programs(self) -> None:
+        """What a command needs must be in the source folder, or brought for its role."""
+        if self._job.program.src and self._source is None:
+            return  # an archive, or elsewhere: it was not looked into
+        entries = self._source.entries if self._source else []
+        there = [entry.path for entry in entries]
+        links = {entry.path for entry in entries if entry.type is Type.LINK}
+        for role in self._job.roles:
+            brought = {x.name for x in self._plan.artifacts if not x.roles or role.name in x.roles}
+            keys = (f"tony.{role.name}.command", "tony.containers.command")
+            key = next((each for each in keys if self._job.setting(each)), "tony.client.executes")
+            for path in program_files(role.command):
+                above = {path[:at] for at, letter in enumerate(path) if letter == "/"}
+                found = path in there or bool(above & links) or path.split("/")[0] in brought
+                if not found:
+                    self._say(key, self._missing(path, there))
+
+    def _missing(self, path: str, there: Sequence[str]) -> str:
+        """What to say of a program that no task would find."""
+        if self._source is None:
+            where = "is nowhere in the job: there is no --src_dir, and"
+            return f"{path} {where} no resource of that name is brought"
+        if os.path.lexists(os.path.join(self._source.root, path)):
+            return (
+                f"{path} is left out of {self._source.root} (--src_dir), by .tonyignore or always"
+            )
+        near = [each for each in there if f"/{path}".endswith(f"/{each}")]
+        near = near or [each for each in there if base_name(each) == base_name(path)]
+        meant = f" (did you mean {near[0]}?)" if near else did_you_mean(path, there)
+        where = f"is not in {self._source.root} (--src_dir) and"
+        return f"{path} {where} no resource of that name is brought{meant}"
 
     # ------------------------------------------------------------------ telling
 

@@ -1,14 +1,17 @@
 """What a job names: sources, under which name, for whom, and by which key.
 
 Nothing is looked at here but the patterns of the class path. Names that TonY itself puts
-into a task's folder are refused.
+into a task's folder are refused. Of commands only those files are named that they certainly need.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from typing import List, Protocol, Set, Tuple
+import posixpath
+import re
+import shlex
+from typing import List, Optional, Protocol, Set, Tuple
 
 from tony_core.bundle.runtime import NAME as RUNTIME_NAME
 from tony_core.dataclass import dataclass
@@ -123,3 +126,64 @@ def bad_name(name: str) -> str:
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         return f"{name!r} cannot be the name of a file; give one with ::name"
     return ""
+
+
+_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*\Z")
+_SHELL = ("sh", "bash", "dash", "zsh", "ksh")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_EXPANDED = re.compile(r"[$`*?\[{~\\\n]")
+_WITH_VALUE = ("-W", "-X")  # options of Python that a word of their own follows
+
+
+def program_files(command: str) -> List[str]:
+    """The files of its working folder without which a command cannot begin.
+
+    Its first program, if that is a relative path, and the script that a Python or a shell gets.
+    A text that decides for itself (``cd``, ``if``, ``||``) names none, nor does a word that a
+    shell expands.
+    """
+    words = _first_command(command)
+    while words and (_ASSIGNMENT.match(words[0]) or words[0] == "exec"):
+        del words[0]
+    if not words:
+        return []
+    program, *rest = words
+    found = [program] if "/" in program else []
+    name = posixpath.basename(program)
+    if _PYTHON.match(name):
+        found += _script(rest)
+    elif name in _SHELL and rest and not rest[0].startswith(("-", "+")):
+        found.append(rest[0])
+    paths = [posixpath.normpath(path) for path in found if not _EXPANDED.search(path)]
+    return [path for path in paths if not path.startswith(("/", "..")) and path != "."]
+
+
+def _first_command(command: str) -> List[str]:
+    """The words of the first of a text's commands; none where another may stand in for it."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words: List[str] = []
+    try:
+        for word in lexer:
+            if set(word) <= set("();<>|&"):
+                return [] if word == "||" else words
+            words.append(word)
+    except ValueError:  # a quote without its end: the shell will tell
+        return []
+    return words
+
+
+def _script(words: List[str]) -> List[str]:
+    """What a Python is to run of these arguments, if that is a file."""
+    after: Optional[str] = None
+    for word in words:
+        if after in _WITH_VALUE:
+            after = None
+        elif not word.startswith("-"):
+            return [word]
+        elif word == "-" or word.startswith("--") or set("mc") & set(word.partition("=")[0]):
+            return []
+        else:
+            after = word
+    return []
