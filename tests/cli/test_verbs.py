@@ -22,6 +22,7 @@ from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tony_core.bundle.remote import RemoteStore
 from tony_core.cli import describe, kill, outcome
 from tony_core.cli.describe import tasks
+from tony_core.cli.list import origin_of
 from tony_core.cli.status import head, show
 from tony_core.client.view import JobView, from_page, with_containers
 from tony_core.history.store import HistoryWriter, encode
@@ -100,6 +101,14 @@ class TestList:
         head, row = lines(tony("list").out)
         assert head.split()[:3] == ["ID", "NAME", "STATE"]
         assert row.split()[:3] == [APP, "mnist", "RUNNING"]
+
+    def test_which_workflow_it_is_of(self, tony: Tony, running: Scripted) -> None:
+        tags = ("airflow_1f", "tony", "airflow.run:r__2026-01-01t00:00", "airflow.dag:d")
+        running.apps["old"] = replace(status("old", AppState.FAILED, submitted=1.0), tags=tags)
+        head, row, old = lines(tony("list").out)
+        assert head.split()[-1] == "FROM" and row.split()[-1] != "FROM"
+        assert old.endswith("  run=r__2026-01-01t00:00 dag=d")
+        assert origin_of(["azkaban.flow.execid:12", "nightly", "a.b:c"]) == "execid=12"
 
     def test_choosing(self, tony: Tony, running: Scripted) -> None:
         running.apps["old"] = status("old", AppState.FAILED, submitted=1.0)

@@ -26,6 +26,7 @@ class Instance:
         self.try_number = 1
         self.retries = retries
         self.max_tries = retries
+        self.log_url = "http://airflow/dags/dag/runs/run/tasks/train?try_number=1"
         self.stats_tags: Dict[str, str] = {}
         self.pushed: Dict[str, Any] = {}
         self.state: Dict[str, Any] = {}

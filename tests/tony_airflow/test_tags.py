@@ -22,6 +22,30 @@ def test_they_are_what_yarn_takes() -> None:
         assert tag == tag.lower() and tag.isascii() and len(tag) <= 100
 
 
+def test_labels_for_people() -> None:
+    ti = SimpleNamespace(
+        dag_id="Train", run_id="manual__2026-11-23T02:08:43+00:00", task_id="tüb, ingen",
+        map_index=3, try_number=2, max_tries=2, log_url="http://airflow/dags/Train",
+    )  # fmt: skip
+    tags = task_tags(ti, 2)
+    assert tags.url == "http://airflow/dags/Train"
+    assert set(tags.beside(["mine"])) == {
+        "mine", *tags.both, "airflow.dag:Train", "airflow.run:manual__2026-11-23T02:08:43+00:00",
+        "airflow.task:t_b__ingen", "airflow.try:2", "airflow.map:3",
+    }  # fmt: skip
+    assert not any("map" in label for label in TAGS.labels())
+    long = TaskTags("d" * 250, "run", "task", -1, 0)
+    assert max(map(len, long.labels())) == 100
+
+
+def test_labels_give_way_to_the_jobs_own_tags() -> None:
+    own = [f"tag{number}" for number in range(12)]
+    for count in range(len(own)):
+        kept = TAGS.beside(own[:count])
+        assert {*own[:count], *TAGS.both} <= set(kept)
+        assert len(kept) <= max(9, count + 2)
+
+
 def test_each_task_run_map_index_and_generation_has_its_own() -> None:
     others = [
         TaskTags("dag2", "run", "task", -1, 0),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
+from typing import Sequence
 
 from tony_core.cli.choosing import add_choice, chosen
 from tony_core.cli.options import add_json, add_scheduler, count, elsewhere, scheduler_of
@@ -12,6 +14,8 @@ from tony_core.schedulers.port import AppState, AppStatus
 
 NAME = "list"
 HELP = "all jobs the scheduler knows"
+# Tags by which a workflow engine's plugin says whose job it is.
+_ORIGIN = re.compile(r"(?:airflow|azkaban)\.(?:[a-z]+\.)*(?P<name>[a-z]+):(?P<value>.+)", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +52,10 @@ def run(args: argparse.Namespace) -> int:
         elsewhere(args, scheduler)
         return 0
     now = time.time()
+    origins = [origin_of(status.tags) for status in shown]
+    columns = ("ID", "NAME", "STATE", "PROGRESS", "USER", "QUEUE", "SUBMITTED", "TIME")
     table(
-        ("ID", "NAME", "STATE", "PROGRESS", "USER", "QUEUE", "SUBMITTED", "TIME"),
+        (*columns, "FROM") if any(origins) else columns,
         [
             (
                 status.app_id,
@@ -60,13 +66,20 @@ def run(args: argparse.Namespace) -> int:
                 status.queue,
                 moment(status.submitted),
                 duration(max(0.0, (status.finished or now) - status.submitted)),
+                *((origin,) if any(origins) else ()),
             )
-            for status in shown
+            for status, origin in zip(shown, origins, strict=True)
         ],
     )
     if len(shown) < len(found):
         note(f"{len(found) - len(shown)} older ones are not shown (--limit 0 shows all)")
     return 0
+
+
+def origin_of(tags: Sequence[str]) -> str:
+    """Which workflow's task submitted it, as its tags have it: ``dag=train run=... task=fit``."""
+    told = [_ORIGIN.fullmatch(tag) for tag in tags]
+    return " ".join(f"{found['name']}={found['value']}" for found in told if found)
 
 
 def as_data(status: AppStatus) -> dict[str, object]:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from tony_airflow.hooks.tony import metrics_of
 from tony_airflow.links.addresses import links_of
+from tony_airflow.tags import LINK
 from tony_core.client.view import JobView, TaskView
 from tony_core.job.mask import mask_text
 from tony_core.schedulers.port import AppState
@@ -103,7 +104,7 @@ class Reporter:
     def links(self, links: Mapping[str, str]) -> None:
         """Addresses as they come."""
         for name, url in links.items():
-            if url and self._links.get(name) != url:
+            if url and name != LINK and self._links.get(name) != url:  # that is this very log
                 self._links[name] = url
                 self._say(f"{name}: {mask_text(url)}")
 

@@ -12,6 +12,10 @@ same generation that succeeded is the result that an earlier try did not live to
 try had none before it, so for that one it is something else's (a DAG tested again and again with
 one date has the same run each time).
 
+For people there are labels besides (``airflow.dag:train``, ``airflow.run:...``, ``airflow.task``,
+``airflow.try``, ``airflow.map``), and a link back to the task. Nothing is found by them: where YARN
+takes no more tags, they give way to the job's own.
+
 The generation is what Airflow itself keeps: a clear raises ``max_tries`` to the tries so far
 plus ``retries``; a retry leaves it. Tags are hashes since YARN lower-cases tags, and takes only
 ASCII and 100 characters of each.
@@ -20,10 +24,17 @@ ASCII and 100 characters of each.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import Any, Iterable, List, Optional, Tuple
 
 from tony_core.schedulers.port import AppState, AppStatus
+
+LINK = "airflow"
+"""The link on the job's page that leads back to the task."""
+
+MOST_TAGS, LONGEST_TAG = 9, 100  # YARN's, which takes ten: one may be TonY's own
+_PLAIN = re.compile(r"[!-+\--~]")  # printable ASCII without a blank or comma
 
 STATE_KEY = "tony_application_id"
 """Where Airflow's own task state keeps a job's id; a generation is added to it."""
@@ -39,6 +50,8 @@ class TaskTags:
     map_index: int
     generation: int
     first: bool = True  # whether no try of this generation came before
+    try_number: int = 1
+    url: str = ""  # of the task instance, in Airflow's own pages
 
     @property
     def of_task(self) -> str:
@@ -55,6 +68,27 @@ class TaskTags:
         """What a job is submitted with."""
         return (self.of_generation, self.of_task)
 
+    def beside(self, own: Iterable[str]) -> Tuple[str, ...]:
+        """A job's own tags with these, as many of the labels as YARN takes."""
+        kept = tuple(dict.fromkeys((*own, *self.both)))
+        room = max(0, MOST_TAGS - len(kept))
+        return (*kept, *self.labels()[:room])
+
+    def labels(self) -> Tuple[str, ...]:
+        """Whose job it is, for people, what is most needed first."""
+        told = {
+            "run": self.run_id,
+            "dag": self.dag_id,
+            "task": self.task_id,
+            **({"map": str(self.map_index)} if self.map_index >= 0 else {}),
+            "try": str(self.try_number),
+        }
+        found = [f"airflow.{name}:{value}" for name, value in told.items()]
+        return tuple(
+            "".join(mark if _PLAIN.fullmatch(mark) else "_" for mark in label)[:LONGEST_TAG]
+            for label in found
+        )
+
     @property
     def state_key(self) -> str:
         """Under which key the id of this generation's job is kept."""
@@ -70,13 +104,17 @@ def task_tags(ti: Any, retries: Optional[int]) -> TaskTags:
     """Those of a task instance, of any Airflow's kind."""
     map_index = getattr(ti, "map_index", None)
     generation = generation_of(ti, retries)
+    try_number = int(getattr(ti, "try_number", None) or 1)
+    url = str(getattr(ti, "log_url", None) or "")
     return TaskTags(
         dag_id=str(ti.dag_id),
         run_id=str(ti.run_id),
         task_id=str(ti.task_id),
         map_index=-1 if map_index is None else int(map_index),
         generation=generation,
-        first=int(getattr(ti, "try_number", None) or 1) <= generation + 1,
+        first=try_number <= generation + 1,
+        try_number=try_number,
+        url=url if url.startswith(("http://", "https://")) else "",
     )
 
 

@@ -84,7 +84,11 @@ class TestATask:
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
         assert "http://" in ti.pushed["tony_link_page"]
         assert job.name == "train" or job.name.endswith(".train")
-        assert "mine" in job.tags and len(job.tags) == 3
+        assert {"mine", "airflow.dag:dag", "airflow.run:run", "airflow.try:1"} <= set(job.tags)
+        hook = TonyHook.of(Site())
+        view = hook.view(job.app_id)
+        hook.close()
+        assert view.links["airflow"] == ti.log_url and "airflow.task:train" in view.tags
         assert ti.state == {"tony_application_id_0": job.app_id}
 
     def test_the_log_of_a_task_can_be_read_while_it_runs(self, said: List[str]) -> None:

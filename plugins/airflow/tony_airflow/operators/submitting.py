@@ -11,8 +11,11 @@ from airflow.providers.common.compat.sdk import mask_secret
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.jobs import TAGS, JobWords, read_arguments, secrets_of
 from tony_airflow.operators.jobfile import as_file, folder_of
-from tony_airflow.tags import TaskTags
+from tony_airflow.tags import LINK, TaskTags
 from tony_core.job.problems import JobError
+from tony_core.job.program import text_of
+
+LINKS = "tony.application.links"
 
 
 def submitted(
@@ -47,7 +50,9 @@ def submitted(
             raise JobError([*wrong, *error.problems]) from error
         if wrong:
             raise JobError(wrong)
-        said = ",".join(dict.fromkeys((*job.tags, *tags.both)))
+        said = {**arguments.extra, TAGS: ",".join(tags.beside(job.tags))}
+        if tags.url:
+            said[LINKS] = text_of({LINK: tags.url, **dict(job.links)})
         before()
-        app_id = hook.submit(replace(arguments, extra={**arguments.extra, TAGS: said}))
+        app_id = hook.submit(replace(arguments, extra=said))
     return app_id, job.timeouts.client_lease_s
