@@ -12,6 +12,10 @@ from tony_core.cli.options import add_json, add_scheduler
 from tony_core.cli.output import line, note
 
 NAME = "azkaban"
+READS_AT_START = (
+    "restart the server: it reads its job types when it starts (3.x reads them again by"
+    " http://EXECUTOR:PORT/executor?action=reloadJobTypePlugins)"
+)
 HELP = "the job type of an Azkaban server, and what its jobs left behind"
 
 
@@ -102,7 +106,7 @@ def _install(args: argparse.Namespace) -> int:
     done = install(Path(args.plugin_dir), args.python, _site(args))
     line(f"installed {done.folder} ({done.version})")
     note(runs_as(done.folder.parent))
-    note("restart the server: it reads its job types when it starts")
+    note(READS_AT_START)
     return 0
 
 
@@ -114,7 +118,7 @@ def _upgrade(args: argparse.Namespace) -> int:
     for text in done.kept:
         note(f"kept as you have it: {text}")
     note(runs_as(done.folder.parent))
-    note("restart the server: it reads its job types when it starts")
+    note(READS_AT_START)
     return 0
 
 
