@@ -71,6 +71,19 @@ def test_a_role_without_instances_is_no_role() -> None:
     assert "(did you mean worker?)" in why({**WORKER, "tony.docker.wroker.image": "i:1"})
 
 
+def test_only_a_job_that_describes_a_role_may_wait_for_it_without_tasks(tmp_path: Any) -> None:
+    from tests.job.loading import write_xml
+
+    write_xml(
+        tmp_path / "tony-site.xml", {"tony.prep.max-instances": "2", "tony.prep.memory": "1g"}
+    )
+    waits = {**WORKER, "tony.worker.depends-on": "prep"}
+    arguments = JobArguments(executes="x", conf=waits)
+    with pytest.raises(JobError, match="there is no role 'prep'"):
+        load_job(arguments, conf_dir=str(tmp_path), env={}, cwd=CWD)
+    assert job({**waits, "tony.prep.memory": "1g"}).role("worker").depends_on == ()
+
+
 def test_what_is_said_of_a_worker_describes_the_single_task() -> None:
     loaded = load({"tony.worker.memory": "5g", "tony.am.memory": "3g"})
     assert [str(warning) for warning in loaded.warnings] == [

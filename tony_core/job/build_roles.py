@@ -82,8 +82,8 @@ def find_roles(settings: Settings) -> Named:
             continue
         if name == TENSORBOARD and settings.is_set("tony.application.tensorboard-log-dir"):
             continue  # these describe the role that we make
-        _without_instances(settings, name, entries, counts)
-        known.add(name)
+        if _without_instances(settings, name, entries, counts):
+            known.add(name)
     for name in counts:
         near = nearly(name)
         if near is not None:
@@ -97,9 +97,9 @@ def find_roles(settings: Settings) -> Named:
 
 def _without_instances(
     settings: Settings, name: str, entries: List[Entry], counts: Dict[str, int]
-) -> None:
+) -> bool:
     """A role without instances is no role, as for the JVM TonY; a name that is nearly one of the
-    job's roles is an error."""
+    job's roles is an error. Whether the job itself, and not its site alone, describes the role."""
     for entry in entries:
         if entry.key.endswith(".max-instances") or settings.of_everybody(entry):
             continue  # an administrator's cap or default for whoever has such a role
@@ -118,7 +118,8 @@ def _without_instances(
                 f" for one task write tony.{name}.instances=1"
             )
         settings.problem(text, entry, severity=severity)
-        return
+        return True
+    return False
 
 
 def nearly(name: str) -> Optional[str]:
