@@ -253,6 +253,12 @@ class TestTheTestButton:
             False,
             "there is no scheduler 'slurm'; there is: local, yarn",
         )
+        # Under its name where that is known: the form's button tests a copy with one by chance.
+        wrong = {"host": "rm", "extra": {}}
+        said = "the connection hadoop02 cannot be used: it names a ResourceManager and"
+        assert TonyHook(connect("hadoop02", **wrong)).test_connection()[1].startswith(said)
+        said = "this connection cannot be used: it names a ResourceManager and"
+        assert TonyHook(connect("aB3dE6gH", **wrong)).test_connection()[1].startswith(said)
         assert TonyHook("nowhere").test_connection()[1].startswith("there is no connection")
 
 
