@@ -23,7 +23,10 @@ MPI = CHECKOUT / "examples" / "mpi"
 LOOKS = """
 import json, os, sys, time
 role, index, session = (os.environ[name] for name in ("JOB_NAME", "TASK_INDEX", "SESSION_ID"))
-here = {"env": dict(os.environ), "files": sorted(os.listdir()), "argv": sys.argv[1:]}
+with open("/proc/%d/environ" % os.getppid()) as file:
+    around = file.read().split("\\0")
+here = {"env": dict(os.environ), "around": around, "argv": sys.argv[1:]}
+here["files"] = sorted(os.listdir())
 path = os.path.join(sys.argv[1], "-".join((role, index, session)))
 with open(path + ".part", "w") as file:
     json.dump(here, file)
@@ -62,6 +65,7 @@ def run(tony: Tony) -> Tuple[Running, Dict[str, Any], List[Dict[str, Any]]]:
     job = tony.submit(
         *("--src_dir", str(src), "--executes", "python3 look.py", "--task_params", str(seen)),
         *("--shell_env", 'COLOUR=a "b" $c `d` \\\\e', "--container_env", "SHAPE=round"),
+        *("--container_env", "PIN_PASSWORD=sesame"),
         conf={
             "tony.application.name": "look",
             "tony.chief.instances": 1,
@@ -111,6 +115,10 @@ def test_variables_files_and_story(hadoop: GetHadoop, tony_on: Callable[..., Ton
         }
         assert there["env"]["COLOUR"] == 'a "b" $c `d` \\\\e'
         assert there["env"]["SHAPE"] == "round"
+        for seen in (here, there):
+            assert "SHAPE=round" in seen["around"], "what starts the program has it from its start"
+            assert not [one for one in seen["around"] if one.startswith(("COLOUR", "PIN_PASS"))]
+            assert seen["env"]["PIN_PASSWORD"] == "sesame"
         assert there["env"]["MODEL_PARAMS"] == "yy"
         assert "MALLOC_ARENA_MAX" not in there["env"]
         assert "JAVA_HOME" not in there["env"], "the node gives away its environment"

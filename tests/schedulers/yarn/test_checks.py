@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.schedulers.yarn.clusters import facts, job, node, queue, role
 from tony_core.hadoop.messages.reports import QueueStatistics
 from tony_core.hadoop.records import Capability
-from tony_core.job.spec import Docker, Job, MasterSpec, Mode, Resources, Setting, Tracking
+from tony_core.job.spec import Docker, Job, MasterSpec, Mode, Program, Resources, Setting, Tracking
 from tony_core.schedulers.yarn.amounts import GPU
 from tony_core.schedulers.yarn.checks import problems, warnings
 from tony_core.schedulers.yarn.facts import ClusterFacts, _with_path
@@ -215,6 +215,13 @@ class TestWords:
     )
     def test_docker_with_words_that_would_break_the_script(self, docker: Docker, said: str) -> None:
         assert said in one(job(role(docker=docker)), facts())
+
+    def test_a_runtimes_variable_that_would_not_arrive(self) -> None:
+        name = "YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"
+        for value, said in (("/a:/a:ro", []), ("$HOME:/a", [f"{name} cannot be given to YARN"])):
+            program = Program(container_env=((name, value), ("OTHER", "$HOME")))
+            found = problems(job(role(), program=program), facts())
+            assert [one.partition(": ")[0] for one in found] == said
 
     def test_tags(self) -> None:
         assert "there are 11 tags" in one(job(tags=tuple("abcdefghijk")), facts())

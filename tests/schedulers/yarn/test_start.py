@@ -199,11 +199,27 @@ def test_files_images_and_credentials() -> None:
         uri, 7, 1234, True, PUBLIC,
     )  # fmt: skip
     assert launch.environment["YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"] == "ml:1"
-    assert "A" not in launch.environment
+    assert launch.environment["A"] == "b"
     assert launch.credentials.tokens == {"lake": hdfs}
     assert launch.credentials.secrets[parcel.SECRET] == SECRET
     assert parcel.executor_parcel(launch.credentials.secrets) == SITE
     assert made.launch("ps", port.Launch(argv, {}, ())).environment == {}
+
+
+def test_what_the_nodes_script_would_change_stays_out_of_the_launch_context() -> None:
+    """It reaches the executor all the same, by the credentials."""
+    env = {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "N": "1 2", "Ü": "ü", "A.B": "c", "P": "$X:/y"}
+    launch = Contexts().launch("worker", port.Launch(("true",), env, ()))
+    assert launch.environment == {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "N": "1 2"}
+    assert launch.credentials.secrets[start.ALIAS] == start.pack(env, ("true",))
+
+
+def test_a_roles_image_counts_more_than_a_variable() -> None:
+    env = {"YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": "of:all"}
+    made = Contexts(images={"worker": Docker("of:workers")})
+    for role, image in (("worker", "of:workers"), ("ps", "of:all")):
+        found = made.launch(role, port.Launch(("true",), env, ())).environment
+        assert found["YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"] == image
 
 
 def test_folders_are_refused() -> None:

@@ -92,6 +92,7 @@ def _tags(job: Job) -> List[str]:
 
 def _docker(job: Job) -> List[str]:
     found = docker.problems("the master", job.master.docker)
+    found += docker.variable_problems(dict(job.program.container_env))
     for role in job.roles:
         found += docker.problems(role.name, role.docker)
     return found

@@ -1,7 +1,9 @@
 """From the port's launch to YARN's: command, files, credentials, and what a role's image needs.
 
 The command is constant for a job; what differs from container to container (and whatever might
-be secret) is in the credentials. A launch of our own code begins ``PYTHON -I -S RUNTIME VERB``;
+be secret) is in the credentials. So are all variables; those that survive the node's script stand
+in the launch context as well, where the node itself reads some (YARN_CONTAINER_RUNTIME_TYPE) and
+where Python has them from its start. A launch of our own code begins ``PYTHON -I -S RUNTIME VERB``;
 anything else is run by ``yarn-start exec`` with the same interpreter.
 
 What our own process says goes to ``executor.stdout`` and ``executor.stderr``, so that ``stdout``
@@ -56,7 +58,10 @@ class Contexts:
             secrets[parcel.SITE] = self.site
         return Launch(
             command=(command(words),),
-            environment=docker.environment(self.images.get(role)),
+            environment={
+                **quoting.plain_variables(wanted.env),
+                **docker.environment(self.images.get(role)),
+            },
             files=files,
             credentials=Credentials(
                 self.credentials.tokens, {**self.credentials.secrets, **secrets}

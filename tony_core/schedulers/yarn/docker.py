@@ -6,14 +6,15 @@ which is why a job that wants an image says so in its own words too (a warning a
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
+from typing import Dict, List, Mapping, Optional
 
 from tony_core.job.spec import Docker
 from tony_core.schedulers.yarn.quoting import is_plain
 
-TYPE = "YARN_CONTAINER_RUNTIME_TYPE"
-IMAGE = "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"
-MOUNTS = "YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"
+PREFIX = "YARN_CONTAINER_RUNTIME_"
+TYPE = f"{PREFIX}TYPE"
+IMAGE = f"{PREFIX}DOCKER_IMAGE"
+MOUNTS = f"{PREFIX}DOCKER_MOUNTS"
 
 
 def environment(docker: Optional[Docker]) -> Dict[str, str]:
@@ -41,3 +42,12 @@ def problems(who: str, docker: Optional[Docker]) -> List[str]:
         if mount.count(":") not in (1, 2) or not mount.startswith("/"):
             found.append(f"{who}: the mount {mount!r} is not of the form /SOURCE:/TARGET[:ro|rw]")
     return found
+
+
+def variable_problems(env: Mapping[str, str]) -> List[str]:
+    """Variables of the job that YARN's runtimes read and could never make anything of."""
+    return [
+        f"{name} cannot be given to YARN: {value!r} has a quote, a backslash, $, ` or a line break"
+        for name, value in env.items()
+        if name.startswith(PREFIX) and not is_plain(value)
+    ]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Sequence
+from typing import Dict, Mapping, Sequence
 
 _BEFORE_QUOTES = re.compile(r'([\\"$`])')
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_IN_A_VARIABLE = re.compile(r'[\\"$`\n\r\0]|\{\{|<LOG_DIR>|<CPS>')
 
 
@@ -34,3 +35,8 @@ def command(words: Sequence[str], stdout: str, stderr: str) -> str:
 def is_plain(value: str) -> bool:
     """Whether a variable's value arrives on the node as it was sent."""
     return _NOT_IN_A_VARIABLE.search(value) is None
+
+
+def plain_variables(env: Mapping[str, str]) -> Dict[str, str]:
+    """Those that arrive on the node as they were sent."""
+    return {name: env[name] for name in env if _NAME.match(name) and is_plain(env[name])}
