@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, List, Optional
 
@@ -21,7 +22,7 @@ from tony_core.history.reader import read_job
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Limits, Program, Resources, Role
 from tony_core.master import main as entry
-from tony_core.master.main import CRASHED, USAGE, arguments, kill_reason, main, serve
+from tony_core.master.main import CRASHED, USAGE, arguments, kill_reason, main, serve, startup_limit
 from tony_core.master.master import Master
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import AppState, MasterContext, SchedulerError
@@ -115,6 +116,41 @@ def test_a_scheduler_that_does_not_take_this_master_is_told_in_a_line(
     assert bool(why) == (not readable) and not any("Traceback" in line for line in why)
     assert readable or "job.json" in why[0]
     assert pool.closed and pool.finished is None
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from tests.master.shell import ScriptedPool, a_job
+from tests.master.test_main import context
+from tony_core.dataclass import replace
+from tony_core.master.main import serve
+class Pool(ScriptedPool):
+    def start(self, sink, page_url):
+        time.sleep(60)
+job = a_job()
+job = job.replace(master=replace(job.master, startup_timeout_s=0.5))
+sys.exit(serve(context(Path(sys.argv[1]), job), Pool()))
+"""
+
+
+def test_a_master_that_does_not_begin_in_time_ends_for_the_next_one(tmp_path: Path) -> None:
+    """Whatever it is waiting for, in whatever call."""
+    words = [sys.executable, "-c", SLOW, str(tmp_path)]
+    began = time.monotonic()
+    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == CRASHED
+    (line,) = done.stderr.splitlines()[-1:]
+    assert line.startswith(
+        "the master had not begun after 0.5 s (tony.am.startup-timeout); it was waiting in"
+    )
+    assert time.monotonic() - began < 50
+
+
+def test_a_master_that_has_begun_is_not_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    ended: List[int] = []
+    startup_limit(0.0, lambda: True, ended.append).join(60)
+    assert (ended, capsys.readouterr().err) == ([], "")
 
 
 def test_a_crash_with_containers_is_left_to_the_next_attempt(

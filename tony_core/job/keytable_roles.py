@@ -279,8 +279,9 @@ _MASTER = [
     Key(
         "tony.am.startup-timeout",
         Kind.DURATION,
-        "How long the application master may take from its start to its first word. Of no effect"
-        " on YARN: there it is the cluster's yarn.am.liveness-monitor.expiry-interval-ms.",
+        "How long an application master may take from its start to its registration with the"
+        " scheduler. What a cluster needs to bring its files is not counted: that has to fit into"
+        " yarn.am.liveness-monitor.expiry-interval-ms.",
         default="10m",
         unit="s",
         reads="MasterSpec.startup_timeout_s",

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import errno
 import gc
+import os
 import resource
 import signal
 import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, join, local_path
@@ -78,8 +79,11 @@ def arguments(argv: Sequence[str]) -> SimpleNamespace:
 def serve(context: MasterContext, pool: ContainerPool) -> int:
     """The attempt, and what is left to say when it crashes."""
     master: Optional[Master] = None
+    limit: Optional[threading.Timer] = None
     try:
         job, artifacts, config = read_job(context)
+        has_begun = lambda: master is not None and master.info is not None  # noqa: E731
+        limit = startup_limit(job.master.startup_timeout_s, has_begun)
         tasks = sum(role.instances for role in job.roles)
         serves = type(find_framework(job.framework)).serve is not Framework.serve
         callers = SERVICE_FILES[0] * tasks + SERVICE_FILES[1] if serves else 0
@@ -106,8 +110,46 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
         _crashed(context, pool, master, error)
         return CRASHED
     finally:
+        if limit is not None:
+            limit.cancel()
         if master is not None:
             master.close()
+
+
+def startup_limit(
+    seconds: float, has_begun: Callable[[], bool], leave: Callable[[int], object] = os._exit
+) -> threading.Timer:
+    """A started timer that ends this process if the scheduler has not taken its master by then.
+
+    What holds the master up may be any call (a file system, a name, the scheduler), so it is not
+    asked to return. To the scheduler this is an attempt that failed.
+    """
+
+    def look() -> None:
+        if not has_begun():
+            _say(
+                f"the master had not begun after {seconds:g} s (tony.am.startup-timeout); it was"
+                f" waiting in {_position()}"
+            )
+            sys.stderr.flush()
+            leave(CRASHED)
+
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), look)
+    timer.name, timer.daemon = "startup-timeout", True
+    timer.start()
+    return timer
+
+
+def _position() -> str:
+    """Where the main thread is in our code."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        code = frame.f_code
+        if "tony_core" in code.co_filename:
+            path = code.co_filename[code.co_filename.rindex("tony_core") :]
+            return f"{code.co_name} ({path}:{frame.f_lineno})"
+        frame = frame.f_back
+    return "no code of TonY's"
 
 
 def _not_accepted(pool: ContainerPool, error: SchedulerError) -> int:
