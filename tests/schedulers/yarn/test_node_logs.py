@@ -187,6 +187,14 @@ def test_anything_else_is_no_log(data: bytes, last: Optional[int]) -> None:
         parser.end()
 
 
+@pytest.mark.parametrize("cut", [0, 1, 5, 16, 40])
+def test_an_empty_log_of_hadoop_2_10_has_no_head(cut: int) -> None:
+    answer = b"End of LogType:stderr.\n" + b"*" * 71 + b"\n"
+    parser = LogText(4096)
+    assert parser.feed(answer[:cut]) + parser.feed(answer[cut:]) == b""
+    assert (parser.length, parser.begin, parser.end()) == (0, 0, False)
+
+
 def test_a_head_without_end_is_given_up() -> None:
     parser = LogText()
     with pytest.raises(FormatError, match="does not end"):

@@ -14,6 +14,7 @@ _FIRST = b"Container: "
 _CONTENTS = b"LogContents:\n"
 _LENGTH = b"LogLength:"
 _TAIL = b"End of LogType:"
+_STARS = b"\n" + b"*" * 70
 _RUNNING = b"belongs to a running container"
 _LONGEST_HEAD = 1 << 16
 _LONGEST_TAIL = 1 << 16
@@ -50,8 +51,11 @@ class LogText:
         return _RUNNING in self._rest
 
     def _head(self) -> bool:
-        start = self._rest[: len(_FIRST)]
-        if not _FIRST.startswith(start):
+        # Hadoop 2.10 has no head before an empty log.
+        if self._rest.startswith(_TAIL) and _STARS in self._rest[:_LONGEST_HEAD]:
+            self.length = 0
+            return True
+        if not any(each.startswith(self._rest[: len(each)]) for each in (_FIRST, _TAIL)):
             raise FormatError(f"it is no log: {self._rest[:200]!r}")
         at = 0
         length: Optional[int] = None
