@@ -56,6 +56,11 @@ def test_each_task_finds_what_it_found(framework: str) -> None:
     assert len(chiefs) == 1
 
 
+def test_what_is_not_given_stands_on_the_page() -> None:
+    text = PAGE.read_text()
+    assert [name for name in NOT_GIVEN.split() if f"`{name}`" not in text] == []
+
+
 def test_the_preprocessing_command_knows_what_it_is() -> None:
     env = preprocess.environment(job("tensorflow", {"worker": 1}), "app_1")
     assert env["PREPROCESSING_JOB"] == "true"
