@@ -119,7 +119,7 @@ MASTER_SIDE = (
 THIRD_PARTY = {
     "tony_core": {"lxml", "requests", "jinja2", "rich"},
     # tony: what the function of a @task.tony runs beside, as any program does.
-    "tony_airflow": {"airflow", "asgiref", "attrs", "openlineage", "tony"},
+    "tony_airflow": {"airflow", "asgiref", "attrs", "fastapi", "flask", "openlineage", "tony"},
 }
 """What may be imported beyond the standard library and ourselves: install_requires, extras."""
 

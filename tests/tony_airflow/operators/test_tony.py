@@ -26,6 +26,7 @@ from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.operators import leases, life, submitting
 from tony_airflow.operators.life import TaskJob
 from tony_airflow.operators.tony import TonyOperator
+from tony_airflow.pages.history import Job, Place
 from tony_core.client.view import JobView
 from tony_core.job.problems import JobError
 from tony_core.schedulers.port import AppState, LastingRefusal
@@ -82,7 +83,7 @@ class TestATask:
         assert (result["outcome"], result["attempts"]) == ("SUCCEEDED", 1)
         assert result["duration_s"] > 0
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
-        assert "http://" in ti.pushed["tony_link_page"]
+        assert ti.pushed["tony_link_page"] == "/tony/dags/dag/runs/run/tasks/train/-1/"
         assert job.name == "train" or job.name.endswith(".train")
         assert {"mine", "airflow.dag:dag", "airflow.run:run", "airflow.try:1"} <= set(job.tags)
         hook = TonyHook.of(Site())
@@ -558,9 +559,15 @@ class TestDeferred:
         until(lambda: jobs(running=False), "the end")
         _, arguments = told.trigger.serialize()
         event = {"site": arguments["site"], "app_id": arguments["app_id"], "outcome": "SUCCEEDED"}
-        told_of = {**event, "links": {"page": "http://page/"}}
+        told_of = {**event, "links": {"page": "http://page/", "tensorboard": "http://board/"}}
         result = ti.task().execute_complete(ti.context(), told_of)
-        assert result["links"] == {"page": "http://page/"}
+        page = "/tony/dags/dag/runs/run/tasks/train/-1/"
+        assert result["links"] == {"page": page, "tensorboard": f"{page}#metrics"}
+        assert ti.pushed["tony_link_log_worker_0"] == f"{page}logs/worker%3A0"
+        assert ti.pushed["tony_link_tensorboard"] == f"{page}#metrics"
+        with Job(Place("dag", "run", "train"), ti.pushed.get, lambda conn_id: None) as kept:
+            assert kept.view.app_id == told_of["app_id"]
+            assert [log.lines[-1:] for log in kept.logs("worker:0")] == [("trained",), ()]
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
         assert "session 0 begins" not in said, "the trigger has told the story"
         assert "[worker:0] trained" in said and "last lines of worker:0 (stdout):" not in said

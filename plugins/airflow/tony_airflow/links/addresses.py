@@ -7,7 +7,7 @@ container's logs. So the button to the task logs leads to the best there is.
 
 from __future__ import annotations
 
-from typing import Dict
+from typing import Any, Dict
 from urllib.parse import quote, urlsplit
 
 from tony_airflow.connection import YARN, Site
@@ -19,10 +19,10 @@ from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.job.settings import is_remote
 
 
-def links_of(view: JobView, application: str = "") -> Dict[str, str]:
+def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, str]:
     """A job's links by name: only those that lead somewhere now.
 
-    ``application`` is what :func:`application_page` gives.
+    ``application`` is what :func:`application_page` gives, ``kept`` what :func:`history_page` does.
     """
     told = {name: url for name, url in view.links.items() if url}
     found: Dict[str, str] = {}
@@ -34,10 +34,12 @@ def links_of(view: JobView, application: str = "") -> Dict[str, str]:
         found[TENSORBOARD] = told[TENSORBOARD]
     if not view.state.ended and PAGE in told:
         found[PAGE] = told[PAGE]
-    elif view.state.ended and (PORTAL in found or APPLICATION in found):
-        found[PAGE] = found.get(PORTAL) or found[APPLICATION]
+    elif view.state.ended and (PORTAL in found or APPLICATION in found or kept):
+        found[PAGE] = found.get(PORTAL) or found.get(APPLICATION) or kept
     for task in view.tasks:
         log = _log_of(task, "" if view.state.ended else told.get(PAGE, ""))
+        if not log and view.state.ended and kept:
+            log = f"{kept}logs/{quote(task.task, safe='')}"
         if log:
             found[LOG + task.task] = log
     return found
@@ -48,6 +50,22 @@ def _log_of(task: TaskView, page: str) -> str:
     if is_remote(task.log_url):
         return task.log_url
     return f"{page.rstrip('/')}/logs/{quote(task.task)}/stdout" if task.log_url and page else ""
+
+
+def history_page(ti: Any) -> str:
+    """The page of a task instance's job in Airflow's own web server; from its root where Airflow
+    does not know its address."""
+    from airflow.providers.common.compat.sdk import conf
+    from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_0_PLUS
+
+    section = "api" if AIRFLOW_V_3_0_PLUS else "webserver"
+    base = str(conf.get(section, "base_url", fallback="") or "").rstrip("/")
+    map_index = getattr(ti, "map_index", None)
+    dag_id, run_id, task_id = (quote(x, safe="") for x in (ti.dag_id, ti.run_id, ti.task_id))
+    return (
+        f"{base}/tony/dags/{dag_id}/runs/{run_id}/tasks/{task_id}"
+        f"/{-1 if map_index is None else map_index}/"
+    )
 
 
 def application_page(site: Site, app_id: str) -> str:

@@ -29,6 +29,7 @@ from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.lease import UnseenPage
 from tony_airflow.links.addresses import application_page, links_of
+from tony_airflow.links.tony import TENSORBOARD
 from tony_airflow.operators.ends import UNHURRIED_S
 from tony_airflow.operators.owner import SETTLED_S, within
 from tony_airflow.output import chief_of, is_whole, position_of, without_control
@@ -67,6 +68,7 @@ class TaskJob:
         self.given_up = False  # another try of the task has it
         self.ended = False  # as far as was seen
         self.links: Dict[str, str] = {}  # all that were seen
+        self.page = ""  # in Airflow's web server
         self.follows = False  # whether the log has the chief's output, and every task's last lines
         self.position: Dict[str, int] = {}  # of the chief's output
         self.submitting = False  # whether its id is about to be known
@@ -184,7 +186,13 @@ class TaskJob:
             if not view.state.ended:
                 reporter.links(view.links)
                 reporter.progress(view)
-            self.publish(links_of(view, application))
+            self.publish(links_of(view, application, self.page))
+            if (
+                view.state.ended
+                and self.page
+                and TENSORBOARD in self.links.keys() - view.links.keys()
+            ):
+                self.publish({TENSORBOARD: f"{self.page}#metrics"})  # it went with its master
 
         next_look = 0.0
 
@@ -223,13 +231,20 @@ class TaskJob:
             self.links.update(fresh)
             self._publish(fresh)
 
+    def push_name(self, ti: Any) -> None:
+        """Say which job the task has: for others, and for its page (:mod:`tony_airflow.pages`)."""
+        site = self.hook.site
+        ti.xcom_push(key="application_id", value=self.app_id)
+        told = {"connection": site.name, "scheduler": site.scheduler}
+        ti.xcom_push(key="tony_connection", value=told)
+
     def publish_first(self, look: bool) -> None:
         """The links that are known as the job is submitted; by its page too, with ``look``."""
         assert self.app_id is not None
         try:
             told = self.hook.view if look else lambda app_id: from_status(self.hook.status(app_id))
             application = application_page(self.hook.site, self.app_id)
-            self.publish(links_of(told(self.app_id), application))
+            self.publish(links_of(told(self.app_id), application, self.page))
         except (SchedulerError, ClientError):
             pass  # they come as soon as it is seen
 

@@ -96,8 +96,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
         kill``, ``yarn application -kill``): by default the task fails for good.
     :param lease: the job ends by itself when nobody has waited for it for so long: by default what
         a retry and an absent cluster may take. ``False``: never.
-    :param get_logs: whether the task's log follows the chief's output, and has the last lines of
-        every task when the job has ended.
+    :param get_logs: the task's log follows the chief's output, and ends with every task's.
     :param unreachable_timeout: for how long a cluster that does not answer is asked again.
     """
 
@@ -309,7 +308,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
         job.take(app_id)
         if job.killed:
             raise AirflowException(f"the task was told to end, and {app_id} with it")
-        ti.xcom_push(key="application_id", value=app_id)
+        job.push_name(ti)
         # A look at its page would count as the trigger's.
         job.publish_first(look=not self.deferrable)
         return app_id
@@ -334,7 +333,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
         job = self._has_job()
         if job.app_id is None:  # written down by an earlier try
             job.take(str(external_id))
-            context["ti"].xcom_push(key="application_id", value=job.app_id)
+            job.push_name(context["ti"])
         self._result = self._wait(context)
         return self._result
 
@@ -444,6 +443,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
     # ------------------------------------------------------------------ small things
 
     def _open(self, hook: TonyHook, context: Any) -> TaskJob:
+        from tony_airflow.links.addresses import history_page
         from tony_airflow.links.tony import push
         from tony_airflow.operators.life import TaskJob
 
@@ -451,6 +451,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
         self._job = TaskJob(hook, self.log, lambda links: push(ti, links, self.link_names))
         self._job.follows = self.get_logs
         self._job.killed = self._is_stopped
+        self._job.page = history_page(ti)
         return self._job
 
     def _is_anothers(self) -> bool:

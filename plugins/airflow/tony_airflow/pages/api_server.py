@@ -1,0 +1,87 @@
+"""The pages in Airflow 3's API server, behind its own authorization.
+
+Who may see the logs of a DAG's tasks may see these pages of it; others get what Airflow's own API
+answers them. See :mod:`.history` for what a request may name.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Callable
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import requires_access_dag
+from airflow.models.connection import Connection
+from airflow.models.xcom import XComModel
+from fastapi import Depends, FastAPI, Path
+from fastapi.responses import HTMLResponse
+
+from tony_airflow.pages import html
+from tony_airflow.pages.history import Connections, Job, NoPage, Place, plain_xcom
+
+app = FastAPI(title="TonY", openapi_url=None, docs_url=None, redoc_url=None)
+
+_ALLOWED = [Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))]
+_JOB = "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/{map_index}/"
+_MapIndex = Annotated[int, Path(ge=-1, le=2**31 - 1)]
+
+
+@app.get(_JOB, dependencies=_ALLOWED, response_class=HTMLResponse)
+def job(
+    dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, session: SessionDep
+) -> HTMLResponse:
+    """The job of a task instance."""
+    place = Place(dag_id, run_id, task_id, map_index)
+
+    def page(found: Job, nonce: str) -> str:
+        return html.job_page(place, found.view, found.past.events, nonce)
+
+    return _answer(place, session, page)
+
+
+@app.get(_JOB + "logs/{task}", dependencies=_ALLOWED, response_class=HTMLResponse)
+def logs(
+    dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, task: str, session: SessionDep
+) -> HTMLResponse:
+    """The logs of one task of that job."""
+
+    def page(found: Job, nonce: str) -> str:
+        return html.logs_page(found.view, task, found.logs(task), nonce)
+
+    return _answer(Place(dag_id, run_id, task_id, map_index), session, page)
+
+
+def _answer(place: Place, session: Any, page: Callable[[Job, str], str]) -> HTMLResponse:
+    nonce = os.urandom(16).hex()
+    try:
+        with Job(place, _xcoms(place, session), _connections(place)) as found:
+            return HTMLResponse(page(found, nonce), headers=dict(html.headers(nonce)))
+    except NoPage as error:
+        text = html.no_page(str(error), nonce)
+        return HTMLResponse(text, 404, headers=dict(html.headers(nonce)))
+
+
+def _xcoms(place: Place, session: Any) -> Callable[[str], Any]:
+    def xcom(key: str) -> Any:
+        query = XComModel.get_many(
+            run_id=place.run_id,
+            key=key,
+            task_ids=place.task_id,
+            dag_ids=place.dag_id,
+            map_indexes=place.map_index,
+            limit=1,
+        )
+        found = session.scalars(query).first()
+        return None if found is None else plain_xcom(found.value)
+
+    return xcom
+
+
+def _connections(place: Place) -> Connections:
+    """Those that the DAG's team may use, where there are teams."""
+    from airflow.models.dag import DagModel
+
+    team = DagModel.get_team_name(place.dag_id) if hasattr(DagModel, "get_team_name") else None
+    more = {"team_name": team} if team else {}
+    return lambda conn_id: Connection.get_connection_from_secrets(conn_id, **more)

@@ -1,0 +1,182 @@
+"""The job of a task instance, from history alone.
+
+Who asks may see the logs of the task instance, which Airflow has checked; nothing more may follow
+from that. So **a request names a task instance and never a job**. Which job it has, and which
+connection, stands in its XComs, which an editor of the DAG may write as well: the job is only shown
+when it carries the tag of this very task instance (:mod:`tony_airflow.tags`), and history has it
+from the one who submitted it. A connection has to be of the type ``tony``, and names all that is
+asked; nothing in a request or an XCom is an address or a path.
+
+A page shows what is written down: it asks no job's master, renews no lease and writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Callable, List, Mapping, Optional, Tuple
+
+from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
+from tony_airflow.hooks.clients import Clients
+from tony_airflow.tags import TaskTags
+from tony_core.client.errors import ClientError
+from tony_core.client.logs import STREAMS, LogFile
+from tony_core.client.past import past_view, read_past
+from tony_core.client.tails import readable
+from tony_core.client.view import JobView, closed
+from tony_core.files.location import is_app_id
+from tony_core.history.reader import JobHistory
+from tony_core.job.mask import KnownSecrets, mask_text
+from tony_core.job.problems import JobError
+from tony_core.schedulers.port import SchedulerError
+
+APPLICATION_ID, CONNECTION = "application_id", "tony_connection"
+"""The XComs by which a task instance names its job."""
+
+LINES = 1000  # of each log
+BYTES = 1 << 20
+RUNS = 5  # containers of a task whose logs are shown, the last ones
+
+Connections = Callable[[str], Any]
+
+
+class NoPage(LookupError):
+    """There is nothing to show, and why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A task instance."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+    @property
+    def tag(self) -> str:
+        """What each of its jobs carries."""
+        return TaskTags(self.dag_id, self.run_id, self.task_id, self.map_index, 0).of_task
+
+
+@dataclass(frozen=True)
+class Log:
+    """The end of one stream of one container of a task."""
+
+    container: str
+    stream: str
+    lines: Tuple[str, ...] = ()
+    problem: str = ""
+
+
+def site_for(named: Any, connections: Connections) -> Site:
+    """Where a task instance's job went, by the XCom that says so."""
+    told = named if isinstance(named, dict) else {}
+    conn_id, scheduler = told.get("connection"), told.get("scheduler")
+    if not conn_id and scheduler == LOCAL:
+        return Site()
+    if not isinstance(conn_id, str) or not conn_id:
+        raise NoPage("the task instance does not say by which connection its job was submitted")
+    try:
+        connection = connections(conn_id)
+    except Exception:
+        raise NoPage(f"there is no connection {conn_id} for this web server") from None
+    if connection.conn_type != CONN_TYPE:
+        raise NoPage(f"the connection {conn_id} is not of the type {CONN_TYPE}")
+    site = site_of(connection)
+    return replace(site, scheduler=LOCAL) if scheduler == LOCAL else site
+
+
+class Job:
+    """One task instance's job in history. A context: connections are closed at its end."""
+
+    def __init__(self, place: Place, xcom: Callable[[str], Any], connections: Connections) -> None:
+        self.place = place
+        self._xcom = xcom
+        self._connections = connections
+        self._clients: Optional[Clients] = None
+        self.past = JobHistory("")
+
+    def __enter__(self) -> Job:
+        """Find it; NoPage where there is nothing to show."""
+        app_id = self._xcom(APPLICATION_ID)
+        if not isinstance(app_id, str) or not is_app_id(app_id):
+            raise NoPage("this task instance has submitted no job (yet)")
+        try:
+            site = site_for(self._xcom(CONNECTION), self._connections)
+            self._clients = Clients(site)
+            with self._clients.one() as client:
+                roots = (site.history_location, client.scheduler.history_root(None))
+                found = [read_past(root, app_id) for root in dict.fromkeys(roots)]
+        except _ERRORS as error:
+            self.close()
+            raise NoPage(f"the history of {app_id} cannot be read: {_words(error)}") from None
+        for past in found:
+            if past is not None and self.place.tag in _tags(past.job):
+                self.past = past
+                return self
+        self.close()
+        raise NoPage(
+            f"no history of {app_id} with the tag of this task instance can be read from this"
+            " web server: an embedded scheduler's is on the worker's machine, in its TONY_HOME"
+        )
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the connections."""
+        if self._clients is not None:
+            self._clients.close()
+
+    @property
+    def view(self) -> JobView:
+        """How it stood when that was last written down."""
+        return closed(past_view(self.past))
+
+    def logs(self, task: str) -> List[Log]:
+        """The ends of a task's logs, those of its last containers."""
+        view = self.view
+        known = {one.task: one for one in view.tasks}
+        if task not in known or self._clients is None:
+            raise NoPage(f"the job {view.app_id} has no such task")
+        found: List[Log] = []
+        secrets = KnownSecrets(())
+        with self._clients.one() as client:
+            for ref in known[task].log_refs()[-RUNS:]:
+                for name in STREAMS["both"]:
+                    file = LogFile(client.scheduler, view.app_id, ref, name)
+                    try:
+                        file.skip_to_last(LINES, BYTES)
+                        lines = [readable(text, secrets) for text in (*file.lines(), *file.rest())]
+                    except _ERRORS as error:
+                        found.append(Log(ref.container_id, name, problem=_words(error)))
+                        continue
+                    problem = mask_text(file.problem or "")
+                    found.append(Log(ref.container_id, name, tuple(lines[-LINES:]), problem))
+        return found
+
+
+_ERRORS = (SchedulerError, ClientError, SiteError, JobError, OSError)
+
+
+def _tags(job: Mapping[str, Any]) -> Tuple[str, ...]:
+    tags = job.get("tags")
+    return tuple(str(tag).lower() for tag in tags) if isinstance(tags, list) else ()
+
+
+def _words(error: Exception) -> str:
+    return mask_text(str(error) or type(error).__name__)
+
+
+def plain_xcom(stored: Any) -> Any:
+    """An XCom as the database has it, as plain data: nothing is made of it.
+
+    Airflow keeps a text as JSON, or as it is when a task has pushed it.
+    """
+    if isinstance(stored, (str, bytes)):
+        try:
+            return json.loads(stored)
+        except ValueError:
+            return stored
+    return stored

@@ -1,0 +1,173 @@
+"""A job of history as HTML: text alone, no script, every link relative or checked. Pure."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from typing import Any, Iterable, List, Mapping, Sequence, Tuple
+from urllib.parse import quote, urlsplit
+
+from tony_airflow.pages.history import Log, Place
+from tony_core.client.view import JobView, TaskView
+from tony_core.job.mask import mask_text
+
+EVENTS = 300  # the last ones
+TASKS = 500
+_UP = "../" * 8  # from a job's page to the root of Airflow's
+
+STYLE = (
+    "body{font:14px/1.5 system-ui,sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}"
+    "h1{font-size:1.4em}h2{font-size:1.1em;margin-top:1.6em}table{border-collapse:collapse}"
+    "td,th{padding:.2em .8em .2em 0;text-align:left;vertical-align:top}"
+    "pre{background:#f5f5f5;padding:.8em;overflow:auto;white-space:pre-wrap}.soft{color:#777}"
+    "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}pre{background:#242424}"
+    "a{color:#8ab4f8}}"
+)
+
+
+def headers(nonce: str) -> Mapping[str, str]:
+    """Of each page: nothing of it runs, is framed, kept or told to another site."""
+    return {
+        "Content-Security-Policy": (
+            f"default-src 'none'; style-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none';"
+            " frame-ancestors 'none'"
+        ),
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+    }
+
+
+def job_page(place: Place, view: JobView, events: Sequence[Mapping[str, Any]], nonce: str) -> str:
+    """A job: how it ended, its tasks, what it reported, its story."""
+    facts: List[Tuple[str, str]] = [
+        ("Application", view.app_id),
+        ("User", view.user),
+        ("Queue", view.queue),
+        ("Framework", view.framework),
+        ("Submitted", _clock(view.submitted)),
+        ("Ended", _clock(view.finished) if view.state.ended else ""),
+        ("Took", _seconds(view.duration_s(time.time())) if view.state.ended else ""),
+    ]
+    state = view.state.value
+    parts = [
+        f"<h1>{_text(view.name or view.app_id)} <span class=soft>{_text(state)}</span></h1>",
+        f"<p><a href={_href(task_of(place))}>The task in Airflow</a></p>",
+        "" if view.state.ended else "<p class=soft>As it was last written down.</p>",
+        _table((), [(name, _text(text)) for name, text in facts if text]),
+        f"<pre>{_text(view.diagnostics)}</pre>" if view.diagnostics else "",
+        _links(view.links),
+        "<h2>Tasks</h2>",
+        _tasks(view.tasks),
+        _metrics(view.tasks),
+        "<h2>What happened</h2>",
+        _table((), [_event(event) for event in events[-EVENTS:]]),
+    ]
+    return _page(f"{view.name or view.app_id}: {state}", "".join(parts), nonce)
+
+
+def logs_page(view: JobView, task: str, logs: Iterable[Log], nonce: str) -> str:
+    """The ends of the logs of one task of a job."""
+    parts = [f"<h1>{_text(task)}</h1><p><a href='../'>{_text(view.name or view.app_id)}</a></p>"]
+    for log in logs:
+        parts.append(f"<h2>{_text(log.stream)} <span class=soft>{_text(log.container)}</span></h2>")
+        if log.lines:
+            lines = "\n".join(log.lines)
+            parts.append(f"<pre>{_text(lines)}</pre>")
+        else:
+            parts.append(f"<p class=soft>{_text(log.problem or 'nothing was written')}</p>")
+    return _page(f"{task} of {view.name or view.app_id}", "".join(parts), nonce)
+
+
+def no_page(why: str, nonce: str) -> str:
+    """Why there is none."""
+    return _page("No job", f"<h1>No job</h1><p>{_text(why)}</p>", nonce)
+
+
+def task_of(place: Place) -> str:
+    """The task instance in Airflow's own pages, from a job's page."""
+    mapped = f"/mapped/{place.map_index}" if place.map_index >= 0 else ""
+    names = [quote(name, safe="") for name in (place.dag_id, place.run_id, place.task_id)]
+    return f"{_UP}dags/{names[0]}/runs/{names[1]}/tasks/{names[2]}{mapped}"
+
+
+def _page(title: str, body: str, nonce: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<title>{_text(title)}</title><style nonce="{nonce}">{STYLE}</style></head>'
+        f"<body>{body}</body></html>"
+    )
+
+
+def _tasks(tasks: Sequence[TaskView]) -> str:
+    rows = []
+    for task in tasks[:TASKS]:
+        log = f"<a href={_href('logs/' + quote(task.task, safe=''))}>log</a>"
+        code = "" if task.exit_code is None else str(task.exit_code)
+        told = (task.node, code, task.cause, _seconds(task.duration_s))
+        rows.append((_text(task.task), _text(task.state), *map(_text, told), log))
+    more = len(tasks) - TASKS
+    return _table(("Task", "State", "Node", "Exit code", "Cause", "Took", ""), rows) + (
+        f"<p class=soft>and {more} more</p>" if more > 0 else ""
+    )
+
+
+def _metrics(tasks: Sequence[TaskView]) -> str:
+    rows = [
+        (_text(task.task), _text(name), _text(f"{value:g}"))
+        for task in tasks[:TASKS]
+        for name, value in task.reported.items()
+    ][:TASKS]
+    head = "<h2 id=metrics>Metrics</h2>"
+    return head + (_table((), rows) if rows else "<p class=soft>None was reported.</p>")
+
+
+def _links(links: Mapping[str, str]) -> str:
+    found = [
+        f"<a rel='noreferrer noopener' href={_href(url)}>{_text(name)}</a>"
+        for name, url in links.items()
+        if _is_web(url)
+    ]
+    return f"<p>{' '.join(found)}</p>" if found else ""
+
+
+def _event(event: Mapping[str, Any]) -> Tuple[str, str]:
+    at = event.get("time")
+    return _text(_clock(at)), _text(event.get("text") or "")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """``rows`` are HTML already."""
+    first = "<tr>" + "".join(f"<th>{_text(name)}</th>" for name in head) + "</tr>" if head else ""
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table>{first}{body}</table>"
+
+
+def _text(value: Any) -> str:
+    return escape(mask_text(str(value)).encode("utf-8", "replace").decode())
+
+
+def _href(url: str) -> str:
+    return '"' + escape(url.encode("utf-8", "replace").decode()) + '"'
+
+
+def _is_web(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https")
+    except ValueError:
+        return False
+
+
+def _clock(at: Any) -> str:
+    if isinstance(at, bool) or not isinstance(at, (int, float)):
+        return ""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at)) if at else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _seconds(value: Any) -> str:
+    return "" if value is None else f"{value:.1f} s"

@@ -1,0 +1,122 @@
+"""Which job a task instance may show, and which it may not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict
+
+import pytest
+from hypothesis import strategies as st
+
+from tests.fuzzing import fuzz, mutations
+from tests.tony_airflow.pages.written import APP_ID, CONTAINER, EVIL, PLACE, written
+from tony_airflow.pages.history import Job, NoPage, Place, plain_xcom, site_for
+
+XCOMS = {"application_id": APP_ID, "tony_connection": {"connection": "", "scheduler": "local"}}
+
+
+def connections(conn_id: str) -> Any:
+    raise KeyError(conn_id)
+
+
+def job(place: Place = PLACE, **xcoms: Any) -> Job:
+    told: Dict[str, Any] = {**XCOMS, **xcoms}
+    return Job(place, told.get, connections)
+
+
+def refused(place: Place = PLACE, **xcoms: Any) -> str:
+    with pytest.raises(NoPage) as why, job(place, **xcoms):
+        pass
+    return str(why.value)
+
+
+def test_its_own_job(tony_home: Path) -> None:
+    written(tony_home)
+    with job() as found:
+        assert found.view.app_id == APP_ID and found.view.state.value == "FAILED"
+        assert [event["text"] for event in found.past.events] == ["session 0 begins"]
+        logs = found.logs("worker:0")
+        assert [(log.container, log.stream) for log in logs] == [
+            (CONTAINER, "stdout"),
+            (CONTAINER, "stderr"),
+        ]
+        assert logs[0].lines == (f"the last epoch {EVIL}",)
+        for task in ("worker:1", "../worker:0", "am", ""):
+            with pytest.raises(NoPage, match="no such task"):
+                found.logs(task)
+
+
+def test_the_job_of_another_task_instance_is_not_shown(tony_home: Path) -> None:
+    """Whoever may write XComs of one DAG may name any job there."""
+    written(tony_home)
+    for other in (
+        replace(PLACE, dag_id="mine"),
+        replace(PLACE, run_id="other"),
+        replace(PLACE, task_id="other"),
+        replace(PLACE, map_index=0),
+    ):
+        assert "with the tag of this task instance" in refused(other)
+
+
+def test_a_job_without_tags_or_with_damaged_ones(tony_home: Path) -> None:
+    for tags in (None, "x", [], [None, 3], {PLACE.tag: 1}):
+        app_id = f"local_20260101000000_{len(str(tags)):06x}"
+        written(tony_home, app_id=app_id, tags=tags)
+        refused(application_id=app_id)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [None, "", ".", "..", "../x", "/etc", f"../history/{APP_ID}", f"{APP_ID}/", f"{APP_ID}\0", 3,
+     [APP_ID], f"{APP_ID}/../{APP_ID}", APP_ID[:-1], f"file:{APP_ID}"],
+)  # fmt: skip
+def test_what_is_no_id_of_a_job(tony_home: Path, named: Any) -> None:
+    written(tony_home)
+    refused(application_id=named)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [None, "local", {}, {"connection": "x"}, {"connection": 3},
+     {"connection": "", "scheduler": "x"}, {"connection": {"host": "h"}, "scheduler": "local"}],
+)  # fmt: skip
+def test_an_xcom_leads_to_no_address_of_its_own(tony_home: Path, told: Any) -> None:
+    written(tony_home)
+    refused(tony_connection=told)
+
+
+def test_only_a_connection_of_ours_is_used() -> None:
+    def of(conn_type: Any) -> Any:
+        made = {"conn_id": "c", "conn_type": conn_type, "host": None, "port": None, "login": None}
+        return SimpleNamespace(**made, extra=json.dumps({"home": "/srv/tony"}), extra_dejson={})
+
+    named = {"connection": "c", "scheduler": "local"}
+    assert site_for(named, lambda conn_id: of("tony")).home == "/srv/tony"
+    for conn_type in ("http", "", None):
+        with pytest.raises(NoPage, match="not of the type"):
+            site_for(named, lambda conn_id, kind=conn_type: of(kind))  # type: ignore[misc]
+
+
+def test_xcoms_are_plain_json() -> None:
+    assert plain_xcom('"a"') == plain_xcom(b'"a"') == "a"
+    assert plain_xcom('{"a": 1}') == {"a": 1}
+    assert plain_xcom("local_1") == "local_1"
+    assert plain_xcom(b"\x80\x04K\x01.") == b"\x80\x04K\x01."
+    assert plain_xcom(None) is None
+
+
+@fuzz(by_day=100, data=mutations(json.dumps(XCOMS["tony_connection"]).encode()))
+def test_whatever_an_xcom_says(data: bytes) -> None:
+    try:
+        site_for(plain_xcom(data), connections)
+    except NoPage:
+        pass
+
+
+@fuzz(by_day=60, text=st.text(max_size=60))
+def test_whatever_names_a_job(text: str) -> None:
+    with pytest.raises(NoPage):
+        Job(PLACE, {**XCOMS, "application_id": text}.get, connections).__enter__()
