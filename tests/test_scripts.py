@@ -235,6 +235,7 @@ class TestTheStages:
     """``.ci/run`` and ``.ci/night`` in a checkout in which everything is soon done."""
 
     HERE = ("git", "flock", "mvn", "chromium", "krb5-config", "gcc", "cmake", "c++", "make")
+    HERE += ("pg_ctlcluster", "redis-server")
     SAID = """\
 #!/bin/bash
 (IFS="|"; echo "$*" >>asked)

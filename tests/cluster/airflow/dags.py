@@ -30,14 +30,16 @@ def training(dag_id, **more):
 RETRIED = {"retries": 2, "retry_delay": timedelta(seconds=1)}
 TIMED = {"execution_timeout": timedelta(seconds=60)}
 LEASED = {"lease": 60}
+KILLED = {"retries": 6, "retry_delay": timedelta(seconds=5)}
 
 for how, deferrable in (("sync", False), ("deferred", True)):
     training(how, deferrable=deferrable)
     training(f"{how}_retried", deferrable=deferrable, **RETRIED)
     training(f"{how}_timed", deferrable=deferrable, **TIMED)
     training(f"{how}_leased", deferrable=deferrable, **LEASED)
+    training(f"{how}_killed", deferrable=deferrable, **KILLED)
 '''
-"""``sync``, ``deferred``, and each of them ``_retried``, ``_timed`` or ``_leased``."""
+"""``sync``, ``deferred``, and each of them ``_retried``, ``_timed``, ``_leased`` or ``_killed``."""
 
 HOPELESS = '''
 """What retrying cannot mend; retries are there all the same."""

@@ -123,8 +123,7 @@ class Airflow(Daemons):
         """Down, and the folder away."""
         self.rest.close()
         self.down()
-        for folder in (self.folder, *self._cluster["outside"]):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def down(self) -> None:
         """Every process; PostgreSQL first, in order: killed it leaves shared memory behind."""
@@ -135,6 +134,8 @@ class Airflow(Daemons):
             except SandboxError:
                 pass  # nothing runs any more
         super().down()
+        for folder in self._cluster["outside"]:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _gone(self, daemon: str) -> None:
         deadline = time.monotonic() + DOWN_S

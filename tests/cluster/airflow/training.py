@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
 from tests.cluster.airflow.rest import WITHIN, Place, wait_for
 from tests.cluster.airflow.standing import Airflow
@@ -19,7 +20,8 @@ import tony
 
 folder = pathlib.Path(sys.argv[1])
 app_id = os.environ["APP_ID"]
-(folder / app_id).touch()
+with (folder / app_id).open("a") as began:
+    print(time.time(), file=began)
 print("the program of", app_id, "trains", flush=True)
 for step in range(3600):
     if (folder / f"fail-{app_id}").exists():
@@ -27,9 +29,13 @@ for step in range(3600):
     if (folder / "over").exists():
         break
     tony.report(step=step, metrics={"accuracy": 0.9})
+    (folder / app_id).touch()
     time.sleep(0.1)
 """
-"""Trains until the file ``over`` is in its folder; ``fail-APPLICATION`` makes it fail."""
+"""Trains until the file ``over`` is in its folder; ``fail-APPLICATION`` makes it fail.
+
+The file APPLICATION holds when its program began, and is touched as long as that runs.
+"""
 
 LIVING = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
 
@@ -83,6 +89,33 @@ class Training:
         )
         return str(found[number - 1])
 
+    def overlaps(self) -> List[str]:
+        """Of each pair of its applications that were there at once, by YARN's word or by what
+        their programs have left, when they began and ended."""
+        found = []
+        for kind, spans in (("applications", self._submitted()), ("programs", self._programs())):
+            for before, after in itertools.pairwise(spans):
+                if before[1] > after[0]:
+                    found.append(f"{kind} at once: {before}, {after}")
+        return found
+
+    def _submitted(self) -> List[Tuple[float, float, str]]:
+        return [
+            (
+                int(one["startedTime"]) / 1000,
+                int(one["finishedTime"]) / 1000 or float("inf"),
+                one["id"],
+            )
+            for one in self.applications()
+        ]
+
+    def _programs(self) -> List[Tuple[float, float, str]]:
+        return sorted(
+            (float(path.read_text().split()[0]), path.stat().st_mtime, path.name)
+            for path in self.folder.glob("application_*")
+            if path.read_text().strip()
+        )
+
     def _over(self) -> bool:
         return self.task()["state"] in ("success", "failed") and not self.applications(LIVING)
 
@@ -122,6 +155,15 @@ class Training:
     def task(self) -> Dict[str, Any]:
         return self.rest.task(self.place)
 
+    def state(self) -> str:
+        """Its state; ``deleted`` when Airflow has it no more."""
+        try:
+            return str(self.task()["state"])
+        except AssertionError as error:
+            if " 404 " in str(error):
+                return "deleted"
+            raise
+
     def wait(self, *states: str, tries: int = 0, within: float = WITHIN) -> Dict[str, Any]:
         """The task in one of these states."""
         found: Dict[str, Any] = self.rest.wait(self.place, *states, tries=tries, within=within)
@@ -143,6 +185,8 @@ class Training:
 
     def story(self) -> str:
         """All that helps when it goes wrong."""
+        if self.state() == "deleted":
+            return f"{'/'.join(self.place)} is deleted"
         task = self.task()
         logs = [self.log(number) for number in range(1, int(task["try_number"]) + 1)]
         short = {name: task[name] for name in ("state", "try_number", "max_tries")}
@@ -161,7 +205,7 @@ class Training:
     def close(self) -> None:
         """Nothing of it is left to disturb the next."""
         self.over()
-        if self.task()["state"] not in ("success", "failed", "skipped"):
+        if self.state() not in ("success", "failed", "skipped", "deleted"):
             self.rest.mark(self.place, "failed")
         for one in self.applications(LIVING):
             self._cluster.kill_application(one["id"])
