@@ -52,6 +52,18 @@ class TestLines:
         ]
         assert warned == []
 
+    def test_the_end_comes_last(self, heard: Heard) -> None:
+        reporter, said, warned = heard
+        reporter.event({"kind": "ending", "text": "SUCCEEDED: all tracked tasks have ended"})
+        reporter.event({"kind": "note", "text": "worker:1: bye"})
+        reporter.tasks([task(state="succeeded")])
+        reporter.event({"kind": "job-ended", "text": "the job has ended", "weight": "warning"})
+        assert said == ["worker:1: bye", f"worker:0 succeeded on n1, log {WHERE}"]
+        reporter.end()
+        reporter.end()
+        assert said[2:] == ["SUCCEEDED: all tracked tasks have ended"]
+        assert warned == ["the job has ended"]
+
     def test_a_failure_says_all(self, heard: Heard) -> None:
         reporter, _, warned = heard
         reporter.tasks([task(state="running")])

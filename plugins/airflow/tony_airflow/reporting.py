@@ -15,6 +15,7 @@ from tony_airflow.hooks.tony import metrics_of
 from tony_airflow.links.addresses import links_of
 from tony_airflow.tags import LINK
 from tony_core.client.view import JobView, TaskView
+from tony_core.client.watch import ENDING_KINDS
 from tony_core.job.mask import mask_text
 from tony_core.schedulers.port import AppState
 
@@ -40,6 +41,7 @@ class Reporter:
         self._waiting = ""
         self._links: Dict[str, str] = {}
         self._logs: Dict[str, str] = {}
+        self._endings: List[Tuple[Say, str]] = []
 
     def view(self, view: JobView) -> None:
         """The job as it was seen just now, whoever told it."""
@@ -63,7 +65,16 @@ class Reporter:
         if isinstance(session, int):
             self._session = max(self._session, session)  # the story has told of it
         tell = self._warn if event.get("weight") in ("warning", "error") else self._say
-        tell(mask_text(text))
+        if kind in ENDING_KINDS:  # the last tasks' ends, which led to it, are seen after it
+            self._endings.append((tell, mask_text(text)))
+        else:
+            tell(mask_text(text))
+
+    def end(self) -> None:
+        """Nothing follows: say how the job has ended, which was kept until now."""
+        while self._endings:
+            tell, text = self._endings.pop(0)
+            tell(text)
 
     def tasks(self, tasks: Iterable[TaskView]) -> None:
         """Each task's state, place and log as it changes."""

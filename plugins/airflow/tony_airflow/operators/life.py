@@ -223,6 +223,7 @@ class TaskJob:
                 return None if self.killed or self.given_up else watch.run()
             finally:
                 self._watch = None
+                reporter.end()
 
     def publish(self, links: Mapping[str, str]) -> None:
         """Push the links that are new."""
