@@ -389,7 +389,8 @@ class Checkpoints:
 def checkpoints(folder: Optional[str] = None, keep: int = 3, background: bool = False) -> Any:
     """Checkpoints in this folder, else in the job's (tony.application.checkpoint-dir).
 
-    A folder of HDFS (``hdfs://...``) as well as a local or shared one; there ``latest()`` gives a
+    A folder of HDFS (``hdfs://...``) or of an object store (``s3a``, ``gs``, ``abfs``: with the
+    package s3fs, gcsfs or adlfs) as well as a local or shared one; there ``latest()`` gives a
     local copy, and with ``background`` a save returns while it is still uploaded.
     """
     where = folder or os.environ.get("TONY_CHECKPOINT_DIR")
@@ -399,14 +400,18 @@ def checkpoints(folder: Optional[str] = None, keep: int = 3, background: bool = 
         )
     if where.startswith(_HDFS):
         return _hdfs().HdfsCheckpoints(where, keep, background, _report_saved)
+    if where.startswith(_OBJECTS):
+        return _objects().ObjectCheckpoints(where, keep, background, _report_saved)
     return Checkpoints(_local(where), keep)
 
 
 def dataset(url: str) -> str:
-    """A local path of this file or folder: of HDFS a copy, made once per container."""
+    """A local path of this file or folder: of what stands elsewhere a copy, once per container."""
     if url.startswith(_HDFS):
         hdfs = _hdfs()
         return str(hdfs.fetch(*hdfs.connect(url)))
+    if url.startswith(_OBJECTS):
+        return str(_objects().fetch(url))
     return _local(url)
 
 
@@ -417,6 +422,8 @@ def upload(path: str, url: str) -> str:
     """
     if url.startswith(_HDFS):
         return str(_hdfs().upload(path, url))
+    if url.startswith(_OBJECTS):
+        return str(_objects().upload(path, url))
     target = os.path.abspath(_local(url))
     os.makedirs(os.path.dirname(target), exist_ok=True)
     making = f"{target}.making-{os.getpid()}"
@@ -430,6 +437,7 @@ def upload(path: str, url: str) -> str:
 
 
 _HDFS = ("hdfs://", "webhdfs://", "swebhdfs://")
+_OBJECTS = ("s3://", "s3a://", "s3n://", "gs://", "gcs://", "abfs://", "abfss://")
 
 
 def _hdfs() -> Any:
@@ -437,11 +445,18 @@ def _hdfs() -> Any:
     return importlib.import_module("tony_hdfs")
 
 
+def _objects() -> Any:
+    """Only who needs it loads it, and with it the program's own fsspec."""
+    return importlib.import_module("tony_objects")
+
+
 def _local(where: str) -> str:
     if where.startswith("file://"):
         where = where[len("file://") :]
     if "://" in where:
-        raise ValueError(f"{where} is neither a local or mounted folder nor on HDFS")
+        raise ValueError(
+            f"{where} is neither a local or mounted folder nor on HDFS or an object store"
+        )
     return where
 
 

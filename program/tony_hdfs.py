@@ -27,8 +27,11 @@ AT_ONCE = 4
 # ------------------------------------------------------------------ what is fetched
 
 
-def fetch(hdfs: Hdfs, path: str, url: str) -> str:
-    """The local copy of a file or folder; made once per container, whole or not at all."""
+def fetch(hdfs: Any, path: str, url: str) -> str:
+    """The local copy of a file or folder; made once per container, whole or not at all.
+
+    ``hdfs`` is an :class:`Hdfs`, or an object store that answers to the same calls.
+    """
     top = hdfs.status(path)
     found = list(hdfs.walk(path)) if top.is_dir else [("", top)]
     version = hashlib.blake2b(digest_size=8)
@@ -161,9 +164,12 @@ class HdfsCheckpoints:
         background: bool = False,
         on_saved: Callable[[int], object] = lambda step: None,
     ) -> None:
+        self._hdfs, self._path, self.folder = connect(url)
+        self._begin(keep, background, on_saved)
+
+    def _begin(self, keep: int, background: bool, on_saved: Callable[[int], object]) -> None:
         if keep < 1:
             raise ValueError("keep at least one checkpoint")
-        self._hdfs, self._path, self.folder = connect(url)
         self.keep = keep
         self._background = background
         self._on_saved = on_saved

@@ -117,8 +117,8 @@ def test_get_has_a_limit(tmp_path: Path) -> None:
 
 
 def test_an_unknown_scheme_says_what_is_missing() -> None:
-    with pytest.raises(UnsupportedLocation, match=r"no S3 client.*http://"):
-        filesystem("s3://bucket/x")
+    with pytest.raises(UnsupportedLocation, match=r"no Ozone client.*http://"):
+        filesystem("ofs://bucket/x")
     with pytest.raises(UnsupportedLocation, match="write the hdfs:// location"):
         filesystem("viewfs://cluster/x")
     with pytest.raises(UnsupportedLocation, match="nothing here knows gopher://"):

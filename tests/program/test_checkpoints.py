@@ -115,7 +115,7 @@ def test_what_a_killed_one_left_goes_after_an_hour(tmp_path: Path) -> None:
 def test_the_folder_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TONY_CHECKPOINT_DIR", f"file://{tmp_path}")
     assert tony.checkpoints().folder == str(tmp_path)
-    monkeypatch.setenv("TONY_CHECKPOINT_DIR", "s3://bucket/x")
+    monkeypatch.setenv("TONY_CHECKPOINT_DIR", "ofs://bucket/x")
     with pytest.raises(ValueError, match="neither a local or mounted folder nor on HDFS"):
         tony.checkpoints()
     monkeypatch.delenv("TONY_CHECKPOINT_DIR")

@@ -182,7 +182,7 @@ class TestDatasets:
         assert tony.dataset(str(tmp_path)) == str(tmp_path)
         assert tony.dataset(f"file://{tmp_path}") == str(tmp_path)
         with pytest.raises(ValueError, match="nor on HDFS"):
-            tony.dataset("s3://bucket/x")
+            tony.dataset("ofs://bucket/x")
 
     def test_two_processes_at_once_fetch_one_copy(self, hdfs: FakeHdfs) -> None:
         hdfs.put("/d/big", b"x" * 2_000_000)

@@ -31,7 +31,7 @@ from tony_core.bundle.wanted import Want
 from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Kind, Use
 from tony_core.files.durable import replace_file
-from tony_core.files.location import base_name, is_remote, local_path, scheme_of
+from tony_core.files.location import OBJECT_STORES, base_name, is_remote, local_path, scheme_of
 from tony_core.files.port import FileSystem, Stat
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Place(ABC):
 
     def must_fetch(self, source: str) -> bool:
         """Whether what stands elsewhere must be staged all the same."""
-        return False
+        return scheme_of(source) in OBJECT_STORES
 
     def look(self, plan: Plan) -> None:
         """Last: fill in what is there already."""
@@ -211,7 +211,7 @@ class RemotePlace(Place):
         )
 
     def must_fetch(self, source: str) -> bool:
-        return scheme_of(source) in ("http", "https")
+        return scheme_of(source) in ("http", "https", *OBJECT_STORES)
 
     def look(self, plan: Plan) -> None:
         files = {item.digest: item.file for item in plan.uploads}

@@ -287,6 +287,10 @@ class _Planner:
         if doubt:
             self._say(want.key, f"{shown}: {doubt}", Severity.WARNING)
         if self._place.must_fetch(want.source):
+            if kind is Kind.FOLDER or found.is_dir:
+                words = "is a folder there: name an archive or a file, or read it by tony.dataset"
+                self._say(want.key, f"{shown} {words}")
+                return None
             return self._bring(contents.of_download(want.source, kind, found, self._files), name)
         return Found(kind, want.source, "", found.size, found.mtime_ms)
 

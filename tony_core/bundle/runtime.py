@@ -82,7 +82,14 @@ CLIENT_ONLY = (
     "schedulers/yarn/sending.py",
 )
 # What programs may import.
-PROGRAM = ("tony.py", "tony_boosting.py", "tony_hdfs.py", "tony_ray.py", "tony_webhdfs.py")
+PROGRAM = (
+    "tony.py",
+    "tony_boosting.py",
+    "tony_hdfs.py",
+    "tony_objects.py",
+    "tony_ray.py",
+    "tony_webhdfs.py",
+)
 _TOP = (
     "__init__.py",
     "dataclass.py",

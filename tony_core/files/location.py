@@ -12,6 +12,9 @@ _PLAIN = "/~!$&'()*+,;=:@"
 _APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 _USER_INFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+://)[^/?#@]*@")
 
+#: Schemes of object stores, which nodes do not read (see ``objects``).
+OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss")
+
 
 def scheme_of(location: str) -> str:
     """The URL's scheme in lower case; empty for a plain path. ``file:/x`` is ``file``."""

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import Callable, Dict, List, Tuple
 
 from tony_core.dataclass import dataclass, field
-from tony_core.files.location import masked, scheme_of
+from tony_core.files.location import OBJECT_STORES, masked, scheme_of
 from tony_core.files.port import FileSystem, UnsupportedLocation
 
 _BUILT_IN: Dict[str, Tuple[str, str]] = {
@@ -26,6 +26,7 @@ _BUILT_IN: Dict[str, Tuple[str, str]] = {
     "hdfs": ("tony_core.files.webhdfs", "of_site"),
     "webhdfs": ("tony_core.files.webhdfs", "by_address"),
     "swebhdfs": ("tony_core.files.webhdfs", "by_address"),
+    **dict.fromkeys(OBJECT_STORES, ("tony_core.files.objects", "ObjectFileSystem")),
 }
 
 # Schemes that users of a cluster will write: the answer says what to do instead.
@@ -35,10 +36,6 @@ _KNOWN_BUT_ABSENT = {
     "ofs": "no Ozone client is part of this installation",
     "o3fs": "no Ozone client is part of this installation",
     "maprfs": "no MapR client is part of this installation",
-    "s3": "no S3 client is part of this installation",
-    "s3a": "no S3 client is part of this installation",
-    "gs": "no Google Cloud Storage client is part of this installation",
-    "abfs": "no Azure client is part of this installation",
 }
 
 

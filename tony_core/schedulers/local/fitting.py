@@ -11,7 +11,7 @@ import re
 from typing import List, Optional
 
 from tony_core.dataclass import replace
-from tony_core.files.location import is_remote, local_path
+from tony_core.files.location import OBJECT_STORES, is_remote, local_path, scheme_of
 from tony_core.job.limits import problem_at
 from tony_core.job.spec import Job, Mode, Role, Tracking
 from tony_core.schedulers.local import capacity, home, images
@@ -167,9 +167,9 @@ def _places(job: Job) -> List[str]:
 
 
 def _by_the_program(key: str, place: str) -> bool:
-    """Checkpoints are the program's own: ``tony.checkpoints`` keeps them on HDFS too."""
-    on_hdfs = place.partition("://")[0].lower() in ("hdfs", "webhdfs", "swebhdfs")
-    return on_hdfs and key == "tony.application.checkpoint-dir"
+    """Checkpoints are the program's own: ``tony.checkpoints`` keeps them elsewhere, too."""
+    known = scheme_of(place) in ("hdfs", "webhdfs", "swebhdfs", *OBJECT_STORES)
+    return known and key == "tony.application.checkpoint-dir"
 
 
 def _resources(job: Job) -> List[str]:

@@ -1,0 +1,119 @@
+"""Object stores as the client reads them: by fsspec where it is, else with the extra's name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+
+from tests.bundle.jobs import job, ref, said
+from tests.objectstore import MemoryStore, installed
+from tony_core import bundle
+from tony_core.files import registry
+from tony_core.files.location import OBJECT_STORES
+from tony_core.files.objects import STORES, milliseconds
+from tony_core.files.port import ReadOnlyError, UnsupportedLocation
+from tony_core.files.registry import filesystem
+
+
+@pytest.fixture
+def store() -> Iterator[MemoryStore]:
+    yield from installed()
+    registry.forget()
+
+
+def test_every_scheme_is_known() -> None:
+    assert set(OBJECT_STORES) == set(STORES)
+
+
+@pytest.mark.parametrize(
+    ("url", "extra", "package"),
+    [
+        ("s3a://b/x", "s3", "s3fs"),
+        ("gs://b/x", "gcs", "gcsfs"),
+        ("abfss://c@a.dfs.core.windows.net/x", "azure", "adlfs"),
+    ],
+)
+def test_what_is_not_installed_is_named_with_its_extra(
+    url: str, extra: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fsspec", "s3fs", "gcsfs", "adlfs"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UnsupportedLocation) as caught:
+        filesystem(url).stat(url)
+    assert f"'tony-py[{extra}]'" in str(caught.value) and package in str(caught.value)
+    (line,) = said(bundle.plan(job(files=(ref(url, "x"),)), "/nowhere/root"))
+    assert f"tony-py[{extra}]" in line and "\n" not in line
+
+
+def test_reading(store: MemoryStore) -> None:
+    store.pipe_file("/b/data/points.csv", b"0123456789")
+    files = filesystem("s3a://b/data/points.csv")
+    found = files.stat("s3a://b/data/points.csv")
+    assert (found.size, found.is_dir) == (10, False) and found.mtime_ms > 0
+    assert files.get("s3a://b/data/points.csv") == b"0123456789"
+    for offset, rest in ((7, b"789"), (10, b""), (99, b"")):
+        with files.open("s3a://b/data/points.csv", offset) as stream:
+            assert stream.read() == rest
+    assert files.stat("s3a://b/data").is_dir
+    assert [each.location for each in files.list("s3a://b/data")] == ["s3a://b/data/points.csv"]
+    with pytest.raises(NotADirectoryError):
+        files.list("s3a://b/data/points.csv")
+    with pytest.raises(FileNotFoundError) as caught:
+        files.stat("s3a://me:word@b/none")
+    assert "word" not in str(caught.value)
+    with pytest.raises(ReadOnlyError):
+        files.put("s3a://b/new", b"")
+
+
+def test_what_a_package_raises_is_an_oserror(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any, **words: Any) -> None:
+        raise RuntimeError("NoCredentialsError: Unable to locate credentials")
+
+    monkeypatch.setattr(MemoryStore, "info", refuse)
+    with pytest.raises(OSError, match="Unable to locate credentials"):
+        filesystem("s3://b/x").stat("s3://b/x")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_resource_is_fetched_by_the_client(
+    store: MemoryStore, scheme: str, tmp_path: Path
+) -> None:
+    store.pipe_file("/b/words.txt", b"words")
+    root = str(tmp_path / "root")
+    plan = bundle.plan(job(files=(ref(f"{scheme}://b/words.txt"),)), root)
+    assert said(plan) == []
+    (upload,) = [each for each in plan.uploads if each.name == "words.txt"]
+    bundle.stage(plan, root, "app-1", job(), b"")
+    (artifact,) = [each for each in plan.artifacts if each.name == "words.txt"]
+    assert Path(artifact.uri).read_bytes() == b"words"
+    again = bundle.plan(job(files=(ref(f"{scheme}://b/words.txt"),)), root)
+    assert [x.present for x in again.uploads if x.name == "words.txt"] == [True]
+    assert upload.size == 5
+
+
+def test_a_folder_is_refused_with_what_to_do(store: MemoryStore, tmp_path: Path) -> None:
+    store.pipe_file("/b/data/x", b"x")
+    (line,) = said(bundle.plan(job(files=(ref("s3a://b/data"),)), str(tmp_path / "root")))
+    assert "tony.dataset" in line
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [("2026-01-01T00:00:00Z", 1767225600000), (1.5, 1500), ("soon", 0), (None, 0)],
+)
+def test_times(when: Any, expected: int) -> None:
+    assert milliseconds(when) == expected
+
+
+def test_nothing_of_it_is_loaded_before_it_is_used() -> None:
+    code = (
+        "import sys, tony_core.files.registry, tony_core.client.api, tony\n"
+        "sys.exit(any(name.split('.')[0] == 'fsspec' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,128 @@
+"""tony.checkpoints, dataset and upload on an object store: fsspec's own, in memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+import tony
+from tests.fuzzing import fuzz, mutations
+from tests.objectstore import MemoryStore, installed
+from tony_objects import content_of
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
+    monkeypatch.setenv("TONY_CACHE_DIR", str(tmp_path / "cache"))
+    yield from installed()
+
+
+def names(store: MemoryStore) -> list[str]:
+    return sorted(Path(name).name.split("-")[0] for name in store.find("/b/ckpt"))
+
+
+def test_bytes(store: MemoryStore) -> None:
+    saved = tony.checkpoints("s3a://b/ckpt")
+    assert saved.latest() is None and saved.steps() == []
+    assert saved.save(10, b"ten") == "s3a://b/ckpt/step-0000000010"
+    step, path = tony.checkpoints("s3a://b/ckpt").latest()
+    assert (step, Path(path).read_bytes()) == (10, b"ten")
+    saved.save(10, b"again")
+    assert Path(saved.fetch(10)).read_bytes() == b"again"
+
+
+def test_folders_and_the_last_few(store: MemoryStore) -> None:
+    saved = tony.checkpoints("s3://b/ckpt", keep=2)
+
+    def folder(path: str) -> None:
+        Path(path, "sub").mkdir(parents=True)
+        Path(path, "sub", "weights").write_text("w")
+        Path(path, "meta").write_text("m")
+
+    for step in (1, 2, 30):
+        saved.save(step, folder)
+    assert saved.steps() == [2, 30]
+    _, path = saved.latest()
+    assert Path(path, "sub", "weights").read_text() == "w" and Path(path, "meta").exists()
+    assert names(store).count("step") == 2 and len(names(store)) == 6
+
+
+def test_a_save_that_breaks_off_leaves_the_one_before(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = tony.checkpoints("s3a://b/ckpt")
+    saved.save(1, b"good")
+    with monkeypatch.context() as patch:
+
+        def broken(self: MemoryStore, path: str, value: bytes, **words: object) -> None:
+            raise OSError("killed between the content and its mark")
+
+        patch.setattr(MemoryStore, "pipe_file", broken)
+        with pytest.raises(OSError, match="killed between"):
+            saved.save(2, b"half")
+    assert saved.steps() == [1] and Path(saved.latest()[1]).read_bytes() == b"good"
+    old = "/b/ckpt/data-2-1000-00ff"  # an hour later it goes
+    store.pipe_file(old, b"left")
+    saved.save(3, b"next")
+    assert not store.exists(old)
+
+
+def test_a_mark_that_is_none(store: MemoryStore) -> None:
+    saved = tony.checkpoints("s3a://b/ckpt")
+    for mark in (b"", b"[]", b'{"data": "../../x"}', b"\xff", b'{"data": 5}', b"[" * 100_000):
+        store.pipe_file("/b/ckpt/step-0000000004", mark)
+        with pytest.raises(OSError, match="is no mark of a checkpoint"):
+            saved.fetch(4)
+    saved.save(5, b"x")
+    assert Path(saved.latest()[1]).read_bytes() == b"x"
+
+
+@fuzz(data=mutations(b'{"data": "data-7-1795400046420-00ff"}'))
+def test_any_mark_names_a_content_beside_it_or_none(data: bytes) -> None:
+    name = content_of(data)
+    assert name == "" or (name.startswith("data-") and "/" not in name)
+
+
+def test_in_the_background_and_the_report(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TONY_REPORT_FILE", str(tmp_path / "report"))
+    monkeypatch.setenv("TONY_CHECKPOINT_DIR", "s3a://b/ckpt")
+    saved = tony.checkpoints(background=True)
+    saved.save(7, b"seven")
+    saved.wait()
+    assert json.loads((tmp_path / "report").read_text())["saved"] == 7
+
+
+def test_data_sets(store: MemoryStore) -> None:
+    for name in ("a", "deep/er/b"):
+        store.pipe_file(f"/b/points/{name}", name.encode())
+    local = Path(tony.dataset("s3a://b/points"))
+    assert (local / "a").read_bytes() == b"a" and (local / "deep/er/b").read_bytes() == b"deep/er/b"
+    assert tony.dataset("s3a://b/points/") == str(local), "once per container"
+    assert Path(tony.dataset("s3a://b/points/a")).read_bytes() == b"a"
+    with pytest.raises(FileNotFoundError):
+        tony.dataset("s3a://b/none")
+
+
+def test_upload(store: MemoryStore, tmp_path: Path) -> None:
+    (tmp_path / "model" / "sub").mkdir(parents=True)
+    (tmp_path / "model" / "sub" / "w").write_text("w")
+    (tmp_path / "one").write_text("1")
+    store.pipe_file("/b/models/7/old", b"")
+    assert tony.upload(str(tmp_path / "model"), "s3a://b/models/7") == "s3a://b/models/7"
+    assert store.find("/b/models") == ["/b/models/7/sub/w"]
+    tony.upload(str(tmp_path / "one"), "s3a://b/models/one")
+    assert store.cat_file("/b/models/one") == b"1"
+
+
+def test_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fsspec", "gcsfs", "adlfs"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for url, package in (("gs://b/x", "gcsfs"), ("abfs://c/x", "adlfs")):
+        with pytest.raises(ImportError, match=f"pip install {package}"):
+            tony.dataset(url)

@@ -1,0 +1,130 @@
+"""Reading object stores (``s3a``, ``gs``, ``abfs``) by fsspec, where its package is installed.
+
+Where a job is submitted, and nowhere else: what stands there is fetched by the client and staged.
+Nodes have the standard library alone, and programs read by themselves (``tony.dataset``). Nothing
+of fsspec is loaded before such a location is used. Who asks, and where, is said as each package
+reads it: ``AWS_*``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_*``, ``FSSPEC_*``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import importlib
+from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Tuple, cast
+
+from tony_core.files.location import join, masked, scheme_of
+from tony_core.files.port import FileSystem, ReadOnlyError, Stat, UnsupportedLocation
+
+#: scheme -> (fsspec's name for it, the package, our extra)
+STORES: Dict[str, Tuple[str, str, str]] = {
+    "s3": ("s3", "s3fs", "s3"),
+    "s3a": ("s3", "s3fs", "s3"),
+    "s3n": ("s3", "s3fs", "s3"),
+    "gs": ("gs", "gcsfs", "gcs"),
+    "gcs": ("gs", "gcsfs", "gcs"),
+    "abfs": ("abfs", "adlfs", "azure"),
+    "abfss": ("abfs", "adlfs", "azure"),
+}
+_TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")
+
+
+class ObjectFileSystem(FileSystem):
+    """Read-only. A folder is a common beginning of names."""
+
+    def stat(self, location: str) -> Stat:
+        with _Understood(location) as (store, path):
+            return _stat(location, store.info(path))
+
+    def open(self, location: str, offset: int = 0) -> BinaryIO:
+        if offset < 0:
+            raise ValueError(f"{masked(location)}: nothing lies before the file's first byte")
+        with _Understood(location) as (store, path):
+            stream = store.open(path, "rb")
+            if offset:
+                stream.seek(min(offset, int(store.info(path).get("size") or 0)))
+            return cast(BinaryIO, stream)
+
+    def list(self, location: str) -> List[Stat]:
+        with _Understood(location) as (store, path):
+            if store.info(path).get("type") != "directory":
+                raise NotADirectoryError(errno.ENOTDIR, "this is a file", masked(location))
+            top = path.rstrip("/").rpartition("/")[2]
+            found = []
+            for item in store.ls(path, detail=True):
+                name = str(item["name"]).rstrip("/").rpartition("/")[2]
+                if name and (name != top or item.get("type") == "directory"):
+                    found.append(_stat(join(location, name), item))
+            return sorted(found, key=lambda stat: stat.location)
+
+    def write(
+        self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
+    ) -> None:
+        _refuse(location)
+
+    def mkdir(self, location: str, mode: int = 0o755) -> None:
+        _refuse(location)
+
+    def rename(self, source: str, target: str) -> None:
+        _refuse(target)
+
+    def delete(self, location: str) -> bool:
+        _refuse(location)
+
+    def chmod(self, location: str, mode: int) -> None:
+        _refuse(location)
+
+
+class _Understood:
+    """The store of a location and the path there; whatever its package raises is an ``OSError``."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    def __enter__(self) -> Tuple[Any, str]:
+        scheme = scheme_of(self._location)
+        protocol, package, extra = STORES[scheme]
+        _, _, rest = self._location.partition("://")
+        try:
+            store = importlib.import_module("fsspec").filesystem(protocol)
+        except ImportError as error:
+            raise UnsupportedLocation(
+                errno.EPROTONOSUPPORT,
+                f"{scheme}:// needs the package {package}, which is not installed here: pip install"
+                f" 'tony-py[{extra}]' ({error})",
+                masked(self._location),
+            ) from None
+        store.invalidate_cache()
+        return store, store._strip_protocol(f"{protocol}://{rest}")
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, (OSError, ValueError)):
+            why = f"{type(error).__name__}: {error}"
+            raise OSError(errno.EIO, why, masked(self._location)) from error
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(errno.ENOENT, "no such file", masked(self._location)) from None
+
+
+def _stat(location: str, info: Dict[str, Any]) -> Stat:
+    return Stat(
+        location,
+        info.get("type") == "directory",
+        int(info.get("size") or 0),
+        next((milliseconds(info[name]) for name in _TIMES if info.get(name)), 0),
+    )
+
+
+def milliseconds(when: Any) -> int:
+    """A time as stores tell it: a datetime, its text, or seconds."""
+    if isinstance(when, str):
+        try:
+            when = datetime.datetime.fromisoformat(when.replace("Z", "+00:00"))
+        except ValueError:
+            return 0
+    if isinstance(when, datetime.datetime):
+        when = when.timestamp()
+    return int(when * 1000) if isinstance(when, (int, float)) else 0
+
+
+def _refuse(location: str) -> NoReturn:
+    raise ReadOnlyError(errno.EROFS, "object stores are only read here", masked(location))
