@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz
 from tony_core.job import units
 
 
@@ -112,7 +113,7 @@ def test_too_many_digits() -> None:
             parse()
 
 
-@given(st.text())
+@fuzz(text=st.text())
 def test_any_text_is_a_value_or_a_value_error(text: str) -> None:
     for parse in (
         units.parse_memory_mb, units.parse_int, units.parse_bool, units.parse_port_range,
