@@ -7,6 +7,7 @@ from pathlib import Path
 from tony_azkaban import execution, translation
 from tony_azkaban.properties import load
 from tony_azkaban.site import Site
+from tony_azkaban.words import without_effect
 from tony_core.job.load import Loaded, load_job
 
 # As Azkaban hands it on: the job's own, with what its servers and other Hadoop types add.
@@ -97,7 +98,9 @@ def test_it_is_the_job_that_it_was(tmp_path: Path) -> None:
     assert job.program.python == "venv/bin/python"
     assert job.tags[:2] == ("mnist", "nightly")
     assert {"azkaban.flow.execid:7", "azkaban.flow.flowid:mnist"} <= set(job.tags)
-    # What has no effect here is one line.
+    # What has no effect here is one line of each kind.
+    (more,) = map(str, without_effect(load(PROPERTIES)))
+    assert more.endswith(": classpath, hadoop-inject.mapreduce.job.queuename, jvm.args")
     assert [str(note).partition(": ")[0] for note in notes] == [
         "of no effect here",
         "job file of the JVM TonY; defaults that differ",
