@@ -439,6 +439,10 @@ def test_logs_of_the_master_and_no_others(harness: LocalHarness) -> None:
     for wrong in ("../" + app_id, "", ".hidden", "nobody"):
         with pytest.raises(NoSuchApplication):
             scheduler.status(wrong)
+    folder = harness.home.app(app_id).master
+    os.mkfifo(os.path.join(folder, "pipe"))
+    with pytest.raises(SchedulerError, match="pipe cannot be read"):
+        scheduler.read_log(app_id, LogRef(""), "pipe", 0)  # and it is not waited for
 
 
 def test_the_logs_of_a_job_whose_master_could_tell_nobody(harness: LocalHarness) -> None:
