@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
@@ -47,6 +47,14 @@ class Two:
         told = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
         assert told, said
         return json.loads(told[0][5:]), said
+
+    def pages(self, *urls: str) -> List[Tuple[int, str]]:
+        """What the webserver answers, for who may see it, and then for who is not logged in."""
+        script = Path(__file__).with_name("pages.py")
+        done = self._run("-W", "ignore", str(script), *urls)
+        told = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
+        assert told, done.stdout + done.stderr
+        return [(status, text) for status, text in json.loads(told[0][5:])]
 
     def _run(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         paths = [self.folder / "about", *(CHECKOUT / part for part in PARTS)]
@@ -93,7 +101,14 @@ def test_a_job(two: Two, way: str) -> None:
     assert result["outcome"] == "SUCCEEDED"
     assert result["metrics"] == {"accuracy": 0.75}
     assert "worker:1" in said
-    assert told["links"]["Task logs"].startswith("http://"), told
+    page = told["links"]["Task logs"]
+    assert page.startswith("http://localhost:8080/tony/dags/"), told
+    if way == "sync":
+        seen, log, *refused = two.pages(page, f"{page}logs/worker%3A0")
+        assert seen[0] == log[0] == 200, (seen, log)
+        assert result["application_id"] in seen[1] and "accuracy" in seen[1]
+        assert "stdout" in log[1]
+        assert [status for status, _ in refused] == [302, 302]
 
 
 def test_a_decorated_function(two: Two) -> None:
