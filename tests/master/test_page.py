@@ -245,6 +245,13 @@ def test_logs_of_a_task(tmp_path: Path) -> None:
         assert shell.get("/logs/worker:0/stdout?container=c1")[0] == 200
         assert shell.get("/logs/worker:0/stdout?container=c2")[0] == 404
         assert shell.get("/logs/worker:1/stdout")[0] == 404
+        assert shell.get("/logs/worker:0")[1] == b"===== stdout\n0123456789\n"
+        (folder / "stderr").write_bytes(b"oh\n")
+        for path in ("/logs/worker:0", "/logs/worker:0/"):
+            status, body, headers = shell.get(path)
+            assert (status, body) == (200, b"===== stdout\n0123456789\n===== stderr\noh\n\n")
+            assert headers["Content-Type"].startswith("text/plain")
+        assert shell.get("/logs/worker:1")[0] == 404
 
 
 ODD = ["", "-", "²", "%C2%B2", "1e9", "9" * 19, "9" * 5000, "-" + "9" * 5000, "%ed%a0%80", "x",

@@ -16,15 +16,22 @@ PIECE = 1 << 20
 TAIL = 128 * 1024  # what a person gets who asks for no offset
 
 
+STREAMS = ("stdout", "stderr")
+
+
 def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[str, str]) -> Answer:
     """A piece of one file of a log folder; ``X-Next-Offset`` says where the next begins.
+
+    Without a name the ends of stdout and stderr, one below the other.
 
     A negative offset counts from the end. Raises :class:`BadRequest`.
     """
     start = None if offset is None else whole_number(offset, "offset", least=-sys.maxsize)
     if not log_url or is_remote(log_url):
         return Answer(404, b"there is no such log on this machine\n", headers=headers)
-    if not name or "/" in name or name.startswith(".") or "\0" in name:
+    if not name:
+        return _read_both(log_url, headers)
+    if "/" in name or name.startswith(".") or "\0" in name:
         return Answer(404, b"there is no such log\n", headers=headers)
     path = Path(local_path(log_url), name)
     try:
@@ -43,3 +50,15 @@ def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[st
         stream.seek(start)
         data = stream.read(PIECE)
     return Answer(200, data, headers={**headers, "X-Next-Offset": str(start + len(data))})
+
+
+def _read_both(log_url: str, headers: Mapping[str, str]) -> Answer:
+    found = {name: read_log(log_url, name, None, headers) for name in STREAMS}
+    parts = [
+        b"===== %s\n%s\n" % (name.encode(), answer.body)
+        for name, answer in found.items()
+        if answer.status == 200
+    ]
+    if not parts:
+        return found[STREAMS[0]]
+    return Answer(200, b"".join(parts), headers=headers)

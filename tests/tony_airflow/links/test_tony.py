@@ -105,7 +105,7 @@ class TestWhereTheyLead:
             links={"page": "http://127.0.0.1:4711/"},
             tasks=(TaskView("worker:0", log_url="/var/tony/worker_0"),),
         )
-        assert links_of(here)["log:worker:0"] == "http://127.0.0.1:4711/logs/worker%3A0/stdout"
+        assert links_of(here)["log:worker:0"] == "http://127.0.0.1:4711/logs/worker%3A0"
         for unseen in (replace(here, links={}), replace(here, state=AppState.FAILED)):
             assert links_of(unseen) == {}
 

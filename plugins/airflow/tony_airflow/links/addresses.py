@@ -49,7 +49,7 @@ def _log_of(task: TaskView, page: str) -> str:
     """Where a browser can read a task's log; what is only a folder somewhere, by the job's page."""
     if is_remote(task.log_url):
         return task.log_url
-    return f"{page.rstrip('/')}/logs/{quote(task.task)}/stdout" if task.log_url and page else ""
+    return f"{page.rstrip('/')}/logs/{quote(task.task)}" if task.log_url and page else ""
 
 
 def history_page(ti: Any) -> str:
