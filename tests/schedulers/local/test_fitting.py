@@ -39,12 +39,13 @@ def test_a_folder_elsewhere_is_refused_with_its_place(key: str, tmp_path: Path) 
     scheduler = LocalScheduler({"TONY_HOME": str(tmp_path / "home")})
     assert scheduler.check(job_of(tmp_path, **{key: str(tmp_path)})) == []
     assert scheduler.check(job_of(tmp_path, **{key: f"file://{tmp_path}"})) == []
-    (words,) = scheduler.check(job_of(tmp_path, **{key: "s3://me:word@bucket/x"}))
+    (words,) = scheduler.check(job_of(tmp_path, **{key: "ofs://me:word@bucket/x"}))
     assert words.startswith(
-        f"tony.xml:2: {key}: s3://********@bucket/x: only a folder of this machine"
+        f"tony.xml:2: {key}: ofs://********@bucket/x: only a folder of this machine"
     )
-    on_hdfs = scheduler.check(job_of(tmp_path, **{key: "hdfs://nn/x"}))
-    assert bool(on_hdfs) == (key != "tony.application.checkpoint-dir")
+    for place in ("hdfs://nn/x", "s3a://bucket/x", "gs://bucket/x"):
+        elsewhere = scheduler.check(job_of(tmp_path, **{key: place}))
+        assert bool(elsewhere) == (key != "tony.application.checkpoint-dir")
     assert not (tmp_path / "home").exists()
 
 

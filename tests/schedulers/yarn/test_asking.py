@@ -82,6 +82,17 @@ def test_a_gang_is_spread_over_the_hosts_with_room() -> None:
     assert said == {"*": 8, "n0": 4, "n1": 4, "/rack0": 4, "/rack1": 4}
 
 
+def test_hosts_with_gpus_are_left_to_those_who_ask_for_them() -> None:
+    gpus = [Place("g", "/r", *[Capability(65536, 64, {"yarn.io/gpu": 8})] * 2)]
+    room = Room([*places(2), *gpus])
+    found = room.name(Capability(64, 1), 4, "")
+    assert found is not None and set(found.hosts) == {"n0", "n1"}
+    found = room.name(Capability(1024, 1, {"yarn.io/gpu": 1}), 2, "")
+    assert found is not None and set(found.hosts) == {"g"}
+    found = Room([*places(2, 128), *gpus]).name(Capability(64, 1), 8, "")
+    assert found is not None and "g" in found.hosts, "where the others are too small"
+
+
 def test_one_container_is_named_on_three_hosts() -> None:
     asking = Asking(["worker"])
     asking.request(ask(1))

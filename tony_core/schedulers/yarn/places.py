@@ -6,8 +6,10 @@ that names its hosts stands within one round of reports. To name a host that has
 costs time; so hosts are chosen by what the ResourceManager says is free on each.
 
 A container is named on three hosts at most: the first that reports takes it. What is wanted is
-spread: the same number on each host, as far as they have room. Hosts of equal room are told
-apart by a word of the application's own, so that two jobs do not name the same ones.
+spread: the same number on each host, as far as they have room. Hosts with GPUs (or another
+resource type) are left to those who ask for them, while the others have room for all. Hosts of
+equal room are told apart by a word of the application's own, so that two jobs do not name the
+same ones.
 
 Pure: no clock, no input or output.
 """
@@ -116,6 +118,9 @@ class Room:
                     rooms.append((fits, place))
         if not rooms or count < 1:
             return None
+        plain = [item for item in rooms if not _is_scarce(item[1], need)]
+        if sum(fits for fits, _ in plain) >= count:
+            rooms = plain
         rooms.sort(key=lambda item: (-item[0], self._mark(item[1].name)))
         rooms = rooms[: count * HOSTS_EACH]
         level = _level([fits for fits, _ in rooms], count)
@@ -132,6 +137,11 @@ class Room:
 
     def _mark(self, name: str) -> int:
         return zlib.crc32(f"{self._salt} {name}".encode())
+
+
+def _is_scarce(place: Place, need: Capability) -> bool:
+    """Whether it has what this does not ask for and others may: GPUs, above all."""
+    return any(amount > 0 and not need.other.get(k) for k, amount in place.size.other.items())
 
 
 def times(room: Capability, need: Capability, most: int) -> int:
