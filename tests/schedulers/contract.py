@@ -46,7 +46,7 @@ from tony_core.schedulers.port import (
 
 SECRET = b"not for everybody"
 SMALL = Resources(memory_mb=64)
-WAIT_S = 20.0  # for what must happen; a healthy scheduler needs far less
+WAIT_S = 50.0  # for what must happen; a healthy scheduler needs far less
 
 E = TypeVar("E", bound=PoolEvent)
 

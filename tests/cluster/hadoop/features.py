@@ -17,6 +17,9 @@ from tests.cluster.hadoop.plan import Plan
 GPUS = 4
 """How many the last node has with the feature ``gpu``; the others have none."""
 
+SMALL_MB = 3840
+"""The largest container of the queue small."""
+
 GPU_LABEL = "gpu"
 CLOSED_LABEL = "reserved"
 
@@ -193,6 +196,21 @@ def queues(plan: Plan) -> None:
         "closed.acl_submit_applications": "*",
         "private.capacity": "5",
         "private.acl_submit_applications": " ",
+    }
+    plan.site("capacity-scheduler").update({f"{_CAPACITY}.{k}": v for k, v in settings.items()})
+
+
+@_feature()
+def small_queue(plan: Plan) -> None:
+    """Beside default a queue small: three tenths of the cluster and never more, with containers of
+    3840 MB at most."""
+    settings = {
+        "queues": "default,small",
+        "default.capacity": "70",
+        "small.capacity": "30",
+        "small.maximum-capacity": "30",
+        "small.user-limit-factor": "100",
+        "small.maximum-allocation-mb": str(SMALL_MB),
     }
     plan.site("capacity-scheduler").update({f"{_CAPACITY}.{k}": v for k, v in settings.items()})
 

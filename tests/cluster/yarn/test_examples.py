@@ -1,4 +1,7 @@
-"""The examples' job files as they are, on a real cluster: they train as on one machine."""
+"""The examples' job files as they are, on a real cluster: they train as on one machine.
+
+In a small queue, beside two busy applications, on nodes that export nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import CHECKOUT, Tony, until
+from tests.schedulers.yarn.fixtures import busy_neighbours
 
 pytestmark = [
     pytest.mark.cluster,
@@ -35,6 +39,7 @@ def test_it_trains(
     hadoop: GetHadoop,
     tony_on: Callable[..., Tony],
     environment: Callable[[str], Path],
+    tmp_path: Path,
     example: str,
     env: str,
     processes: int,
@@ -42,20 +47,23 @@ def test_it_trains(
     python = environment(env) / "bin" / "python"
     # LightGBM knows itself by the addresses of its interfaces: 127.0.0.2, the second node, is none.
     nodes = () if example == "lightgbm" else ("two_nodes",)
-    one = tony_on(hadoop(*nodes, "bare_environment"))
+    cluster = hadoop(*nodes, "bare_environment", "small_queue")
+    one = tony_on(cluster)
     checkpoints = one.folder / "checkpoints"
-    job = one.submit(
-        *("--python_binary_path", str(python)),
-        conf={
-            "tony.application.checkpoint-dir": checkpoints,
-            "tony.application.tensorboard-log-dir": one.folder / "events",
-        },
-        cwd=CHECKOUT / "examples" / example,
-    )
-    job.ends(0, 300)
+    with busy_neighbours(cluster, tmp_path / "busy"):
+        job = one.submit(
+            *("--python_binary_path", str(python)),
+            conf={
+                "tony.application.checkpoint-dir": checkpoints,
+                "tony.application.tensorboard-log-dir": one.folder / "events",
+                "tony.yarn.queue": "small",
+            },
+            cwd=CHECKOUT / "examples" / example,
+        )
+        job.ends(0, 300)
     (result,) = checkpoints.glob("*/result.json")
     told = json.loads(result.read_text())
     assert told["last_loss"] < told["first_loss"] / 2
     assert (told["processes"], told["sessions"], told["resumed_at"]) == (processes, 1, 0)
     assert "root-cause" not in [event["kind"] for event in job.events()]
-    until(one.nothing_runs, "no process is left", 20)
+    until(one.nothing_runs, "no process is left", 60)

@@ -13,8 +13,9 @@ import signal
 import sys
 import tarfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.schedulers.contract import SECRET, Harness, Master, harness_job, until
@@ -40,14 +41,16 @@ from tony_core.schedulers.yarn.client import YarnScheduler
 from tony_core.schedulers.yarn.context import RUNTIME, Contexts
 from tony_core.schedulers.yarn.opening import pool_of
 
+SLEEP = "import time; time.sleep(3600)"
 MOST_MB = 8192  # the largest container that the fixture's ResourceManager gives
 
 
 class YarnMasters:
     """Masters on a cluster, in this process."""
 
-    def __init__(self, cluster: Hadoop, scratch: Path) -> None:
+    def __init__(self, cluster: Hadoop, scratch: Path, queue: str = "default") -> None:
         self.cluster = cluster
+        self.queue = queue
         self.user = cluster.user
         self.conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))
         self.client = RmClient.open(self.conf, user=User(cluster.user))
@@ -70,7 +73,7 @@ class YarnMasters:
         context = ApplicationSubmissionContext(
             application_id=found.message(),
             application_name=name,
-            queue="default",
+            queue=self.queue,
             application_type="TONY",
             am_container_spec=Context((command,)).message(),
             resource=small,
@@ -155,8 +158,11 @@ class YarnHarness(Harness):
     sweeps = False
     at_once = False
 
-    def __init__(self, cluster: Hadoop, scratch: Path) -> None:
-        self.masters = YarnMasters(cluster, scratch)
+    def __init__(
+        self, cluster: Hadoop, scratch: Path, queue: str = "default", most_mb: int = MOST_MB
+    ) -> None:
+        self.masters = YarnMasters(cluster, scratch, queue)
+        self._most_mb = most_mb
         env = {
             "HADOOP_CONF_DIR": str(cluster.conf_dir),
             "HADOOP_USER_NAME": cluster.user,
@@ -177,7 +183,7 @@ class YarnHarness(Harness):
         time.sleep(2 * heartbeat.CALM_S + 0.5)
 
     def most_memory_mb(self) -> int:
-        return MOST_MB
+        return self._most_mb
 
     def artifacts(self) -> List[Artifact]:
         return [self._stage("", "contract")]
@@ -189,6 +195,7 @@ class YarnHarness(Harness):
         attempts = orders.pop("attempts", 2)
         job = harness_job().replace(
             scheduler="yarn",
+            queue=self.masters.queue,
             master=MasterSpec(Resources(memory_mb=128), max_attempts=attempts),
             runtime=Runtime(python=sys.executable),
         )
@@ -245,10 +252,22 @@ def master_pid(app_id: str) -> Optional[int]:
     return None
 
 
-def fill(masters: YarnMasters, memory_mb: int) -> Master:
+def fill(masters: YarnMasters, memory_mb: int, code: str = SLEEP) -> Master:
     """An application that holds so much, so that what is left is what one may have."""
     master = masters.open(masters.application("filler"))
     (container,) = master.get(resources=Resources(memory_mb=memory_mb))
-    master.launch(container, "import time; time.sleep(3600)")
+    master.launch(container, code)
     master.next(port.Started)
     return master
+
+
+@contextmanager
+def busy_neighbours(cluster: Hadoop, scratch: Path) -> Iterator[None]:
+    """Two applications with a third of a node each, that compute as fast as they can."""
+    masters = YarnMasters(cluster, scratch)
+    try:
+        for _ in range(2):
+            fill(masters, 5120, "import os; os.nice(10)\nwhile True: pass")
+        yield
+    finally:
+        masters.close()
