@@ -67,6 +67,7 @@ CLIENT_ONLY = (
     "job/build.py",
     "job/build_roles.py",
     "job/commands.py",
+    "job/from_jvm.py",
     "job/layers.py",
     "job/load.py",
     "job/program.py",

@@ -91,7 +91,7 @@ class _Understood:
             raise UnsupportedLocation(
                 errno.EPROTONOSUPPORT,
                 f"{scheme}:// needs the package {package}, which is not installed here: pip install"
-                f" 'tony-py[{extra}]' ({error})",
+                f" {package}, or TonY with its extra {extra} ({error})",
                 masked(self._location),
             ) from None
         store.invalidate_cache()
