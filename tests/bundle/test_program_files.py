@@ -140,6 +140,19 @@ def test_without_a_source_folder(tmp_path: Path) -> None:
     )
 
 
+def test_a_program_named_with_its_folder_as_the_first_versions_there_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "src" / "models").mkdir(parents=True)
+    (tmp_path / "src" / "models" / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    (text,) = problems(with_command(job(), "python src/models/train.py"), tmp_path)
+    assert text.endswith("(did you mean models/train.py and --src_dir src?)")
+    command = "python src/models/train.py"
+    (text,) = problems(with_command(job(tmp_path / "src"), command), tmp_path)
+    assert text.endswith("(did you mean models/train.py?)")
+
+
 def test_a_source_that_was_not_looked_into_is_not_judged(tmp_path: Path) -> None:
     packed = tmp_path / "src.zip"
     import zipfile

@@ -383,7 +383,10 @@ class _Planner:
         """What to say of a program that no task would find."""
         if self._source is None:
             where = "is nowhere in the job: there is no --src_dir, and"
-            return f"{path} {where} no resource of that name is brought"
+            folder, slash, inside = path.partition("/")
+            is_here = slash and path.endswith(".py") and os.path.isfile(path)
+            meant = f" (did you mean {inside} and --src_dir {folder}?)" if is_here else ""
+            return f"{path} {where} no resource of that name is brought{meant}"
         if os.path.lexists(os.path.join(self._source.root, path)):
             return (
                 f"{path} is left out of {self._source.root} (--src_dir), by .tonyignore or always"
