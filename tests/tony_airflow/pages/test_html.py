@@ -18,6 +18,7 @@ JOB: Dict[str, Any] = {
     "framework": EVIL, "submitted": 1.0, "finished": 9.0,
     "diagnostics": f"{EVIL} password=hunter2x",
     "links": {EVIL: f"http://h/{EVIL}", "x": "javascript:alert(1)", "y": "data:text/html,x",
+              "z": "https:/portal/", "Z": "HTTPS://portal/",
               "portal": "https://portal/'\"><b>"},
 }  # fmt: skip
 TASK: Dict[str, Any] = {
@@ -69,6 +70,7 @@ def test_nothing_of_a_job_is_html() -> None:
     checked(logs)
     assert "<script" not in logs and "nothing was written" in logs
     checked(no_page(EVIL, "n"))
+    checked(page(JOB, [{**TASK, "task": "\ud800"}], [{"time": 1e99, "text": "\ud800"}]))
 
 
 def test_the_way_back() -> None:

@@ -39,7 +39,7 @@ def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, 
     for task in view.tasks:
         log = _log_of(task, "" if view.state.ended else told.get(PAGE, ""))
         if not log and view.state.ended and kept:
-            log = f"{kept}logs/{quote(task.task, safe='')}"
+            log = f"{kept}logs/{quote(task.task, safe='', errors='replace')}"
         if log:
             found[LOG + task.task] = log
     return found

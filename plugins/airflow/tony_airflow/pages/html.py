@@ -104,7 +104,7 @@ def _page(title: str, body: str, nonce: str) -> str:
 def _tasks(tasks: Sequence[TaskView]) -> str:
     rows = []
     for task in tasks[:TASKS]:
-        log = f"<a href={_href('logs/' + quote(task.task, safe=''))}>log</a>"
+        log = f"<a href={_href('logs/' + quote(task.task, safe='', errors='replace'))}>log</a>"
         code = "" if task.exit_code is None else str(task.exit_code)
         told = (task.node, code, task.cause, _seconds(task.duration_s))
         rows.append((_text(task.task), _text(task.state), *map(_text, told), log))
@@ -155,7 +155,8 @@ def _href(url: str) -> str:
 
 def _is_web(url: str) -> bool:
     try:
-        return urlsplit(url).scheme in ("http", "https")
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and url.startswith(f"{parts.scheme}://")
     except ValueError:
         return False
 
