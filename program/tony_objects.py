@@ -78,8 +78,8 @@ class Objects:
         for name, info in sorted(self.store.find(path, detail=True).items()):
             below = name[top:]
             parts = below.split("/")
-            if not below or below.endswith("/") or ".." in parts:
-                continue  # a store's own mark of an empty folder, or a name that is no file's
+            if not below or below.startswith("/") or below.endswith("/") or ".." in parts:
+                continue  # a store's own mark of an empty folder, or a name that leads elsewhere
             for at in range(1, len(parts)):
                 folder = "/".join(parts[:at])
                 if folder not in folders:

@@ -126,3 +126,21 @@ def test_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     for url, package in (("gs://b/x", "gcsfs"), ("abfs://c/x", "adlfs")):
         with pytest.raises(ImportError, match=f"pip install {package}"):
             tony.dataset(url)
+
+
+@pytest.mark.parametrize("key", ["/{0}/made/w", "../{0}/made/w", "a/../../{0}/made/w"])
+def test_no_key_of_a_store_leads_out_of_the_copy(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Whoever may write to a bucket names its keys."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    store.pipe_file("/b/data/good", b"good")
+    found = {
+        **store.find("/b/data", detail=True),
+        "/b/data/" + key.format(str(victim)[1:]): {"type": "file", "size": 3},
+    }
+    monkeypatch.setattr(MemoryStore, "find", lambda self, path, **words: found)
+    local = Path(tony.dataset("s3a://b/data"))
+    assert [path.name for path in local.rglob("*")] == ["good"]
+    assert list(victim.iterdir()) == []
