@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
+import pytest
+
 from tests.client.scripted import APP, Scripted, status, task
 from tony_core.client import tails
 from tony_core.client.tails import Tail, read_tails
@@ -155,3 +157,18 @@ def test_a_log_that_cannot_be_read_is_told_once_a_task() -> None:
     assert lines == [
         "the log of worker:0 could not be read: the node is gone; token=********",
     ]
+
+
+def test_a_log_that_grows_faster_than_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = written()
+    reads: List[int] = []
+
+    def read(app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20) -> bytes:
+        reads.append(offset)
+        assert len(reads) < 100, "it is read on and on"
+        return (b"y\n" * limit)[:limit]
+
+    monkeypatch.setattr(scheduler, "read_log", read)
+    monkeypatch.setattr(scheduler, "log_size", lambda app_id, ref, name: 8)
+    found = read_tails(scheduler, view(ran("worker:0", "c1")), lines=2)
+    assert [tail.lines for tail in found.tails] == [("y", "y")] * 2

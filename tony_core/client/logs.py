@@ -103,8 +103,16 @@ class LogFile:
             yield text
 
     def skip_to_last(self, count: int, most: Optional[int] = None) -> None:
-        """Go to where the last ``count`` lines begin, or ``most`` bytes before the end."""
+        """Go to where the last ``count`` lines begin, or ``most`` bytes before the end.
+
+        With ``most`` no more than that is read: a file may grow faster than it is.
+        """
         end = self._size() if self.end is None else self.end
+        self._skip(count, most, end)
+        if most is not None and self.end is None:
+            self.end = self.offset + most
+
+    def _skip(self, count: int, most: Optional[int], end: int) -> None:
         least = self.begin if most is None else max(self.begin, end - most)
         begin = end
         newlines = 0

@@ -443,6 +443,9 @@ def test_logs_of_the_master_and_no_others(harness: LocalHarness) -> None:
     os.mkfifo(os.path.join(folder, "pipe"))
     with pytest.raises(SchedulerError, match="pipe cannot be read"):
         scheduler.read_log(app_id, LogRef(""), "pipe", 0)  # and it is not waited for
+    os.symlink("/dev/zero", os.path.join(folder, "endless"))
+    with pytest.raises(SchedulerError, match="endless cannot be read"):
+        scheduler.read_log(app_id, LogRef(""), "endless", 0)
 
 
 def test_the_logs_of_a_job_whose_master_could_tell_nobody(harness: LocalHarness) -> None:

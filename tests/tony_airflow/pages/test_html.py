@@ -106,3 +106,8 @@ def test_whatever_history_says(data: bytes) -> None:
     )
     text.encode()
     checked(text)
+
+
+def test_a_name_that_no_address_can_hold() -> None:
+    text = page(JOB, [{**TASK, "task": "worker:\ud800"}], [])
+    assert "logs/worker%3A%3F" in checked(text).links

@@ -8,11 +8,13 @@ first who notices writes that down, after ending what was left of it (:mod:`buri
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -297,9 +299,13 @@ class LocalScheduler(port.Scheduler):
             raise SchedulerError(f"{name!r} is not the name of a log")
         path = os.path.join(self._logs(app_id, ref), name)
         try:
-            # The folder is the program's to write: a pipe that it left there is not waited for.
+            # The folder is the program's to write: a pipe that it left there is not waited for,
+            # and of /dev/zero there is no end.
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             try:
+                mode = os.fstat(handle).st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise OSError(errno.EINVAL, "it is no plain file")
                 return os.pread(handle, limit, offset)
             finally:
                 os.close(handle)
