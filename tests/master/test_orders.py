@@ -92,6 +92,14 @@ def test_an_executor_is_launched_with_what_its_role_needs_and_no_secret() -> Non
     assert [item.name for item in other.artifacts] == ["tony-runtime", "tony-src"]
 
 
+def test_a_place_with_a_password_is_the_programs_alone() -> None:
+    """A launch context is written into a script that others may read."""
+    env = (("DATA_PATH", "s3://ann:hunter22@store/x"), ("TOKEN_FILE", "/run/token"), ("A", "1"))
+    job = JOB.replace(program=Program(container_env=env))
+    launch = orders(job, Counting()).launch("worker:1", "c1", "h:5", b"secret", "/py")
+    assert launch.env == {"TOKEN_FILE": "/run/token", "A": "1"}
+
+
 def test_a_task_is_told_its_ports_and_its_source() -> None:
     job = JOB.replace(network=Network(port_range=(20000, 30000)))
     told = orders(job, Counting()).prepare(PrepareTask("c", "worker:1", 4))

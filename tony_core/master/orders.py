@@ -14,7 +14,6 @@ from tony_core.dataclass import dataclass, replace
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.mask import is_secret, mask_text
-from tony_core.job.secretnames import PLACES
 from tony_core.job.spec import Job, Mode, Tracking
 from tony_core.master.commands import Member, PrepareTask, StartTasks
 from tony_core.master.environment import (
@@ -215,6 +214,4 @@ def _peer(member: Member) -> Peer:
 
 def _is_open(name: str, value: str) -> bool:
     """Whether the executor may have it, too: what is secret, only the program gets (by Start)."""
-    if name.endswith(PLACES):
-        return True
     return not is_secret(name) and mask_text(value) == value
