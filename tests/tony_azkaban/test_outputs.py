@@ -88,6 +88,14 @@ def test_only_the_executions_own_folder_is_looked_through(tmp_path: Path) -> Non
     assert named_in_flow(str(tmp_path / "12"), "") == set()
 
 
+def test_a_job_that_works_elsewhere_looks_through_no_tree(tmp_path: Path) -> None:
+    """``working.dir`` may be the root of a file system."""
+    (tmp_path / "projects" / "other").mkdir(parents=True)
+    (tmp_path / "projects" / "other" / "x.job").write_text("a=${tony_result.metrics.theirs}")
+    (tmp_path / "own.job").write_text("a=${tony_result.metrics.own}")
+    assert named_in_flow(str(tmp_path), "12") == {"tony_result.metrics.own"}
+
+
 def test_a_large_project_is_looked_through_in_good_time(tmp_path: Path) -> None:
     (tmp_path / "huge.properties").write_bytes(b"${tony_result." * 300_000)
     for number in range(50):

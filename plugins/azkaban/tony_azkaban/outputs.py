@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from itertools import islice
 from typing import AbstractSet, Dict, Mapping, Optional, Set
 
 from tony_core.client.view import JobView
@@ -32,7 +33,7 @@ _ACTIVE = re.compile("[$'\x00-\x1f\x7f-\x9f\u2028\u2029]")
 #: What the files of a project are called in which a property can be named.
 _OF_FLOW = (".job", ".properties", ".flow", ".project")
 _NAMED = re.compile(rb"\$\{(?:[^}:$\n]{1,200}:)?(tony_result\.[!-z|~\x80-\xff]{1,500})\}")
-MOST_FILES, MOST_BYTES = 2000, 1 << 20  # of each
+MOST_FOLDERS, MOST_FILES, MOST_BYTES = 20_000, 2000, 1 << 20  # of each
 
 
 def outputs(
@@ -72,16 +73,20 @@ def outputs(
 
 
 def named_in_flow(folder: str, execid: str) -> Set[str]:
-    """What of ours the files of an execution name; ``folder`` is a job's, in the execution's."""
+    """What of ours the files of an execution name; ``folder`` is a job's, in the execution's.
+
+    Of one elsewhere (``working.dir`` may be ``/``) only the files in it are looked at.
+    """
     root = os.path.abspath(folder)
     above = root
     while execid and os.path.basename(above) != execid and above != os.path.dirname(above):
         above = os.path.dirname(above)
-    if os.path.basename(above) == execid:
+    in_execution = bool(execid) and os.path.basename(above) == execid
+    if in_execution:
         root = above
     found: Set[str] = set()
     files = 0
-    for where, _, names in os.walk(root):
+    for where, _, names in islice(os.walk(root), MOST_FOLDERS if in_execution else 1):
         for name in names:
             if name.endswith(_OF_FLOW) and files < MOST_FILES:
                 files += 1
