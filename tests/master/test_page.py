@@ -252,6 +252,31 @@ def test_logs_of_a_task(tmp_path: Path) -> None:
             assert (status, body) == (200, b"===== stdout\n0123456789\n===== stderr\noh\n\n")
             assert headers["Content-Type"].startswith("text/plain")
         assert shell.get("/logs/worker:1")[0] == 404
+        (folder / "stderr").write_text(NASTY)
+        status, body, headers = shell.get("/logs")
+        assert status == 200 and headers["Content-Type"].startswith("text/html")
+        found = Wellformed(body.decode())
+        assert {"job", "logs/worker%3A0/stdout", "logs/worker%3A0/stderr"} <= set(found.links)
+        assert found.scripts == 0 and "0123456789" in body.decode()
+
+
+def test_logs_at_a_node_are_linked_there(tmp_path: Path) -> None:
+    """The master cannot read them."""
+    url = "http://node1:8042/node/containerlogs/c1/ann"
+
+    class Pool(ScriptedPool):
+        def grant(self, role: str) -> Any:
+            from tony_core.schedulers.port import Allocated, Container
+
+            made = Container("c1", "node1", role, Resources(), log_url=url)
+            self.sink(Allocated((made,)))
+            return made
+
+    with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0)), Pool()) as shell:
+        shell.gang(1)
+        for path in ("/job", "/logs"):
+            links = Wellformed(shell.get(path)[1].decode()).links
+            assert {f"{url}/stdout", f"{url}/stderr"} <= set(links), path
 
 
 ODD = ["", "-", "²", "%C2%B2", "1e9", "9" * 19, "9" * 5000, "-" + "9" * 5000, "%ed%a0%80", "x",

@@ -94,6 +94,7 @@ class Page:
             "/": self._root,
             "/job": self._page,
             "/inside": self._inside,
+            "/logs": self._all_logs,
             "/api/job": lambda ex: self._cached(ex, "job", self._publisher.job),
             "/api/tasks": lambda ex: self._cached(ex, "tasks", self._tasks),
             "/api/metrics": lambda ex: self._cached(ex, "metrics", self._metrics),
@@ -275,6 +276,14 @@ class Page:
         )
 
     # ------------------------------------------------------------------ logs, TensorBoard
+
+    def _all_logs(self, exchange: Exchange) -> None:
+        from tony_core.master import page_html
+        from tony_core.master.page_logs import read_ends
+
+        nonce = os.urandom(16).hex()
+        text = page_html.logs_page(self._publisher.job(), self._publisher.tasks(), read_ends, nonce)
+        exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
 
     def _logs(self, exchange: Exchange) -> None:
         from tony_core.master.page_logs import read_log

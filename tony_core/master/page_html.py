@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from html import escape
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from tony_core.master.page import TENSORBOARD
@@ -17,6 +17,7 @@ from tony_core.master.page_assets import SCRIPT, STYLE
 ROWS = 200
 CHARTS = 12
 LINES = 8
+ENDS = 20  # tasks whose last lines are shown
 UUID_SHOWN = 12  # characters, which tell the GPUs of a node apart
 _ORDER = {"failed": 0, "lost": 1, "killed": 2, "running": 3}
 
@@ -46,6 +47,36 @@ def page(
         f'<body><main data-next="{next_event}" data-over="{int(over)}" data-wait="{5 * waits}">'
         f"{inside(job, tasks, metrics, events)}</main>"
         f'<script nonce="{nonce}">{SCRIPT}</script></body></html>'
+    )
+
+
+def logs_page(
+    job: Mapping[str, Any],
+    tasks: Sequence[Mapping[str, Any]],
+    read_ends: Callable[[str], Mapping[str, str]],
+    nonce: str,
+) -> str:
+    """Every task's logs: links to them, and of the first tasks, failed ones before others, the
+    last lines where ``read_ends`` finds them by the log's URL."""
+    name = escape(str(job["name"]))
+    shown = sorted(tasks, key=lambda task: _ORDER.get(str(task["state"]), 4))
+    parts = []
+    for number, task in enumerate(shown):
+        parts.append(
+            f"<h2>{escape(str(task['task']))} {_state(str(task['state']))}</h2>"
+            f"<p>{_logs(task) or 'no container yet'}</p>"
+        )
+        ends = read_ends(str(task["log_url"])) if number < ENDS else {}
+        for stream, text in ends.items():
+            if text:
+                parts.append(f'<div class="card">{stream}<pre>{escape(text)}</pre></div>')
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<title>Logs · {name}</title><style nonce="{nonce}">{STYLE}</style></head>'
+        f'<body><main><div class="top"><h1>Logs of {name}</h1>{_state(str(job["state"]))}</div>'
+        f'<p><a href="job">{escape(str(job["app_id"]))}</a></p>{"".join(parts)}'
+        "</main></body></html>"
     )
 
 
@@ -191,13 +222,21 @@ def _row(task: Mapping[str, Any]) -> str:
 def _logs(task: Mapping[str, Any]) -> str:
     if not task["runs"] and not task["container"]:
         return ""
-    base = f"logs/{quote(str(task['task']))}"
-    out = [f'<a href="{base}/{name}">{name}</a>' for name in ("stdout", "stderr")]
+    out = [f'<a href="{_log(task, task, name)}">{name}</a>' for name in ("stdout", "stderr")]
     earlier = [run for run in task["runs"] if run["container"] != task["container"]]
     for run in earlier[-5:]:
-        query = f"?container={quote(str(run['container']))}"
-        out.append(f'<a class="soft" href="{base}/stderr{query}">session {int(run["session"])}</a>')
+        url = _log(task, run, "stderr")
+        out.append(f'<a class="soft" href="{url}">session {int(run["session"])}</a>')
     return " ".join(out)
+
+
+def _log(task: Mapping[str, Any], run: Mapping[str, Any], name: str) -> str:
+    """Where a stream of one of a task's containers is: at its node's own web server, or here."""
+    url = str(run["log_url"])
+    if url.startswith(("http://", "https://")):
+        return escape(f"{url.rstrip('/')}/{name}")
+    query = "" if run is task else f"?container={quote(str(run['container']))}"
+    return f"logs/{quote(str(task['task']))}/{name}{query}"
 
 
 def _charts(tasks: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import Mapping, Optional
+from typing import Dict, Mapping, Optional
 
 from tony_core.files.location import is_remote, local_path
 from tony_core.master.webrequest import whole_number
@@ -14,6 +14,8 @@ from tony_core.master.webserver import Answer
 
 PIECE = 1 << 20
 TAIL = 128 * 1024  # what a person gets who asks for no offset
+END = 4096  # bytes of each log where those of many tasks are shown
+END_LINES = 10
 
 
 STREAMS = ("stdout", "stderr")
@@ -50,6 +52,17 @@ def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[st
         stream.seek(start)
         data = stream.read(PIECE)
     return Answer(200, data, headers={**headers, "X-Next-Offset": str(start + len(data))})
+
+
+def read_ends(log_url: str) -> Dict[str, str]:
+    """The last lines of a container's logs by stream; without those that cannot be read here."""
+    found = {}
+    for name in STREAMS:
+        answer = read_log(log_url, name, str(-END), {})
+        if answer.status == 200:
+            lines = answer.body.decode("utf-8", "replace").splitlines()
+            found[name] = "\n".join(lines[-END_LINES:])
+    return found
 
 
 def _read_both(log_url: str, headers: Mapping[str, str]) -> Answer:

@@ -48,20 +48,23 @@ class TestTheButtons:
     def test_what_was_pushed_is_what_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         stored: Dict[str, str] = {}
         ti = SimpleNamespace(xcom_push=lambda key, value: stored.update({key: value}))
-        links = {"page": "http://page/", "tensorboard": "", LOG + "worker:0": "http://log/"}
+        links = {"logs": "http://page/logs", "tensorboard": "", LOG + "worker:0": "http://log/"}
         push(ti, {**links, LOG + "worker:1": "http://other/"}, wanted=links)
-        assert stored == {key_of("page"): "http://page/", "tony_link_log_worker_0": "http://log/"}
+        assert stored == {
+            key_of("logs"): "http://page/logs",
+            "tony_link_log_worker_0": "http://log/",
+        }
         kept = SimpleNamespace(get_value=lambda ti_key, key: stored.get(key))
         monkeypatch.setattr(sdk, "XCom", kept, raising=False)
-        assert TaskLogsLink().get_link(None, ti_key=None) == "http://page/"
+        assert TaskLogsLink().get_link(None, ti_key=None) == "http://page/logs"
         assert TaskLogLink("worker:0").get_link(None, ti_key=None) == "http://log/"
         assert LINKS[0].get_link(None, ti_key=None) == ""  # type: ignore[arg-type]
 
     def test_who_pushes_alone_need_not_ask(self, monkeypatch: pytest.MonkeyPatch) -> None:
         kept = SimpleNamespace(get_value=lambda ti_key, key: f"http://stored/{key}")
         monkeypatch.setattr(sdk, "XCom", kept, raising=False)
-        alone = SimpleNamespace(links_pushed={"page": "http://page/"})
-        assert TaskLogsLink().get_link(alone, ti_key=None) == "http://page/"
+        alone = SimpleNamespace(links_pushed={"logs": "http://page/logs"})
+        assert TaskLogsLink().get_link(alone, ti_key=None) == "http://page/logs"
         assert TaskLogLink("worker:0").get_link(alone, ti_key=None) == ""
         with_a_trigger = SimpleNamespace(links_pushed=None)
         assert TaskLogsLink().get_link(with_a_trigger, ti_key=None).startswith("http://stored/")
@@ -88,12 +91,14 @@ class TestWhereTheyLead:
             "portal": f"http://portal/jobs/{APP}",
             "tensorboard": f"http://rm2:8088/proxy/{APP}/tensorboard/",
             "page": f"http://rm2:8088/proxy/{APP}/",
+            "logs": f"http://rm2:8088/proxy/{APP}/logs",
             "log:worker:0": "http://node/logs/1",
         }
 
     def test_when_it_has_ended_to_what_stays(self) -> None:
         ended = replace(VIEW, state=AppState.FAILED, links={"portal": "http://portal/jobs/x"})
         assert links_of(ended, APPLICATION)["page"] == "http://portal/jobs/x"
+        assert links_of(ended, APPLICATION, "/tony/x/")["logs"] == "/tony/x/logs"
         bare = links_of(replace(ended, links={}), APPLICATION)
         assert bare["page"] == bare["yarn"] == APPLICATION
         assert "page" not in links_of(replace(ended, links={}))

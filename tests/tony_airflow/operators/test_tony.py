@@ -84,6 +84,7 @@ class TestATask:
         assert result["duration_s"] > 0
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
         assert ti.pushed["tony_link_page"] == "/tony/dags/dag/runs/run/tasks/train/-1/"
+        assert ti.pushed["tony_link_logs"] == "/tony/dags/dag/runs/run/tasks/train/-1/logs"
         assert job.name == "train" or job.name.endswith(".train")
         assert {"mine", "airflow.dag:dag", "airflow.run:run", "airflow.try:1"} <= set(job.tags)
         hook = TonyHook.of(Site())
@@ -122,9 +123,11 @@ class TestATask:
         links: List[Any] = list(task.operator_extra_links)
         told = {link.xcom_key: link.get_link(task, ti_key=None) for link in links}
         assert {key: url for key, url in told.items() if url} == {
-            key: url for key, url in ti.pushed.items() if key.startswith("tony_link_")
+            key: url
+            for key, url in ti.pushed.items()
+            if key.startswith("tony_link_") and key != "tony_link_page"
         }
-        assert len(told) == 5 and told["tony_link_page"]
+        assert len(told) == 5 and told["tony_link_logs"]
 
     def test_its_buttons_when_there_was_no_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sdk, "XCom", None, raising=False)
@@ -346,6 +349,13 @@ class TestNeverOrphaned:
         ti = Instance()
         task = ti.task(SLEEPS)
         task.on_kill()  # nothing is there yet
+        with pytest.raises(AirflowException, match="told to end"):
+            task.execute(ti.context())
+        assert jobs() == []
+
+    def test_a_kill_while_it_is_submitted(self) -> None:
+        ti = Instance()
+        task = ti.task(SLEEPS)
         hooked: List[str] = []
         submit = TonyHook.submit
 

@@ -88,12 +88,21 @@ def test_who_may_see_the_logs_sees_the_job_and_its_logs(
     assert "logs/worker%3A0" in answer.text
     assert answer.headers["cache-control"] == "no-store"
     assert manager.asked == [("GET", "TASK_LOGS", "dag", "ann")]
+    every = get(client, f"{URL}logs")
+    assert every.status_code == 200 and "the last epoch" in every.text and EVIL not in every.text
+    assert "logs/worker%3A0" in every.text
     logs = get(client, f"{URL}logs/worker%3A0")
     assert logs.status_code == 200 and "the last epoch" in logs.text and EVIL not in logs.text
 
 
 def test_who_may_not_gets_nothing(client: TestClient) -> None:
-    for url in (URL, f"{URL}logs/worker%3A0", f"{URL}?dag_id=hers", URL.replace("/dag/", "/~/", 1)):
+    for url in (
+        URL,
+        f"{URL}logs",
+        f"{URL}logs/worker%3A0",
+        f"{URL}?dag_id=hers",
+        URL.replace("/dag/", "/~/", 1),
+    ):
         for user, status in (("", 401), ("mallory", 403), ("bob", 403), ("eve", 403)):
             answer = get(client, url, user)
             assert answer.status_code == status, (url, user, answer.text)
@@ -117,7 +126,7 @@ def test_who_may_see_another_dag_sees_no_job_of_this_one(client: TestClient) -> 
 @pytest.mark.parametrize(
     "tail",
     ["logs/..%2F..%2Fapp.json", "logs/%2Fetc%2Fpasswd", "logs/worker%3A0/../../x", "logs/am", "x",
-     "logs/", "logs/%00"],
+     "logs/%00"],
 )  # fmt: skip
 def test_there_is_nothing_but_tasks_below_it(client: TestClient, tail: str) -> None:
     assert get(client, URL + tail).status_code == 404
@@ -140,6 +149,7 @@ def test_airflow_finds_it_by_its_entry_point() -> None:
     assert TonyPlugin().flask_blueprints == []
     assert {route.path for route in api_server.app.routes} == {
         "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/{map_index}/",
+        "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/{map_index}/logs",
         "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/{map_index}/logs/{task}",
     }
 

@@ -2,7 +2,8 @@
 
 A job's page, and the TensorBoard behind it, go when its master goes. What stays is the portal,
 where a site has one, and on YARN the application's page in the ResourceManager, with every
-container's logs. So the button to the task logs leads to the best there is.
+container's logs. The list of all tasks' logs is a part of the job's page while there is one, then
+of the page in Airflow's own web server.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Dict
 from urllib.parse import quote, urlsplit
 
 from tony_airflow.connection import YARN, Site
-from tony_airflow.links.tony import APPLICATION, LOG, PAGE, PORTAL, TENSORBOARD
+from tony_airflow.links.tony import APPLICATION, LOG, LOGS, PAGE, PORTAL, TENSORBOARD
 from tony_core.client.view import JobView, TaskView
 from tony_core.hadoop.endpoints import rm_web
 from tony_core.hadoop.errors import ConfigurationError
@@ -34,8 +35,11 @@ def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, 
         found[TENSORBOARD] = told[TENSORBOARD]
     if not view.state.ended and PAGE in told:
         found[PAGE] = told[PAGE]
+        found[LOGS] = f"{told[PAGE].rstrip('/')}/logs"
     elif view.state.ended and (PORTAL in found or APPLICATION in found or kept):
         found[PAGE] = found.get(PORTAL) or found.get(APPLICATION) or kept
+    if view.state.ended and kept:
+        found[LOGS] = f"{kept}logs"
     for task in view.tasks:
         log = _log_of(task, "" if view.state.ended else told.get(PAGE, ""))
         if not log and view.state.ended and kept:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Container, Iterable, List, Mapping, Tuple
 import attrs
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
-PAGE, TENSORBOARD, APPLICATION, PORTAL = "page", "tensorboard", "yarn", "portal"
+PAGE, LOGS, TENSORBOARD, APPLICATION, PORTAL = "page", "logs", "tensorboard", "yarn", "portal"
 LOG = "log:"
 """The names of links; ``log:worker:0``."""
 
@@ -55,10 +55,10 @@ class TensorBoardLink(_Pushed):
 
 
 class TaskLogsLink(_Pushed):
-    """The job's page: its tasks and their logs."""
+    """The logs of all of the job's tasks."""
 
     name = "Task logs"
-    link = PAGE
+    link = LOGS
 
 
 class YarnApplicationLink(_Pushed):
@@ -104,7 +104,7 @@ LINKS: Tuple[BaseOperatorLink, ...] = (
 def names_of(links: Iterable[Any]) -> List[str]:
     """The names of the links that a task has buttons for; there is no need of others."""
     tasks = [link.task for link in links if isinstance(link, TaskLogLink)]
-    return [PAGE, TENSORBOARD, APPLICATION, PORTAL, *(LOG + task for task in tasks)]
+    return [PAGE, LOGS, TENSORBOARD, APPLICATION, PORTAL, *(LOG + task for task in tasks)]
 
 
 async def _a_set(**words: Any) -> None:

@@ -40,6 +40,18 @@ def job(
     return _answer(place, session, page)
 
 
+@app.get(_JOB + "logs", dependencies=_ALLOWED, response_class=HTMLResponse)
+def all_logs(
+    dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, session: SessionDep
+) -> HTMLResponse:
+    """The logs of all tasks of that job."""
+
+    def page(found: Job, nonce: str) -> str:
+        return html.all_logs_page(found.view, found.ends(), nonce)
+
+    return _answer(Place(dag_id, run_id, task_id, map_index), session, page)
+
+
 @app.get(_JOB + "logs/{task}", dependencies=_ALLOWED, response_class=HTMLResponse)
 def logs(
     dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, task: str, session: SessionDep

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
 from tony_airflow.hooks.clients import Clients
@@ -35,6 +35,8 @@ APPLICATION_ID, CONNECTION = "application_id", "tony_connection"
 
 LINES = 1000  # of each log
 BYTES = 1 << 20
+ENDS = 8  # tasks whose last lines stand where all logs are listed
+END_LINES = 10
 RUNS = 5  # containers of a task whose logs are shown, the last ones
 
 Connections = Callable[[str], Any]
@@ -134,7 +136,7 @@ class Job:
         """How it stood when that was last written down."""
         return closed(past_view(self.past))
 
-    def logs(self, task: str) -> List[Log]:
+    def logs(self, task: str, runs: int = RUNS, count: int = LINES) -> List[Log]:
         """The ends of a task's logs, those of its last containers."""
         view = self.view
         known = {one.task: one for one in view.tasks}
@@ -143,18 +145,23 @@ class Job:
         found: List[Log] = []
         secrets = KnownSecrets(())
         with self._clients.one() as client:
-            for ref in known[task].log_refs()[-RUNS:]:
+            for ref in known[task].log_refs()[-runs:]:
                 for name in STREAMS["both"]:
                     file = LogFile(client.scheduler, view.app_id, ref, name)
                     try:
-                        file.skip_to_last(LINES, BYTES)
+                        file.skip_to_last(count, BYTES)
                         lines = [readable(text, secrets) for text in (*file.lines(), *file.rest())]
                     except _ERRORS as error:
                         found.append(Log(ref.container_id, name, problem=_words(error)))
                         continue
                     problem = mask_text(file.problem or "")
-                    found.append(Log(ref.container_id, name, tuple(lines[-LINES:]), problem))
+                    found.append(Log(ref.container_id, name, tuple(lines[-count:]), problem))
         return found
+
+    def ends(self) -> Dict[str, List[Log]]:
+        """The last lines of some tasks' logs, by task: those that failed first."""
+        tasks = sorted(self.view.tasks, key=lambda task: task.state != "failed")[:ENDS]
+        return {task.task: self.logs(task.task, 1, END_LINES) for task in tasks}
 
 
 _ERRORS = (SchedulerError, ClientError, SiteError, JobError, OSError)

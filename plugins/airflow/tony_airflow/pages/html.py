@@ -80,6 +80,24 @@ def logs_page(view: JobView, task: str, logs: Iterable[Log], nonce: str) -> str:
     return _page(f"{task} of {view.name or view.app_id}", "".join(parts), nonce)
 
 
+def all_logs_page(view: JobView, ends: Mapping[str, Sequence[Log]], nonce: str) -> str:
+    """Links to every task's logs, and the last lines of some."""
+    parts = [
+        f"<h1>Logs of {_text(view.name or view.app_id)}"
+        f" <span class=soft>{_text(view.state.value)}</span></h1>",
+        f"<p><a href='./'>{_text(view.app_id)}</a></p>",
+        _tasks(view.tasks),
+    ]
+    for task, logs in ends.items():
+        for log in logs:
+            if log.lines or log.problem:
+                lines = "\n".join(log.lines)
+                text = f"<pre>{_text(lines)}</pre>" if lines else _text(log.problem)
+                parts.append(f"<h2>{_text(task)} <span class=soft>{_text(log.stream)}</span></h2>")
+                parts.append(text)
+    return _page(f"Logs of {view.name or view.app_id}", "".join(parts), nonce)
+
+
 def no_page(why: str, nonce: str) -> str:
     """Why there is none."""
     return _page("No job", f"<h1>No job</h1><p>{_text(why)}</p>", nonce)

@@ -33,6 +33,17 @@ def job(dag_id: str, run_id: str, task_id: str, map_index: int) -> Response:
     return _answer(place, page)
 
 
+@blueprint.route(_JOB + "logs")
+@_allowed
+def all_logs(dag_id: str, run_id: str, task_id: str, map_index: int) -> Response:
+    """The logs of all tasks of that job."""
+
+    def page(found: Job, nonce: str) -> str:
+        return html.all_logs_page(found.view, found.ends(), nonce)
+
+    return _answer(Place(dag_id, run_id, task_id, map_index), page)
+
+
 @blueprint.route(_JOB + "logs/<task>")
 @_allowed
 def logs(dag_id: str, run_id: str, task_id: str, map_index: int, task: str) -> Response:
