@@ -597,6 +597,29 @@ def test_the_defaults_that_differ_are_named_once() -> None:
     assert "defaults that differ" not in warned({"tony.worker.instances": "2"})
 
 
+def test_what_is_read_otherwise_is_named() -> None:
+    keys = {
+        "tony.worker.instances": "2",
+        "tony.worker.resources": "hdfs://nn/lib,hdfs://nn/data.zip",
+        "tony.application.framework": "pytorch",
+        "tony.ps.instances": "1",
+        "tony.am.startup-timeout": "600000",
+    }
+    named = (
+        "tony.am.startup-timeout: '600000' is in seconds",
+        "tony.ps.instances: a ps gets no RANK, WORLD and INIT_METHOD here",
+        "hdfs://nn/lib: if it is a folder, it arrives as a folder of its name",
+    )
+    text = warned({**keys, "tony.secret.key": "s"})
+    assert [each for each in named if each not in text] == []
+    assert not any(each in warned(keys) for each in named)
+    less = {"tony.ps.instances": "0", "tony.am.startup-timeout": "5m"}
+    text = warned({**keys, **less, "tony.worker.resources": "", "tony.secret.key": "s"})
+    assert not any(each.split(": ")[1] in text for each in named)
+    text = warned({**keys, "tony.ps.command": "serve", "tony.secret.key": "s"})
+    assert named[1] not in text
+
+
 def test_memory_of_the_master_matters_to_a_command_that_runs_there() -> None:
     keys = {"tony.application.enable-preprocess": "true", "tony.am.command": "true"}
     assert "tony.am.memory (2g there, 512m here)" in warned({**keys, "tony.secret.key": "s"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Callable, Dict, Iterable, List, Tuple
 
 from tony_core.job.keys import Status, table
+from tony_core.job.mask import mask_text
 from tony_core.job.problems import Problem, Severity
 from tony_core.job.settings import Settings
 from tony_core.job.spec import Job, Tracking
@@ -66,6 +67,35 @@ def other_defaults(job: Job, settings: Settings) -> List[Problem]:
         return []
     message = f"job file of the JVM TonY; defaults that differ: {', '.join(found)}; see {PAGE}"
     return [Problem(message, severity=Severity.WARNING)]
+
+
+def read_otherwise(job: Job, settings: Settings) -> List[Problem]:
+    """What means something else here, and is no problem in itself."""
+    found = []
+    started = settings.entry("tony.am.startup-timeout")
+    if started is not None and started.text.strip().isdigit():
+        found.append(_of(started, f"{started.text.strip()!r} is in seconds; write the unit (10m)"))
+    served = settings.entry("tony.<role>.instances", role="ps")
+    has_ps = job.framework == "pytorch" and any(role.name == "ps" for role in job.roles)
+    if has_ps and served is not None and not settings.is_set("tony.<role>.command", role="ps"):
+        message = "a ps gets no RANK, WORLD and INIT_METHOD here, and a program that reads them"
+        found.append(_of(served, f"{message} fails; PyTorch needs no ps: set it to 0"))
+    sources = dict.fromkeys(file.source for role in job.roles for file in role.files)
+    folders = [each for each in sources if _may_be_a_folder(each)]
+    if folders:
+        message = "if it is a folder, it arrives as a folder of its name, not as its files"
+        text = mask_text(f"{', '.join(folders)}: {message}")
+        found.append(Problem(text, severity=Severity.WARNING))
+    return found
+
+
+def _may_be_a_folder(source: str) -> bool:
+    on_hdfs = source.startswith(("hdfs://", "viewfs://"))
+    return on_hdfs and "." not in source.rstrip("/").rpartition("/")[2]
+
+
+def _of(entry: Entry, message: str) -> Problem:
+    return Problem(message, entry.key, entry.source, entry.line, Severity.WARNING)
 
 
 def without_kerberos(settings: Settings) -> List[Problem]:

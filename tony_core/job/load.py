@@ -106,6 +106,7 @@ def load_job(
     problems.extend(from_jvm.without_kerberos(settings))
     if jvm:
         problems.extend(from_jvm.other_defaults(job, settings))
+        problems.extend(from_jvm.read_otherwise(job, settings))
     problems = _sorted(problems)
     if errors(problems):
         raise JobError(problems)
