@@ -171,6 +171,39 @@ class TestAirflowWithoutKerberos:
         assert len(self.asked(venv)) == 1
 
 
+class TestTry:
+    """``bin/try`` in a checkout whose environment is made of scripts that do nothing."""
+
+    VENV = (
+        'source "$REAL/_venv.sh"; checkout=$PWD; checkout_venv() { mkdir -p "$1/bin";'
+        " for name in python airflow tony; do"
+        ' printf \'#!/bin/sh\\n\' >"$1/bin/$name"; chmod +x "$1/bin/$name"; done;'
+        ' echo "PATH=$1/bin:\\$PATH" >"$1/bin/activate"; echo made >"$1/.made-from"; }'
+    )
+
+    @pytest.fixture
+    def script(self, tmp_path: Path) -> Path:
+        (tmp_path / "bin").mkdir()
+        shutil.copy(CHECKOUT / "bin" / "try", tmp_path / "bin")
+        (tmp_path / "bin" / "_venv.sh").write_text(self.VENV)
+        providers = tmp_path / "dags" / "examples" / "retraining" / "requirements.txt"
+        providers.parent.mkdir(parents=True)
+        providers.touch()
+        return tmp_path / "bin" / "try"
+
+    def test_tasks_find_the_server_at_another_port(self, script: Path) -> None:
+        done = bash(
+            'cd "$(dirname "$1")/.."; bin/try >next || exit; unset ${!AIRFLOW_@}; export "${@:2}";'
+            ' source "$(sed -n "s/^  source //p" next)";'
+            " echo $AIRFLOW__API__PORT $AIRFLOW__CORE__EXECUTION_API_SERVER_URL",
+            str(script),
+            "AIRFLOW__API__PORT=12345",
+            REAL=str(CHECKOUT / "bin"),
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == ["12345", "http://localhost:12345/execution/"]
+
+
 class TestTheEnvironmentsOfFrameworkTests:
     @pytest.fixture
     def envs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
