@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz
 from tony_airflow import output
-from tony_airflow.output import chief_of, is_whole, position_of, read_output
+from tony_airflow.output import chief_of, is_whole, position_of, read_output, without_control
+from tony_core.client.tails import readable
 from tony_core.client.view import JobView, task_view
+from tony_core.job.mask import KnownSecrets
 from tony_core.schedulers.port import AppState, LogRef, SchedulerError
 
 
@@ -154,3 +156,13 @@ def test_whatever_a_program_writes(pieces: List[bytes]) -> None:
 @pytest.mark.parametrize("told", [None, [], "x", {"a": "b"}, {"a": -1}, {"a": None}])
 def test_a_damaged_position_is_none(told: Any) -> None:
     assert position_of(told) == {}
+
+
+def test_what_a_line_hides_behind_control_characters() -> None:
+    """Without them a name and its value are whole again; and nothing turns a line around."""
+    hidden = "pass\x00word=hunter2x", "Bearer\x1b[K abcdefghij", "a\u202eb\u2066c"
+    assert [without_control(readable(text, KnownSecrets(()))) for text in hidden] == [
+        "password=********",
+        "Bearer ********",
+        "abc",
+    ]

@@ -24,7 +24,8 @@ WITHIN_S = 15.0
 #: Of a file; a progress bar can be one endless line.
 MOST_BYTES = 1 << 16
 LONGEST = 1000  # characters of a line
-_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,60}m", re.ASCII)
+#: Colours, and what moves a cursor or clears a line.
+_SEQUENCE = re.compile(r"\x1b\[[0-?]{0,60}[ -/]{0,4}[@-~]")
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,6 @@ def _of_task(
 
 
 def readable(text: str, secrets: KnownSecrets) -> str:
-    """A line as such a log has it: masked, cut, without colours and what was overwritten."""
-    text = secrets.mask(_COLOUR.sub("", text.rstrip("\r").rpartition("\r")[2]))
+    """A line as such a log has it: masked, cut, without colours, moves and what was overwritten."""
+    text = secrets.mask(_SEQUENCE.sub("", text.rstrip("\r").rpartition("\r")[2]))
     return text if len(text) <= LONGEST else text[:LONGEST] + " ..."

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from tony_core.client.logs import STREAMS
 from tony_core.client.tails import readable
 from tony_core.client.view import MASTER, JobView, TaskView
-from tony_core.job.mask import KnownSecrets
+from tony_core.job.mask import KnownSecrets, mask_text
 from tony_core.jsontext import is_number
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
 
@@ -25,7 +25,7 @@ MOST_LINES = 10_000  # of a job
 LOOK_LINES = 100  # of a stream, by one look
 LOOK_BYTES = 1 << 16
 _LINES = "lines"
-_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 Position = Mapping[str, int]
 
@@ -110,8 +110,9 @@ def _read(
 
 
 def without_control(text: str) -> str:
-    """A line as a terminal may show it."""
-    return _CONTROL.sub("", text)
+    """A line as a terminal may show it; masked again, since what they parted is whole now."""
+    plain = _CONTROL.sub("", text)
+    return text if plain == text else mask_text(plain)
 
 
 def _key(ref: LogRef, name: str) -> str:
