@@ -114,6 +114,13 @@ class TestWhereTheyLead:
         for unseen in (replace(here, links={}), replace(here, state=AppState.FAILED)):
             assert links_of(unseen) == {}
 
+    def test_no_button_runs_a_script(self) -> None:
+        """A program that runs as its job's user can write what is read of the job."""
+        evil = dict.fromkeys(("portal", "tensorboard", "page"), "javascript:alert(1)")
+        tasks = (TaskView("worker:0", log_url="javascript://h/%0aalert(1)"),)
+        for state in (AppState.RUNNING, AppState.FAILED):
+            assert links_of(replace(VIEW, state=state, links=evil, tasks=tasks)) == {}
+
     def test_a_web_proxy_apart_is_no_resource_manager(self) -> None:
         apart = replace(VIEW, links={"page": f"http://proxy:9099/proxy/{APP}/"})
         assert links_of(apart, APPLICATION)["yarn"] == APPLICATION

@@ -25,7 +25,7 @@ def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, 
 
     ``application`` is what :func:`application_page` gives, ``kept`` what :func:`history_page` does.
     """
-    told = {name: url for name, url in view.links.items() if url}
+    told = {name: url for name, url in view.links.items() if is_web(url)}
     found: Dict[str, str] = {}
     if application:
         found[APPLICATION] = _same_manager(application, told.get(PAGE, ""))
@@ -52,8 +52,17 @@ def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, 
 def _log_of(task: TaskView, page: str) -> str:
     """Where a browser can read a task's log; what is only a folder somewhere, by the job's page."""
     if is_remote(task.log_url):
-        return task.log_url
+        return task.log_url if is_web(task.log_url) else ""
     return f"{page.rstrip('/')}/logs/{quote(task.task)}" if task.log_url and page else ""
+
+
+def is_web(url: str) -> bool:
+    """Whether a browser may be led there."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and url.startswith(f"{parts.scheme}://")
+    except ValueError:
+        return False
 
 
 def history_page(ti: Any) -> str:

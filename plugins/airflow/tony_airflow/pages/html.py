@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from html import escape
 from typing import Any, Iterable, List, Mapping, Sequence, Tuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from tony_airflow.links.addresses import is_web
 from tony_airflow.pages.history import Log, Place
 from tony_core.client.view import JobView, TaskView
 from tony_core.job.mask import mask_text
@@ -146,7 +147,7 @@ def _links(links: Mapping[str, str]) -> str:
     found = [
         f"<a rel='noreferrer noopener' href={_href(url)}>{_text(name)}</a>"
         for name, url in links.items()
-        if _is_web(url)
+        if is_web(url)
     ]
     return f"<p>{' '.join(found)}</p>" if found else ""
 
@@ -169,14 +170,6 @@ def _text(value: Any) -> str:
 
 def _href(url: str) -> str:
     return '"' + escape(url.encode("utf-8", "replace").decode()) + '"'
-
-
-def _is_web(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and url.startswith(f"{parts.scheme}://")
-    except ValueError:
-        return False
 
 
 def _clock(at: Any) -> str:
