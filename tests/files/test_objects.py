@@ -80,6 +80,20 @@ def test_what_a_package_raises_is_an_oserror(
         filesystem("s3://b/x").stat("s3://b/x")
 
 
+def test_a_store_that_cannot_be_opened_is_an_oserror(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without credentials, which some packages look for at once."""
+
+    def no_credentials(self: MemoryStore, *args: Any, **words: Any) -> None:
+        raise RuntimeError("no credentials")
+
+    MemoryStore.clear_instance_cache()
+    monkeypatch.setattr(MemoryStore, "__init__", no_credentials)
+    with pytest.raises(OSError, match=r"RuntimeError: no credentials.*s3a://\*+@b/x"):
+        filesystem("s3a://b/x").stat("s3a://ann:hunter2@b/x")
+
+
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_a_resource_is_fetched_by_the_client(
     store: MemoryStore, scheme: str, tmp_path: Path

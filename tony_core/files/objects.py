@@ -94,10 +94,16 @@ class _Understood:
                 f" {package}, or TonY with its extra {extra} ({error})",
                 masked(self._location),
             ) from None
+        except Exception as error:  # most often for want of credentials
+            self._raise(error)
+            raise
         store.invalidate_cache()
         return store, store._strip_protocol(f"{protocol}://{rest}")
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._raise(error)
+
+    def _raise(self, error: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, (OSError, ValueError)):
             why = f"{type(error).__name__}: {error}"
             raise OSError(errno.EIO, why, masked(self._location)) from error
