@@ -186,6 +186,7 @@ class TestTheNodesPython:
     ) -> None:
         assert unreadable(graph, graph.closure(graph.modules(*side)), version) == []
 
+    @pytest.mark.timeout(300)  # vermin reads every module, which takes a busy machine a while
     def test_what_is_used_of_the_library_is_old_enough(
         self, graph: Graph, side: Tuple[str, ...], version: Tuple[int, int]
     ) -> None:
