@@ -25,8 +25,10 @@ Place = Tuple[str, str, str]
 class Rest:
     """One server; each method is one question or one order."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, user: Optional[Tuple[str, str]] = None) -> None:
+        """Without a user (name, password) for a server where everybody is an admin."""
         self._url = url
+        self._user = user
         self._session = requests.Session()
         self._session.trust_env = False
 
@@ -35,10 +37,7 @@ class Rest:
 
     def ask(self, method: str, path: str, **more: Any) -> Any:
         """The JSON of an answer; what is refused is said in full."""
-        if "Authorization" not in self._session.headers:
-            answer = self._session.get(f"{self._url}/auth/token", timeout=ANSWER_S)
-            assert answer.ok, answer.text
-            self._session.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        self._log_in()
         url = f"{self._url}/api/v2/{path}"
         answer = self._session.request(method, url, timeout=ANSWER_S, **more)
         deadline = time.monotonic() + AGAIN_S
@@ -48,6 +47,23 @@ class Rest:
             answer = self._session.request(method, url, timeout=ANSWER_S, **more)
         assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:4000]}"
         return answer.json() if answer.content else None
+
+    def _log_in(self) -> None:
+        if "Authorization" in self._session.headers:
+            return
+        url = f"{self._url}/auth/token"
+        if self._user is None:
+            answer = self._session.get(url, timeout=ANSWER_S)
+        else:
+            login = {"username": self._user[0], "password": self._user[1]}
+            answer = self._session.post(url, json=login, timeout=ANSWER_S)
+        assert answer.ok, answer.text
+        self._session.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+
+    def open(self, url: str) -> requests.Response:
+        """Any page, as who is logged in."""
+        self._log_in()
+        return self._session.get(url, timeout=ANSWER_S)
 
     def get(self, path: str, **params: Any) -> Any:
         return self.ask("GET", path, params=params)
