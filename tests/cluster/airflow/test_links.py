@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Callable, Dict, List
+from urllib.parse import urljoin
 
 import pytest
 
@@ -88,4 +89,4 @@ def test_the_buttons_lead_somewhere(
         one.gone(app_id)
         after = links(one, "Task logs", "YARN application")
         for name in ("Task logs", "YARN application"):
-            browser.shows(browser.open(str(after[name])), app_id)
+            browser.shows(browser.open(urljoin(airflow.url, str(after[name]))), app_id)

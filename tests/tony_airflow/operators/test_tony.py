@@ -455,6 +455,7 @@ class TestNeverOrphaned:
         log = capsys.readouterr().out
         assert f"execution_timeout (1:00:00) is over: the job {job.app_id} is told" in log
         assert f"the job {job.app_id} has ended" in log
+        assert ti.pushed["tony_link_logs"] == "/tony/dags/dag/runs/run/tasks/train/-1/logs"
 
     def test_a_lease_of_its_own_and_none_for_nobody(self) -> None:
         task = operator(lease=timedelta(minutes=7))

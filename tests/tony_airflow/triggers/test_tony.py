@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
@@ -131,8 +132,17 @@ def test_a_job_that_there_is_not(tony_home: Path) -> None:
     assert "is gone" in payload(trigger)["error"]
 
 
-def test_a_kill_ends_the_job(tony_home: Path) -> None:
+def test_a_kill_ends_the_job(tony_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trigger = submitted(SLEEPS, tony_home)
+    trigger.links = ["logs", "log:worker:0"]
+    pushed: Dict[str, str] = {}
+
+    async def a_push(ti: Any, links: Dict[str, str]) -> None:
+        pushed.update(links)
+
+    monkeypatch.setattr("tony_airflow.triggers.tony.a_push", a_push)
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="train", map_index=-1)
+    monkeypatch.setattr(TonyTrigger, "task_instance", ti, raising=False)
 
     async def killed() -> None:
         waiting = asyncio.create_task(first(trigger))
@@ -144,6 +154,8 @@ def test_a_kill_ends_the_job(tony_home: Path) -> None:
     asyncio.run(asyncio.wait_for(killed(), PATIENCE_S))
     (job,) = jobs()
     assert job.state is AppState.KILLED and "Airflow" in job.diagnostics
+    kept = "/tony/dags/dag/runs/run/tasks/train/-1/logs"  # its own page is gone
+    assert pushed == {"logs": kept, "log:worker:0": f"{kept}/worker%3A0"}
 
 
 def test_a_restart_of_the_triggerer_ends_nothing(tony_home: Path) -> None:

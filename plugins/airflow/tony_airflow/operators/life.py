@@ -157,8 +157,11 @@ class TaskJob:
             # A trigger that has seen the job has told its story.
             story = event is None or not event.get("seen", True)
             view = self._wait(self.app_id, unreachable_s, lease_s, story)
-            self.ended = view is not None
-            if view is not None and self.follows:
+            if view is None:
+                self.publish_last()
+                return None
+            self.ended = True
+            if self.follows:
                 self.tell_last(view)
             return view
         except NoSuchApplication:
@@ -249,6 +252,14 @@ class TaskJob:
         except (SchedulerError, ClientError):
             pass  # they come as soon as it is seen
 
+    def publish_last(self) -> None:
+        """The links of a job that was ended: its page is gone, and they lead to what stays."""
+        if self.app_id is not None and self.ended:
+            try:
+                self.publish_first(look=True)
+            except Exception as error:  # Airflow may take no more of a task that is marked
+                self.warn(f"the links could not be kept: {error}")
+
     def tell_output(self, view: JobView, last: bool = False) -> None:
         """The chief's new lines."""
         try:
@@ -291,6 +302,7 @@ class TaskJob:
         self.kill_now(UNHURRIED_S, f"the execution_timeout ({limit}) of its Airflow task is over")
         if self.ended:
             self.warn(f"{name} has ended")
+            self.publish_last()
         else:
             self.warn(f"{name} has not ended in {UNHURRIED_S:g} s: it does when its lease is over")
 

@@ -13,7 +13,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony_async import TonyAsyncHook
-from tony_airflow.links.addresses import links_of
+from tony_airflow.links.addresses import history_page, links_of
 from tony_airflow.links.tony import LOG, a_push
 from tony_airflow.reporting import Reporter
 from tony_airflow.triggers.refusals import elsewhere, not_from_here, silent
@@ -32,6 +32,7 @@ from tony_core.job.mask import mask_text
 
 MOST_SAID = 4000  # characters of why it ended; events are kept in Airflow's database
 KILL_S = 25.0  # Airflow leaves a trigger's on_kill 30
+LAST_LOOK_S = 4.0
 
 
 class TonyTrigger(BaseTrigger):
@@ -132,8 +133,20 @@ class TonyTrigger(BaseTrigger):
             self._warn(f"{self.app_id} was told to end, and has not in {KILL_S:g} s")
         except Exception as error:
             self._warn(f"{self.app_id} could not be ended: {error}")
+        else:
+            await self._push_last(hook)
         finally:
             hook.close()
+
+    async def _push_last(self, hook: TonyAsyncHook) -> None:
+        """The links of a job that was ended: its page is gone, and they lead to what stays."""
+        if self.task_instance is None:
+            return
+        try:
+            view = await asyncio.wait_for(hook.a_view(self.app_id), LAST_LOOK_S)
+            await self._push(links_of(view, kept=history_page(self.task_instance)), {})
+        except Exception as error:
+            self._warn(f"the links could not be kept: {error!r}")
 
     # ------------------------------------------------------------------ small things
 
