@@ -42,14 +42,16 @@ def connect(url: str) -> Tuple[Objects, str, str]:
     """(store, path there, the whole URL); ImportError that names the package to install."""
     scheme, _, rest = url.partition("://")
     protocol, package = SCHEMES[scheme.lower()]
+    address = f"{protocol}://{rest}"
     try:
-        found = importlib.import_module("fsspec").filesystem(protocol)
+        kind = importlib.import_module("fsspec").get_filesystem_class(protocol)
     except ImportError as error:
         raise ImportError(
             f"{scheme}:// needs the package {package} in the program's Python: pip install"
             f" {package} ({error})"
         ) from None
-    path = found._strip_protocol(f"{protocol}://{rest}").rstrip("/")
+    found = kind(**kind._get_kwargs_from_urls(address))  # an account that it names
+    path = found._strip_protocol(address).rstrip("/")
     return Objects(found), path, url.rstrip("/")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Dict, Iterator, List
 
 import pytest
 
@@ -92,6 +92,24 @@ def test_a_store_that_cannot_be_opened_is_an_oserror(
     monkeypatch.setattr(MemoryStore, "__init__", no_credentials)
     with pytest.raises(OSError, match=r"RuntimeError: no credentials.*s3a://\*+@b/x"):
         filesystem("s3a://b/x").stat("s3a://ann:hunter2@b/x")
+
+
+def test_the_account_that_an_address_names_is_the_one_that_is_asked(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Azure's is a part of the address; without it the environment's would be asked."""
+    store.pipe_file("/c/x", b"x")
+    asked: List[Dict[str, Any]] = []
+    account = {"account_name": "account"}
+    monkeypatch.setattr(MemoryStore, "_get_kwargs_from_urls", lambda address: account)
+    info = MemoryStore.info
+    monkeypatch.setattr(
+        MemoryStore,
+        "info",
+        lambda self, path, **words: asked.append(self.storage_options) or info(self, path),
+    )
+    assert filesystem("s3a://c/x").stat("s3a://c/x").size == 1
+    assert asked[0] == account
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])

@@ -12,7 +12,7 @@ import pytest
 import tony
 from tests.fuzzing import fuzz, mutations
 from tests.objectstore import MemoryStore, installed
-from tony_objects import content_of
+from tony_objects import connect, content_of
 
 
 @pytest.fixture
@@ -144,3 +144,13 @@ def test_no_key_of_a_store_leads_out_of_the_copy(
     local = Path(tony.dataset("s3a://b/data"))
     assert [path.name for path in local.rglob("*")] == ["good"]
     assert list(victim.iterdir()) == []
+
+
+def test_the_account_that_an_address_names_is_the_one_that_is_asked(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Azure's is a part of the address; without it the environment's would be asked."""
+    account = {"account_name": "account"}
+    monkeypatch.setattr(MemoryStore, "_get_kwargs_from_urls", lambda address: account)
+    found, path, _ = connect("s3a://c/x")
+    assert (found.store.storage_options, path) == (account, "/c/x")

@@ -85,8 +85,10 @@ class _Understood:
         scheme = scheme_of(self._location)
         protocol, package, extra = STORES[scheme]
         _, _, rest = self._location.partition("://")
+        address = f"{protocol}://{rest}"
         try:
-            store = importlib.import_module("fsspec").filesystem(protocol)
+            kind = importlib.import_module("fsspec").get_filesystem_class(protocol)
+            store = kind(**kind._get_kwargs_from_urls(address))  # an account that it names
         except ImportError as error:
             raise UnsupportedLocation(
                 errno.EPROTONOSUPPORT,
@@ -98,7 +100,7 @@ class _Understood:
             self._raise(error)
             raise
         store.invalidate_cache()
-        return store, store._strip_protocol(f"{protocol}://{rest}")
+        return store, store._strip_protocol(address)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._raise(error)
