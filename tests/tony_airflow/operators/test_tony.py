@@ -576,7 +576,9 @@ class TestDeferred:
         told_of = {**event, "links": {"page": "http://page/", "tensorboard": "http://board/"}}
         result = ti.task().execute_complete(ti.context(), told_of)
         page = "/tony/dags/dag/runs/run/tasks/train/-1/"
-        assert result["links"] == {"page": page, "tensorboard": f"{page}#metrics"}
+        assert result["links"] == {
+            "page": page, "logs": f"{page}logs", "tensorboard": f"{page}#metrics"
+        }  # fmt: skip
         assert ti.pushed["tony_link_log_worker_0"] == f"{page}logs/worker%3A0"
         assert ti.pushed["tony_link_tensorboard"] == f"{page}#metrics"
         with Job(Place("dag", "run", "train"), ti.pushed.get, lambda conn_id: None) as kept:
