@@ -61,7 +61,7 @@ def fuzz(
 
 
 @contextmanager
-def bounds(seconds: float = 2.0, megabytes: float = 64.0) -> Iterator[None]:
+def bounds(seconds: float = 5.0, megabytes: float = 64.0) -> Iterator[None]:
     """Fails when the block takes more processor time of this thread, or more memory at once."""
     nested = tracemalloc.is_tracing()
     if not nested:

@@ -20,7 +20,7 @@ from tests.conftest import CHECKOUT
 from tests.master.chances import T, life, replay
 
 SHRUNK = int(os.environ.get("TONY_SIMULATED_SEQUENCES", "40"))
-SEEDED = 3_000
+SEEDED = 1_500
 SHARDS = 10
 A_NIGHT = 100_000
 
