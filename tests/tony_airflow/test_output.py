@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz
 from tony_airflow import output
+from tony_airflow.operators.life import secrets_of
 from tony_airflow.output import chief_of, is_whole, position_of, read_output, without_control
 from tony_core.client.tails import readable
 from tony_core.client.view import JobView, task_view
@@ -161,8 +163,21 @@ def test_a_damaged_position_is_none(told: Any) -> None:
 def test_what_a_line_hides_behind_control_characters() -> None:
     """Without them a name and its value are whole again; and nothing turns a line around."""
     hidden = "pass\x00word=hunter2x", "Bearer\x1b[K abcdefghij", "a\u202eb\u2066c"
-    assert [without_control(readable(text, KnownSecrets(()))) for text in hidden] == [
+    none = KnownSecrets(())
+    assert [without_control(readable(text, none), none) for text in hidden] == [
         "password=********",
         "Bearer ********",
         "abc",
     ]
+
+
+def test_what_is_secret_by_its_name_is_masked_where_the_task_itself_waits() -> None:
+    plain = Namespace(env={"API_TOKEN": "horse-battery", "STEPS": "12345"}, container_env=None)
+    plain.conf = {"tony.worker.shell-env": "x", "my.password": "staple-correct"}
+    secrets = secrets_of(plain)
+    assert secrets == {"horse-battery", "staple-correct"}
+    logs = Logs()
+    logs.write("horse-battery\nhorse-\0battery staple-correct 12345\n")
+    lines, _ = read_output(logs, view("worker:0"), {}, True, secrets)
+    assert not any(secret in line for line in lines for secret in secrets), lines
+    assert "12345" in lines[-1]

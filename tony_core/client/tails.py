@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, Iterable, List, Optional, Tuple
 
 from tony_core.client.logs import STREAMS, LogFile
 from tony_core.client.view import MASTER, JobView, Part, TaskView
@@ -65,6 +65,7 @@ def read_tails(
     view: JobView,
     job: Optional[Job] = None,
     *,
+    secrets: Iterable[str] = (),
     lines: int = LINES,
     tasks: int = TASKS,
     within_s: float = WITHIN_S,
@@ -72,10 +73,10 @@ def read_tails(
 ) -> Tails:
     """The last ``lines`` of each stream of each task, failed tasks first where not all fit.
 
-    ``job``: whose secrets are masked, beside what looks like one by itself.
+    ``job``: whose secrets are masked, beside ``secrets`` and what looks like one by itself.
     """
     end = clock() + within_s
-    secrets = KnownSecrets(job_secrets(job) if job is not None else ())
+    masks = KnownSecrets([*secrets, *(job_secrets(job) if job is not None else ())])
     known = [task for task in view.tasks if task.task != MASTER]
     ranked = sorted(known, key=lambda task: task.state in ("succeeded", "pending"))
     chosen = {task.task for task in ranked[: max(0, tasks)]}
@@ -85,7 +86,7 @@ def read_tails(
         if task.task not in chosen or clock() >= end:
             left_out.append(task.task)
         else:
-            found += _of_task(scheduler, view.app_id, task, lines, secrets)
+            found += _of_task(scheduler, view.app_id, task, lines, masks)
     return Tails(tuple(found), tuple(left_out))
 
 

@@ -9,12 +9,12 @@ the last lines of every task are told when the job has ended (:mod:`tony_core.cl
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from tony_core.client.logs import STREAMS
 from tony_core.client.tails import readable
 from tony_core.client.view import MASTER, JobView, TaskView
-from tony_core.job.mask import KnownSecrets, mask_text
+from tony_core.job.mask import KnownSecrets
 from tony_core.jsontext import is_number
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
 
@@ -56,9 +56,14 @@ def is_whole(view: JobView, position: Position) -> bool:
 
 
 def read_output(
-    scheduler: Scheduler, view: JobView, position: Position, last: bool = False
+    scheduler: Scheduler,
+    view: JobView,
+    position: Position,
+    last: bool = False,
+    secrets: Iterable[str] = (),
 ) -> Tuple[List[str], Dict[str, int]]:
     """The chief's new lines, and how far is read now; with ``last`` a line without an end too."""
+    known = KnownSecrets(secrets)
     found: List[str] = []
     reached = dict(position)
     chief = chief_of(view)
@@ -67,7 +72,7 @@ def read_output(
     for ref in chief.log_refs():
         for name in STREAMS["both"]:
             try:
-                lines = _read(scheduler, view.app_id, ref, name, reached, last)
+                lines = _read(scheduler, view.app_id, ref, name, reached, last, known)
             except (SchedulerError, OSError):
                 continue
             mark = chief.task if name == "stdout" else f"{chief.task} {name}"
@@ -83,7 +88,13 @@ def read_output(
 
 
 def _read(
-    scheduler: Scheduler, app_id: str, ref: LogRef, name: str, reached: Dict[str, int], last: bool
+    scheduler: Scheduler,
+    app_id: str,
+    ref: LogRef,
+    name: str,
+    reached: Dict[str, int],
+    last: bool,
+    secrets: KnownSecrets,
 ) -> List[str]:
     key = _key(ref, name)
     begin = reached.get(key, 0)
@@ -105,14 +116,13 @@ def _read(
         del texts[:1]  # most often it has no beginning
     if skipped or len(texts) > LOOK_LINES:
         texts = ["... (lines left out)", *texts[-LOOK_LINES:]]
-    secrets = KnownSecrets(())
-    return [without_control(readable(text, secrets)) for text in texts]
+    return [without_control(readable(text, secrets), secrets) for text in texts]
 
 
-def without_control(text: str) -> str:
+def without_control(text: str, secrets: KnownSecrets) -> str:
     """A line as a terminal may show it; masked again, since what they parted is whole now."""
     plain = _CONTROL.sub("", text)
-    return text if plain == text else mask_text(plain)
+    return text if plain == text else secrets.mask(plain)
 
 
 def _key(ref: LogRef, name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
@@ -62,6 +62,7 @@ class TonyHook(BaseHook):
     ) -> None:
         super().__init__()
         self.tony_conn_id = tony_conn_id
+        self.secrets: FrozenSet[str] = frozenset()  # not to be seen in what it reads of logs
         self._scheduler = scheduler
         self._site: Optional[Site] = None
         self._clients: Optional[Clients] = None
@@ -230,12 +231,12 @@ class TonyHook(BaseHook):
     ) -> Tuple[List[str], Dict[str, int]]:
         """What the chief has written since, and the position to go on from."""
         with self.get_conn().one() as client:
-            return read_output(client.scheduler, view, position, last)
+            return read_output(client.scheduler, view, position, last, self.secrets)
 
     def tails(self, view: JobView) -> Tails:
         """The last lines of every task, in bounds."""
         with self.get_conn().one() as client:
-            return read_tails(client.scheduler, view)
+            return read_tails(client.scheduler, view, secrets=self.secrets)
 
     # ------------------------------------------------------------------ ending
 

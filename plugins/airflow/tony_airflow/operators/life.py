@@ -21,7 +21,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional
 
 from airflow.providers.common.compat.sdk import AirflowException
 
@@ -39,6 +39,7 @@ from tony_core.client.errors import ClientError, NotFound
 from tony_core.client.view import PAGE, SCHEDULER, JobView, from_status
 from tony_core.client.watch import Callbacks, Watch
 from tony_core.dataclass import replace
+from tony_core.job.mask import KnownSecrets, secrets_in
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
 
 #: Between SIGTERM and SIGKILL Airflow leaves five seconds.
@@ -279,8 +280,9 @@ class TaskJob:
             lines = self.hook.tails(view).text(view.app_id)
         except (SchedulerError, ClientError, OSError) as error:
             lines = [f"the logs of its tasks cannot be read: {error}"]
+        known = KnownSecrets(self.hook.secrets)
         for line in lines:
-            self.say(without_control(line))
+            self.say(without_control(line, known))
 
     def tail(self, view: JobView) -> List[str]:
         """The last lines of the failing task's stderr, when its master could not tell them."""
@@ -384,6 +386,11 @@ class TaskJob:
                 error,
             )
 
+    def follow(self, operator: Any) -> None:
+        """Let the log have the chief's output if the operator wants that, without its secrets."""
+        self.follows = operator.get_logs
+        self.hook.secrets = secrets_of(operator)
+
     def say(self, text: str) -> None:
         """A line of the task's log."""
         self._log.info("%s", text)
@@ -391,6 +398,13 @@ class TaskJob:
     def warn(self, text: str) -> None:
         """A line of the task's log that is worth a look."""
         self._log.warning("%s", text)
+
+
+def secrets_of(operator: Any) -> FrozenSet[str]:
+    """The values of its variables and keys that are secret by their names."""
+    named = [operator.env, operator.container_env, operator.conf]
+    pairs = [pair for each in named if isinstance(each, dict) for pair in each.items()]
+    return frozenset(hidden for key, value in pairs for hidden in secrets_in(key, str(value)))
 
 
 def trigger_of(job: TaskJob, operator: Any, lease_s: Optional[float]) -> Any:
@@ -407,7 +421,8 @@ def trigger_of(job: TaskJob, operator: Any, lease_s: Optional[float]) -> Any:
         lease_s=lease_s,
         host=socket.gethostname(),
         links=operator.link_names,
-        get_logs=operator.get_logs,
+        # A trigger's arguments lie in Airflow's database: it is told no secret, so it masks none.
+        get_logs=operator.get_logs and not job.hook.secrets,
     )
 
 

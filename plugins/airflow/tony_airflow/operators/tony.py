@@ -449,7 +449,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
 
         self._ti = ti = context["ti"]
         self._job = TaskJob(hook, self.log, lambda links: push(ti, links, self.link_names))
-        self._job.follows = self.get_logs
+        self._job.follow(self)
         self._job.killed = self._is_stopped
         self._job.page = history_page(ti)
         return self._job
