@@ -11,6 +11,7 @@ from tony_core.client import tails
 from tony_core.client.tails import Tail, read_tails
 from tony_core.client.view import JobView, from_page
 from tony_core.job.load import JobArguments, load_job
+from tony_core.job.mask import job_secrets
 from tony_core.schedulers.port import LogRef, SchedulerError
 
 
@@ -84,7 +85,7 @@ def test_the_jobs_secrets_are_masked() -> None:
     scheduler = written(
         c1_stdout=b"correct \x1b[1mhorse visible\nHF_TOKEN=abcdef hdfs://u:pw@nn/\n"
     )
-    tail = read_tails(scheduler, view(ran("worker:0", "c1")), job).tails[0]
+    tail = read_tails(scheduler, view(ran("worker:0", "c1")), job_secrets(job)).tails[0]
     assert tail.lines == ("******** visible", "HF_TOKEN=******** hdfs://********@nn/")
 
 

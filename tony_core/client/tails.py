@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Callable, Iterable, List, Optional, Tuple
+from typing import Callable, Iterable, List, Tuple
 
 from tony_core.client.logs import STREAMS, LogFile
 from tony_core.client.view import MASTER, JobView, Part, TaskView
 from tony_core.dataclass import dataclass
-from tony_core.job.mask import KnownSecrets, job_secrets
-from tony_core.job.spec import Job
+from tony_core.job.mask import KnownSecrets
 from tony_core.schedulers.port import Scheduler
 
 LINES = 10  # of each stream of a task
@@ -63,9 +62,8 @@ class Tails:
 def read_tails(
     scheduler: Scheduler,
     view: JobView,
-    job: Optional[Job] = None,
-    *,
     secrets: Iterable[str] = (),
+    *,
     lines: int = LINES,
     tasks: int = TASKS,
     within_s: float = WITHIN_S,
@@ -73,10 +71,10 @@ def read_tails(
 ) -> Tails:
     """The last ``lines`` of each stream of each task, failed tasks first where not all fit.
 
-    ``job``: whose secrets are masked, beside ``secrets`` and what looks like one by itself.
+    ``secrets`` are masked, beside what looks like one by itself.
     """
     end = clock() + within_s
-    masks = KnownSecrets([*secrets, *(job_secrets(job) if job is not None else ())])
+    masks = KnownSecrets(secrets)
     known = [task for task in view.tasks if task.task != MASTER]
     ranked = sorted(known, key=lambda task: task.state in ("succeeded", "pending"))
     chosen = {task.task for task in ranked[: max(0, tasks)]}

@@ -2,8 +2,9 @@
 
 Where a job is submitted, and nowhere else: what stands there is fetched by the client and staged.
 Nodes have the standard library alone, and programs read by themselves (``tony.dataset``). Nothing
-of fsspec is loaded before such a location is used. Who asks, and where, is said as each package
-reads it: ``AWS_*``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_*``, ``FSSPEC_*``.
+of fsspec is loaded before such a location is used. Credentials and the store's address are set as
+each package reads them: ``AWS_*``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_*``,
+``FSSPEC_*``.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from tony_core.client.tails import Tails, read_tails
 from tony_core.client.view import JobView
 from tony_core.client.watch import Watch
 from tony_core.dataclass import replace
+from tony_core.job.mask import job_secrets
 from tony_core.job.spec import Job
 from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.port import Scheduler, SchedulerError
@@ -142,7 +143,8 @@ class Attempt:
                 log.say(f"warning: {path} could not be written: {error.strerror}")
         tails, page = Tails(), ""
         if not cancelling.asked:  # else the server's patience is over soon
-            tails = read_tails(scheduler, view, self._job, lines=lines_wanted(self._props))
+            secrets = job_secrets(self._job)
+            tails = read_tails(scheduler, view, secrets, lines=lines_wanted(self._props))
             page = _page_of(scheduler, view.app_id)
         log.finished(view, code, history, tails, page)
         return code
