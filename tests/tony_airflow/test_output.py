@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz
 from tony_airflow import output
-from tony_airflow.operators.life import secrets_of
+from tony_airflow.jobs import JobWords, read_arguments, secrets_of
 from tony_airflow.output import chief_of, is_whole, position_of, read_output, without_control
 from tony_core.client.tails import readable
 from tony_core.client.view import JobView, task_view
@@ -172,10 +171,12 @@ def test_what_a_line_hides_behind_control_characters() -> None:
 
 
 def test_what_is_secret_by_its_name_is_masked_where_the_task_itself_waits() -> None:
-    plain = Namespace(env={"API_TOKEN": "horse-battery", "STEPS": "12345"}, container_env=None)
-    plain.conf = {"tony.worker.shell-env": "x", "my.password": "staple-correct"}
-    secrets = secrets_of(plain)
-    assert secrets == {"horse-battery", "staple-correct"}
+    words = JobWords(
+        env={"API_TOKEN": "horse-battery", "STEPS": "12345"},
+        container_env={"DB_PASSWORD": "staple-correct"},
+    )
+    secrets = secrets_of(read_arguments(words)[0])
+    assert set(secrets) == {"horse-battery", "staple-correct"}
     logs = Logs()
     logs.write("horse-battery\nhorse-\0battery staple-correct 12345\n")
     lines, _ = read_output(logs, view("worker:0"), {}, True, secrets)

@@ -19,9 +19,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from tony_airflow.durations import seconds_of
 from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
 from tony_core.job.load import JobArguments
+from tony_core.job.mask import secrets_in
 from tony_core.job.problems import JobError, Problem, did_you_mean
 from tony_core.job.program import text_of
-from tony_core.job.secretnames import is_secret
 from tony_core.job.settings import is_url
 from tony_core.job.units import ENV_NAME
 
@@ -150,14 +150,15 @@ def read_arguments(
 
 
 def secrets_of(arguments: JobArguments) -> List[str]:
-    """Values that no log may show: of keys and variables whose names say that they are secret."""
+    """Values that no log may show: those of keys and variables that are secret by their names."""
     pairs: List[Tuple[str, str]] = list(arguments.extra.items())
     for words in (arguments.conf, arguments.shell_env, arguments.container_env):
         if isinstance(words, Mapping):
             pairs.extend(words.items())
         else:
             pairs.extend((word.partition("=")[0], word.partition("=")[2]) for word in words)
-    return [text for key, text in pairs if is_secret(key) and len(text) >= SHORTEST_SECRET]
+    found = (hidden for key, text in pairs for hidden in secrets_in(key, text))
+    return [text for text in found if len(text) >= SHORTEST_SECRET]
 
 
 @functools.cache

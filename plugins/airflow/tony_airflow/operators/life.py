@@ -21,12 +21,13 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from airflow.providers.common.compat.sdk import AirflowException
 
 from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.jobs import read_arguments, secrets_of
 from tony_airflow.lease import UnseenPage
 from tony_airflow.links.addresses import application_page, links_of
 from tony_airflow.links.tony import TENSORBOARD
@@ -39,7 +40,7 @@ from tony_core.client.errors import ClientError, NotFound
 from tony_core.client.view import PAGE, SCHEDULER, JobView, from_status
 from tony_core.client.watch import Callbacks, Watch
 from tony_core.dataclass import replace
-from tony_core.job.mask import KnownSecrets, secrets_in
+from tony_core.job.mask import KnownSecrets
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
 
 #: Between SIGTERM and SIGKILL Airflow leaves five seconds.
@@ -389,7 +390,8 @@ class TaskJob:
     def follow(self, operator: Any) -> None:
         """Let the log have the chief's output if the operator wants that, without its secrets."""
         self.follows = operator.get_logs
-        self.hook.secrets = secrets_of(operator)
+        arguments, _ = read_arguments(operator.job_words())
+        self.hook.secrets = frozenset(secrets_of(arguments))
 
     def say(self, text: str) -> None:
         """A line of the task's log."""
@@ -398,13 +400,6 @@ class TaskJob:
     def warn(self, text: str) -> None:
         """A line of the task's log that is worth a look."""
         self._log.warning("%s", text)
-
-
-def secrets_of(operator: Any) -> FrozenSet[str]:
-    """The values of its variables and keys that are secret by their names."""
-    named = [operator.env, operator.container_env, operator.conf]
-    pairs = [pair for each in named if isinstance(each, dict) for pair in each.items()]
-    return frozenset(hidden for key, value in pairs for hidden in secrets_in(key, str(value)))
 
 
 def trigger_of(job: TaskJob, operator: Any, lease_s: Optional[float]) -> Any:
