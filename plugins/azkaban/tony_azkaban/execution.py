@@ -149,6 +149,19 @@ def read(props: Mapping[str, str], env: Mapping[str, str], name: str, url: str) 
     )
 
 
+def execution_folder(folder: str, execid: str) -> Optional[str]:
+    """The execution's own folder, with a job's somewhere in it; None if ``folder`` is elsewhere.
+
+    A job can name another one: ``working.dir``.
+    """
+    above = os.path.abspath(folder)
+    while execid and above != os.path.dirname(above):
+        if os.path.basename(above) == execid:
+            return above
+        above = os.path.dirname(above)
+    return None
+
+
 def _links(
     props: Mapping[str, str], base: str, execid: str, job: str, attempt: str
 ) -> List[Tuple[str, str]]:

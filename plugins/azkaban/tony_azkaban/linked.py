@@ -7,6 +7,7 @@ be: one step for each, so that the jobs that share the folder always find someth
 of 3.x make such names themselves. What a job of the flow has linked is its own business: only a
 link to a file of the same place in another folder is the server's, and only where this program
 runs as the server's user: another user's link might lead to a file that only we can read.
+A folder that the job names itself (``working.dir``) holds no link of the server's.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ import os
 import shutil
 from typing import List, Tuple
 
+from tony_azkaban.execution import execution_folder
 
-def make_whole(folder: str) -> List[str]:
+
+def make_whole(folder: str, execid: str) -> List[str]:
     """Replace the server's links to files outside of the folder; what could not be, in words."""
+    if execution_folder(folder, execid) is None:
+        return []
     root = os.path.realpath(folder)
     troubles = []
     for path, target in _leading_out(root):
@@ -45,10 +50,14 @@ def _leading_out(root: str) -> List[Tuple[str, str]]:
     for folder, _, names in os.walk(root):
         for name in names:
             path = os.path.join(folder, name)
-            if os.path.islink(path) and os.lstat(path).st_uid == os.geteuid():
+            try:
+                if not os.path.islink(path) or os.lstat(path).st_uid != os.geteuid():
+                    continue
                 target = os.path.realpath(path)
-                place = os.sep + os.path.relpath(path, root)
-                outside = not target.startswith(root + os.sep)
-                if outside and target.endswith(place) and os.path.isfile(target):
-                    found.append((path, target))
+            except OSError:
+                continue  # another job of the flow has taken it away
+            place = os.sep + os.path.relpath(path, root)
+            outside = not target.startswith(root + os.sep)
+            if outside and target.endswith(place) and os.path.isfile(target):
+                found.append((path, target))
     return found

@@ -21,6 +21,7 @@ import re
 from itertools import islice
 from typing import AbstractSet, Dict, Mapping, Optional, Set
 
+from tony_azkaban.execution import execution_folder
 from tony_core.client.view import JobView
 from tony_core.job.spec import Job
 
@@ -77,16 +78,10 @@ def named_in_flow(folder: str, execid: str) -> Set[str]:
 
     Of one elsewhere (``working.dir`` may be ``/``) only the files in it are looked at.
     """
-    root = os.path.abspath(folder)
-    above = root
-    while execid and os.path.basename(above) != execid and above != os.path.dirname(above):
-        above = os.path.dirname(above)
-    in_execution = bool(execid) and os.path.basename(above) == execid
-    if in_execution:
-        root = above
+    execution = execution_folder(folder, execid)
     found: Set[str] = set()
     files = 0
-    for where, _, names in islice(os.walk(root), MOST_FOLDERS if in_execution else 1):
+    for where, _, names in islice(os.walk(execution or folder), MOST_FOLDERS if execution else 1):
         for name in names:
             if name.endswith(_OF_FLOW) and files < MOST_FILES:
                 files += 1

@@ -76,7 +76,7 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     surround(props, said)
     who = users.asked(props, said)
     this = execution.read(props, os.environ, said.server_name, said.server_url)
-    left = make_whole(os.getcwd())
+    left = make_whole(os.getcwd(), this.execid)
     try:
         loaded = load(translation.arguments(props, said, os.getcwd()))
     except JobError as error:
