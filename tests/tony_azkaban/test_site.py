@@ -77,6 +77,12 @@ def test_any_file_is_read_or_refused(data: bytes) -> None:
             assert all(problem.file for problem in error.problems)
 
 
+@pytest.mark.parametrize("text", ["env.A=\\u0000", "env.A=\\ud800", "env.=x", "env.A\\=B=x"])
+def test_a_variable_that_cannot_be_set_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(JobError, match=r"site.properties:2: env\."):
+        site(tmp_path, f"\n{text}\n")
+
+
 @pytest.mark.parametrize("url", ["http\\://[", "http\\://az\\:port", "http\\://a b", "https\\://"])
 def test_a_damaged_address_is_refused_with_its_line(tmp_path: Path, url: str) -> None:
     with pytest.raises(JobError, match=r"site.properties:2: server.url: .* is no address"):

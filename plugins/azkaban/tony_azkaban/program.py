@@ -121,9 +121,14 @@ def surround(props: Mapping[str, str], site: Site) -> None:
     """What this process's environment says of where to submit: the administrator's word, or else
     the job's own (``env.HADOOP_CONF_DIR``).
     """
+    from tony_core.client.errors import UsageError
+
     for name in OF_SUBMIT:
         if props.get(f"env.{name}"):
-            os.environ[name] = props[f"env.{name}"]
+            try:
+                os.environ[name] = props[f"env.{name}"]
+            except ValueError:
+                raise UsageError(f"env.{name}: a variable cannot have this value") from None
     os.environ.update(site.environment)
     if site.tony_conf:
         os.environ["TONY_CONF_DIR"] = site.tony_conf

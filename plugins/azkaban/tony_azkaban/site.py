@@ -12,6 +12,7 @@ from typing import Dict, List, Mapping, Optional, Tuple
 from tony_azkaban.properties import PropertiesError, Property, parse
 from tony_core.dataclass import dataclass, field
 from tony_core.job.problems import JobError, Problem, did_you_mean
+from tony_core.job.units import ENV_NAME, parse_duration_s
 
 FILE = "site.properties"
 CONF_FOLDER = "conf"  # beside it: where tony-site.xml may stand
@@ -93,7 +94,7 @@ class _Reader:
             elif line.key.startswith(DEFAULT):
                 defaults[line.key] = line.value
             elif line.key.startswith(ENV):
-                environment[line.key[len(ENV) :]] = line.value
+                environment[line.key[len(ENV) :]] = self._variable(line)
             elif line.key in WORDS:
                 self._words[line.key] = line
             else:
@@ -117,6 +118,17 @@ class _Reader:
         if self._problems:
             raise JobError(self._problems)
         return site
+
+    def _variable(self, line: Property) -> str:
+        if ENV_NAME.fullmatch(line.key[len(ENV) :]) is None:
+            self._problem("is not a name for an environment variable", line)
+        try:
+            fits = b"\0" not in os.fsencode(line.value)
+        except UnicodeEncodeError:
+            fits = False
+        if not fits:
+            self._problem("a variable cannot have this value", line)
+        return line.value
 
     def _text(self, word: str) -> str:
         found = self._words.get(word)
@@ -168,8 +180,6 @@ class _Reader:
         text = self._text(word)
         if not text:
             return default
-        from tony_core.job.units import parse_duration_s
-
         try:
             return parse_duration_s(text, "s")
         except ValueError as error:
