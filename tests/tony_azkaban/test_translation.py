@@ -101,6 +101,11 @@ def test_what_says_where_to_submit_is_no_news() -> None:
     assert without_effect({f"env.{name}": "x" for name in names}) == []
 
 
+def test_a_variable_that_no_shell_could_name_is_named_as_without_effect() -> None:
+    (note,) = without_effect({"env.x-y": "1", "env.A.B": "2", "env.OWN": "3"})
+    assert "env.A.B, env.x-y" in str(note) and "OWN" not in str(note)
+
+
 def test_properties_of_a_jvm_are_named_and_do_nothing() -> None:
     props = {
         "hadoop-inject.mapreduce.job.queuename": "ml",

@@ -103,13 +103,7 @@ def without_effect(props: Mapping[str, str]) -> List[Problem]:
     if jvm:
         found.append(f"of no effect here, since no JVM is started: {', '.join(jvm)}")
     ours = sorted(
-        key
-        for key, text in props.items()
-        if key.startswith(ENV)
-        and text
-        and is_of_submitter(key[len(ENV) :])
-        and key[len(ENV) :] not in OF_SUBMIT
-        and WORKER_ENV + key[len(ENV) :] not in props
+        key for key, text in props.items() if text and key.startswith(ENV) and _is_kept(key, props)
     )
     if ours:
         found.append(
@@ -122,6 +116,14 @@ def without_effect(props: Mapping[str, str]) -> List[Problem]:
             " with blanks needs quotes)"
         )
     return [Problem(text, severity=Severity.WARNING) for text in found]
+
+
+def _is_kept(key: str, props: Mapping[str, str]) -> bool:
+    """Whether a variable reaches no task, and means nothing to the submit."""
+    name = key[len(ENV) :]
+    if ENV_NAME.fullmatch(name) is None:
+        return True
+    return is_of_submitter(name) and name not in OF_SUBMIT and WORKER_ENV + name not in props
 
 
 def _is_of_jvm(key: str, text: str) -> bool:
