@@ -124,7 +124,7 @@ class Master:
 
     # ------------------------------------------------------------------ waiting
 
-    def until(self, condition: Callable[[], Any], within: float = 20.0) -> Any:
+    def until(self, condition: Callable[[], Any], within: float = 60.0) -> Any:
         """Run until something is so; what it is comes back."""
         deadline = time.monotonic() + within
         found: List[Any] = []
@@ -158,7 +158,7 @@ class Master:
             and all(getattr(message, name) == value for name, value in fields.items())
         ]
 
-    def expect(self, kind: Type[M], within: float = 20.0, **fields: Any) -> M:
+    def expect(self, kind: Type[M], within: float = 60.0, **fields: Any) -> M:
         """The first of a kind with these fields, now or later."""
         found: List[M] = self.until(lambda: self.said(kind, **fields), within)
         return found[0]
@@ -258,7 +258,7 @@ class Executor:
         code = self.process.poll()
         return [] if code is None else [code]
 
-    def wait(self, within: float = 20.0) -> int:
+    def wait(self, within: float = 60.0) -> int:
         return self.process.wait(within)
 
     def log(self, name: str) -> str:
