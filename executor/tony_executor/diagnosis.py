@@ -147,7 +147,7 @@ def _named(number: int) -> str:
 
 def _who(number: int) -> str:
     if number == 9:
-        return ", which TonY did not send: the kernel out of memory, or somebody"
+        return ", which TonY did not send: the kernel out of memory, or another process"
     if number == 15:
         return ", which TonY did not send"
     return ""

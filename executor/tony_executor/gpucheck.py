@@ -136,7 +136,7 @@ class GpuCheck:
             taken = self._locks.take(asked, found)
         except CannotLock as error:
             # Where somebody isolates, nobody else can have them anyway.
-            done("" if isolated else f"the node's GPUs cannot be told apart: {error}")
+            done("" if isolated else f"the node's free GPUs cannot be chosen: {error}")
             return
         if taken is not None:
             self.visible = None if isolated else ",".join(taken)

@@ -314,7 +314,7 @@ class Life(Masters):
         self._clear(message.grace_s)
 
     def _shutdown(self, message: Shutdown) -> None:
-        self._leave(EXIT_SHUT_DOWN, message.reason or "told to shut down", message.grace_s)
+        self._leave(EXIT_SHUT_DOWN, message.reason or "shut down by the master", message.grace_s)
 
     def _leave(self, code: int, reason: str, grace_s: float) -> None:
         """End everything, then ourselves."""

@@ -121,7 +121,7 @@ def test_the_message_names_key_folder_and_what_is_meant(src: Path, tmp_path: Pat
     (text,) = problems(with_command(job(src), "python src/train.py --n 3"), tmp_path)
     assert text == (
         f"tony.xml:7: tony.client.executes: src/train.py is not in {src} (--src_dir) and no"
-        " resource of that name is brought (did you mean train.py?)"
+        " resource has that name (did you mean train.py?)"
     )
     (text,) = problems(with_command(job(src), "python trian.py"), tmp_path)
     assert text.endswith("(did you mean train.py?)")
@@ -136,7 +136,7 @@ def test_without_a_source_folder(tmp_path: Path) -> None:
     (text,) = problems(with_command(job(), "python train.py"), tmp_path)
     assert text == (
         "tony.xml:7: tony.client.executes: train.py is nowhere in the job: there is no --src_dir,"
-        " and no resource of that name is brought"
+        " and no resource has that name"
     )
 
 

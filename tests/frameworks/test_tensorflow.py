@@ -104,7 +104,7 @@ def test_what_is_refused() -> None:
     assert problems(worker=1, evaluator=2) == {
         "tony.evaluator.instances": "2 x evaluator: TensorFlow allows one"
     }
-    assert "nobody to serve" in problems(ps=2)["tony.worker.instances"]
+    assert "without a chief or a worker" in problems(ps=2)["tony.worker.instances"]
     assert "128 KiB" in problems(worker=9000)["tony.worker.instances"]
     assert problems(worker=8000) == {}
 

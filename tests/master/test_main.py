@@ -168,7 +168,7 @@ def test_a_crash_with_containers_is_left_to_the_next_attempt(
 
 def test_kill_reasons(tmp_path: Path) -> None:
     path = tmp_path / "kill.json"
-    assert kill_reason(str(path), signal.SIGTERM) == "the master was told to end by SIGTERM"
+    assert kill_reason(str(path), signal.SIGTERM) == "the master received SIGTERM"
     path.write_text("{")
     assert "SIGTERM" in kill_reason(str(path), signal.SIGTERM)
     path.write_text("[]")
@@ -307,7 +307,7 @@ def test_a_reason_elsewhere_is_not_waited_for_long(
     asked = Asked(1)
     asked.run(signal.SIGTERM)
     far.back()
-    assert (asked.killed, asked.kept) == (["the master was told to end by SIGTERM"], 1)
+    assert (asked.killed, asked.kept) == (["the master received SIGTERM"], 1)
 
 
 def test_who_asks_again_waits_for_nothing(far: FarFileSystem) -> None:
@@ -315,7 +315,7 @@ def test_who_asks_again_waits_for_nothing(far: FarFileSystem) -> None:
     asked = Asked(2)
     asked.run(signal.SIGTERM, signal.SIGINT)
     far.back()
-    assert asked.killed == ["the master was told to end by SIGINT"] * 2
+    assert asked.killed == ["the master received SIGINT"] * 2
 
 
 FILES = """

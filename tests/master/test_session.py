@@ -591,7 +591,7 @@ def test_a_long_message_stands_once_in_the_story_and_whole_in_the_end() -> None:
     story = [item.text for item in world.story]
     assert sum(text.count(long) for text in story) == 2  # of each task
     assert any(text.startswith("FAILED: worker:0 on ") for text in story)
-    assert sum("as told before" in text for text in story) == 5
+    assert sum("(the message stands above)" in text for text in story) == 5
 
 
 def test_the_systems_quick_failures_are_tried_as_long_as_its_budget_lasts() -> None:

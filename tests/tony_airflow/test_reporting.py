@@ -140,7 +140,7 @@ class TestTheEnd:
 
     def test_one_of_which_nothing_is_known(self) -> None:
         bare = JobView("app_1", AppState.FAILED, "scheduler")
-        assert "nobody said why" in failure_text(bare)
+        assert "no reason given" in failure_text(bare)
         assert attempts_of(bare) == 0 and failing_task(bare) == ""
 
     def test_what_is_returned_is_plain_and_whole(self) -> None:

@@ -386,7 +386,7 @@ class _Planner:
             folder, slash, inside = path.partition("/")
             is_here = slash and path.endswith(".py") and os.path.isfile(path)
             meant = f" (did you mean {inside} and --src_dir {folder}?)" if is_here else ""
-            return f"{path} {where} no resource of that name is brought{meant}"
+            return f"{path} {where} no resource has that name{meant}"
         if os.path.lexists(os.path.join(self._source.root, path)):
             return (
                 f"{path} is left out of {self._source.root} (--src_dir), by .tonyignore or always"
@@ -395,7 +395,7 @@ class _Planner:
         near = near or [each for each in there if base_name(each) == base_name(path)]
         meant = f" (did you mean {near[0]}?)" if near else did_you_mean(path, there)
         where = f"is not in {self._source.root} (--src_dir) and"
-        return f"{path} {where} no resource of that name is brought{meant}"
+        return f"{path} {where} no resource has that name{meant}"
 
     # ------------------------------------------------------------------ telling
 

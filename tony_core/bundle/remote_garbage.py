@@ -101,7 +101,7 @@ class _Collection:
             return "it has ended" if word else None
         inside = [item for found in places for item in self._store.listed(found.location)]
         if min(self._age_s(item) for item in (*places, *inside)) > ABANDONED_S:
-            return "nobody knows it any more"
+            return "no application is known for it"
         return None
 
     # ------------------------------------------------------------------ objects

@@ -109,8 +109,8 @@ class Follow:
             self._kill()
             word = self._word()
             self._presenter.say(
-                f"{word}: ending the job, its programs have {self._wait_s - ALLOWANCE_S:g} s"
-                " (once more: none, and nobody waits)"
+                f"{word}: ending the job; its programs have {self._wait_s - ALLOWANCE_S:g} s to"
+                " exit. Once more: kill them now and return"
             )
             self._give_up = time.monotonic() + self._wait_s
         elif self._killing.problem is not None or (

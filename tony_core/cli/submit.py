@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             raise
         except Exception:
             # Our own fault must not end a training, nor leave anybody in the dark about it.
-            note(f"nobody watches {app_id} any more; it goes on: tony attach {app_id}")
+            note(f"{app_id} is no longer watched and goes on; watch it with: tony attach {app_id}")
             raise
     finally:
         scheduler.close()

@@ -248,7 +248,7 @@ def run(job: Union[Job, JobArguments], **words: Any) -> Result:
     """
     with submit(job, **words) as started:
         result = started.wait()
-        assert result is not None, "nobody can have stopped this watch"
+        assert result is not None, "nothing stops this watch"
         return result
 
 

@@ -27,11 +27,11 @@ def site(env: Mapping[str, str]) -> Finding:
     except JobError as error:
         # What is worth a line beside them is about a job, which nobody has here.
         said = " / ".join(str(problem) for problem in errors(error.problems))
-        return Finding(what, Verdict.WRONG, said, f"whoever keeps {path} has to mend it")
+        return Finding(what, Verdict.WRONG, said, f"{path} has to be mended by its owner")
     doubts = [str(problem) for problem in loaded.warnings if problem.file == path]
     if doubts:
         said = " / ".join(doubts)
-        return Finding(what, Verdict.NOTE, said, f"whoever keeps {path} may want to mend it")
+        return Finding(what, Verdict.NOTE, said, f"{path} can be mended by its owner")
     own = [item for item in loaded.job.settings if item.source.startswith(path)]
     final = [item.key for item in own if item.final]
     said = f"{path}: {len(own)} keys, {len(final)} of them final"

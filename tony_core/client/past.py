@@ -222,7 +222,7 @@ def _forgotten(root: str, app_id: str) -> Optional[AppStatus]:
         state=AppState.FAILED,
         submitted=float(submitted) if is_number(submitted) else 0.0,
         finished=newest or None,
-        diagnostics="the scheduler has forgotten it, and nobody wrote down how it ended",
+        diagnostics="the scheduler has forgotten it, and no record says how it ended",
     )
     buried(past, root, status)
     return status

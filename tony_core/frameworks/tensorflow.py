@@ -37,7 +37,7 @@ class TensorFlow(Framework):
         if "ps" in present and not present & set(_TRAINING):
             problems.append(
                 Problem(
-                    "parameter servers with nobody to serve: no chief and no worker",
+                    "parameter servers without a chief or a worker to serve",
                     "tony.worker.instances",
                 )
             )
@@ -69,7 +69,7 @@ class TensorFlow(Framework):
         if role.name in _TRAINING and not any(item.name == "ps" for item in members):
             return Alone(
                 "without a ps TensorFlow's workers train together and cannot take one back (for"
-                " programs that need nobody: tony.application.distributed-mode=FCFS)"
+                " programs that work alone: tony.application.distributed-mode=FCFS)"
             )
         return Alone(in_place=True)
 

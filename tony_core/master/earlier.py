@@ -65,7 +65,7 @@ def look_back(context: MasterContext, job: Job, journal: Journal) -> Earlier:
     try:
         where, known, story = patiently(read, HISTORY_S)
     except OSError as error:
-        troubles.append(f"what was told before cannot be read ({error}); the story goes on here")
+        troubles.append(f"the earlier history cannot be read ({error}); it goes on here")
         taken = segment_name((context.attempt - 1) * SEGMENTS_EACH)
         return Earlier(past, folder, (taken,), troubles=tuple(troubles))
     return Earlier(past, where, tuple(known), tuple(story), tuple(troubles))

@@ -141,7 +141,7 @@ class TaskRecord:
         if len(message) <= LONG_MESSAGE or message not in text:
             return text
         if self.told == self.message:
-            return text.replace(message, ", as told before")
+            return text.replace(message, " (the message stands above)")
         self.told = self.message
         return text
 

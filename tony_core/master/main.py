@@ -229,7 +229,9 @@ def _crashed(
     try:
         _finish(context, pool, master, AppState.FAILED, text)
     except Exception:
-        sys.stderr.write("and the scheduler could not be told:\n" + (text if full else _story()))
+        sys.stderr.write(
+            "and the scheduler did not take this outcome:\n" + (text if full else _story())
+        )
 
 
 def _story() -> str:
@@ -351,7 +353,7 @@ def said_by(told: Any, number: int) -> str:
     if isinstance(told, dict):
         reason, by = str(told.get("reason") or ""), str(told.get("by") or "")
     if not reason:
-        reason = f"the master was told to end by {signal.Signals(number).name}"
+        reason = f"the master received {signal.Signals(number).name}"
     return f"{reason} (by {by})" if by and by not in reason else reason
 
 

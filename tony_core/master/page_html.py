@@ -208,7 +208,7 @@ def _row(task: Mapping[str, Any]) -> str:
     if task["message"] or task["stderr_tail"]:
         text = "\n".join([*filter(None, [str(task["message"])]), *task["stderr_tail"]])
         words += (
-            f'<details id="d-{escape(name)}"><summary>last words</summary>'
+            f'<details id="d-{escape(name)}"><summary>last lines</summary>'
             f"<pre>{escape(text)}</pre></details>"
         )
     return (

@@ -151,7 +151,7 @@ class Link:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self._reactor.call_later(
-            seconds, self._end, f"the peer did not take the last words within {seconds:g} s"
+            seconds, self._end, f"the peer did not take the last message within {seconds:g} s"
         )
         self._write()
 

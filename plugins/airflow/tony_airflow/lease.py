@@ -42,6 +42,6 @@ class UnseenPage:
         self._told = True
         return (
             f"the job's page cannot be read from here for {now - self._since:.0f} s ({why}): if"
-            f" that goes on, the job takes it that nobody waits, and ends when {self._lease_s:g} s"
-            " are over (lease)"
+            f" that goes on, the job's lease runs out and it ends ({self._lease_s:g} s after its"
+            " page was last read)"
         )

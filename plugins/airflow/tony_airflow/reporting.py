@@ -149,7 +149,7 @@ def failure_text(view: JobView, tail: Iterable[str] = ()) -> str:
 
     ``tail`` are lines that somebody read from its log, for a job whose master could not tell any.
     """
-    said = mask_text(view.diagnostics.strip()) or "nobody said why"
+    said = mask_text(view.diagnostics.strip()) or "no reason given"
     ended = {
         AppState.KILLED: "was killed",
         AppState.TIMED_OUT: "ran longer than it may",

@@ -119,10 +119,10 @@ class Attempt:
             if not cancelling.asked:
                 lease = self._job.timeouts.client_lease_s
                 ends = f" and ends within {lease:g} s" if lease else "; it goes on"
-                sys.stderr.write(f"tony: nobody watches {app_id} any more{ends}\n")
+                sys.stderr.write(f"tony: {app_id} is no longer watched{ends}\n")
                 raise
             return self._cancelled(log, cancelling, str(error))
-        assert view is not None, "nobody can have stopped this watch"
+        assert view is not None, "nothing stops this watch"
         return self._ended(scheduler, log, view, cancelling)
 
     def _ended(self, scheduler: Scheduler, log: Log, view: JobView, cancelling: Cancelling) -> int:

@@ -23,7 +23,7 @@ def no_job_is_left() -> Iterator[None]:
 def test_before_it_has_begun() -> None:
     task = operator(SLEEPS)
     task.on_kill()
-    with pytest.raises(AirflowException, match="told to end before its job was submitted"):
+    with pytest.raises(AirflowException, match="was stopped before its job was submitted"):
         task.execute(Instance().context())
     assert jobs() == []
 
@@ -39,7 +39,7 @@ def test_before_its_job_is_submitted(call: str, monkeypatch: pytest.MonkeyPatch)
         return asked(hook, *words)
 
     monkeypatch.setattr(TonyHook, call, ask)
-    with pytest.raises(AirflowException, match="told to end before its job was submitted"):
+    with pytest.raises(AirflowException, match="was stopped before its job was submitted"):
         task.execute(Instance().context())
     assert jobs() == []
 
@@ -57,7 +57,7 @@ def test_while_its_job_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
         return submit(hook, *words)
 
     monkeypatch.setattr(TonyHook, "submit", handled)
-    with pytest.raises(AirflowException, match="told to end"):
+    with pytest.raises(AirflowException, match="was stopped"):
         task.execute(Instance().context())
     (job,) = jobs()
     assert job.state is AppState.KILLED

@@ -220,7 +220,7 @@ class TestNeverTwo:
         finally:
             task.on_kill()
             came["thread"].join(60)
-        assert "told to end" in str(came["error"])
+        assert "was stopped" in str(came["error"])
         (job,) = jobs()
         assert (job.app_id, job.state) == (app_id, AppState.KILLED)
 
@@ -320,7 +320,7 @@ class TestNeverOrphaned:
         until(lambda: ti.pushed.get("tony_link_page"), "the page")
         task.on_kill()
         came["thread"].join(60)
-        assert "told to end" in str(came["error"])
+        assert "was stopped" in str(came["error"])
         assert [job.state for job in jobs()] == [AppState.KILLED]
 
     def test_another_try_has_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ class TestNeverOrphaned:
         ti = Instance()
         task = ti.task(SLEEPS)
         task.on_kill()  # nothing is there yet
-        with pytest.raises(AirflowException, match="told to end"):
+        with pytest.raises(AirflowException, match="was stopped"):
             task.execute(ti.context())
         assert jobs() == []
 
@@ -367,7 +367,7 @@ class TestNeverOrphaned:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(TonyHook, "submit", killed_meanwhile)
-            with pytest.raises(AirflowException, match="told to end"):
+            with pytest.raises(AirflowException, match="was stopped"):
                 task.execute(ti.context())
         assert [job.state for job in jobs()] == [AppState.KILLED]
 

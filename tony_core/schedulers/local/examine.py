@@ -122,7 +122,7 @@ def _gpus(job: Job) -> Finding:
         if code == 0 and busy:
             pids = ", ".join(sorted({line.partition(",")[2].strip() for line in busy}))
             said = f"{len(found)}, and processes run on them already: {pids}"
-            return Finding("GPUs", Verdict.NOTE, said, "end them if they are nobody's")
+            return Finding("GPUs", Verdict.NOTE, said, "end them if they were left behind")
     return Finding("GPUs", Verdict.OK, f"{len(found)}")
 
 

@@ -61,7 +61,7 @@ def warnings(job: Job, facts: ClusterFacts) -> List[str]:
     found = []
     if facts.by_rest:
         found.append(
-            "the ResourceManager is asked through its web server, which tells less before a job"
+            "the ResourceManager is asked through its web server, which knows less before a job"
             f" starts: {facts.why_rest}"
         )
     if job.master.max_attempts > facts.max_attempts:

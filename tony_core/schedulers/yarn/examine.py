@@ -259,7 +259,7 @@ class Probe:
             if time.monotonic() > end:
                 raise SchedulerError(
                     f"the container has not come and gone within {PROBE_S:g} s ({report.state}:"
-                    f" {report.diagnostics.strip() or 'nothing is said why'})"
+                    f" {report.diagnostics.strip() or 'no reason given'})"
                 )
             if report.state == "RUNNING" and report.tracking_url and not seen:
                 found = page(report.tracking_url, self._cluster.user)

@@ -183,7 +183,9 @@ class Heartbeat:
         return HURRIED_S if soon else CALM_S
 
     def _again(self) -> float:
-        self._say("the ResourceManager has restarted: everything is said again")
+        self._say(
+            "the ResourceManager has restarted: registering and asking for all containers again"
+        )
         registered: Optional[Registered] = None
         try:
             registered = self._register()

@@ -189,7 +189,7 @@ class YarnLogs:
         why, denied = "", False
         try:
             if not whose.address:
-                raise LogsElsewhere("nobody knows the web address of its node any more")
+                raise LogsElsewhere("the web address of its node is no longer known")
             return on_node(whose.address)
         except NoSuchLog as error:
             missing = error  # or it has just been moved
@@ -232,7 +232,7 @@ class YarnLogs:
         )
 
     def _not_there(self, whose: _Whose, why: str) -> str:
-        text = f"the logs of {whose.container_id} are not to be had: {why}"
+        text = f"the logs of {whose.container_id} cannot be read: {why}"
         if not self._conf.boolean(_AGGREGATION, False):
             return (
                 f"{text}. This cluster does not collect the logs of ended applications"

@@ -75,7 +75,7 @@ class LogText:
             if line == _CONTENTS:
                 break
         if length is None:
-            raise FormatError("nobody says how long the log is")
+            raise FormatError("the answer does not say how long the log is")
         self.length = length
         self._left = length if self._last is None else min(length, self._last)
         self.begin = length - self._left

@@ -200,7 +200,9 @@ class YarnPool(port.ContainerPool):
         except (AttemptNotFound, InvalidToken) as error:
             self._say(f"the ResourceManager has ended the application before: {error}")
         except HadoopError as error:
-            raise port.SchedulerError(f"the end could not be told: {error}") from error
+            raise port.SchedulerError(
+                f"the ResourceManager did not take the outcome: {error}"
+            ) from error
 
     def close(self) -> None:
         with self._changed:

@@ -106,7 +106,7 @@ class TaskJob:
     def refuse_ended(self) -> None:
         """AirflowException when the task was told to end: it needs no job any more."""
         if self.killed:
-            raise AirflowException("the task was told to end before its job was submitted")
+            raise AirflowException("the task was stopped before its job was submitted")
 
     def take(self, app_id: str) -> None:
         """This is the task's job from now on; at once ended if the task was told to end."""
@@ -123,7 +123,7 @@ class TaskJob:
             return
         if not killed.ended:
             raise StillRunning(
-                f"{app_id} was told to end and still is {killed.status.state.value}: nothing new"
+                f"{app_id} was killed and still is {killed.status.state.value}: nothing new"
                 " is started beside it; the next try looks again"
             )
 
@@ -301,7 +301,7 @@ class TaskJob:
     def time_is_over(self, limit: Any) -> None:
         """End it, since its task ran for longer than its ``execution_timeout``; and say so."""
         name = f"the job {self.app_id}" if self.app_id else "whatever was submitted"
-        self.warn(f"execution_timeout ({limit}) is over: {name} is told to end")
+        self.warn(f"execution_timeout ({limit}) is over: ending {name}")
         self.kill_now(UNHURRIED_S, f"the execution_timeout ({limit}) of its Airflow task is over")
         if self.ended:
             self.warn(f"{name} has ended")
@@ -310,7 +310,7 @@ class TaskJob:
             self.warn(f"{name} has not ended in {UNHURRIED_S:g} s: it does when its lease is over")
 
     def kill_now(
-        self, wait_s: float = KILL_NOW_S, reason: str = "its Airflow task was told to end"
+        self, wait_s: float = KILL_NOW_S, reason: str = "its Airflow task was stopped"
     ) -> None:
         """End it from a signal handler: no question to Airflow, no lock, and not for long.
 
@@ -355,7 +355,7 @@ class TaskJob:
             watch.stop()
         return True
 
-    def _kill(self, reason: str = "its Airflow task was told to end") -> None:
+    def _kill(self, reason: str = "its Airflow task was stopped") -> None:
         try:
             wanted = [self.app_id] if self.app_id else self._submitted()
             killed = [self.hook.kill(app_id, reason) for app_id in wanted]

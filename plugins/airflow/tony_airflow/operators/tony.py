@@ -307,7 +307,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
             app_id = self._submit(job)
         job.take(app_id)
         if job.killed:
-            raise AirflowException(f"the task was told to end, and {app_id} with it")
+            raise AirflowException(f"the task was stopped, and {app_id} with it")
         job.push_name(ti)
         # A look at its page would count as the trigger's.
         job.publish_first(look=not self.deferrable)
@@ -408,7 +408,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
         if job.given_up:
             raise AirflowException(f"another try of this task has {job.app_id}, which goes on")
         if view is None:
-            raise AirflowException(f"the task was told to end, and {job.app_id} with it")
+            raise AirflowException(f"the task was stopped, and {job.app_id} with it")
         return self._finish(context, job, view)
 
     def _finish(self, context: Any, job: TaskJob, view: JobView) -> Any:

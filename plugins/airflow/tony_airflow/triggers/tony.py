@@ -127,10 +127,10 @@ class TonyTrigger(BaseTrigger):
             return  # its lease ends it
         hook = TonyAsyncHook(Site.from_dict(self.site))
         try:
-            killing = hook.a_kill(self.app_id, "its Airflow task was told to end")
+            killing = hook.a_kill(self.app_id, "its Airflow task was stopped")
             await asyncio.wait_for(killing, KILL_S)
         except asyncio.TimeoutError:
-            self._warn(f"{self.app_id} was told to end, and has not in {KILL_S:g} s")
+            self._warn(f"{self.app_id} was killed, and has not ended in {KILL_S:g} s")
         except Exception as error:
             self._warn(f"{self.app_id} could not be ended: {error}")
         else:
