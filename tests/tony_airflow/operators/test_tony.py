@@ -456,7 +456,7 @@ class TestNeverOrphaned:
         assert job.state is AppState.KILLED
         assert "the execution_timeout (1:00:00) of its Airflow task is over" in job.diagnostics
         log = capsys.readouterr().out
-        assert f"execution_timeout (1:00:00) is over: the job {job.app_id} is told" in log
+        assert f"execution_timeout (1:00:00) is over: ending the job {job.app_id}" in log
         assert f"the job {job.app_id} has ended" in log
         assert ti.pushed["tony_link_logs"] == "/tony/dags/dag/runs/run/tasks/train/-1/logs"
 
