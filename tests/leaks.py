@@ -19,9 +19,9 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, FrozenSet, List, Optional, Pattern
+from typing import Container, Dict, FrozenSet, List, Optional, Pattern
 
-GRACE = 3.0
+GRACE = 20.0
 """Seconds that what is on its way out gets to go."""
 
 _EVER_THERE = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
@@ -39,11 +39,11 @@ class Process:
     command: str
 
 
-def processes() -> Dict[int, Process]:
-    """All that this user may see, by pid."""
+def processes(without: Container[str] = ()) -> Dict[int, Process]:
+    """All that this user may see, by pid; without those of certain pids, which are not read."""
     found = {}
     for entry in os.listdir("/proc"):
-        if entry.isdigit():
+        if entry.isdigit() and entry not in without:
             process = _process(int(entry))
             if process is not None:
                 found[process.pid] = process
@@ -80,7 +80,8 @@ class Watch:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._threads = frozenset(threading.enumerate())
-        self._children = self._own_children()
+        # By pid alone: to read all of a machine's processes takes longer than most tests.
+        self._before = frozenset(os.listdir("/proc"))
         self._sockets = _sockets()
 
     def left_behind(self, grace: float = GRACE) -> List[str]:
@@ -112,24 +113,15 @@ class Watch:
         self._kill(stray)
         return words
 
-    def _own_children(self) -> FrozenSet[Process]:
-        among = processes()
-        return frozenset(
-            process
-            for process in descendants(os.getpid(), among)
-            if not any(word in process.command for word in _EVER_THERE)
-        )
-
     def _stray(self) -> List[Process]:
-        among = processes()
-        known = {(process.pid, process.started) for process in self._children}
-        found = {
-            process.pid: process
-            for process in [*descendants(os.getpid(), among), *belonging_to(self._folder, among)]
-            if (process.pid, process.started) not in known
+        among = processes(without=self._before)
+        folders = {process.pid for process in belonging_to(self._folder, among)}
+        return [
+            process
+            for pid, process in sorted(among.items())
+            if (pid in folders or _descends_from(os.getpid(), process))
             and not any(word in process.command for word in _EVER_THERE)
-        }
-        return [found[pid] for pid in sorted(found)]
+        ]
 
     def _kill(self, stray: List[Process]) -> None:
         # What is killed may be starting others, so look again until there are none.
@@ -162,6 +154,12 @@ def _process(pid: int) -> Optional[Process]:
     fields = rest.split()
     command = raw.replace(b"\0", b" ").decode(errors="replace").strip()
     return Process(pid, fields[19], int(fields[1]), fields[0], command or f"[{name}]")
+
+
+def _descends_from(root: int, process: Optional[Process]) -> bool:
+    while process is not None and process.parent != root:
+        process = _process(process.parent)
+    return process is not None
 
 
 def _carries(pid: int, needle: Pattern[bytes]) -> bool:
