@@ -102,6 +102,8 @@ _checkout_venv() {
     _install "$folder" "$extras" ${arguments[@]+"${arguments[@]}"} ||
         _install_without_kerberos "$folder" "$extras" ${arguments[@]+"${arguments[@]}"} ||
         { tail -n 60 "$folder.log" >&2; die "pip could not install what is needed (see above)"; }
+    # What pip would do in one process. Some packages ship files that this Python cannot compile.
+    "$folder/bin/python" -m compileall -q -j 0 "$folder" >/dev/null 2>&1 || true
     [[ -d $folder.kept ]] && mv "$folder.kept"/* "$folder" && rmdir "$folder.kept"
     rm -f "$folder.log"
     echo "$key" >"$folder/.made-from"
@@ -110,7 +112,7 @@ _checkout_venv() {
 # _install FOLDER EXTRAS ARGUMENT...: this checkout and what pip's arguments name.
 _install() (
     cd "$checkout"
-    "$1/bin/python" -m pip install --editable ".${2:+[$2]}" "${@:3}" >>"$1.log" 2>&1
+    "$1/bin/python" -m pip install --no-compile --editable ".${2:+[$2]}" "${@:3}" >>"$1.log" 2>&1
 )
 
 # The same where Airflow's provider of HDFS cannot have the Kerberos it asks for, and never uses

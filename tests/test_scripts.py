@@ -109,6 +109,13 @@ class TestMakingAnEnvironment:
             assert bash(script, str(tmp_path / "ours")).returncode == code
         assert (tmp_path / "ours" / ".made-from").read_text()
 
+    def test_its_modules_are_compiled_by_all_cores(self, tmp_path: Path) -> None:
+        modules = 'ln -s "$1" "$2/bin/python"; echo 1 >"$2/good.py"; echo 1 1 >"$2/bad.py"'
+        makes = self.OURS.replace('mkdir "$2/bin"; }', f'mkdir "$2/bin"; {modules}; }}')
+        done = bash(makes, str(tmp_path / "ours"))
+        assert done.returncode == 0, done.stderr
+        assert [path.stem.split(".")[0] for path in tmp_path.rglob("*.pyc")] == ["good"]
+
     def test_what_is_kept_in_it_outlives_its_renewal(self, tmp_path: Path) -> None:
         assert bash(self.OURS, str(tmp_path / "ours")).returncode == 0
         (tmp_path / "ours" / "tony").mkdir()
