@@ -104,13 +104,14 @@ class Rest:
         dag_id, run_id, _ = place
         self.ask("DELETE", f"dags/{dag_id}/dagRuns/{run_id}")
 
-    def clear(self, place: Place) -> None:
-        """As a person does in the UI, whatever its state."""
+    def clear(self, place: Place, downstream: bool = False) -> None:
+        """As a person does in the UI, whatever its state; with the tasks after it, if wanted."""
         dag_id, run_id, task_id = place
         body = {
             "dry_run": False,
             "dag_run_id": run_id,
             "task_ids": [task_id],
+            "include_downstream": downstream,
             "only_failed": False,
             "reset_dag_runs": True,
         }

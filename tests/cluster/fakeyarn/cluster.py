@@ -36,7 +36,7 @@ HEARTBEAT_S = 0.05
 _LEAST_SLICES, _MOST_SLICES = 5, 20
 """Of a heartbeat: nodes call one after the other, not all at once."""
 
-_WAIT_S = 10.0
+_WAIT_S = 60.0
 
 
 class FakeYarn:

@@ -29,7 +29,7 @@ from tony_core.schedulers.yarn.opening import pool_of
 from tony_core.schedulers.yarn.pool import YarnPool
 
 SMALL = Resources(memory_mb=64)
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 E = TypeVar("E", bound=port.PoolEvent)
 

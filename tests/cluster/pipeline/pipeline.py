@@ -114,6 +114,10 @@ class Pipeline:
         body = {"asset_id": self.asset("retraining_raw"), "extra": {"file": name}}
         self.rest.ask("POST", "assets/events", json=body)
 
+    def puts(self, name: str, value: Any) -> None:
+        """A JSON file below the pipeline's folder on HDFS."""
+        self.cluster.hdfs.put(f"{urlsplit(self.data).path}/{name}", json.dumps(value).encode())
+
     def models(self) -> Set[str]:
         """What is published."""
         try:
