@@ -32,7 +32,7 @@ needs_root = pytest.mark.skipif(
 )
 
 
-def as_stranger(code: str, argument: Any = None, timeout: float = 30.0) -> Any:
+def as_stranger(code: str, argument: Any = None, timeout: float = 60.0) -> Any:
     """Run Python code as another user; ``argument`` in, what it leaves in ``result`` out.
 
     The common modules are imported already: after the change of user the folder of this Python

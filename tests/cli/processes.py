@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Type
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATHS = [str(CHECKOUT), str(CHECKOUT / "executor"), str(CHECKOUT / "program")]
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def environment(**more: str) -> Dict[str, str]:

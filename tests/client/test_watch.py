@@ -77,7 +77,7 @@ def later(seconds: float, *calls: Any) -> threading.Thread:
     return thread
 
 
-def run(watch: Watch, *threads: threading.Thread, timeout_s: float = 20.0) -> Optional[JobView]:
+def run(watch: Watch, *threads: threading.Thread, timeout_s: float = 60.0) -> Optional[JobView]:
     try:
         return watch.run(timeout_s)
     finally:
@@ -305,11 +305,10 @@ def test_what_a_page_says_before_its_last_line_is_not_the_end(
 
 def test_an_ended_job_is_told_at_once(heard: Heard) -> None:
     scheduler = Scripted("", status(state=AppState.KILLED, diagnostics="killed by ann"))
-    began = time.monotonic()
     view = Watch(scheduler, APP, heard.callbacks()).run()
     assert view is not None
     assert view.diagnostics == "killed by ann"
-    assert time.monotonic() - began < 0.3
+    assert (scheduler.asked, heard.ticks) == (1, 0)  # it has waited for nothing
 
 
 def test_a_scheduler_that_is_away_for_a_while(heard: Heard) -> None:
@@ -340,9 +339,7 @@ def test_no_such_application() -> None:
 def test_stop_and_time_out() -> None:
     scheduler = Scripted("", status())
     watch = Watch(scheduler, APP)
-    began = time.monotonic()
-    assert run(watch, later(0.2, watch.stop)) is None
-    assert time.monotonic() - began < 2
+    assert run(watch, later(0.2, watch.stop), timeout_s=300.0) is None
     assert Watch(scheduler, APP).run(0.2) is None
 
 

@@ -271,7 +271,7 @@ class Executor:
     def close(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
-            self.process.wait(10)
+            self.process.wait(60)
 
 
 def alive(pid: int) -> bool:

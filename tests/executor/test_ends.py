@@ -187,7 +187,7 @@ def test_the_execution_timeout(master: Master, executor: Executor) -> None:
     ended = master.run_program("trap '' TERM; sleep 60 & wait; sleep 60", execution_timeout_s=0.5)
     assert ended.cause == "execution-timeout"
     assert "tony.task.executor.execution-timeout-ms" in ended.message
-    assert ended.duration_s < 5
+    assert ended.duration_s < 40
 
 
 def test_an_environment_too_large_for_the_kernel(master: Master, executor: Executor) -> None:

@@ -40,7 +40,7 @@ def started(master: Master, executor: Executor, command: str, count: int) -> Lis
     return found
 
 
-def gone(pids: List[int], within: float = 2.0) -> bool:
+def gone(pids: List[int], within: float = 60.0) -> bool:
     deadline = time.monotonic() + within
     while any(alive(pid) for pid in pids):
         if time.monotonic() > deadline:
@@ -233,14 +233,10 @@ def test_the_group_is_killed_as_a_nodemanager_does(
     master: Master, executor: Executor, number: int
 ) -> None:
     pids = started(master, executor, STUBBORN, 5)
+    # It takes no grace: a NodeManager sends SIGKILL a quarter of a second later.
     os.killpg(executor.pid, number)
-    time.sleep(0.25)
-    try:
-        os.killpg(executor.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    assert gone(pids, 0.5)
     assert executor.wait() == 143
+    assert gone(pids)
 
 
 def test_the_programs_end_by_that_kill_is_not_reported(master: Master, executor: Executor) -> None:
@@ -268,7 +264,7 @@ def test_it_ends_with_its_shim(master: Master, launch: Callable[..., Executor]) 
     assert register.pid != executor.pid
     executor.process.kill()
     executor.wait()
-    assert gone([register.pid, *pids], 3)
+    assert gone([register.pid, *pids])
 
 
 def in_a_session_of_their_own(pids: List[int], executor: Executor) -> List[int]:
@@ -284,14 +280,14 @@ def test_what_the_executor_leaves_when_it_is_killed_goes(
     assert in_a_session_of_their_own(pids, executor)
     os.kill(register.pid, signal.SIGKILL)
     assert executor.wait() == 137
-    assert gone(pids, 0.5)
+    assert gone(pids)
 
 
 def test_so_it_does_when_the_process_in_front_is_killed(master: Master, executor: Executor) -> None:
     pids = started(master, executor, STUBBORN, 5)
     (register,) = master.said(Register)
     os.kill(executor.pid, signal.SIGKILL)
-    assert gone([register.pid, *pids], 5)
+    assert gone([register.pid, *pids])
 
 
 def test_a_program_goes_with_a_group_that_is_killed_without_a_warning(
@@ -302,14 +298,14 @@ def test_a_program_goes_with_a_group_that_is_killed_without_a_warning(
     others = in_a_session_of_their_own(pids, executor)
     try:
         os.killpg(executor.pid, signal.SIGKILL)
-        assert gone([pid for pid in pids if pid not in others], 5)
+        assert gone([pid for pid in pids if pid not in others])
     finally:
         for pid in others:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-    assert gone(pids, 5)
+    assert gone(pids)
 
 
 def test_elsewhere_it_outlives_its_parent(master: Master, launch: Callable[..., Executor]) -> None:
@@ -323,7 +319,7 @@ def test_elsewhere_it_outlives_its_parent(master: Master, launch: Callable[..., 
     master.wait(0.5)
     assert alive(register.pid)
     master.send(Shutdown(0.1, "enough"))
-    assert gone([register.pid], 5)
+    assert gone([register.pid])
 
 
 def test_an_older_sessions_prepare_is_not_obeyed(master: Master, executor: Executor) -> None:

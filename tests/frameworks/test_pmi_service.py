@@ -131,7 +131,7 @@ def test_a_stranger_waits_and_gets_no_word(
     started = time.monotonic()
     ranks[0].say("cmd=initack pmiid=0")
     assert ranks[0].hear() == ""
-    assert 0.25 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.25
 
 
 def test_a_silent_stranger_is_closed(service: PmiService, monkeypatch: pytest.MonkeyPatch) -> None:

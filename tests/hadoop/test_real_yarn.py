@@ -44,7 +44,7 @@ pytestmark = pytest.mark.cluster
 SMALL = Capability(64, 1)
 
 
-def until(what: Callable[[], bool], limit: float = 20.0, pause: float = 0.1) -> None:
+def until(what: Callable[[], bool], limit: float = 60.0, pause: float = 0.1) -> None:
     deadline = time.monotonic() + limit
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -24,7 +24,7 @@ from tony_core.hadoop.siteconf import SiteConfiguration
 from tony_core.hadoop.wire import User
 from tony_core.job.spec import Job
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class BehindProxy:

@@ -29,7 +29,7 @@ class Running:
         self._thread.start()
         return self
 
-    def do(self, what: Callable[[], T], timeout: float = 10.0) -> T:
+    def do(self, what: Callable[[], T], timeout: float = 60.0) -> T:
         """Its result, from the reactor's thread."""
         done: Future[T] = Future()
 
@@ -44,7 +44,7 @@ class Running:
 
     def __exit__(self, *_error: object) -> None:
         self.reactor.call_soon_threadsafe(self.reactor.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.reactor.close()
         if self.error is not None:
             raise self.error

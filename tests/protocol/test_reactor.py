@@ -11,20 +11,24 @@ import pytest
 from tony_core.protocol.reactor import MOST_FAULTS, GuardedReactor, Reactor
 
 
-@pytest.fixture
-def reactor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reactor]:
-    """One whose clock goes on to the next timer at once."""
-    made = Reactor()
+def set_clock(reactor: Reactor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock shows 100 s, and goes on to the next timer at once, however busy the machine is."""
     clock = [100.0]
-    wait = made._wait
+    wait = reactor._wait
 
     def waited() -> Any:
         seconds = wait()
         clock[0] += seconds or 0.0
         return 0.0
 
-    monkeypatch.setattr(made, "now", lambda: clock[0])
-    monkeypatch.setattr(made, "_wait", waited)
+    monkeypatch.setattr(reactor, "now", lambda: clock[0])
+    monkeypatch.setattr(reactor, "_wait", waited)
+
+
+@pytest.fixture
+def reactor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reactor]:
+    made = Reactor()
+    set_clock(made, monkeypatch)
     yield made
     made.close()
 

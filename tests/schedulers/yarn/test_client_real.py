@@ -81,7 +81,7 @@ def hold() -> Iterator[Callable[..., str]]:
         client.close()
 
 
-def until(what: Callable[[], Any], limit: float = 30.0) -> Any:
+def until(what: Callable[[], Any], limit: float = 60.0) -> Any:
     end = time.monotonic() + limit
     while True:
         found = what()

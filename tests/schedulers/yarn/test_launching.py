@@ -16,7 +16,7 @@ from tony_core.schedulers.yarn.launching import Launching
 
 ATTEMPT = AttemptId(ApplicationId(1700000000000, 42), 1)
 GOOD, BAD = Token(b"", b"", "ContainerToken"), Token(b"bad", b"", "ContainerToken")
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def container(number: int) -> ContainerId:
