@@ -269,6 +269,7 @@ def test_urls_that_are_none(tmp_path: Path, src: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_twenty_thousand_files_are_planned_again_in_a_second(tmp_path: Path) -> None:
     folder = tmp_path / "many"
     for number in range(200):

@@ -65,7 +65,7 @@ NIGHTLY = (HEAVY, pytest.mark.nightly)  # tests/frameworks trains with them as w
     ("framework", "env"),
     [
         ("jax", "jax"),
-        pytest.param("pytorch", "torch", marks=HEAVY),
+        pytest.param("pytorch", "torch", marks=NIGHTLY),
         pytest.param("tensorflow", "tensorflow", marks=NIGHTLY),
         pytest.param("tensorflow-ps", "tensorflow", marks=NIGHTLY),
         pytest.param("keras", "tensorflow", marks=NIGHTLY),

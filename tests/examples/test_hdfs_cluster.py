@@ -43,7 +43,7 @@ def result(job: Running, cluster: Hadoop) -> Dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("scheduler", ["local", "yarn"])
+@pytest.mark.parametrize("scheduler", [pytest.param("local", marks=pytest.mark.nightly), "yarn"])
 def test_it_dies_and_goes_on_from_the_newest_checkpoint(
     cluster: Hadoop, tony_on: Callable[..., Tony], scheduler: str
 ) -> None:

@@ -1,6 +1,7 @@
 """However a task's life goes, its job is ended exactly when it should be, and never runs twice.
 
-Each test has a task that waits on its worker and one that is deferred, at the same time.
+Most tests have a task that waits on its worker and one that is deferred, at the same time. By day
+one test of each kind; the others, and test_kills.py with each component at any second, by night.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def test_success(training: Train) -> None:
         assert app_id in one.says("worker:0")
 
 
-@pytest.mark.parametrize("state", ["failed", "success"])
+@pytest.mark.parametrize("state", ["failed", pytest.param("success", marks=pytest.mark.nightly)])
 def test_marked(training: Train, state: str) -> None:
     for one in train(training, "sync", "deferred"):
         app_id = one.trains()
@@ -55,6 +56,7 @@ def test_marked(training: Train, state: str) -> None:
         assert one.task()["state"] == state
 
 
+@pytest.mark.nightly
 def test_the_whole_run_is_marked(training: Train) -> None:
     for one in train(training, "sync", "deferred"):
         app_id = one.trains()
@@ -74,6 +76,7 @@ def test_cleared(training: Train) -> None:
         assert ended == {first: "KILLED", second: "SUCCEEDED"}
 
 
+@pytest.mark.nightly
 def test_cleared_after_its_success(training: Train) -> None:
     (one,) = train(training, "sync")
     first = one.trains()
@@ -86,6 +89,7 @@ def test_cleared_after_its_success(training: Train) -> None:
     assert ended == {first: "SUCCEEDED", second: "SUCCEEDED"}
 
 
+@pytest.mark.nightly
 def test_the_task_s_process_dies(airflow: Airflow, training: Train) -> None:
     again, last = train(training, "sync_retried", "sync_leased")
     app_id, lost = again.trains(), last.trains()
@@ -112,6 +116,7 @@ def test_the_task_s_process_dies_right_after_the_submit(airflow: Airflow, traini
     assert one.gone(app_id) == {app_id: "SUCCEEDED"}
 
 
+@pytest.mark.nightly
 def test_the_worker_dies(airflow: Airflow, training: Train) -> None:
     (one,) = train(training, "sync_retried")
     app_id = one.trains()
@@ -123,19 +128,20 @@ def test_the_worker_dies(airflow: Airflow, training: Train) -> None:
     assert one.gone(app_id) == {app_id: "SUCCEEDED"}
 
 
-def test_the_triggerer_restarts(airflow: Airflow, training: Train) -> None:
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.nightly), "power_cut"])
+def test_the_triggerer_restarts(airflow: Airflow, training: Train, end: str) -> None:
     (one,) = train(training, "deferred")
     app_id = one.trains()
-    for end in (airflow.stop, airflow.power_cut):
-        end("triggerer")
-        airflow.start("triggerer")
-        airflow.wait_healthy()
-        assert one.goes_on(app_id) and one.task()["state"] == "deferred"
+    getattr(airflow, end)("triggerer")
+    airflow.start("triggerer")
+    airflow.wait_healthy()
+    assert one.goes_on(app_id) and one.task()["state"] == "deferred"
     one.over()
     one.wait("success", tries=1)
     assert one.gone(app_id) == {app_id: "SUCCEEDED"}
 
 
+@pytest.mark.nightly
 def test_the_scheduler_restarts(airflow: Airflow, training: Train) -> None:
     (one,) = train(training, "deferred")
     app_id = one.trains()

@@ -32,7 +32,7 @@ time.sleep(300)
 
 @pytest.fixture
 def one(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> Tony:
-    return tony_on(hadoop("gpu"))
+    return tony_on(hadoop("two_nodes", "gpu"))
 
 
 def gpus(folder: Path, count: int) -> Path:
@@ -73,11 +73,8 @@ def test_too_few_gpus_are_the_nodes_fault(one: Tony, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_only_node_with_gpus_is_asked_again(
-    hadoop: GetHadoop, tony_on: Callable[..., Tony], tmp_path: Path
-) -> None:
+def test_the_only_node_with_gpus_is_asked_again(one: Tony, tmp_path: Path) -> None:
     """Of two; it shows none the first time."""
-    one = tony_on(hadoop("two_nodes", "gpu"))
     script = gpus(tmp_path, 2)
     seen = tmp_path / "seen"
     text = script.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\nmkdir {seen} && exit 0\n")

@@ -73,9 +73,8 @@ def test_the_node_managers_restart_and_the_containers_live_on(
     ends_well(one, training)
 
 
-@pytest.mark.parametrize(
-    "disturbed", [pytest.param("rm_ha", marks=pytest.mark.nightly), "nm_recovery"]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("disturbed", ["rm_ha", "nm_recovery"])
 def test_what_is_lost_after_it_is_replaced(
     hadoop: GetHadoop, tony_on: Callable[..., Tony], disturbed: str
 ) -> None:

@@ -18,7 +18,7 @@ COUNTED = {"tony.task.gpu-check": "false"}
 def test_gpus_on_the_labelled_node_and_servers_on_the_other(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
-    cluster = hadoop("labels", "gpu", "log_aggregation")
+    cluster = hadoop("labels", "gpu", "queues")
     one = tony_on(cluster)
     job = one.submit(
         *("--executes", "sh -c 'test $JOB_NAME = worker || sleep 300'"),

@@ -61,6 +61,7 @@ def test_without_its_journal_the_next_master_starts_a_new_session(
     until(one.nothing_runs, "no process is left", 20)
 
 
+@pytest.mark.nightly  # by day another one takes over: test_failovers.py
 def test_the_resource_manager_restarts(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
     cluster = hadoop("rm_recovery")
     one = tony_on(cluster)

@@ -149,7 +149,7 @@ def test_a_user_at_his_limit_waits_and_reads_the_numbers(
 def test_a_queue_with_too_many_masters_lets_the_next_wait_with_the_numbers(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
-    cluster = hadoop("queues", "log_aggregation")
+    cluster = hadoop("preemption", "log_aggregation")
     one = tony_on(cluster)
     first, second = folder_for(one, "one"), folder_for(one, "two")
     holds = waiting(one, first, "tiny", 1, 64)

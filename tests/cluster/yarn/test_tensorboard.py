@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import Tony, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(300)]
 
 
 def test_a_sidecar_is_made_for_a_log_on_hdfs(

@@ -105,6 +105,7 @@ class TestGangs:
             driver.end()
 
     @pytest.mark.slow
+    @pytest.mark.nightly
     def test_a_thousand_nodes(self, make_yarn: MakeYarn) -> None:
         with Driver(make_yarn(1000, heartbeat_s=1.0)) as driver:
             driver.ask(2000)

@@ -173,6 +173,7 @@ def test_a_restart_of_the_triggerer_ends_nothing(tony_home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # it waits; its parts: tests/client/test_page.py, tests/master/test_master.py
 def test_waiting_keeps_the_lease(tony_home: Path) -> None:
     """Longer than the lease is, with nobody but the trigger to renew it."""
     task = operator("import time; time.sleep(25)", wait_for_completion=False, lease=15)
