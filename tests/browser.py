@@ -107,7 +107,7 @@ class Browser:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self._process.wait(10)
+        self._process.wait(60)
         os.close(self._in)
         os.close(self._out)
 

@@ -14,7 +14,7 @@ def ended(lines: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", f"from tony_core.leaving import leave\n{lines}"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
 
 

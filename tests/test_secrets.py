@@ -217,7 +217,7 @@ class Submitted:
         while True:
             with contextlib.suppress(OSError, ValueError, KeyError, http.client.HTTPException):
                 url = str(json.loads(Path(self.app.path, "master.json").read_text())["page_url"])
-                with urllib.request.urlopen(url + "api/job", timeout=30) as answer:
+                with urllib.request.urlopen(url + "api/job", timeout=60) as answer:
                     if json.load(answer)["counts"].get("running") == 1:
                         return url
             assert time.monotonic() < deadline, self.err.read_text()

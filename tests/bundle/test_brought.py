@@ -83,7 +83,7 @@ def test_a_framework_is_found_where_nothing_is_installed(
         "assert 'mine' in frameworks.names()\n"
         "assert 'importlib.metadata' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=30)
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)
 
 
 def test_a_plugin_makes_another_runtime_and_its_change_too(
@@ -134,6 +134,6 @@ def test_a_scheduler_brings_its_masters_side(
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
     assert "KeyError: 'it was x'" in done.stderr

@@ -50,7 +50,7 @@ def run(
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=30,
+        timeout=60,
     )
 
 

@@ -77,7 +77,7 @@ class Running:
     ) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     @property
     def out(self) -> str:
@@ -155,7 +155,7 @@ class Terminal:
         while self.process.poll() is None and time.monotonic() < limit:
             self._read(0.05)
         self._read(0.0)
-        return self.process.wait(5)
+        return self.process.wait(60)
 
     def _read(self, wait: float) -> None:
         while True:

@@ -75,7 +75,7 @@ def job(tmp_path: Path, environment: Callable[[str], Path]) -> Iterator[str]:
 
 def get(url: str) -> bytes:
     """One answer."""
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         found: bytes = answer.read()
         return found
 

@@ -44,7 +44,7 @@ def inside(wanted: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a network namespace that has only this loopback address."""
     done = subprocess.run(
         [sys.executable, "-c", NAMESPACE, wanted, *words],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50, env=environment(),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=environment(),
     )  # fmt: skip
     if done.returncode == 77:
         pytest.skip("no network namespace can be made here")

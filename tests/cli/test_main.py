@@ -197,7 +197,7 @@ def test_a_reader_that_goes_away_is_no_error(scripted: Scripted) -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(10) == 141
+    assert process.wait(60) == 141
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -243,7 +243,7 @@ def run_tony(*words: str, shell: str = "", **env: str) -> subprocess.CompletedPr
     if shell:
         command = ["/bin/sh", "-c", " ".join(command) + shell]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=30, env={**os.environ, **env}
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, **env}
     )
 
 

@@ -234,7 +234,7 @@ def test_a_reader_that_goes_away_does_not_end_the_job(here: Path) -> None:
     assert process.stdout is not None
     app_id = application_of(process.stdout.readline().decode())
     process.stdout.close()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     assert status(here, app_id)["state"] == "SUCCEEDED"
 
 
@@ -377,7 +377,7 @@ def test_live_on_a_terminal_until_ctrl_c(here: Path) -> None:
     finally:
         if terminal.process.poll() is None:
             terminal.process.kill()
-        terminal.process.wait(5)
+        terminal.process.wait(60)
         terminal.close()
     assert "\x1b[" in terminal.shown
     assert "ending the job" in terminal.shown
@@ -390,11 +390,11 @@ def test_a_closed_terminal_ends_the_job(here: Path, tony_home: Path) -> None:
         terminal.until("running on")
         (app_id,) = os.listdir(tony_home / "apps")
         terminal.close()
-        assert terminal.process.wait(20) == 129
+        assert terminal.process.wait(60) == 129
     finally:
         if terminal.process.poll() is None:
             terminal.process.kill()
-        terminal.process.wait(5)
+        terminal.process.wait(60)
     Wreck.of(tony_home, app_id).ends(AppState.KILLED, "killed: the terminal was closed (by ")
 
 

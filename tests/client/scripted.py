@@ -183,7 +183,7 @@ class PageServer:
         self.silent.clear()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(60)
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         self.requests.append(handler.path)

@@ -82,7 +82,7 @@ def test_wait_with_a_deadline_and_again(tmp_path: Path, scheduler: Scripted) -> 
         started = opened.submit(job(tmp_path))
         assert started.wait(0.1) is None
         thread = ends(scheduler)
-        result = started.wait(10)
+        result = started.wait(60)
         thread.join()
         assert result is not None
         assert started.wait() is result

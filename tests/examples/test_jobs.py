@@ -57,7 +57,7 @@ def test_the_program_can_be_read_and_explained(name: str) -> None:
 def test_the_data_set_is_what_its_script_makes(tmp_path: Path) -> None:
     script = tmp_path / "make.py"
     script.write_bytes((EXAMPLES / "data" / "make.py").read_bytes())
-    subprocess.run([sys.executable, str(script)], check=True, timeout=30)
+    subprocess.run([sys.executable, str(script)], check=True, timeout=60)
     made = (tmp_path / "points.csv").read_bytes()
     assert made == (EXAMPLES / "data" / "points.csv").read_bytes()
     assert len(made) < 200_000

@@ -125,7 +125,7 @@ def test_under_a_local_master_only_this_machine_reaches_the_executor(
     assert (register.host, register.listen_host) == (socket.gethostname(), "127.0.0.1")
     # 127.0.0.2 is an address of this machine, too; who listens everywhere listens there.
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.2", register.listen_port), timeout=5)
+        socket.create_connection(("127.0.0.2", register.listen_port), timeout=60)
     second = masters(attempt=2)
     second.call(register.listen_port)
     assert second.expect(Register).listen_port == register.listen_port

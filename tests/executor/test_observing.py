@@ -278,7 +278,7 @@ class TestTensorBoard:
         return ready
 
     def page(self, port: int, path: str = "/", host: str = "127.0.0.1") -> str:
-        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=60) as answer:
             text: str = answer.read().decode()
         return text
 

@@ -42,7 +42,7 @@ class _Container:
 class _Rank:
     def __init__(self, relay: PmiRelay) -> None:
         host, _, port = relay.address.rpartition(":")
-        self.sock = socket.create_connection((host, int(port)), timeout=10)
+        self.sock = socket.create_connection((host, int(port)), timeout=60)
         self.file = self.sock.makefile("rb")
 
     def ask(self, line: str, answers: int = 1) -> List[str]:

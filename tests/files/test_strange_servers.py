@@ -60,7 +60,7 @@ class Raw:
     def close(self) -> None:
         self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @pytest.fixture

@@ -410,7 +410,7 @@ class TestTrouble:
         writer = threading.Thread(target=lambda: files.write(f"{folder}/f", produce))
         writer.start()
         try:
-            assert begun.wait(30)
+            assert begun.wait(60)
             cluster.kill(active)
             cluster._activate(other)
         finally:

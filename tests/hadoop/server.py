@@ -89,7 +89,7 @@ class Server:
             except OSError:
                 pass
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
             assert not thread.is_alive()
         for sock in (self._sock, *self._open):
             sock.close()

@@ -243,7 +243,7 @@ class TestDeadlines:
             with pytest.raises(DeadlineExceeded, match="another call is still under way"):
                 service.call(ECHO, NodeId(), within_s=0.1)
             service.close()
-            thread.join(5)
+            thread.join(60)
             assert [str(error) for error in seen] == ["the test server was closed during echo"]
 
     def test_who_waits_is_heard(

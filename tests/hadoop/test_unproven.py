@@ -144,9 +144,9 @@ def serving(script: Callable[[socket.socket], None]) -> Iterator[Address]:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        accepting.join(5)
+        accepting.join(60)
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
         for sock in (listener, *opened):
             sock.close()
 

@@ -127,7 +127,7 @@ def tensorboard(tmp_path: Path, environment: Callable[[str], Path]) -> Iterator[
             assert process.poll() is None, (tmp_path / "tensorboard.log").read_text()
             try:
                 url = f"http://127.0.0.1:{port}/data/plugin/graphs/info"
-                with urllib.request.urlopen(url, timeout=10) as answer:
+                with urllib.request.urlopen(url, timeout=60) as answer:
                     return bool(json.loads(answer.read()))
             except (urllib.error.URLError, ConnectionError):
                 return False
@@ -136,7 +136,7 @@ def tensorboard(tmp_path: Path, environment: Callable[[str], Path]) -> Iterator[
         yield port
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def get(url: str, **headers: str) -> Tuple[int, str, bytes]:

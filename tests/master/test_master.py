@@ -291,19 +291,21 @@ def test_the_schedulers_word_ends_it_too(tmp_path: Path) -> None:
 
 
 def test_the_clients_lease(tmp_path: Path) -> None:
-    job = a_job(ONE, timeouts=Timeouts(client_lease_s=0.4, kill_grace_s=0.1))
+    job = a_job(ONE, timeouts=Timeouts(client_lease_s=1.5, kill_grace_s=0.1))
     with Shell(tmp_path, job) as shell:
         shell.launched(1)
-        began = time.monotonic()
-        while time.monotonic() - began < 1.0:
+        began = looked = time.monotonic()
+        while looked - began < 2.0 and time.monotonic() - looked < 1.0:
             shell.get("/api/job", X_Tony_Client="1")
+            looked = time.monotonic()
             time.sleep(0.1)
-        assert shell.pool.finished is None, "each look renews it"
+        # A machine that stood still for so long may have let the lease end.
+        assert shell.pool.finished is None or looked - began < 2.0, "each look renews it"
         for _ in range(3):
             shell.get("/api/job")  # somebody else's look does not
         state, text = shell.join()
     assert state is AppState.KILLED
-    assert "tony.client.lease=0.4s" in text
+    assert "tony.client.lease=1.5s" in text
 
 
 def test_a_client_that_never_came(tmp_path: Path) -> None:
@@ -450,7 +452,7 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
         running = first.running
         master = first.master
         master.reactor.call_soon_threadsafe(master.reactor.stop)
-        first._thread.join(5)
+        first._thread.join(60)
         master._server.close()
         master._rendezvous.close()
         for executor, name in zip(keep.values(), ("worker:0", "worker:1"), strict=False):

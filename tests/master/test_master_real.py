@@ -72,7 +72,7 @@ class Submitted:
         if not url:
             return None
         try:
-            with urllib.request.urlopen(url + path, timeout=10) as answer:
+            with urllib.request.urlopen(url + path, timeout=60) as answer:
                 return json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError):
             return None

@@ -172,7 +172,7 @@ def test_a_long_poll_waits_for_the_next_line_and_not_longer(shell: Shell) -> Non
     thread.start()
     time.sleep(0.1)
     executor.say(Ended(0, 1))
-    thread.join(5)
+    thread.join(60)
     assert found["events"][0]["n"] == last + 1
 
 
@@ -193,7 +193,7 @@ def test_a_reader_that_waits_hears_of_the_end(tmp_path: Path) -> None:
         shell.finish(executor)
         shell.go(executor)
         shell.join()
-        thread.join(5)
+        thread.join(60)
         assert kinds[-1] == "job-ended"
 
 
@@ -304,7 +304,7 @@ def test_odd_names_are_not_there(shell: Shell) -> None:
 def raw(shell: Shell, target: str) -> Tuple[int, bytes, str]:
     """The answer to a target as it stands here: a well-behaved client would not send it."""
     host, _, port = shell.pool.page_url[len("http://") : -1].rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=20) as caller:
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=60) as caller:
         caller.sendall(f"GET {target} HTTP/1.1\r\nConnection: close\r\n\r\n".encode("latin-1"))
         answer = b"".join(iter(lambda: caller.recv(65536), b""))
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -324,7 +324,7 @@ def test_half_a_surrogate_names_no_log(tmp_path: Path) -> None:
 ))  # fmt: skip
 def test_damaged_requests_find_no_fault_of_the_pages_own(shell: Shell, data: bytes) -> None:
     host, _, port = shell.pool.page_url[len("http://") : -1].rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=20) as caller:
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=60) as caller:
         caller.sendall(data)
         caller.shutdown(socket.SHUT_WR)
         try:

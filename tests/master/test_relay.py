@@ -93,7 +93,7 @@ def relayed(backend: int) -> Iterator[int]:
 def ask(
     port: int, path: str, method: str = "GET", body: bytes = b"", **headers: str
 ) -> Tuple[int, bytes, Dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path, body=body or None, headers=headers)
     answer = connection.getresponse()
     found = (answer.status, answer.read(), dict(answer.getheaders()))
@@ -140,7 +140,7 @@ def test_streams_and_large_answers_are_whole(relayed: int) -> None:
 
 
 def test_a_slow_reader_holds_nothing_but_its_own_answer(relayed: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", relayed, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", relayed, timeout=60)
     connection.request("GET", "/tensorboard/big")
     answer = connection.getresponse()
     time.sleep(0.1)
@@ -200,7 +200,7 @@ class AnswersAnything:
 
     def close(self) -> None:
         socket.create_connection(("127.0.0.1", self.port)).close()
-        self._thread.join(10)
+        self._thread.join(60)
         self._listener.close()
 
 
@@ -220,7 +220,7 @@ class Relayed:
     def ask(self, *parts: bytes, method: bytes = b"GET", path: bytes = b"/a/b") -> bytes:
         """All that the reader gets until the connection ends."""
         self.server.parts = list(parts)
-        with socket.create_connection(("127.0.0.1", self.web.port), timeout=10) as sock:
+        with socket.create_connection(("127.0.0.1", self.web.port), timeout=60) as sock:
             sock.sendall(
                 method + b" " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
             )

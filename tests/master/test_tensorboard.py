@@ -68,7 +68,7 @@ def serve(shell: Shell, port: int) -> str:
 def ask(
     url: str, path: str = "/", method: str = "GET", body: bytes = b"", **headers: str
 ) -> Tuple[int, bytes, Dict[str, str]]:
-    connection = http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=10)
+    connection = http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=60)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body=body or None, headers=named)
     answer = connection.getresponse()

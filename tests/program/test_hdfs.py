@@ -103,7 +103,7 @@ class TestCheckpoints:
         hdfs.trouble = wait
         saved = tony.checkpoints("hdfs:///c", background=True)
         saved.save(1, b"one")
-        assert reached.wait(10) and saved.steps() == []
+        assert reached.wait(60) and saved.steps() == []
         gate.set()
         saved.wait()
         assert saved.steps() == [1]
@@ -194,7 +194,7 @@ class TestDatasets:
             )
             for _ in range(3)
         ]
-        said = {process.communicate(timeout=30)[0] for process in processes}
+        said = {process.communicate(timeout=60)[0] for process in processes}
         assert len(said) == 1
         assert len([call for call in hdfs.calls if call.startswith("OPEN")]) == 1
 

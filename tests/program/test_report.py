@@ -168,7 +168,7 @@ def run(code: str, python: str = sys.executable, **env: str) -> subprocess.Compl
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PROGRAM), **env},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
 
 

@@ -185,4 +185,4 @@ class Job:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)

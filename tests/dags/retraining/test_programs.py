@@ -28,7 +28,7 @@ def run(
         capture_output=True,
         text=True,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT / "program"), **(env or {})},
-        timeout=50,
+        timeout=60,
     )
 
 

@@ -178,7 +178,7 @@ def test_the_next_master_takes_over_and_training_is_not_disturbed(
     # Its executor lives and could start the next master: it has not ended.
     assert harness.scheduler.status(app_id).state is AppState.RUNNING
     racers = [subprocess.Popen(successor_of(harness, app_id), env={}) for _ in range(4)]
-    codes = sorted(racer.wait(timeout=20) for racer in racers)
+    codes = sorted(racer.wait(timeout=60) for racer in racers)
     assert codes == [successor.STARTED] + [successor.HELD] * 3
     until(lambda: harness.scheduler.status(app_id).attempt == 2, "the second master")
     assert running(marker) == before

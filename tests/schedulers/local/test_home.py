@@ -58,7 +58,7 @@ def test_every_verb_says_it_in_one_line(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("tony: " + words.format(file=file))

@@ -184,7 +184,7 @@ def test_processes_that_race_each_get_their_gangs(book: Ledger, tmp_path: Path) 
     killed.wait()
     killed.stdout.close()
     for racer in racers[1:]:
-        out, _ = racer.communicate(timeout=30)
+        out, _ = racer.communicate(timeout=60)
         assert racer.returncode == 0
         assert out.split() == [str(turn) for turn in range(8)]
     state = book.change()

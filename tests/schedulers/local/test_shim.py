@@ -47,7 +47,7 @@ def run(folder: home.ContainerFolder, tmp_path: Path, python: str, code: str) ->
     if not runtime.exists():
         make_runtime(runtime)
     argv = [python, "-I", "-S", str(runtime), "shim", "--spec", folder.launch]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     story = home.read_json(folder.exit)
     assert story is not None
@@ -145,5 +145,5 @@ def test_what_belongs_to_a_container_is_found_by_its_mark() -> None:
         # No other container's name is a prefix of this one's mark.
         assert processes.of_container(name[:-1]) == []
         assert processes.kill_container(name) == []
-        assert child.wait(5) == -9
+        assert child.wait(60) == -9
     assert processes.of_container(name) == []

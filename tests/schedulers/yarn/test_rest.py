@@ -98,7 +98,7 @@ class Web:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(60)
 
 
 @pytest.fixture

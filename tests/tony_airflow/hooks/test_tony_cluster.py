@@ -79,7 +79,7 @@ def until(question: Callable[[], Any], what: str) -> Any:
 
 
 def answers(url: str) -> bool:
-    return requests.get(url, timeout=30).status_code == 200
+    return requests.get(url, timeout=60).status_code == 200
 
 
 def test_a_job_by_addresses_alone(hook: TonyHook, cluster: Hadoop) -> None:

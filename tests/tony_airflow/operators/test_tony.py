@@ -68,7 +68,7 @@ def running_in_a_thread(task: TonyOperator, ti: Instance) -> Dict[str, Any]:
 def body_of(url: str) -> str:
     """What a browser gets; nothing where there is nothing yet."""
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError:
         return ""
