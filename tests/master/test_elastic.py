@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, List
 
 from tests.master.world import PS, World, job, role
-from tony_core.job.spec import Job, MasterSpec, RestartMode, Timeouts
+from tony_core.job.spec import Job, MasterSpec, RestartMode, Timeouts, Tracking
 from tony_core.master import commands as c
 from tony_core.master import events as e
 from tony_core.master.present import Facts, job_json
@@ -317,3 +317,17 @@ def test_what_has_succeeded_is_not_asked_for_again() -> None:
     world.end("worker:1")
     world.settle()
     assert world.outcome is AppState.SUCCEEDED
+
+
+def test_a_task_that_ended_before_its_round_began_is_taken_over_as_itself() -> None:
+    board = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
+    world = only(World(elastic(1, 2, board), settle_s=0.2).begin(), 1)
+    world.kill("board:0")  # which writes down what was asked for
+    executor = world.executor("worker:0")
+    assert executor.phase == "ready" and "worker" not in world.machine.started
+    executor.phase = "ended"  # and its master dies before it hears so
+    world.takeover().settle()
+    assert world.state("worker:0") == "running" and world.state("worker:1") == "ready"
+    world.said_end(executor, 1, cause="registry-timeout")
+    world.after(61.0).settle().after(61.0)
+    assert world.machine.session == 1 and sizes(world)[-1] == 2

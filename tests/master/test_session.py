@@ -1193,3 +1193,15 @@ def test_a_program_that_never_ran_passes_no_barrier(ran_s: float) -> None:
     )
     world.feed(called)
     assert world.machine.started == ({"worker"} if ran_s else set())
+
+
+def test_of_two_deadlines_that_pass_at_once_the_first_may_cancel_the_second() -> None:
+    limits = Timeouts(application_s=60.0, registration_s=61.0)
+    world = world_of(role("worker"), role("ps", **PS), timeouts=limits, mode=Mode.FCFS)
+    for name in ("worker", "ps"):
+        world.grant(name)  # and neither calls
+    world.queue.clear()
+    world.feed(e.Tick(world.now + 100.0))
+    world.settle()
+    assert world.outcome is AppState.TIMED_OUT
+    assert world.states() == {"worker:0": "killed", "ps:0": "killed"}

@@ -55,7 +55,18 @@ def test_so_it_does_for_thousands_of_seeds(first: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [73994229627, 73994273937, 73994283768, 73994292515, 73994294571, 73994296228]
+    "seed",
+    [
+        73994229627,
+        73994273937,
+        73994283768,
+        73994292515,
+        73994294571,
+        73994296228,
+        73994302084,  # a task that ended before its gang began is taken over
+        73994363595,  # two deadlines of one moment, and the first one ends the job
+        73994390810,
+    ],
 )
 def test_and_for_those_that_went_wrong_once(seed: int) -> None:
     replay(seed)

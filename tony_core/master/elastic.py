@@ -47,7 +47,7 @@ MOST_PAUSES = 10  # that those on their way are waited for
 REGROW_FIRST_S = 5.0
 REGROW_CAP_S = 300.0
 _READY = frozenset((S.READY,))
-_PREPARED = frozenset((S.REGISTERED, S.READY))
+_PREPARED = frozenset((S.REGISTERED, S.READY, S.RUNNING))
 
 
 def elastic_roles(job: Job) -> List[str]:

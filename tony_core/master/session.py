@@ -114,12 +114,10 @@ class SessionMachine(Adoption):
         self.now = max(self.now, event.at)
         self._handlers[type(event)](event)
         while not self.over:
-            due = self.waits.expired(self.now)
-            if not due:
+            wait = self.waits.take_expired(self.now)
+            if wait is None:
                 break
-            for wait in due:
-                if not self.over:
-                    self.on_deadline(wait)
+            self.on_deadline(wait)
         if self.phase is Phase.ADOPTING:
             self.check_adopted()
         return self.out

@@ -51,15 +51,16 @@ class Waits:
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
-    def expired(self, now: float) -> List[Wait]:
-        """Take out every wait whose deadline has passed, the earliest first."""
-        out: List[Wait] = []
-        while True:
-            self._drop_stale()
-            if not self._heap or self._heap[0][0] > now:
-                return out
-            _, key = heapq.heappop(self._heap)
-            out.append(self._open.pop(key))
+    def take_expired(self, now: float) -> Optional[Wait]:
+        """Take out the earliest wait whose deadline has passed.
+
+        One at a time: what follows from it may cancel the others.
+        """
+        self._drop_stale()
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        _, key = heapq.heappop(self._heap)
+        return self._open.pop(key)
 
     def _drop_stale(self) -> None:
         while self._heap:
