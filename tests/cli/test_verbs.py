@@ -633,6 +633,9 @@ def test_config(tony: Tony, tmp_path: Path) -> None:
     file.write_text("<configuration/>")
     assert data(tony("config", "check", str(file), "--json"), "config-check")["ok"]
     assert data(tony("config", "keys", "--json"), "config-keys")["keys"]
+    none = tony("config", "keys", "wroker")
+    assert (none.code, none.out) == (0, "")
+    assert none.err == "tony: no key has 'wroker' in its name; tony config keys shows all\n"
     assert data(tony("config", "show", "--conf_file", str(file), "--json"), "config-show")
 
 

@@ -8,7 +8,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 
-from tests.job.loading import SAMPLES, load, warned, write_xml
+from tests.job.loading import SAMPLES, load, warned, why, write_xml
 from tony_core.cli.submit import job_arguments
 from tony_core.cli.verbs import parser_of
 from tony_core.client.loading import Frameworks
@@ -404,6 +404,93 @@ CASES = [
         },
         ("worker x 2",),
     ),
+    Case(
+        "by the words of another submitter, with an archive that is a folder of its name",
+        [
+            *("--conf", "tony.worker.instances=2", "--conf", "tony.worker.memory=1G"),
+            *("--conf", "tony.ps.instances=1", "--conf", "tony.ps.memory=1G"),
+            *("--conf", "tony.containers.resources=/r/env.zip#archive,/r/train.py,/r/all.jar"),
+            *("--conf", "tony.worker.command=A=$B env.zip/env/bin/python train.py -conf=a.json"),
+            *("--conf", "tony.ps.command=env.zip/env/bin/python train.py -conf=a.json"),
+            *("--conf", "tony.application.security.enabled=false"),
+        ],
+        None,
+        ("worker x 2", "ps x 1"),
+        "A=$B env.zip/env/bin/python train.py -conf=a.json",
+        warnings=(JVM_DEFAULTS,),
+    ),
+    Case(
+        "environment and data on HDFS, no parameters, a library path",
+        [
+            *("-executes", "./models/train.py", "-task_params", "", "-src_dir", "./src"),
+            *("-python_venv", "hdfs://nn/e/venv.zip", "-python_binary_path", "env/bin/python"),
+            *("-container_env", "LD_LIBRARY_PATH=/opt/native:/usr/java/lib/server"),
+            *("-shell_env", "HADOOP_OPTS=-Dx=y -Da=b CLASSPATH=/c"),
+        ],
+        {**SECURE_OFF, "tony.worker.instances": "2"},
+        ("worker x 2",),
+        "venv/env/bin/python ./models/train.py",
+        warnings=(JVM_DEFAULTS,),
+    ),
+    Case(
+        "a command of the shell without anything else",
+        ["--executes=echo 'hi'"],
+        SECURE_OFF,
+        ("worker x 1",),
+        "echo 'hi'",
+        warnings=(JVM_DEFAULTS,),
+    ),
+    Case(
+        "what Hadoop puts into values, and keys of others",
+        ["--executes", "train.py --out /out/${user.name}/${TASK_INDEX}"],
+        {
+            "tony.worker.instances": "${workers.number}",
+            "workers.number": " 2 ",
+            "tony.application.name": "job of ${user.name}",
+            "mapreduce.job.queuename": "ml",
+            "tony.application.framework": "PyTorch",
+            "tony.application.distributed-mode": "gang",
+        },
+        ("worker x 2",),
+        "python3 train.py --out /out/u/${TASK_INDEX}",
+        "pytorch",
+    ),
+    Case(
+        "limits that are none, and a stage with blanks",
+        ["--executes", "train.py"],
+        {
+            "tony.worker.instances": "3",
+            "tony.db.instances": "1",
+            "tony.dbwriter.instances": "1",
+            "tony.application.prepare-stage": "dbwriter, db",
+            "tony.application.untracked.jobtypes": "db",
+            "tony.task.max-total-instances": "-1",
+            "tony.task.max-total-gpus": "-1",
+            "tony.container.allocation.timeout": "-1",
+            "tony.application.timeout": "0",
+            "tony.docker.enabled": "False",
+        },
+        ("worker x 3", "db x 1", "dbwriter x 1"),
+    ),
+    Case(
+        "a notebook in the master",
+        ["--src_dir", "bin/", "--executes", "./notebook --ip=* $DISABLE_TOKEN"],
+        {"tony.am.memory": "4g", "tony.am.vcores": "2", "tony.am.gpus": "1"},
+        ("worker x 1",),
+        "./notebook --ip=* $DISABLE_TOKEN",
+    ),
+    Case(
+        "a role whose name has a capital letter, which was none there",
+        ["--executes", "train.py"],
+        {"tony.worker.instances": "1", "tony.dbWriter.instances": "1"},
+        errors=("'dbWriter' is no role name",),
+    ),
+    Case(
+        "a key of a fork",
+        ["--executes", "train.py"],
+        {"tony.worker.instances": "1", "tony.java.home": "/usr/java"},
+        errors=("tony.java.home: unknown key",),
+    ),
 ]  # fmt: skip
 
 
@@ -618,6 +705,23 @@ def test_what_is_read_otherwise_is_named() -> None:
     assert not any(each.split(": ")[1] in text for each in named)
     text = warned({**keys, "tony.ps.command": "serve", "tony.secret.key": "s"})
     assert named[1] not in text
+
+
+def test_a_tensorboard_of_its_own_is_smaller() -> None:
+    keys = {"tony.worker.instances": "2", "tony.application.tensorboard-log-dir": "hdfs://nn/logs"}
+    named = "TensorBoard has 1024 MB and 1 core here; there 2 GB and two"
+    assert named in warned({**keys, "tony.secret.key": "s"})
+    assert named not in warned(keys)
+    sized = {"tony.tensorboard.memory": "2g", "tony.tensorboard.vcores": "2"}
+    assert named not in warned({**keys, **sized, "tony.secret.key": "s"})
+
+
+def test_what_is_final_in_the_file_cannot_be_changed_by_conf(tmp_path: Path) -> None:
+    file = str(write_xml(tmp_path / "tony.xml", {"tony.worker.instances": "2"}, final=True))
+    named = "final here: --conf cannot change tony.worker.instances; there it could"
+    assert named in warned(conf_file=file, from_jvm=True)
+    assert named not in warned(conf_file=file)
+    assert "is final in" in why({"tony.worker.instances": "3"}, conf_file=file)
 
 
 def test_memory_of_the_master_matters_to_a_command_that_runs_there() -> None:

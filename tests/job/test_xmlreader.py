@@ -58,6 +58,15 @@ def test_refusals(text: str, wrong: str) -> None:
     assert any(wrong in line for line in complaints(text)), complaints(text)
 
 
+def test_a_configuration_in_a_configuration_is_read_as_hadoop_does() -> None:
+    inside = one("<name>b</name><value>2</value>")
+    before, after = one("<name>a</name><value>1</value>"), one("<name>c</name><value>3</value>")
+    text = before.replace("</configuration>", inside) + after.replace("<configuration>", "")
+    entries, problems = read_xml(text.encode(), "f")
+    assert [(entry.key, entry.text) for entry in entries] == [("a", "1"), ("b", "2"), ("c", "3")]
+    assert problems == []
+
+
 @pytest.mark.parametrize(
     ("text", "warning"),
     [

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Dict, List
 
-from tony_core.cli.output import line, print_json, tell
+from tony_core.cli.output import line, note, print_json, tell
 from tony_core.client.loading import Frameworks
 from tony_core.files.registry import filesystem
 from tony_core.job.keys import Status, table
@@ -79,6 +79,8 @@ def _keys(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"keys": [as_dict(key) for key in keys]})
         return 0
+    if not keys:
+        note(f"no key has {args.pattern!r} in its name; tony config keys shows all")
     for key in keys:
         default = f" [{key.default}]" if key.default is not None else ""
         status = "" if key.status is Status.LIVE else f" ({key.status.value})"

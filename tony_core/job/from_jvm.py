@@ -80,6 +80,17 @@ def read_otherwise(job: Job, settings: Settings) -> List[Problem]:
     if has_ps and served is not None and not settings.is_set("tony.<role>.command", role="ps"):
         message = "a ps gets no RANK, WORLD and INIT_METHOD here, and a program that reads them"
         found.append(_of(served, f"{message} fails; PyTorch needs no ps: set it to 0"))
+    final = [entry for entry in settings.entries.values() if entry.final]
+    own = [entry.key for entry in final if not settings.of_everybody(entry)]
+    if own:
+        message = f"final here: --conf cannot change {', '.join(own)}; there it could"
+        found.append(Problem(message, severity=Severity.WARNING))
+    for role in job.roles:
+        memory, cores = role.resources.memory_mb, role.resources.vcores
+        if role.name == "tensorboard" and role.generated and (memory < 2048 or cores < 2):
+            message = f"TensorBoard has {memory} MB and {cores} core here; there 2 GB and two"
+            keys = "tony.tensorboard.memory and tony.tensorboard.vcores set them"
+            found.append(Problem(f"{message}; {keys}", severity=Severity.WARNING))
     sources = dict.fromkeys(file.source for role in job.roles for file in role.files)
     folders = [each for each in sources if _may_be_a_folder(each)]
     if folders:

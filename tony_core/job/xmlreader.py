@@ -86,15 +86,20 @@ class _Reader:
         if root.tag != "configuration":
             self._problem(f"starts with <{root.tag}> instead of <configuration>", root)
             return [], self.problems
-        for child in root:
+        self._configuration(root)
+        return self.entries, self.problems
+
+    def _configuration(self, element: Element) -> None:
+        for child in element:
             if not isinstance(child.tag, str):
                 continue  # a comment or processing instruction
             if child.tag == "property":
                 self._property(child)
+            elif child.tag == "configuration":
+                self._configuration(child)  # as Hadoop does; the parser bounds the depth
             else:
                 hint = did_you_mean(child.tag, ["property"])
                 self._unknown(f"holds <{child.tag}> where only <property> may stand", hint, child)
-        return self.entries, self.problems
 
     def _property(self, element: Element) -> None:
         for child in element:
