@@ -32,6 +32,8 @@ RESTARTS = 3
 FIRST_BACKOFF_S = 1.0
 TERM_S = 3.0  # from TERM to KILL, where no sweep is quicker
 _LOOK_S = 0.25
+LONGEST_PAGE = 1 << 20  # of what a probe reads
+PAGE_S = 2.0  # for it to end
 _HAS_IT = "import importlib.util as u,sys;sys.exit(u.find_spec('tensorboard') is None)"
 NOT_FOUND = (
     "no TensorBoard was found ({tried}): put tensorboard into the job's environment, or have"
@@ -175,7 +177,10 @@ class Finder:
 
 
 class Probe:
-    """Calls back once: True when something answers HTTP at the port, False when time is up."""
+    """Calls back once: True when something answers HTTP at the port, False when time is up.
+
+    It reads the page to its end: a server whose page is cut off writes that into its log.
+    """
 
     def __init__(
         self, reactor: Reactor, address: str, seconds: float, done: Callable[[bool], None]
@@ -186,6 +191,7 @@ class Probe:
         self._dial: Optional[Dial] = None
         self._sock: Optional[socket.socket] = None
         self._again: Optional[Timer] = None
+        self._read = 0  # bytes of a page
         self._deadline = reactor.call_later(seconds, self._finish, False)
         self._ask()
 
@@ -223,14 +229,21 @@ class Probe:
     def _answered(self) -> None:
         assert self._sock is not None
         try:
-            said = self._sock.recv(64)
+            data = self._sock.recv(1 << 16)
         except OSError:
-            said = b""
+            data = b""
+        if self._read:
+            self._read += len(data)
+            if not data or self._read > LONGEST_PAGE:
+                self._finish(True)
+            return
         if self._again is not None:
             self._again.cancel()
             self._again = None
-        if said.startswith(b"HTTP/"):
-            self._finish(True)
+        if data.startswith(b"HTTP/"):
+            self._read = len(data)
+            self._deadline.cancel()
+            self._deadline = self._reactor.call_later(PAGE_S, self._finish, True)
         else:
             self._not_yet()
 
