@@ -142,8 +142,9 @@ def why_not(error: Exception, program: str, env: Mapping[str, str]) -> Tuple[str
         if error.code == errno.E2BIG:
             size = sum(len(k) + len(v) + 2 for k, v in env.items())
             return "environment", (
-                f"the program's command and environment are too large for the kernel ({size}"
-                " bytes; one variable may have 128 KiB): shorten them, or put them into files"
+                "the program's command or environment is too large for the kernel (its variables"
+                f" have {size} bytes; one variable, or the command, may have 128 KiB): shorten it,"
+                " or put it into a file"
             )
         if error.code in (errno.ENOSPC, errno.EDQUOT):
             return "disk-full", f"{error.what}: no space is left on the node's disk"

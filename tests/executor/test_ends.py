@@ -193,7 +193,12 @@ def test_the_execution_timeout(master: Master, executor: Executor) -> None:
 def test_an_environment_too_large_for_the_kernel(master: Master, executor: Executor) -> None:
     ended = master.run_program("true", env={"BIG": "x" * 200_000})
     assert ended.cause == "environment"
-    assert "too large for the kernel" in ended.message
+    assert "too large for the kernel (its variables have 20" in ended.message
+
+
+def test_a_command_too_large_for_the_kernel(master: Master, executor: Executor) -> None:
+    ended = master.run_program("true " + "x" * 200_000)
+    assert "or the command, may have 128 KiB" in ended.message
 
 
 def test_a_command_with_a_nul(master: Master, executor: Executor) -> None:
