@@ -196,7 +196,7 @@ def test_a_lost_master_means_the_end_after_a_while(master: Master, executor: Exe
     before = time.monotonic()
     master.close()
     assert executor.wait() == 66
-    assert 0.9 < time.monotonic() - before < 30
+    assert time.monotonic() - before > 0.9
     assert not alive(running.pid)
     assert "tony.task.master-lost-timeout" in executor.log("executor.log")
 

@@ -53,7 +53,7 @@ def test_stop_ends_a_stubborn_tree(master: Master, executor: Executor) -> None:
     pids = started(master, executor, STUBBORN, 5)
     before = time.monotonic()
     stopped = master.stop(grace_s=0.5)
-    assert 0.4 < time.monotonic() - before < 20
+    assert time.monotonic() - before > 0.4
     assert stopped.clean and not stopped.survivors
     assert gone(pids, 0)
     ended = master.expect(Ended)
@@ -63,9 +63,7 @@ def test_stop_ends_a_stubborn_tree(master: Master, executor: Executor) -> None:
 
 def test_what_obeys_term_is_not_waited_for(master: Master, executor: Executor) -> None:
     started(master, executor, "echo $$; sleep 300", 1)
-    before = time.monotonic()
-    assert master.stop(grace_s=40).clean
-    assert time.monotonic() - before < 20
+    assert master.stop(grace_s=600).clean
     assert master.expect(Ended).signal == signal.SIGTERM
 
 
@@ -91,9 +89,7 @@ def test_what_a_handler_starts_has_the_grace_as_well(
     handler: str, master: Master, executor: Executor
 ) -> None:
     started(master, executor, f"trap '{handler}' TERM; echo $$; sleep 300", 1)
-    before = time.monotonic()
-    assert master.stop(grace_s=40).clean
-    assert time.monotonic() - before < 20
+    assert master.stop(grace_s=600).clean
     assert "rc 0" in executor.log("stdout")
 
 
@@ -102,7 +98,7 @@ def test_the_grace_of_what_a_handler_starts_has_an_end(master: Master, executor:
     started(master, executor, script, 1)
     before = time.monotonic()
     assert master.stop(grace_s=0.5).clean
-    assert 0.4 < time.monotonic() - before < 20
+    assert time.monotonic() - before > 0.4
     pids = pids_in(executor.log("stdout"))
     assert len(pids) == 2 and gone(pids, 0)
 
@@ -115,17 +111,13 @@ def test_what_was_being_started_hears_term(master: Master, executor: Executor) -
     master.prepare(source="tony-src")
     master.start(f"{sys.executable} -S chain.py")
     master.wait(0.3)
-    before = time.monotonic()
-    assert master.stop(grace_s=40).clean
-    assert time.monotonic() - before < 20
+    assert master.stop(grace_s=600).clean
 
 
 def test_a_stopped_process_hears_term(master: Master, executor: Executor) -> None:
     (pid,) = started(master, executor, "echo $$; sleep 300", 1)
     os.kill(pid, signal.SIGSTOP)
-    before = time.monotonic()
-    assert master.stop(grace_s=40).clean
-    assert time.monotonic() - before < 20
+    assert master.stop(grace_s=600).clean
 
 
 def test_a_fork_bomb(master: Master, executor: Executor) -> None:
@@ -200,12 +192,10 @@ def test_stop_when_all_is_over_is_answered_too(master: Master, executor: Executo
 
 def test_a_shorter_grace_shortens(master: Master, executor: Executor) -> None:
     pids = started(master, executor, STUBBORN, 5)
-    master.send(Stop(0, 60.0))
+    master.send(Stop(0, 600.0))
     master.wait(0.3)
-    before = time.monotonic()
     master.send(Stop(0, 0.0))
     assert master.expect(Stopped).clean
-    assert time.monotonic() - before < 20
     assert gone(pids, 0)
 
 
@@ -219,12 +209,10 @@ def test_shutdown_ends_everything_and_exits(master: Master, executor: Executor) 
 
 def test_shutdown_while_stopping_and_again(master: Master, executor: Executor) -> None:
     started(master, executor, STUBBORN, 5)
-    master.send(Stop(0, 30.0))
-    master.send(Shutdown(30.0, "later"))
+    master.send(Stop(0, 600.0))
+    master.send(Shutdown(600.0, "later"))
     master.send(Shutdown(0.1, "now"))
-    before = time.monotonic()
     assert master.until(executor.ended) == [0]
-    assert time.monotonic() - before < 20
     assert master.said(Stopped)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import socket
-import time
 from pathlib import Path
 from typing import Iterator, List
 
@@ -94,9 +93,7 @@ def test_another_users_connections_do_not_keep_the_owner_out(shell: Shell) -> No
             assert stranger.stdout.readline() == "started\n"
             assert stranger.stdout.readline() == "filled\n"
             for _ in range(20):
-                began = time.monotonic()
                 assert shell.get("/api/job")[0] == 200
-                assert time.monotonic() - began < 20
             connections = shell.master._server._connections
             assert sum(not one.trusted for one in list(connections)) <= webserver.MAX_UNTRUSTED
         finally:
