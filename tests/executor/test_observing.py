@@ -34,17 +34,22 @@ class TestMeasures:
         master.prepare()
         master.start(
             "python3 -c 'import time, threading; x = bytearray(50 << 20);"
-            "threading.Thread(target=time.sleep, args=(60,), daemon=True).start();"
+            "threading.Thread(target=time.sleep, args=(600,), daemon=True).start();"
             "t = time.time()\n"
             "while True: pass' & setsid python3 -c 'x = bytearray(50 << 20);"
-            "import time; time.sleep(60)' & wait"
+            "import time; time.sleep(600)' & wait"
         )
-        measured = master.until(
-            lambda: [m for m in master.said(Measured) if m.values["cpu_percent"] > 50][:1]
-        )[0]
-        assert measured.values["rss_mb"] > 100
-        assert measured.values["processes"] == 3
-        assert measured.values["threads"] >= 4
+        # It wants a whole core, of which it gets some percent on a busy machine.
+        least = {"cpu_percent": 2.5, "rss_mb": 100, "threads": 4}
+
+        def whole() -> List[Measured]:
+            return [
+                found
+                for found in master.said(Measured)
+                if all(found.values[name] >= value for name, value in least.items())
+            ]
+
+        assert master.until(whole)[0].values["processes"] == 3
 
     def test_nothing_is_measured_when_nothing_runs(
         self, master: Master, executor: Executor
