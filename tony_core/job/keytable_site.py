@@ -56,7 +56,8 @@ _MEASURING = [
         "tony.task.gpu-check",
         Kind.BOOL,
         "Whether executors count a task's GPUs (nvidia-smi) before its program starts, and choose"
-        " free ones where nobody isolates. Off where GPUs are not NVIDIA's, or are only counted.",
+        " free ones where they are not isolated. Off where GPUs are not NVIDIA's, or are only"
+        " counted.",
         default="true",
         reads="Metrics.gpu_check",
     ),
