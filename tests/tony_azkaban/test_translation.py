@@ -152,7 +152,29 @@ def test_lists_of_a_submit_as_properties() -> None:
     assert made.container_env == {"C": "3"}
 
 
-WORDS = ["-conf", "--conf_file", "-shell_env=A=b", "A=b", "=", "-", "--", "'", '"a b"', "-x", "\\"]
+@pytest.mark.parametrize("text", ["/etc/tony.xml", "prod", "mode=prod", "'open"])
+def test_a_property_conf_of_the_flows_own_is_none_of_ours(text: str) -> None:
+    """Shared properties have such a name for other jobs, and the JVM plugin did not know it."""
+    assert translation.arguments({"conf": text}, Site(), "/").extra == {}
+    (note,) = without_effect({"conf": text})
+    assert "conf" in str(note) and "tony." in str(note)
+    assert without_effect({"conf": " "}) == without_effect({"conf": "tony.worker.gpus=2"}) == []
+
+
+WORDS = [
+    "-conf",
+    "--conf_file",
+    "-shell_env=A=b",
+    "A=b",
+    "=",
+    "-",
+    "--",
+    "'",
+    '"a b"',
+    "-x",
+    "\\",
+    "tony.x=1",
+]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +185,8 @@ WORDS = ["-conf", "--conf_file", "-shell_env=A=b", "A=b", "=", "-", "--", "'", '
         ({"main.args": "-executes 'open"}, r"main.args: .*quot"),
         ({"main.args": "-conf hush-hush"}, r"main.args: .*-conf.*KEY=VALUE"),
         ({"shell_env": "FLAGS=-Da hush-hush"}, r"shell_env: .*KEY=VALUE"),
-        ({"conf": "'open"}, r"conf: .*quot"),
+        ({"conf": "'tony.worker.gpus=1"}, r"conf: .*quot"),
+        ({"conf": "tony.worker.gpus hush-hush"}, r"conf: .*KEY=VALUE"),
         ({"container_env": "A B=hush-hush"}, r"container_env: .*KEY=VALUE"),
     ],
 )

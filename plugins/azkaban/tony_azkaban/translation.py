@@ -14,7 +14,7 @@ from typing import Dict, List, Mapping, Tuple
 
 from tony_azkaban.execution import Execution, beside
 from tony_azkaban.site import Site
-from tony_azkaban.words import ENV, WORKER_ENV, Words, is_of_submitter, read_words
+from tony_azkaban.words import ENV, KEYS, WORKER_ENV, Words, is_of_submitter, read_words
 from tony_core.dataclass import replace
 from tony_core.job.keys import modern_name
 from tony_core.job.load import JobArguments, Loaded
@@ -22,7 +22,6 @@ from tony_core.job.problems import JobError, Problem, Severity
 from tony_core.job.spec import Job
 from tony_core.job.units import ENV_NAME
 
-KEYS = "tony."
 OURS = ("tony.home",)  # of the job type itself, no key of a job
 SOURCE = "src"  # what a job that names no src_dir sends, if it is there
 DATASETS = {
@@ -38,7 +37,7 @@ _WHERE = {
     "--python_venv": "python_venv",
     "--python_binary_path": "python_binary_path",
     "--hdfs_classpath": "hdfs_classpath",
-    "--shell_env": "worker_env",
+    "--shell_env": "worker_env, env or shell_env",
     "--container_env": "container_env",
 }
 _SAID = re.compile(r"(?<![\w-])(" + "|".join(word for word in _WHERE if word[0] == "-") + r")\b")

@@ -3,11 +3,13 @@
 The JVM plugin started ``java ... TonyClient`` with the words of ``main.args`` before those that it
 made of other properties; of an option that stood there twice the client took the first. So what
 ``main.args`` says of an option is stronger than the property of its name. ``conf``, ``shell_env``
-and ``container_env`` are lists of ``KEY=VALUE``, apart by blanks, with a shell's quotes.
+and ``container_env`` are lists of ``KEY=VALUE``, apart by blanks, with a shell's quotes. A ``conf``
+without a key of ours is a property of the flow's own.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Dict, List, Mapping, NoReturn, Tuple
 
@@ -16,7 +18,9 @@ from tony_core.job.problems import JobError, Problem, Severity, did_you_mean
 from tony_core.job.units import ENV_NAME
 
 MAIN_ARGS = "main.args"
-LISTS = ("conf", "shell_env", "container_env")
+CONF = "conf"
+LISTS = (CONF, "shell_env", "container_env")
+KEYS = "tony."
 OPTIONS = (
     "executes",
     "task_params",
@@ -46,6 +50,7 @@ _OF_JVM = (
     "obtain.namenode.token",
     "other.hdfs.namenodes",
 )
+_OUR_KEY = re.compile(rf"(?:^|[\s'\"]){re.escape(KEYS)}")
 _INJECTED = ("hadoop-inject.", "hadoop-conf.")
 
 
@@ -64,7 +69,10 @@ def read_words(props: Mapping[str, str]) -> Words:
     """Out of ``main.args`` and the lists; JobError that names the property."""
     options: Dict[str, str] = {}
     lists: Dict[str, Dict[str, str]] = {
-        name: dict(_pair(word, name, name) for word in _split(props, name)) for name in LISTS
+        name: dict(_pair(word, name, name) for word in _split(props, name))
+        if name != CONF or _is_conf_ours(props)
+        else {}
+        for name in LISTS
     }
     left: List[str] = []
     words = iter(_split(props, MAIN_ARGS))
@@ -91,6 +99,10 @@ def read_words(props: Mapping[str, str]) -> Words:
     return Words(options, conf, shell_env, container_env, tuple(left))
 
 
+def _is_conf_ours(props: Mapping[str, str]) -> bool:
+    return _OUR_KEY.search(props.get(CONF, "")) is not None
+
+
 def is_of_submitter(name: str) -> bool:
     """Whether a variable is about the machine that submits: it would break another."""
     return name in OF_SUBMIT or name in _OF_MACHINE or name.startswith(_OF_HADOOP)
@@ -109,6 +121,8 @@ def without_effect(props: Mapping[str, str]) -> List[Problem]:
         found.append(
             f"of no effect here: {', '.join(ours)} (a variable of the tasks is {WORKER_ENV}NAME)"
         )
+    if props.get(CONF, "").strip() and not _is_conf_ours(props):
+        found.append(f"of no effect here: {CONF} (no {KEYS}KEY=VALUE is in it)")
     left = len(read_words(props).left)  # not quoted: one may be a secret
     if left:
         found.append(
@@ -143,8 +157,8 @@ def _pair(word: str, key: str, kind: str, before: str = "") -> Tuple[str, str]:
     name, equals, text = word.partition("=")
     name = name.strip()
     # The word itself may be a secret: it is not quoted.
-    if not equals or not name or (kind != "conf" and ENV_NAME.fullmatch(name) is None):
-        what = "" if kind == "conf" else ", with the name of an environment variable"
+    if not equals or not name or (kind != CONF and ENV_NAME.fullmatch(name) is None):
+        what = "" if kind == CONF else ", with the name of an environment variable"
         _refuse(f"{before}expected KEY=VALUE{what}", key)
     return name, text
 
