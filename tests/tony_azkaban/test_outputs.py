@@ -46,6 +46,16 @@ def test_flat_texts_alone_and_with_the_jobs_name() -> None:
     assert all(isinstance(text, str) for text in said.values())
 
 
+def test_a_job_of_a_flow_within_a_flow_has_its_own_name(tmp_path: Path) -> None:
+    """The same files run alone and in another flow; the whole path stays as another name."""
+    names = {"tony_result.train.metrics.auc"}
+    said = outputs(VIEW, JOB, "nightly:train", "", {}, names)
+    for job in ("train", "nightly:train"):
+        assert said[f"tony_result.{job}.outcome"] == "SUCCEEDED"
+        assert said[f"tony_result.{job}.metrics.loss"] == "0.25"
+    assert said["tony_result.train.metrics.auc"] == ""
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [("text", "text"), ({"a": [1]}, '{"a": [1]}'), (0, "0"), (None, "")]
 )

@@ -65,11 +65,13 @@ def outputs(
         safe["value"] = inert(result or "")
     else:
         safe["value"] = _escape(json.dumps(result))  # its backslashes are JSON's own
-    # Only those that this job may give: another of the flow gives its own.
-    ours = (f"{PREFIX}.metrics.", f"{PREFIX}.{name}.metrics.")
+    # Only those that this job may give: another of the flow gives its own. In a flow within a flow
+    # the job has its own name besides its path.
+    begins = (PREFIX, f"{PREFIX}.{name}", f"{PREFIX}.{name.rpartition(':')[2]}")
+    ours = tuple(f"{begin}.metrics." for begin in begins)
     out = {key: "" for key in named if key.startswith(ours) and _ACTIVE.search(key) is None}
-    out.update({_escape(f"{PREFIX}.{key}"): text for key, text in safe.items()})
-    out.update({_escape(f"{PREFIX}.{name}.{key}"): text for key, text in safe.items()})
+    for begin in begins:
+        out.update({_escape(f"{begin}.{key}"): text for key, text in safe.items()})
     return out
 
 
