@@ -69,4 +69,4 @@ def test_a_lost_worker_is_done_without_until_another_comes(
     job.ends(0)
     told = [event["text"] for event in job.events() if event["kind"] == "elastic"]
     assert any("2 of 3 worker" in text for text in told), told
-    until(one.nothing_runs, "no process is left", 20)
+    until(one.nothing_runs, "no process is left")

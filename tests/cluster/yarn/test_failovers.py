@@ -23,7 +23,7 @@ def ends_well(one: Tony, training: Training) -> None:
     events = training.job.events()
     assert "root-cause" not in [event["kind"] for event in events]
     assert one.json("status", training.job.app_id)["state"] == "SUCCEEDED"
-    until(one.nothing_runs, "no process is left", 20)
+    until(one.nothing_runs, "no process is left")
 
 
 def test_another_resource_manager_takes_over(
@@ -94,7 +94,7 @@ def test_what_is_lost_after_it_is_replaced(
     job.until(lambda: training.counts("1"), "a second session")
     training.over()
     job.ends(0)
-    until(one.nothing_runs, "no process is left", 20)
+    until(one.nothing_runs, "no process is left")
 
 
 def test_another_name_node_takes_over(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:

@@ -38,7 +38,7 @@ def test_a_killed_master_is_followed_and_training_is_not_disturbed(
         assert [int(line[2]) for line in lines] == list(range(len(lines)))
     kinds = [event["kind"] for event in job.events()]
     assert "root-cause" not in kinds
-    until(one.nothing_runs, "no process is left", 20)
+    until(one.nothing_runs, "no process is left")
 
 
 def test_without_its_journal_the_next_master_starts_a_new_session(
@@ -58,7 +58,7 @@ def test_without_its_journal_the_next_master_starts_a_new_session(
     )
     training.over()
     job.ends(0)
-    until(one.nothing_runs, "no process is left", 20)
+    until(one.nothing_runs, "no process is left")
 
 
 @pytest.mark.nightly  # by day another one takes over: test_failovers.py

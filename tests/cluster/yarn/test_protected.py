@@ -34,4 +34,4 @@ def test_it_is_staged_runs_and_is_read_again(
         said = one("logs", job.app_id, "--task", f"worker:{index}").stdout
         assert f"task {index} in session 1" in said, said
     assert [event["kind"] for event in job.events()].count("restarting") == 1
-    until(one.nothing_runs, "no process is left on any node", 30)
+    until(one.nothing_runs, "no process is left on any node")

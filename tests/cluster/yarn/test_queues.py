@@ -108,7 +108,7 @@ def test_a_job_over_its_queues_share_gives_it_back_and_goes_on_later(
     kinds = [event["kind"] for event in greedy.events()]
     assert "preemption-warned" in kinds, kinds
     assert "more for the system's failures" in greedy.said
-    until(one.nothing_runs, "no process is left on any node", 30)
+    until(one.nothing_runs, "no process is left on any node")
 
 
 def source(one: Tony) -> Path:
@@ -143,7 +143,7 @@ def test_a_user_at_his_limit_waits_and_reads_the_numbers(
         (second / "over").touch()
     holds.ends(0)
     waits.ends(0)
-    until(one.nothing_runs, "no process is left on any node", 30)
+    until(one.nothing_runs, "no process is left on any node")
 
 
 def test_a_queue_with_too_many_masters_lets_the_next_wait_with_the_numbers(
@@ -170,4 +170,4 @@ def test_a_queue_with_too_many_masters_lets_the_next_wait_with_the_numbers(
         (second / "over").touch()
     holds.ends(0)
     waits.ends(0)
-    until(one.nothing_runs, "no process is left on any node", 30)
+    until(one.nothing_runs, "no process is left on any node")

@@ -172,7 +172,7 @@ def test_an_example_trains_dies_and_resumes(
             causes = [event for event in job.events() if event["kind"] == "root-cause"]
             assert [event["task"] for event in causes] == ["worker:1"]
     assert losses["yarn"] == pytest.approx(losses["local"], rel=1e-4)
-    until(cluster.nothing_runs, "no process is left", 10)
+    until(cluster.nothing_runs, "no process is left")
 
 
 def far(checkpoints: Path) -> bool:

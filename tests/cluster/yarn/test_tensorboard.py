@@ -43,4 +43,4 @@ def test_a_sidecar_is_made_for_a_log_on_hdfs(
     assert tasks == {"worker:0": "running", "tensorboard:0": "running"}
     over.touch()
     job.ends(0)
-    until(one.nothing_runs, "TensorBoard has gone with the job", 20)
+    until(one.nothing_runs, "TensorBoard has gone with the job")
