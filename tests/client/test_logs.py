@@ -15,7 +15,6 @@ from tests.client.scripted import APP, PageServer, Scripted, status, task
 from tony_core.client import logs
 from tony_core.client.errors import UsageError
 from tony_core.client.logs import Line, LogFile, LogReader, read_logs
-from tony_core.client.page import CALL_S
 from tony_core.client.view import from_page, with_containers
 from tony_core.schedulers.port import AppState, LogRef, SchedulerError
 
@@ -292,9 +291,8 @@ class TestFollowing:
 
     def test_an_ended_job_is_read_and_that_is_all(self) -> None:
         scheduler = Scripted("", status(state=AppState.SUCCEEDED))
-        began = time.monotonic()
         assert self.collect(scheduler) == []
-        assert time.monotonic() - began < CALL_S
+        assert scheduler.asked == 1
 
 
 def test_what_cannot_be_read_is_said() -> None:

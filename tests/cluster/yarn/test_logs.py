@@ -122,4 +122,4 @@ class TestLogs:
         began = time.monotonic()
         lines = list(read_logs(scheduler, app, tasks=["am"], stream="stdout", tail=3))
         assert [line.text for line in lines] == [LINE.strip()] * 6
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60

@@ -326,7 +326,7 @@ def test_the_resource_manager_is_down(hadoop: GetHadoop, open_on: Open) -> None:
         opened.check(job())
     assert "the ResourceManager cannot be reached (4 attempts): localhost:" in str(caught.value)
     assert "connection refused. yarn.resourcemanager.address says so in" in str(caught.value)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60
 
 
 def test_a_pair_that_fails_over(hadoop: GetHadoop, open_on: Open, hold: Callable[..., str]) -> None:

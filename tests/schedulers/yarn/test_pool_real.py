@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Callable, Iterator, List
 
@@ -59,7 +58,6 @@ def test_a_gang_of_different_kinds(hadoop: GetHadoop, masters_on: MakeMasters) -
     masters = masters_on(hadoop("two_nodes", "labels", "gpu", "queues", "placement"))
     master = masters.open(masters.application())
     gpu = Resources(memory_mb=128, vcores=2, gpus=1)
-    began = time.monotonic()
     master.pool.request([Ask("worker", 0, 3, gpu, "gpu"), Ask("ps", 0, 5, SMALL)], True)
     found = granted(master, 8)
     workers = [one for one in found if one.role == "worker"]
@@ -69,7 +67,6 @@ def test_a_gang_of_different_kinds(hadoop: GetHadoop, masters_on: MakeMasters) -
     assert {one.node for one in workers} != {one.node for one in others}
     assert {one.resources.gpus for one in workers} == {1}
     assert {one.resources.gpus for one in others} == {0}
-    assert time.monotonic() - began < 15
     # More than the node has: the rest waits, with the numbers.
     master.pool.request([Ask("worker", 1, 3, gpu, "gpu")], True)
     granted(master, 1)
