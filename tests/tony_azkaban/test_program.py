@@ -71,7 +71,10 @@ def test_what_the_tasks_see(tmp_path: Path) -> None:
             "srcdir": "a property of the flow, or a slip",
         }
     )
-    assert "(did you mean src_dir?)" in job.run()
+    (tmp_path / "src" / "data.txt").symlink_to("/dev/null")
+    log = job.run()
+    assert "(did you mean src_dir?)" in log
+    assert "warning: src_dir: " in log and "--src_dir" not in log  # the author's own word
     told = json.loads(shown.read_text())
     assert told["argv"] == ["one word", "two words", "grüße", '"q"']
     env = told["env"]

@@ -12,6 +12,7 @@ from tony_azkaban.cancelling import Cancelling
 from tony_azkaban.execution import Execution
 from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
+from tony_azkaban.translation import in_properties
 from tony_core.cli.interrupts import Interrupts
 from tony_core.client.exit_codes import ExitCode, of_state
 from tony_core.client.past import history_root
@@ -84,7 +85,7 @@ class Attempt:
             # What it ran into is that the application was ended under its hands.
             text = f"KILLED: {prepared.app_id} was cancelled while it was being submitted"
             return self._cancelled(log, cancelling, text)
-        notes = [*notes, *map(str, prepared.warnings)]
+        notes = [*notes, *(str(in_properties(each)) for each in prepared.warnings)]
         return self._watch(scheduler, log, prepared.app_id, notes, cancelling)
 
     def _cancelling(self, app_id: str) -> Cancelling:

@@ -120,10 +120,11 @@ def _bare(text: str) -> str:
 
 def retold(error: JobError) -> JobError:
     """The same problems in the words of a job file of Azkaban's."""
-    return JobError([_retold(problem) for problem in error.problems])
+    return JobError([in_properties(problem) for problem in error.problems])
 
 
-def _retold(problem: Problem) -> Problem:
+def in_properties(problem: Problem) -> Problem:
+    """The same problem with the names of a job's properties for those of the command line."""
     return replace(
         problem,
         message=_SAID.sub(lambda found: _WHERE[found[1]], problem.message).replace(
@@ -138,7 +139,7 @@ def finished(loaded: Loaded, site: Site, execution: Execution) -> Tuple[Job, Lis
     job = loaded.job
     sources = {item.key: item for item in job.settings}
     wrong = _finals(job, site)
-    notes = [_retold(problem) for problem in loaded.warnings]
+    notes = [in_properties(problem) for problem in loaded.warnings]
 
     def unsaid(key: str) -> bool:
         return key not in sources or sources[key].source == "default"
@@ -154,7 +155,7 @@ def finished(loaded: Loaded, site: Site, execution: Execution) -> Tuple[Job, Lis
             there = ", ".join(site.queues)
             message = f"{job.queue} is none of this server's queues for such jobs ({there})"
             where = sources["tony.yarn.queue"]
-            wrong.append(_retold(Problem(message, "tony.yarn.queue", where.source)))
+            wrong.append(in_properties(Problem(message, "tony.yarn.queue", where.source)))
     if wrong:
         raise JobError(wrong)
     tags, left_out = beside(job.tags, execution.tags())
@@ -174,7 +175,7 @@ def _finals(job: Job, site: Site) -> List[Problem]:
                 continue
             if item.value.strip() != value.strip():
                 message = f"is final in {site.file}: cannot be changed"
-                found.append(_retold(Problem(message, item.key, item.source)))
+                found.append(in_properties(Problem(message, item.key, item.source)))
     return found
 
 
