@@ -100,8 +100,15 @@ def _install(about: Path) -> None:
     """What pip has written of our distribution: by it Airflow finds the provider."""
     ours = about / "tony_py.dist-info"
     ours.mkdir(parents=True)
-    for name in ("METADATA", "entry_points.txt"):
-        (ours / name).write_text(distribution("tony-py").read_text(name) or "")
+    found = distribution("tony-py")
+    # Where the checkout was installed as it is, setuptools left a folder with the older name.
+    metadata = found.read_text("METADATA") or found.read_text("PKG-INFO")
+    for name, text in (
+        ("METADATA", metadata),
+        ("entry_points.txt", found.read_text("entry_points.txt")),
+    ):
+        assert text, f"tony-py is not installed: no {name}; bin/test installs it"
+        (ours / name).write_text(text)
 
 
 def _redis(made: Layout, folder: Path, port: int) -> str:
