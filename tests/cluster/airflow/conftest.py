@@ -19,7 +19,7 @@ from tests.cluster.airflow.standing import Airflow
 from tests.cluster.airflow.training import Training
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import Clusters, GetHadoop
-from tests.cluster.hadoop.jars import VERSIONS
+from tests.cluster.hadoop.jars import VERSIONS, SandboxError
 
 FEATURES = ("two_nodes", "log_aggregation")
 CONNECTION = "tony_default"
@@ -81,5 +81,8 @@ def pytest_runtest_makereport(
     report = yield
     standing = item.stash.get(_AIRFLOW, None)
     if report.failed and standing is not None:
-        report.sections.append(("Airflow", str(standing)))
+        try:
+            report.sections.append(("Airflow", str(standing)))
+        except SandboxError as error:  # it failed when the module's Airflow was removed
+            report.sections.append(("Airflow", f"it is gone, its logs with it: {error}"))
     return report
