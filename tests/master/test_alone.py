@@ -150,18 +150,19 @@ def test_the_same_quick_failure_twice_running_ends_it_and_the_job() -> None:
     assert world.machine.session == 0
 
 
-@pytest.mark.parametrize("how", [{"signal": 9}, {"saves": True}])
+@pytest.mark.parametrize(
+    ("code", "how", "saves"), [(137, {"signal": 9}, False), (137, {}, False), (3, {}, True)]
+)
 def test_what_was_killed_from_outside_or_has_saved_is_tried_until_its_tries_are_spent(
-    how: Any,
+    code: int, how: Any, saves: bool
 ) -> None:
     world = world_of(role("worker", 2, **TASK, max_restarts=3))
-    saves = how.pop("saves", False)
     for step in range(3):
         executor = world.executor("worker:0")
         if saves:
             number = (executor.container.id, executor.session)
             world.feed(e.TaskReported(world.now, *number, saved=step))
-        world.end("worker:0", 137, **how, stderr_tail=("x",)).settle().after(8).settle()
+        world.end("worker:0", code, **how, stderr_tail=("x",)).settle().after(8).settle()
         assert not world.told("task-given-up")
 
 
