@@ -17,7 +17,7 @@ from tests.fuzzing import fuzz, mutations
 from tests.master.shell import ScriptedPool, Shell, a_job, until
 from tony_core.job.spec import MasterSpec, Program, Resources, Role
 from tony_core.master.page_html import inside, page
-from tony_core.master.page_logs import PIECE, TAIL, read_log
+from tony_core.master.page_logs import PIECE, TAIL, read_ends, read_log
 from tony_core.protocol.messages import Ended, Measured, Reported, Serving
 
 ONE = Role("worker", 1, Resources(), "true")
@@ -252,6 +252,10 @@ def test_logs_of_a_task(tmp_path: Path) -> None:
             assert (status, body) == (200, b"===== stdout\n0123456789\n===== stderr\noh\n\n")
             assert headers["Content-Type"].startswith("text/plain")
         assert shell.get("/logs/worker:1")[0] == 404
+        for name in ("stdout", "stderr"):
+            (folder / name).write_bytes(b"")
+        assert shell.get("/logs/worker:0")[:2] == (200, b"nothing was written yet\n")
+        (folder / "stdout").write_bytes(b"0123456789")
         (folder / "stderr").write_text(NASTY)
         status, body, headers = shell.get("/logs")
         assert status == 200 and headers["Content-Type"].startswith("text/html")
@@ -341,10 +345,23 @@ def test_a_log_is_a_file_of_its_folder_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("no")
     (folder / "link").symlink_to(tmp_path / "secret")
     (folder / "sub").mkdir()
-    for name in ("link", "sub", "../secret", "..", "", ".hidden", "a\0b", "missing"):
+    for name in ("link", "sub", "../secret", "..", ".hidden", "a\0b", "missing"):
         assert read_log(str(folder), name, None, {}).status == 404, name
     assert read_log("", "stdout", None, {}).status == 404
     assert read_log("http://elsewhere/logs", "stdout", None, {}).status == 404
+
+
+def test_a_task_that_has_written_nothing_yet(tmp_path: Path) -> None:
+    """Its folder comes with its program, its files with their first bytes."""
+    for folder in (tmp_path / "none", tmp_path):
+        for name in ("", "stdout", "stderr"):
+            answer = read_log(str(folder), name, None, {})
+            assert (answer.status, answer.body) == (200, b"nothing was written yet\n"), name
+        assert read_log(str(folder), "stdout", "0", {}).status == 404, "no bytes of the log"
+        assert read_ends(str(folder)) == {}
+    (tmp_path / "stdout").symlink_to(tmp_path / "x")
+    (tmp_path / "stderr").mkdir()
+    assert read_log(str(tmp_path), "", None, {}).status == 404
 
 
 def test_a_long_log_comes_in_pieces(tmp_path: Path) -> None:

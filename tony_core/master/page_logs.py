@@ -19,12 +19,14 @@ END_LINES = 10
 
 
 STREAMS = ("stdout", "stderr")
+EMPTY = b"nothing was written yet\n"
 
 
 def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[str, str]) -> Answer:
     """A piece of one file of a log folder; ``X-Next-Offset`` says where the next begins.
 
-    Without a name the ends of stdout and stderr, one below the other.
+    Without a name the ends of stdout and stderr, one below the other. A person, who asks for no
+    offset, reads that a stream has nothing yet; for a program that is 404 until there is a file.
 
     A negative offset counts from the end. Raises :class:`BadRequest`.
     """
@@ -39,6 +41,10 @@ def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[st
     try:
         # Never through a link: the program writes into this folder.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if name in STREAMS and start is None:
+            return Answer(200, EMPTY, headers={**headers, "X-Next-Offset": "0"})
+        return Answer(404, b"there is no such log (yet)\n", headers=headers)
     except (OSError, ValueError):  # or a name that cannot be one of a file
         return Answer(404, b"there is no such log (yet)\n", headers=headers)
     found = os.fstat(fd)
@@ -70,8 +76,9 @@ def _read_both(log_url: str, headers: Mapping[str, str]) -> Answer:
     parts = [
         b"===== %s\n%s\n" % (name.encode(), answer.body)
         for name, answer in found.items()
-        if answer.status == 200
+        if answer.status == 200 and answer.body not in (b"", EMPTY)
     ]
-    if not parts:
-        return found[STREAMS[0]]
-    return Answer(200, b"".join(parts), headers=headers)
+    unreadable = [answer for answer in found.values() if answer.status != 200]
+    if unreadable and not parts:
+        return unreadable[0]
+    return Answer(200, b"".join(parts) or EMPTY, headers=headers)
