@@ -81,7 +81,10 @@ class Browser:
             found[0] = str(answer["result"].get("value", ""))  # none on its way to a page
             return all(text in found[0] for text in texts)
 
-        until(all_there, f"{texts} in the page", self.complaints)
+        try:
+            until(all_there, f"{texts} in the page", self.complaints)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nthe page: {found[0][:2000]}") from None
         return found[0]
 
     def ask(self, method: str, tab: str = "", **params: Any) -> Dict[str, Any]:

@@ -9,6 +9,7 @@ PostgreSQL refuses to run as root, and has another user then.
 
 from __future__ import annotations
 
+import configparser
 import os
 import secrets
 import shutil
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
-from importlib.metadata import distribution
+from importlib.metadata import distribution, entry_points
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
@@ -56,6 +57,22 @@ class Layout:
     """Of each its command line; they are up before any component is."""
     folders: List[Path] = field(default_factory=list)
     """What is outside of the Airflow's folder, and goes with it."""
+
+
+def check_installed() -> None:
+    """SandboxError where this environment is older than what Airflow is to find in it.
+
+    An editable installation follows the checkout's modules, and not its entry points.
+    """
+    declared = configparser.ConfigParser()
+    declared.read(CHECKOUT / "setup.cfg")
+    for line in declared["options.entry_points"]["airflow.plugins"].split("\n"):
+        name = line.partition("=")[0].strip()
+        if name and not entry_points(group="airflow.plugins", name=name):
+            raise SandboxError(
+                f"the plugin {name} of setup.cfg is not installed in {sys.prefix}: bin/test makes"
+                " the environment anew"
+            )
 
 
 def local(home: Path) -> Layout:

@@ -22,7 +22,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 import requests
 
-from tests.cluster.airflow.layout import Layout, local, with_celery
+from tests.cluster.airflow.layout import Layout, check_installed, local, with_celery
 from tests.cluster.airflow.rest import Rest
 from tests.cluster.hadoop import supervisor
 from tests.cluster.hadoop.daemons import DOWN_S, Daemons, start_supervisor
@@ -93,6 +93,7 @@ class Airflow(Daemons):
     ) -> Airflow:
         """A new one in an empty folder with these DAG files, healthy when this returns; with the
         CeleryExecutor where a Python is given that has it."""
+        check_installed()
         folder = folder.absolute()
         home = folder / "data" / "home"
         (home / "dags").mkdir(parents=True)
