@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Iterator
 
 import pytest
 from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations
 from tests.tony_airflow.pages.written import APP_ID, CONTAINER, EVIL, PLACE, written
+from tony_airflow.pages import history
 from tony_airflow.pages.history import Job, NoPage, Place, plain_xcom, site_for
+from tony_core.client.logs import LogFile
 
 XCOMS = {"application_id": APP_ID, "tony_connection": {"connection": "", "scheduler": "local"}}
 
@@ -47,6 +51,72 @@ def test_its_own_job(tony_home: Path) -> None:
         for task in ("worker:1", "../worker:0", "am", ""):
             with pytest.raises(NoPage, match="no such task"):
                 found.logs(task)
+
+
+@pytest.fixture
+def goes_on() -> Iterator[threading.Event]:
+    """Until it is set, what waits for it hangs, as a cluster may that is gone."""
+    made = threading.Event()
+    yield made
+    made.set()
+    for thread in threading.enumerate():
+        if thread.name == "tony-page":
+            thread.join(60)
+
+
+def test_a_history_that_does_not_come(
+    tony_home: Path, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NameNode that takes connections and does not answer, say."""
+    written(tony_home)
+    monkeypatch.setattr(history, "PAGE_S", 0.2)
+    monkeypatch.setattr(history, "read_past", lambda *told: goes_on.wait(60) and None)
+    assert "was not read within 0.2 s: the cluster is slow" in refused()
+
+
+def test_logs_that_do_not_come(
+    tony_home: Path, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there by then is shown, and what is missing named."""
+    written(tony_home)
+    stuck = threading.Event()
+    skip_to_last = LogFile.skip_to_last
+
+    def hang(file: LogFile, *told: Any) -> None:
+        if file.name == "stderr":
+            stuck.set()
+            goes_on.wait(60)
+        skip_to_last(file, *told)
+
+    def read_until_stuck(deadline: float, read: Callable[[], None]) -> None:
+        threading.Thread(target=read, name="tony-page", daemon=True).start()
+        assert stuck.wait(60)
+
+    with job() as found:
+        monkeypatch.setattr(LogFile, "skip_to_last", hang)
+        monkeypatch.setattr(history, "read_within", read_until_stuck)
+        for logs in (found.logs("worker:0"), found.ends()["worker:0"]):
+            assert logs[0].lines == (f"the last epoch {EVIL}",)
+            assert (logs[1].stream, logs[1].lines) == ("stderr", ())
+            assert "did not come within 8 s" in logs[1].problem
+
+
+def test_pages_whose_cluster_hangs_take_no_place_for_ever(
+    goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_readers", threading.BoundedSemaphore(1))
+    read: list[str] = []
+
+    def hang() -> None:
+        goes_on.wait(60)
+        read.append("first")
+
+    history.read_within(0.0, hang)  # its time is over already
+    history.read_within(0.0, lambda: read.append("second"))
+    assert read == []
+    goes_on.set()
+    history.read_within(time.monotonic() + 60, lambda: read.append("third"))
+    assert read == ["first", "third"]
 
 
 def test_the_job_of_another_task_instance_is_not_shown(tony_home: Path) -> None:

@@ -69,6 +69,9 @@ def test_nothing_of_a_job_is_html() -> None:
     )
     checked(logs)
     assert "<script" not in logs and "nothing was written" in logs
+    none = logs_page(from_page(JOB, [TASK], None, HISTORY), EVIL, [], "n")
+    checked(none)
+    assert "it has had no container" in none
     checked(no_page(EVIL, "n"))
     checked(page(JOB, [{**TASK, "task": "\ud800"}], [{"time": 1e99, "text": "\ud800"}]))
 

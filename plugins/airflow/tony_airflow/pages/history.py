@@ -8,13 +8,19 @@ from the one who submitted it. A connection has to be of the type ``tony``, and 
 asked; nothing in a request or an XCom is an address or a path.
 
 A page shows what is written down: it asks no job's master, renews no lease and writes nothing.
+
+A cluster may answer slowly or not at all, and a person waits for the page. So what a page reads is
+read in a thread of its own (:func:`read_within`); after :data:`PAGE_S` the page shows what has been
+read by then, and says what has not.
 """
 
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
 from tony_airflow.hooks.clients import Clients
@@ -28,7 +34,7 @@ from tony_core.files.location import is_app_id
 from tony_core.history.reader import JobHistory
 from tony_core.job.mask import KnownSecrets, mask_text
 from tony_core.job.problems import JobError
-from tony_core.schedulers.port import SchedulerError
+from tony_core.schedulers.port import LogRef, SchedulerError
 
 APPLICATION_ID, CONNECTION = "application_id", "tony_connection"
 """The XComs by which a task instance names its job."""
@@ -38,6 +44,9 @@ BYTES = 1 << 20
 ENDS = 8  # tasks whose last lines stand where all logs are listed
 END_LINES = 10
 RUNS = 5  # containers of a task whose logs are shown, the last ones
+PAGE_S = 8.0  # for all that a page reads
+READERS = 8  # pages that read at once; one whose cluster hangs counts until that answers
+_readers = threading.BoundedSemaphore(READERS)
 
 Connections = Callable[[str], Any]
 
@@ -97,6 +106,7 @@ class Job:
         self._xcom = xcom
         self._connections = connections
         self._clients: Optional[Clients] = None
+        self._deadline = time.monotonic() + PAGE_S
         self.past = JobHistory("")
 
     def __enter__(self) -> Job:
@@ -104,20 +114,33 @@ class Job:
         app_id = self._xcom(APPLICATION_ID)
         if not isinstance(app_id, str) or not is_app_id(app_id):
             raise NoPage("this task instance has submitted no job (yet)")
+        found: List[Optional[JobHistory]] = []
+        problem = f"it was not read within {PAGE_S:g} s: the cluster is slow or does not answer"
+
+        def read(clients: Clients, location: Optional[str]) -> None:
+            nonlocal problem
+            try:
+                with clients.one() as client:
+                    roots = (location, client.scheduler.history_root(None))
+                    found.extend(read_past(root, app_id) for root in dict.fromkeys(roots))
+            except _ERRORS as error:
+                problem = _words(error)
+            else:
+                problem = ""
+
         try:
             site = site_for(self._xcom(CONNECTION), self._connections)
-            self._clients = Clients(site)
-            with self._clients.one() as client:
-                roots = (site.history_location, client.scheduler.history_root(None))
-                found = [read_past(root, app_id) for root in dict.fromkeys(roots)]
         except _ERRORS as error:
-            self.close()
             raise NoPage(f"the history of {app_id} cannot be read: {_words(error)}") from None
-        for past in found:
+        self._clients = clients = Clients(site)
+        read_within(self._deadline, lambda: read(clients, site.history_location))
+        for past in list(found):
             if past is not None and self.place.tag in _tags(past.job):
                 self.past = past
                 return self
         self.close()
+        if problem:
+            raise NoPage(f"the history of {app_id} cannot be read: {problem}")
         raise NoPage(
             f"no history of {app_id} with the tag of this task instance can be read from this"
             " web server: an embedded scheduler's is on the worker's machine, in its TONY_HOME"
@@ -136,32 +159,71 @@ class Job:
         """How it stood when that was last written down."""
         return closed(past_view(self.past))
 
-    def logs(self, task: str, runs: int = RUNS, count: int = LINES) -> List[Log]:
+    def logs(self, task: str) -> List[Log]:
         """The ends of a task's logs, those of its last containers."""
-        view = self.view
-        known = {one.task: one for one in view.tasks}
-        if task not in known or self._clients is None:
-            raise NoPage(f"the job {view.app_id} has no such task")
-        found: List[Log] = []
-        secrets = KnownSecrets(())
-        with self._clients.one() as client:
-            for ref in known[task].log_refs()[-runs:]:
-                for name in STREAMS["both"]:
-                    file = LogFile(client.scheduler, view.app_id, ref, name)
-                    try:
-                        file.skip_to_last(count, BYTES)
-                        lines = [readable(text, secrets) for text in (*file.lines(), *file.rest())]
-                    except _ERRORS as error:
-                        found.append(Log(ref.container_id, name, problem=_words(error)))
-                        continue
-                    problem = mask_text(file.problem or "")
-                    found.append(Log(ref.container_id, name, tuple(lines[-count:]), problem))
-        return found
+        known = {one.task: one for one in self.view.tasks}
+        if task not in known:
+            raise NoPage(f"the job {self.view.app_id} has no such task")
+        return self._read(known[task].log_refs()[-RUNS:], LINES)
 
     def ends(self) -> Dict[str, List[Log]]:
         """The last lines of some tasks' logs, by task: those that failed first."""
         tasks = sorted(self.view.tasks, key=lambda task: task.state != "failed")[:ENDS]
-        return {task.task: self.logs(task.task, 1, END_LINES) for task in tasks}
+        refs = {task.task: task.log_refs()[-1:] for task in tasks}
+        logs = iter(self._read([ref for found in refs.values() for ref in found], END_LINES))
+        return {
+            task: [next(logs) for _ in range(len(found) * len(STREAMS["both"]))]
+            for task, found in refs.items()
+        }
+
+    def _read(self, refs: Sequence[LogRef], count: int) -> List[Log]:
+        """Both streams of each of these containers: the last lines, or why there are none."""
+        wanted = [(ref, name) for ref in refs for name in STREAMS["both"]]
+        found: List[Log] = []
+        if self._clients is not None:
+            one_by_one = self._each(self._clients, wanted, count)
+            read_within(self._deadline, lambda: found.extend(one_by_one))
+        late = f"not read: the logs did not come within {PAGE_S:g} s"
+        found = found[: len(wanted)]
+        left = wanted[len(found) :]
+        return [*found, *(Log(ref.container_id, name, problem=late) for ref, name in left)]
+
+    def _each(
+        self, clients: Clients, wanted: Iterable[Tuple[LogRef, str]], count: int
+    ) -> Iterable[Log]:
+        secrets = KnownSecrets(())
+        with clients.one() as client:
+            for ref, name in wanted:
+                if time.monotonic() >= self._deadline:
+                    return
+                file = LogFile(client.scheduler, self.past.app_id, ref, name)
+                try:
+                    file.skip_to_last(count, BYTES)
+                    lines = [readable(text, secrets) for text in (*file.lines(), *file.rest())]
+                except _ERRORS as error:
+                    yield Log(ref.container_id, name, problem=_words(error))
+                    continue
+                problem = mask_text(file.problem or "")
+                yield Log(ref.container_id, name, tuple(lines[-count:]), problem)
+
+
+def read_within(deadline: float, read: Callable[[], None]) -> None:
+    """Run it in a thread of its own, and go on when it has ended or the time is over.
+
+    What hangs is left behind; it ends by the timeouts of what it asks.
+    """
+    if not _readers.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        return
+
+    def run() -> None:
+        try:
+            read()
+        finally:
+            _readers.release()
+
+    thread = threading.Thread(target=run, name="tony-page", daemon=True)
+    thread.start()
+    thread.join(max(0.0, deadline - time.monotonic()))
 
 
 _ERRORS = (SchedulerError, ClientError, SiteError, JobError, OSError)

@@ -78,6 +78,8 @@ def logs_page(view: JobView, task: str, logs: Iterable[Log], nonce: str) -> str:
             parts.append(f"<pre>{_text(lines)}</pre>")
         else:
             parts.append(f"<p class=soft>{_text(log.problem or 'nothing was written')}</p>")
+    if len(parts) == 1:
+        parts.append("<p class=soft>nothing was written: it has had no container</p>")
     return _page(f"{task} of {view.name or view.app_id}", "".join(parts), nonce)
 
 
