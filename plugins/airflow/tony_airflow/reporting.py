@@ -13,11 +13,14 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from tony_airflow.hooks.tony import metrics_of
 from tony_airflow.links.addresses import links_of
+from tony_airflow.output import chief_of, is_whole, without_control
 from tony_airflow.tags import LINK
+from tony_core.client.errors import ClientError
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS
-from tony_core.job.mask import mask_text
-from tony_core.schedulers.port import AppState
+from tony_core.dataclass import replace
+from tony_core.job.mask import KnownSecrets, mask_text
+from tony_core.schedulers.port import AppState, SchedulerError
 
 Say = Callable[[str], None]
 Event = Mapping[str, Any]
@@ -118,6 +121,53 @@ class Reporter:
             if url and name != LINK and self._links.get(name) != url:  # that is this very log
                 self._links[name] = url
                 self._say(f"{name}: {mask_text(url)}")
+
+
+class OutputReader:
+    """What a job's tasks have written, as its task's log has it.
+
+    :param hook: the :class:`~tony_airflow.hooks.tony.TonyHook` of the job's site.
+    """
+
+    def __init__(self, hook: Any) -> None:
+        self.position: Dict[str, int] = {}  # of the chief's output
+        self._hook = hook
+
+    def new_lines(self, view: JobView, last: bool = False) -> List[str]:
+        """What the chief has written since; none where that cannot be read just now."""
+        try:
+            lines, self.position = self._hook.output(view, self.position, last)
+        except (SchedulerError, ClientError, OSError):
+            return []
+        return list(lines)
+
+    def last_lines(self, view: JobView, follow: bool = True) -> List[str]:
+        """What is left of the chief's output, and the last lines of every other task.
+
+        Without ``follow`` the chief counts as one of these: how much of its output the log has
+        is not known.
+        """
+        found = self.new_lines(view, last=True) if follow else []
+        chief = chief_of(view)
+        if chief is not None and is_whole(view, self.position):
+            view = replace(view, tasks=tuple(task for task in view.tasks if task != chief))
+        try:
+            lines = self._hook.tails(view).text(view.app_id)
+        except (SchedulerError, ClientError, OSError) as error:
+            lines = [f"the logs of its tasks cannot be read ({error}): tony logs {view.app_id}"]
+        known = KnownSecrets(self._hook.secrets)
+        return found + [without_control(line, known) for line in lines]
+
+    def tail(self, view: JobView) -> List[str]:
+        """The last lines of the failing task's stderr, when its master could not tell them."""
+        task = failing_task(view)
+        if failing_tail(view) or not task or view.state is not AppState.FAILED:
+            return []
+        try:
+            lines = self._hook.logs(view.app_id, tasks=[task], stream="stderr", tail=TAIL_LINES)
+            return [line.text for line in lines]
+        except (SchedulerError, ClientError, OSError):
+            return []  # the failure itself is what matters
 
 
 def task_line(task: TaskView, log: bool = True) -> str:

@@ -29,7 +29,7 @@ from tony_airflow.operators.tony import TonyOperator
 from tony_airflow.pages.history import Job, Place
 from tony_core.client.view import JobView
 from tony_core.job.problems import JobError
-from tony_core.schedulers.port import AppState, LastingRefusal
+from tony_core.schedulers.port import AppState, LastingRefusal, SchedulerError
 
 pytestmark = pytest.mark.timeout(300)
 REPORTS = 'import tony; tony.report(progress=0.5, metrics={"loss": 0.25})'
@@ -371,7 +371,9 @@ class TestNeverOrphaned:
                 task.execute(ti.context())
         assert [job.state for job in jobs()] == [AppState.KILLED]
 
-    def test_a_submit_that_is_broken_off_by_the_time(self) -> None:
+    def test_a_submit_that_is_broken_off_by_the_time(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         """Accepted, and nobody was told the id."""
         submit = TonyHook.submit
 
@@ -383,7 +385,9 @@ class TestNeverOrphaned:
             patch.setattr(TonyHook, "submit", too_slow)
             with pytest.raises(AirflowTaskTimeout):
                 operator(SLEEPS).execute(Instance(retries=1).context())
-        assert [job.state for job in jobs()] == [AppState.KILLED]
+        (job,) = jobs()
+        assert job.state is AppState.KILLED
+        assert f"the job {job.app_id} has ended" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
         ("broken", "deferrable"),  # of these a task that is deferred writes the id only
@@ -437,21 +441,19 @@ class TestNeverOrphaned:
     def test_its_time_is_over_while_it_waits(
         self, resumed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def too_long(*told: Any, **more: Any) -> None:
-            raise AirflowTaskTimeout("too long")
-
-        monkeypatch.setattr(TaskJob, "wait", too_long)
+        self.times_out(monkeypatch)
         ti = Instance(retries=1)
+        program = f'print("the third epoch", flush=True); {SLEEPS}'
         with pytest.raises(AirflowTaskTimeout):
             if resumed:
                 with pytest.raises(TaskDeferred) as deferred:
-                    ti.task(SLEEPS, deferrable=True).execute(ti.context())
+                    ti.task(program, deferrable=True).execute(ti.context())
                 _, told = deferred.value.trigger.serialize()
                 event = {name: told[name] for name in ("site", "app_id")}
                 limited = ti.task(execution_timeout=timedelta(hours=1))
                 limited.execute_complete(ti.context(), event)
             else:
-                ti.task(SLEEPS, execution_timeout=timedelta(hours=1)).execute(ti.context())
+                ti.task(program, execution_timeout=timedelta(hours=1)).execute(ti.context())
         (job,) = jobs()
         assert job.state is AppState.KILLED
         assert "the execution_timeout (1:00:00) of its Airflow task is over" in job.diagnostics
@@ -459,6 +461,78 @@ class TestNeverOrphaned:
         assert f"execution_timeout (1:00:00) is over: ending the job {job.app_id}" in log
         assert f"the job {job.app_id} has ended" in log
         assert ti.pushed["tony_link_logs"] == "/tony/dags/dag/runs/run/tasks/train/-1/logs"
+        assert "last lines of worker:0 (stdout):" in log and "  | the third epoch" in log
+
+    def times_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Airflow's alarm, once the job's program has written a line."""
+
+        def too_long(job: TaskJob, *told: Any, **more: Any) -> None:
+            until(lambda: written(job.app_id), "the program's first line")
+            raise AirflowTaskTimeout("too long")
+
+        def written(app_id: Any) -> List[str]:
+            hook = TonyHook.of(Site())
+            try:
+                return hook.output(hook.view(app_id), {})[0]
+            finally:
+                hook.close()
+
+        monkeypatch.setattr(TaskJob, "wait", too_long)
+
+    @pytest.mark.parametrize("hangs", [False, True])
+    def test_the_last_lines_cannot_be_read_after_its_time(
+        self, hangs: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A task whose time is over waits for no cluster."""
+        goes_on = threading.Event()
+
+        def tails(*told: Any) -> None:
+            goes_on.wait(60)
+            raise SchedulerError("the node is gone")
+
+        self.times_out(monkeypatch)
+        monkeypatch.setattr(TonyHook, "tails", tails)
+        monkeypatch.setattr(life, "LAST_LINES_S", 1.0 if hangs else 60.0)
+        if not hangs:
+            goes_on.set()
+        try:
+            with pytest.raises(AirflowTaskTimeout):
+                operator(f'print("epoch", flush=True); {SLEEPS}').execute(Instance().context())
+        finally:
+            goes_on.set()
+        why = "were not read in 1 s:" if hangs else "(the node is gone):"
+        log = capsys.readouterr().out
+        assert f"{why} tony logs {jobs()[0].app_id}" in log
+
+    @pytest.mark.parametrize("asked", ["a job file", "the cluster"])
+    def test_its_time_is_over_before_anything_was_submitted(
+        self, asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def too_long(*told: Any) -> None:
+            monkeypatch.undo()
+            raise AirflowTaskTimeout("too long")
+
+        monkeypatch.setattr(TonyHook, "load" if asked == "a job file" else "find", too_long)
+        with pytest.raises(AirflowTaskTimeout):
+            operator(SLEEPS, execution_timeout=timedelta(hours=1)).execute(Instance().context())
+        log = capsys.readouterr().out
+        assert "execution_timeout (1:00:00) is over: looking for a job of this task" in log
+        assert "nothing was submitted yet" in log and "has ended" not in log
+
+    def test_its_time_is_over_and_the_cluster_does_not_answer(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def too_long(*told: Any) -> None:
+            monkeypatch.setattr(TonyHook, "find", refused)
+            raise AirflowTaskTimeout("too long")
+
+        def refused(*told: Any) -> None:
+            raise SchedulerError("no ResourceManager answers")
+
+        monkeypatch.setattr(TonyHook, "find", too_long)
+        with pytest.raises(AirflowTaskTimeout):
+            operator(SLEEPS).execute(Instance().context())
+        assert "the cluster does not answer" in capsys.readouterr().out
 
     def test_a_lease_of_its_own_and_none_for_nobody(self) -> None:
         task = operator(lease=timedelta(minutes=7))
@@ -647,6 +721,16 @@ class TestDeferred:
         with pytest.raises(AirflowException, match=why):
             task.resume_execution("__fail__", {"error": why}, ti.context())
         assert len(jobs(running=True)) == left
+
+    def test_a_deferral_that_takes_too_long_when_its_job_has_ended(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        ti = Instance()
+        task = ti.task(deferrable=True, execution_timeout=timedelta(hours=1))
+        with pytest.raises(AirflowException, match="Trigger timeout"):
+            task.resume_execution("__fail__", {"error": "Trigger timeout"}, ti.context())
+        log = capsys.readouterr().out
+        assert "execution_timeout (1:00:00) is over: no job of this task is running" in log
 
     def test_a_retry_of_a_job_that_ended_well_returns_at_once(self) -> None:
         ti = Instance(retries=1)

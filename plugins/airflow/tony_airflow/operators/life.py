@@ -33,22 +33,20 @@ from tony_airflow.links.addresses import application_page, links_of
 from tony_airflow.links.tony import TENSORBOARD
 from tony_airflow.operators.ends import UNHURRIED_S
 from tony_airflow.operators.owner import SETTLED_S, within
-from tony_airflow.output import chief_of, is_whole, position_of, without_control
-from tony_airflow.reporting import Reporter, failing_tail, failing_task
+from tony_airflow.output import position_of
+from tony_airflow.reporting import OutputReader, Reporter
 from tony_airflow.tags import TaskTags, sort_out
 from tony_core.client.errors import ClientError, NotFound
 from tony_core.client.view import PAGE, SCHEDULER, JobView, from_status
 from tony_core.client.watch import Callbacks, Watch
-from tony_core.dataclass import replace
-from tony_core.job.mask import KnownSecrets
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
 
 #: Between SIGTERM and SIGKILL Airflow leaves five seconds.
 KILL_NOW_S = 4.0
 ASK_NOW_S = 2.0  # of these, for whose the job is
 OUTPUT_S = 2.0  # between two looks at the chief's output
+LAST_LINES_S = 20.0  # to read the tasks' last lines after the task's time is over
 GONE = "GONE"
-TAIL_LINES = 20
 
 
 class StillRunning(SchedulerError):
@@ -72,8 +70,9 @@ class TaskJob:
         self.links: Dict[str, str] = {}  # all that were seen
         self.page = ""  # in Airflow's web server
         self.follows = False  # whether the log has the chief's output, and every task's last lines
-        self.position: Dict[str, int] = {}  # of the chief's output
+        self.output = OutputReader(hook)
         self.submitting = False  # whether its id is about to be known
+        self.targets: Optional[List[str]] = None  # what a kill was for; None until that is known
         self._log = log
         self._publish = publish
         self._watch: Optional[Watch] = None
@@ -155,7 +154,7 @@ class TaskJob:
         assert self.app_id is not None
         try:
             if event is not None:
-                self.position = position_of(event.get("output"))
+                self.output.position = position_of(event.get("output"))
             # A trigger that has seen the job has told its story.
             story = event is None or not event.get("seen", True)
             view = self._wait(self.app_id, unreachable_s, lease_s, story)
@@ -164,7 +163,8 @@ class TaskJob:
                 return None
             self.ended = True
             if self.follows:
-                self.tell_last(view)
+                for line in self.output.last_lines(view):
+                    self.say(line)
             return view
         except NoSuchApplication:
             if event is None or not event.get("outcome"):
@@ -249,65 +249,91 @@ class TaskJob:
         assert self.app_id is not None
         try:
             told = self.hook.view if look else lambda app_id: from_status(self.hook.status(app_id))
-            application = application_page(self.hook.site, self.app_id)
-            self.publish(links_of(told(self.app_id), application, self.page))
+            self.publish_of(told(self.app_id))
         except (SchedulerError, ClientError):
             pass  # they come as soon as it is seen
 
-    def publish_last(self) -> None:
+    def publish_of(self, view: JobView) -> None:
+        """The links of a job as it was seen."""
+        self.publish(links_of(view, application_page(self.hook.site, view.app_id), self.page))
+
+    def publish_last(self, view: Optional[JobView] = None) -> None:
         """The links of a job that was ended: its page is gone, and they lead to what stays."""
         if self.app_id is not None and self.ended:
             try:
-                self.publish_first(look=True)
+                self.publish_first(look=True) if view is None else self.publish_of(view)
             except Exception as error:  # Airflow may take no more of a task that is marked
                 self.warn(f"the links could not be kept: {error}")
 
-    def tell_output(self, view: JobView, last: bool = False) -> None:
-        """The chief's new lines."""
-        try:
-            lines, self.position = self.hook.output(view, self.position, last)
-        except (SchedulerError, ClientError, OSError):
-            return  # another time
-        for line in lines:
+    def tell_output(self, view: JobView) -> None:
+        """Log the chief's new lines."""
+        for line in self.output.new_lines(view):
             self.say(line)
-
-    def tell_last(self, view: JobView) -> None:
-        """What is left of the chief's output, and the last lines of every other task."""
-        self.tell_output(view, last=True)
-        chief = chief_of(view)
-        if chief is not None and is_whole(view, self.position):
-            view = replace(view, tasks=tuple(task for task in view.tasks if task != chief))
-        try:
-            lines = self.hook.tails(view).text(view.app_id)
-        except (SchedulerError, ClientError, OSError) as error:
-            lines = [f"the logs of its tasks cannot be read: {error}"]
-        known = KnownSecrets(self.hook.secrets)
-        for line in lines:
-            self.say(without_control(line, known))
-
-    def tail(self, view: JobView) -> List[str]:
-        """The last lines of the failing task's stderr, when its master could not tell them."""
-        task = failing_task(view)
-        if failing_tail(view) or not task or view.state is not AppState.FAILED:
-            return []
-        try:
-            lines = self.hook.logs(view.app_id, tasks=[task], stream="stderr", tail=TAIL_LINES)
-            return [line.text for line in lines]
-        except (SchedulerError, ClientError, OSError):
-            return []  # the failure itself is what matters
 
     # ------------------------------------------------------------------ ending
 
+    def after_deferral(self, tags: TaskTags, too_long: bool, limit: Any, retried: bool) -> None:
+        """End or leave what runs after a deferral without an event: it took longer than the
+        ``limit``, or its trigger failed."""
+        running = [one for one in self.hook.find(tags.of_task) if not one.state.ended]
+        if too_long and not running:
+            self.warn(f"execution_timeout ({limit}) is over: no job of this task is running")
+        for status in running:
+            self.take(status.app_id)
+            if too_long:
+                self.time_is_over(limit)
+            else:
+                self.leave(retried, "its task failed")
+
     def time_is_over(self, limit: Any) -> None:
-        """End it, since its task ran for longer than its ``execution_timeout``; and say so."""
-        name = f"the job {self.app_id}" if self.app_id else "whatever was submitted"
-        self.warn(f"execution_timeout ({limit}) is over: ending {name}")
+        """End it, since its task ran for longer than its ``execution_timeout``; log that, what
+        came of it, and the last lines of its tasks."""
+        what = f"ending the job {self.app_id}" if self.app_id else "looking for a job of this task"
+        self.warn(f"execution_timeout ({limit}) is over: {what}")
         self.kill_now(UNHURRIED_S, f"the execution_timeout ({limit}) of its Airflow task is over")
-        if self.ended:
-            self.warn(f"{name} has ended")
-            self.publish_last()
+        if self.app_id is None and self.targets:
+            self.app_id = self.targets[0]
+        if self.app_id is None:
+            if self.targets == [] or self._tags is None:
+                self.warn("nothing was submitted yet")
+            else:
+                self.warn(
+                    "the cluster does not answer: if a job was submitted, it ends when its lease"
+                    " is over"
+                )
+        elif self.ended:
+            self.warn(f"the job {self.app_id} has ended")
+            self._tell_in_time(self.app_id)
         else:
-            self.warn(f"{name} has not ended in {UNHURRIED_S:g} s: it does when its lease is over")
+            self.warn(
+                f"the job {self.app_id} has not ended in {UNHURRIED_S:g} s: it does when its lease"
+                f" is over; its output: tony logs {self.app_id}"
+            )
+
+    def _tell_in_time(self, app_id: str) -> None:
+        """The links and last lines of a job that was ended; its task has no time to wait for."""
+        views: List[JobView] = []
+        found: List[str] = []
+
+        def read() -> bool:
+            try:
+                views.append(self.hook.view(app_id))
+                if self.follows:
+                    found.extend(self.output.last_lines(views[0], bool(self.output.position)))
+            except (SchedulerError, ClientError, OSError) as error:
+                found.append(f"the logs of its tasks cannot be read ({error}): tony logs {app_id}")
+            return True
+
+        in_time = within(LAST_LINES_S, read)
+        if views:
+            self.publish_last(views[0])
+        for line in list(found):
+            self.say(line)
+        if self.follows and not in_time:
+            self.say(
+                f"the last lines of its tasks were not read in {LAST_LINES_S:g} s:"
+                f" tony logs {app_id}"
+            )
 
     def kill_now(
         self, wait_s: float = KILL_NOW_S, reason: str = "its Airflow task was stopped"
@@ -357,8 +383,8 @@ class TaskJob:
 
     def _kill(self, reason: str = "its Airflow task was stopped") -> None:
         try:
-            wanted = [self.app_id] if self.app_id else self._submitted()
-            killed = [self.hook.kill(app_id, reason) for app_id in wanted]
+            self.targets = [self.app_id] if self.app_id else self._submitted()
+            killed = [self.hook.kill(app_id, reason) for app_id in self.targets]
             self.ended = all(one.ended for one in killed)
         except Exception:  # noqa: S110 - in a handler nothing may be logged; the lease is left
             pass

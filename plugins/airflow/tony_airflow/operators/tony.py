@@ -422,7 +422,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
             context["ti"].xcom_push(key="metrics", value=result["metrics"])
         self._summary = result
         if view.state is not AppState.SUCCEEDED:
-            raise failure_of(view, job.tail(view), self.retry_killed)
+            raise failure_of(view, job.output.tail(view), self.retry_killed)
         self.log.info("%s", final_line(view))
         if self.outlets:
             publish(context, self.outlets, result, self.model_path)
@@ -432,13 +432,8 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
         """The time was over, or the trigger failed: the task's job is found by its tag."""
         with self._spoken():
             job = self._open(self._site_hook(), context)
-            for status in job.hook.find(self._tags_of(context).of_task):
-                if not status.state.ended:
-                    job.take(status.app_id)
-                    if too_long:
-                        job.time_is_over(self.execution_timeout)
-                    else:
-                        job.leave(is_retried(context), "its task failed")
+            tags, retried = self._tags_of(context), is_retried(context)
+            job.after_deferral(tags, too_long, self.execution_timeout, retried)
 
     # ------------------------------------------------------------------ small things
 
