@@ -14,8 +14,10 @@ import requests
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.tony_airflow.conftest import Connect
+from tests.tony_airflow.pages.written import PLACE
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.hooks.tony_async import TonyAsyncHook
+from tony_airflow.pages import history
 from tony_core.job.load import JobArguments
 from tony_core.job.problems import JobError
 from tony_core.schedulers.port import AppState
@@ -82,11 +84,14 @@ def answers(url: str) -> bool:
     return requests.get(url, timeout=60).status_code == 200
 
 
-def test_a_job_by_addresses_alone(hook: TonyHook, cluster: Hadoop) -> None:
+def test_a_job_by_addresses_alone(
+    hook: TonyHook, cluster: Hadoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ok, words = hook.test_connection()
     assert ok, words
     command = "bash -c 'echo hello; while [ ! -e /tmp/nowhere ]; do sleep 1; done'"
-    app_id = hook.submit(JobArguments(executes=command))
+    tags = f"{SMALL['tony.application.tags']},{PLACE.tag}"
+    app_id = hook.submit(JobArguments(executes=command, extra={"tony.application.tags": tags}))
     assert hook.find("from_airflow")[0].app_id == app_id
     until(lambda: hook.view(app_id).counts.get("running") == 2, "both tasks")
     links = hook.links(app_id)
@@ -112,6 +117,18 @@ def test_a_job_by_addresses_alone(hook: TonyHook, cluster: Hadoop) -> None:
     until(lambda: hook.view(app_id).source == "history", "its history")
     ended = hook.links(app_id)
     assert ended["page"] == ended["yarn"] and answers(ended["page"])
+
+    # Its page in Airflow's web server; a slow machine may take longer than a person waits.
+    monkeypatch.setattr(history, "PAGE_S", WITHIN_S)
+    named = {"connection": hook.site.name, "scheduler": "yarn"}
+    xcoms = {"application_id": app_id, "tony_connection": named}
+    with history.Job(PLACE, xcoms.get, hook.get_connection) as page:
+        assert page.view.state is AppState.KILLED
+        assert [log.lines for log in page.logs("worker:0")] == [("hello",), ()]
+        assert {task: logs[0].lines for task, logs in page.ends().items()} == {
+            "worker:0": ("hello",),
+            "worker:1": ("hello",),
+        }
 
 
 def test_a_wrong_queue_is_refused_before_anything_starts(hook: TonyHook) -> None:
