@@ -3,9 +3,10 @@
 A task that waits, here or in a trigger, looks at its job's page, which renews the lease. What is
 long enough depends on the task: its next try has to find the job still running.
 
-Airflow calls no code of ours for a deferred task that is marked or deleted before its trigger has
-begun. So until a trigger has looked for the first time, a deferred task's job has a shorter lease.
-Imported as a DAG is parsed, this imports next to nothing.
+Airflow calls no code of ours for a deferred task that is cleared or deleted before its trigger has
+begun, and for one that is marked only what is in its API server (:mod:`tony_airflow.pages.marks`),
+which may not reach the cluster. So until a trigger has looked for the first time, a deferred task's
+job has a shorter lease. Imported as a DAG is parsed, this imports next to nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The job of a task instance as a page of Airflow's own web server, also when it has ended."""
+"""What is in Airflow's own web server: the page of a task instance's job, and its end by a mark."""

@@ -67,14 +67,16 @@ def logs(
 def _answer(place: Place, session: Any, page: Callable[[Job, str], str]) -> HTMLResponse:
     nonce = os.urandom(16).hex()
     try:
-        with Job(place, _xcoms(place, session), _connections(place)) as found:
+        with Job(place, xcoms(place, session), connections(place)) as found:
             return HTMLResponse(page(found, nonce), headers=dict(html.headers(nonce)))
     except NoPage as error:
         text = html.no_page(str(error), nonce)
         return HTMLResponse(text, 404, headers=dict(html.headers(nonce)))
 
 
-def _xcoms(place: Place, session: Any) -> Callable[[str], Any]:
+def xcoms(place: Place, session: Any) -> Callable[[str], Any]:
+    """Those of a task instance, by key."""
+
     def xcom(key: str) -> Any:
         query = XComModel.get_many(
             run_id=place.run_id,
@@ -90,7 +92,7 @@ def _xcoms(place: Place, session: Any) -> Callable[[str], Any]:
     return xcom
 
 
-def _connections(place: Place) -> Connections:
+def connections(place: Place) -> Connections:
     """Those that the DAG's team may use, where there are teams."""
     from airflow.models.dag import DagModel
 

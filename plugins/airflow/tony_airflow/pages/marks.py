@@ -1,0 +1,75 @@
+"""Ends the job of a deferred task that a person marks.
+
+A trigger ends it once it runs. Of a task that is marked before that Airflow calls no code, but for
+the listeners of its API server, from 3.3 on: for each task that is marked ``failed`` or ``success``
+in its pages or by REST, alone or with its run. Without this such a job goes on for its first lease.
+
+A request is kept waiting by nothing: the job is ended in a thread, a moment later, since most
+often the trigger has ended it by then. Which job that is, is read at once: a new one that follows
+is another. As for pages (:mod:`.history`), what XComs name counts only with the task's own tag.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from airflow.listeners import hookimpl
+
+GRACE_S = 3.0  # for a trigger to end it
+KILL_S = 20.0
+KILLS = 4  # at once
+_kills = threading.BoundedSemaphore(KILLS)
+_log = logging.getLogger(__name__)
+
+
+@hookimpl
+def on_task_instance_failed(previous_state: Any, task_instance: Any) -> None:
+    """Airflow's call for each task that has failed, by itself or by a person's word."""
+    _marked(previous_state, task_instance)
+
+
+@hookimpl
+def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
+    """Airflow's call for each task that has succeeded, likewise."""
+    _marked(previous_state, task_instance)
+
+
+def _marked(previous_state: Any, ti: Any) -> None:
+    # What ends by itself has a state before; what is deferred has a trigger, still.
+    if previous_state is not None or getattr(ti, "trigger_id", None) is None:
+        return
+    from airflow.utils.session import create_session
+
+    from tony_airflow.pages import history
+    from tony_airflow.pages.api_server import xcoms
+    from tony_core.files.location import is_app_id
+
+    place = history.Place(ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
+    with create_session(scoped=False) as session:  # the request has one of its own
+        xcom = xcoms(place, session)
+        app_id, named = xcom(history.APPLICATION_ID), xcom(history.CONNECTION)
+    if isinstance(app_id, str) and is_app_id(app_id):
+        words = (place, app_id, named)
+        threading.Thread(target=_end, args=words, name="tony-mark", daemon=True).start()
+
+
+def _end(place: Any, app_id: str, named: Any) -> None:
+    from tony_airflow.hooks.tony import TonyHook
+    from tony_airflow.pages.api_server import connections
+    from tony_airflow.pages.history import site_for
+
+    time.sleep(GRACE_S)
+    with _kills:
+        try:
+            hook = TonyHook.of(site_for(named, connections(place)))
+            try:
+                status = hook.status(app_id)
+                if not status.state.ended and place.tag in map(str.lower, status.tags):
+                    hook.kill(app_id, "its Airflow task was marked", KILL_S)
+            finally:
+                hook.close()
+        except Exception as error:
+            _log.warning("%s, whose task was marked, ends by its lease: %s", app_id, error)
