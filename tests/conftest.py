@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List
@@ -25,6 +26,10 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 LONGER = {"frameworks": 300, "cluster": 300, "slow": 300, "airflow": 300}
 """Seconds that a test so marked gets, unless it says otherwise itself."""
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in a script's background. Tests and their programs have a Ctrl-C all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Time limits are pytest's; a loaded machine is no reason to fail an example of hypothesis.
 settings.register_profile("tony", deadline=None)
