@@ -97,6 +97,13 @@ def _show(root: Path) -> None:
     story.inherit(list(past.events))
 
 
+def test_a_time_that_is_none(tmp_path: Path) -> None:
+    write(tmp_path, SAMPLE, b'{"n":1,"time":"noon","kind":"note","text":"a line"}\n')
+    (event,) = read_job(str(tmp_path), APP).events
+    assert event["time"] == 0 and event["text"] == "a line"
+    _show(tmp_path)
+
+
 @fuzz(data=mutations(SAMPLE, b'{"job": [], "tasks": {}, "metrics": 1}'))
 def test_any_summary_is_shown_or_named(
     tmp_path_factory: pytest.TempPathFactory, data: bytes

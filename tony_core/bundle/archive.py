@@ -84,6 +84,8 @@ def extract(path: str, target: str, limits: Limits = Limits()) -> Listing:
     def place(name: str) -> str:
         full = os.path.join(target, name)
         os.makedirs(os.path.dirname(full), mode=0o755, exist_ok=True)
+        if os.path.lexists(full):
+            os.unlink(full)  # a later entry of the same name wins
         return full
 
     def write(member: Member, stream: IO[bytes]) -> None:
@@ -98,8 +100,6 @@ def extract(path: str, target: str, limits: Limits = Limits()) -> Listing:
             )
         try:
             full = place(posixpath.normpath(member.name))
-            if os.path.lexists(full):
-                os.unlink(full)  # a later entry of the same name wins
             handle = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             return  # below a file, or in a folder's place: the judgement will say so

@@ -112,9 +112,11 @@ def read_events(folder: str) -> Tuple[List[Mapping[str, Any]], List[str]]:
             if not line.strip():
                 continue
             try:
-                story.append(read_object(line))
+                event = read_object(line)
             except ValueError:
                 problems.append(f"{name}:{number}: not a whole event, left out")
+                continue
+            story.append({**event, "time": _time(event.get("time"))})
     return story, problems
 
 
