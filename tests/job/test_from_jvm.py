@@ -691,16 +691,22 @@ def test_what_is_read_otherwise_is_named() -> None:
         "tony.application.framework": "pytorch",
         "tony.ps.instances": "1",
         "tony.am.startup-timeout": "600000",
+        "tony.container.allocation.timeout": "300000",
     }
     named = (
         "tony.am.startup-timeout: '600000' is in seconds",
         "tony.ps.instances: a ps gets no RANK, WORLD and INIT_METHOD here",
         "hdfs://nn/lib: if it is a folder, it arrives as a folder of its name",
+        "tony.container.allocation.timeout: limits the wait for containers; up to 0.4.7",
     )
     text = warned({**keys, "tony.secret.key": "s"})
     assert [each for each in named if each not in text] == []
     assert not any(each in warned(keys) for each in named)
-    less = {"tony.ps.instances": "0", "tony.am.startup-timeout": "5m"}
+    less = {
+        "tony.ps.instances": "0",
+        "tony.am.startup-timeout": "5m",
+        "tony.container.registration.timeout": "300000",
+    }
     text = warned({**keys, **less, "tony.worker.resources": "", "tony.secret.key": "s"})
     assert not any(each.split(": ")[1] in text for each in named)
     text = warned({**keys, "tony.ps.command": "serve", "tony.secret.key": "s"})

@@ -75,6 +75,11 @@ def read_otherwise(job: Job, settings: Settings) -> List[Problem]:
     started = settings.entry("tony.am.startup-timeout")
     if started is not None and started.text.strip().isdigit():
         found.append(_of(started, f"{started.text.strip()!r} is in seconds; write the unit (10m)"))
+    allocated = settings.entry("tony.container.allocation.timeout")
+    if allocated is not None and not settings.is_set("tony.container.registration.timeout"):
+        message = "limits the wait for containers; up to 0.4.7 of the JVM TonY it was the time that"
+        other = "tony.container.registration.timeout"
+        found.append(_of(allocated, f"{message} one had to register, which is {other} here"))
     served = settings.entry("tony.<role>.instances", role="ps")
     has_ps = job.framework == "pytorch" and any(role.name == "ps" for role in job.roles)
     if has_ps and served is not None and not settings.is_set("tony.<role>.command", role="ps"):
