@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import Callable, Dict, List
 
 import pytest
 
 from tests.cluster.hadoop.fixture import GetHadoop
-from tests.cluster.yarn.jobs import Tony
+from tests.cluster.yarn.jobs import Running, Tony
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -38,6 +38,44 @@ def test_gpus_on_the_labelled_node_and_servers_on_the_other(
     first, last = (name.partition(":")[0] for name in cluster.node_names)
     assert {nodes["worker:0"].partition(":")[0], nodes["worker:1"].partition(":")[0]} == {last}
     assert nodes["ps:0"].partition(":")[0] == first
+
+
+def hosts_of(job: Running) -> Dict[str, List[str]]:
+    """Where each role's tasks ran."""
+    found: Dict[str, List[str]] = {}
+    for task in job.tony.json("status", job.app_id)["tasks"]:
+        host = task["node"].partition(":")[0]
+        found.setdefault(task["task"].partition(":")[0], []).append(host)
+    return found
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1500)
+def test_cpu_roles_stay_off_the_node_with_gpus_while_the_other_has_room(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    cluster = hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment")
+    plain, with_gpus = (name.partition(":")[0] for name in cluster.node_names)
+    one = tony_on(cluster)
+    roles = {"tony.worker.gpus": 1, "tony.worker.memory": "64m", "tony.worker.instances": 1}
+    small = {"tony.ps.instances": 4, "tony.ps.memory": "64m"}
+    for _ in range(3):  # a node that is late to report (2.5 s) loses what was asked of it
+        fits = one.submit("--executes", "true", conf={**COUNTED, **roles, **small})
+        fits.ends(0, 300)
+        found = hosts_of(fits)
+        assert found["worker"] == [with_gpus]
+        if set(found["ps"]) == {plain}:
+            break
+    else:
+        pytest.fail(f"CPU tasks on the node with GPUs each time: {found}")
+
+    # More than the other node has: a preference keeps no task waiting.
+    large = {"tony.ps.instances": 3, "tony.ps.memory": "6g"}
+    overflows = one.submit("--executes", "true", conf={**COUNTED, **roles, **large})
+    overflows.ends(0, 300)
+    found = hosts_of(overflows)
+    assert found["worker"] == [with_gpus]
+    assert set(found["ps"]) == {plain, with_gpus}
 
 
 @pytest.mark.parametrize(
