@@ -8,7 +8,9 @@ names the content. The package (s3fs, gcsfs, adlfs) is the program's, and found 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
 import importlib
 import json
 import os
@@ -16,7 +18,7 @@ import re
 import shutil
 import time
 import uuid
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Iterator, List, Set, Tuple
 
 import tony_hdfs
 from tony_webhdfs import Status
@@ -36,6 +38,8 @@ _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")
 _STEP = re.compile(r"step-([0-9]{1,100})\Z")
 _DATA = re.compile(r"data-[0-9]+-([0-9]{1,15})-[0-9a-f]+\Z")
 _ABANDONED_MS = 3600 * 1000
+_USER = re.compile("//[^/@]*:[^/@]*@")  # with a password
+_LONGEST_REASON = 500
 
 
 def connect(url: str) -> Tuple[Objects, str, str]:
@@ -50,26 +54,66 @@ def connect(url: str) -> Tuple[Objects, str, str]:
             f"{scheme}:// needs the package {package} in the program's Python: pip install"
             f" {package} ({error})"
         ) from None
-    found = kind(**kind._get_kwargs_from_urls(address))  # an account that it names
-    path = found._strip_protocol(address).rstrip("/")
-    return Objects(found), path, url.rstrip("/")
+    with _translated(_USER.sub("//***@", url)):
+        found = kind(**kind._get_kwargs_from_urls(address))  # an account that it names
+        path = found._strip_protocol(address).rstrip("/")
+    return Objects(found, scheme), path, url.rstrip("/")
+
+
+@contextlib.contextmanager
+def _translated(where: str) -> Iterator[None]:
+    """Whatever a package raises becomes an OSError of one line that names the URL."""
+    try:
+        yield
+    except FileNotFoundError:
+        why = "no such file, or no such bucket"
+        raise FileNotFoundError(errno.ENOENT, why, where) from None
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename:
+            raise
+        kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
+        why = kind + " ".join(str(error).split())[:_LONGEST_REASON]
+        raise OSError(getattr(error, "errno", None) or errno.EIO, why, where) from error
 
 
 class Objects:
     """A store, as far as :func:`tony_hdfs.fetch` and checkpoints need one."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, scheme: str) -> None:
         self.store = store
+        self._scheme = scheme
+
+    def _at(self, path: str) -> Any:
+        return _translated(_USER.sub("//***@", f"{self._scheme}://{path.lstrip('/')}"))
 
     def status(self, path: str) -> Status:
         """FileNotFoundError when there is none."""
         self.store.invalidate_cache()
-        return _status(self.store.info(path), path.rpartition("/")[2])
+        with self._at(path):
+            return _status(self.store.info(path), path.rpartition("/")[2])
+
+    def names(self, path: str) -> Set[str]:
+        """Of all objects below a path."""
+        self.store.invalidate_cache()
+        with self._at(path):
+            return set(self.store.find(path))
+
+    def read(self, path: str) -> bytes:
+        """A small object."""
+        with self._at(path):
+            return bytes(self.store.cat_file(path))
+
+    def write(self, path: str, data: bytes) -> None:
+        """A small object, whole or not at all."""
+        with self._at(path):
+            self.store.pipe_file(path, data)
 
     def list(self, path: str) -> List[Status]:
         """What has this path before it, by name; FileNotFoundError when nothing has."""
         self.store.invalidate_cache()
-        names = [(str(each["name"]).rstrip("/"), each) for each in self.store.ls(path, detail=True)]
+        with self._at(path):
+            found = self.store.ls(path, detail=True)
+        names = [(str(each["name"]).rstrip("/"), each) for each in found]
         return [_status(each, name.rpartition("/")[2]) for name, each in names if name != path]
 
     def walk(self, path: str) -> Iterator[Tuple[str, Status]]:
@@ -77,7 +121,9 @@ class Objects:
         self.store.invalidate_cache()
         top = len(path.rstrip("/")) + 1
         folders = set()
-        for name, info in sorted(self.store.find(path, detail=True).items()):
+        with self._at(path):
+            found = sorted(self.store.find(path, detail=True).items())
+        for name, info in found:
             below = name[top:]
             parts = below.split("/")
             if not below or below.startswith("/") or below.endswith("/") or ".." in parts:
@@ -92,7 +138,8 @@ class Objects:
     def download(self, path: str, size: int, local: str) -> None:
         """One object, whole or not at all."""
         making = local + ".part"
-        self.store.get_file(path, making)
+        with self._at(path):
+            self.store.get_file(path, making)
         if os.path.getsize(making) != size:
             raise OSError(f"{path} was changed while it was read")
         os.replace(making, local)
@@ -100,20 +147,19 @@ class Objects:
     def send(self, local: str, path: str) -> None:
         """A file, or a folder file by file."""
         if not os.path.isdir(local):
-            self.store.put_file(local, path)
+            with self._at(path):
+                self.store.put_file(local, path)
             return
         for here, _, names in os.walk(local):
             below = here[len(local.rstrip("/")) :].replace(os.sep, "/")
             for name in names:
-                self.store.put_file(os.path.join(here, name), f"{path}{below}/{name}")
+                self.send(os.path.join(here, name), f"{path}{below}/{name}")
 
     def delete(self, path: str) -> None:
         """An object, and all below it; nothing when there is none."""
         self.store.invalidate_cache()
-        try:
+        with contextlib.suppress(FileNotFoundError), self._at(path):
             self.store.rm(path, recursive=True)
-        except FileNotFoundError:
-            pass
 
 
 def _status(info: Any, name: str) -> Status:
@@ -141,10 +187,8 @@ def upload(local: str, url: str) -> str:
     if not os.path.exists(local):
         raise FileNotFoundError(f"{local} does not exist")
     store, path, url = connect(url)
-    store.store.invalidate_cache()
-    before = set(store.store.find(path)) if os.path.isdir(local) else set()
+    before = store.names(path) if os.path.isdir(local) else set()
     store.send(local, path)
-    store.store.invalidate_cache()
     sent = {
         f"{path}{here[len(local.rstrip('/')) :]}/{name}"
         for here, _, names in os.walk(local)
@@ -197,7 +241,7 @@ class ObjectCheckpoints(tony_hdfs.HdfsCheckpoints):
         return f"{self._top}/step-{step:010d}"
 
     def _data_of(self, step: int) -> str:
-        name = content_of(self._store.store.cat_file(self._mark(step)))
+        name = content_of(self._store.read(self._mark(step)))
         if not name:
             raise OSError(f"{self.path(step)} is no mark of a checkpoint")
         return name
@@ -207,7 +251,7 @@ class ObjectCheckpoints(tony_hdfs.HdfsCheckpoints):
         try:
             self._store.send(local, f"{self._top}/{data}")
             mark = json.dumps({"data": data}).encode()
-            self._store.store.pipe_file(self._mark(step), mark)
+            self._store.write(self._mark(step), mark)
         finally:
             shutil.rmtree(os.path.dirname(local), ignore_errors=True)
         self._on_saved(step)

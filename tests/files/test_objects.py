@@ -80,6 +80,42 @@ def test_what_a_package_raises_is_an_oserror(
         filesystem("s3://b/x").stat("s3://b/x")
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("neither a connection string\n nor an account"), "ValueError: neither a con"),
+        (OSError("Forbidden: b/o\nme does not have access"), "Forbidden: b/o me does not"),
+        (FileNotFoundError("b/nobucket/o"), "no such file, or no such bucket"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_error_is_one_line_that_names_the_location(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: str
+) -> None:
+    def refuse(*args: Any, **words: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(MemoryStore, "info", refuse)
+    with pytest.raises(OSError, match=expected) as caught:
+        filesystem("s3://b/x").stat("s3://b/x")
+    assert caught.value.filename == "s3://b/x" and "\n" not in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError) is isinstance(error, FileNotFoundError)
+
+
+def test_a_packages_own_lines_do_not_stand_between_ours() -> None:
+    """gcsfs logs each refusal with a traceback; who has set up no logging would see it."""
+    code = (
+        "import logging, fsspec\n"
+        "from tests.objectstore import installed\n"
+        "from tony_core.files.registry import filesystem\n"
+        "store = next(installed())\n"
+        "assert not filesystem('s3a://b/x').exists('s3a://b/x')\n"
+        "logging.getLogger('s3fs').warning('noise')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def test_a_store_that_cannot_be_opened_is_an_oserror(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

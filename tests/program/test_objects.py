@@ -128,6 +128,52 @@ def test_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
             tony.dataset(url)
 
 
+def test_what_a_package_raises_is_an_oserror_with_the_url(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages raise errors of their own, of many lines, and paths without a scheme."""
+    (tmp_path / "one").write_text("1")
+
+    def refuse(*args: object, **words: object) -> None:
+        raise RuntimeError("AuthorizationFailure\n<Error>signature</Error>")
+
+    for name in ("info", "ls", "find", "get_file", "put_file", "cat_file", "pipe_file"):
+        monkeypatch.setattr(MemoryStore, name, refuse)
+    saved = tony.checkpoints("s3a://b/ckpt")
+    for call in (
+        lambda: tony.dataset("s3a://b/x"),
+        lambda: tony.upload(str(tmp_path / "one"), "s3a://b/one"),
+        lambda: tony.upload(str(tmp_path), "s3a://b/all"),
+        saved.steps,
+        lambda: saved.fetch(1),
+        lambda: saved.save(1, b"x"),
+    ):
+        with pytest.raises(OSError, match="RuntimeError: AuthorizationFailure <Error>") as caught:
+            call()
+        assert str(caught.value.filename).startswith("s3a://b/")
+
+    def none(*args: object, **words: object) -> None:
+        raise FileNotFoundError("b/nobucket/o")
+
+    monkeypatch.setattr(MemoryStore, "put_file", none)
+    with pytest.raises(FileNotFoundError, match=r"no such file, or no such bucket.*s3a://b/one"):
+        tony.upload(str(tmp_path / "one"), "s3a://b/one")
+
+
+def test_a_store_that_cannot_be_opened_is_an_oserror(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without credentials, which some packages look for at once."""
+
+    def no_credentials(self: MemoryStore, *args: object, **words: object) -> None:
+        raise ValueError("no credentials")
+
+    MemoryStore.clear_instance_cache()
+    monkeypatch.setattr(MemoryStore, "__init__", no_credentials)
+    with pytest.raises(OSError, match=r"ValueError: no credentials.*s3a://[*]+@b/x"):
+        tony.dataset("s3a://ann:hunter2@b/x")
+
+
 @pytest.mark.parametrize("key", ["/{0}/made/w", "../{0}/made/w", "a/../../{0}/made/w"])
 def test_no_key_of_a_store_leads_out_of_the_copy(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str

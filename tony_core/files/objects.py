@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import errno
 import importlib
+import logging
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Tuple, cast
 
 from tony_core.files.location import join, masked, scheme_of
@@ -28,6 +29,8 @@ STORES: Dict[str, Tuple[str, str, str]] = {
     "abfss": ("abfs", "adlfs", "azure"),
 }
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")
+_LONGEST_REASON = 500
+_UNSEEN = logging.NullHandler()
 
 
 class ObjectFileSystem(FileSystem):
@@ -87,6 +90,8 @@ class _Understood:
         protocol, package, extra = STORES[scheme]
         _, _, rest = self._location.partition("://")
         address = f"{protocol}://{rest}"
+        # Some log what they raise as well: for those who have set up logging.
+        logging.getLogger(package).addHandler(_UNSEEN)
         try:
             kind = importlib.import_module("fsspec").get_filesystem_class(protocol)
             store = kind(**kind._get_kwargs_from_urls(address))  # an account that it names
@@ -107,11 +112,16 @@ class _Understood:
         self._raise(error)
 
     def _raise(self, error: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, (OSError, ValueError)):
-            why = f"{type(error).__name__}: {error}"
-            raise OSError(errno.EIO, why, masked(self._location)) from error
+        if not isinstance(error, Exception):
+            return
+        where = masked(self._location)
         if isinstance(error, FileNotFoundError):
-            raise FileNotFoundError(errno.ENOENT, "no such file", masked(self._location)) from None
+            why = "no such file, or no such bucket"
+            raise FileNotFoundError(errno.ENOENT, why, where) from None
+        if not isinstance(error, OSError) or error.filename is None:
+            kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
+            why = kind + " ".join(str(error).split())[:_LONGEST_REASON]
+            raise OSError(getattr(error, "errno", None) or errno.EIO, why, where) from error
 
 
 def _stat(location: str, info: Dict[str, Any]) -> Stat:
