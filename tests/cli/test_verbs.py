@@ -19,12 +19,14 @@ from tests.bundle.fakecluster import fresh
 from tests.cli.conftest import Tony, lines
 from tests.cli.schema import documented, wrong_with
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
+from tests.files.webhdfs_server import FakeHdfs, hang
 from tony_core.bundle.remote import RemoteStore
-from tony_core.cli import describe, kill, outcome
+from tony_core.cli import describe, kill, main, outcome
 from tony_core.cli.describe import tasks
 from tony_core.cli.list import origin_of
 from tony_core.cli.status import head, show
 from tony_core.client.view import JobView, from_page, with_containers
+from tony_core.files import registry, webhdfs_names
 from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
 
@@ -591,6 +593,26 @@ def test_what_is_staged_elsewhere_is_verified(
     done = tony("gc", "--verify", "--remove", "--staging-dir", STAGED)
     assert (done.code, done.out) == (0, f"removed {words}\n")
     assert store.names(store.objects) == []
+
+
+@pytest.mark.parametrize("verb", ["status", "describe"])
+def test_a_file_system_that_never_answers_is_waited_for_briefly_and_named(
+    tony: Tony, scripted: Scripted, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    hdfs = FakeHdfs()
+    hdfs.nn[0].always = hang
+    monkeypatch.setattr(main, "LOOK_S", 0.4)
+    monkeypatch.setattr(webhdfs_names, "REMEMBERED_S", 60.0)
+    registry.register("hdfs", lambda: hdfs.client(patience_s=30))
+    scripted.apps[APP] = status(state=AppState.FAILED, page_url=None)
+    scripted.root = "hdfs://sandbox/history"
+    try:
+        done = tony(verb, APP)  # 60 s otherwise, which a test does not have
+    finally:
+        hdfs.close()
+    assert done.code == 0 and "FAILED" in done.out
+    assert "did not serve us for" in done.err and hdfs.nn[0].address in done.err
+    assert len(hdfs.seen) == 1
 
 
 def test_what_goes_with_what(

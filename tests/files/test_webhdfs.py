@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import BinaryIO, Callable, Iterator, List
+from typing import BinaryIO, Callable, Iterator, List, Tuple
 from urllib.parse import quote
 
 import pytest
@@ -24,14 +24,17 @@ from tests.files.webhdfs_server import (
     changed,
     drop,
     early,
+    hang,
     leads_to,
     page,
 )
-from tony_core.files import registry, webhdfs_names
+from tony_core.files import registry, webhdfs_names, webhdfs_streams
 from tony_core.files.location import base_name, join
-from tony_core.files.port import UnsupportedLocation
+from tony_core.files.port import UnsupportedLocation, looking
 from tony_core.files.webhdfs import WebHdfsFileSystem
-from tony_core.files.webhdfs_streams import Upload
+from tony_core.files.webhdfs_http import CONNECT_S, WAIT_S
+from tony_core.files.webhdfs_streams import LostNode, Upload, fetch
+from tony_core.hadoop.errors import Unreachable
 from tony_core.hadoop.siteconf import SiteConfiguration
 
 Make = Callable[..., FakeHdfs]
@@ -479,6 +482,69 @@ class TestNobodyAnswers:
             with pytest.raises(OSError, match="no answer in time"):
                 hdfs.client(patience_s=0.0).stat("hdfs:///d")
         assert limits and max(limits) <= webhdfs_names.FIRST_PATIENCE_S
+
+
+class TestLooking:
+    """What only looks waits less for a server that takes the connection and never answers."""
+
+    @pytest.mark.parametrize("name_nodes", [1, 2])
+    def test_a_name_node_that_never_answers(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch, name_nodes: int
+    ) -> None:
+        monkeypatch.setattr(webhdfs_names, "REMEMBERED_S", 60.0)
+        hdfs = make(name_nodes)
+        for server in hdfs.nn:
+            server.always = hang
+        files = hdfs.client(patience_s=30)
+        began = time.monotonic()
+        with looking(0.4):
+            for _ in range(3):
+                with pytest.raises(OSError, match=r"did not serve us for .*no answer in time"):
+                    files.stat("hdfs:///d")
+        assert len(hdfs.seen) == name_nodes  # each once, whatever is asked
+        assert time.monotonic() - began < 20  # far less than a call's own limit
+
+    def test_the_servers_of_a_pair_share_it(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        limits: List[float] = []
+
+        def exchange(self: object, address: object, *words: object) -> None:
+            limits.append(words[-1])
+            raise Unreachable(f"{address}: no answer in time", sent=True)
+
+        monkeypatch.setattr(webhdfs_names.NameNodes, "_exchange", exchange)
+        monkeypatch.setattr(webhdfs_names.time, "sleep", lambda seconds: None)
+        with looking(18.0), pytest.raises(OSError, match="no answer in time"):
+            make(2).client(patience_s=0.0).stat("hdfs:///d")
+        with pytest.raises(OSError, match="no answer in time"):
+            make(2).client(patience_s=0.0).stat("hdfs:///d")
+        assert limits == [9.0, 9.0, webhdfs_names.CALL_S, webhdfs_names.CALL_S]
+
+    def test_so_do_the_data_nodes_that_are_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        limits: List[Tuple[float, float]] = []
+
+        def connection(address: object, tls: bool, *, wait_s: float, connect_s: float) -> None:
+            limits.append((wait_s, connect_s))
+            raise TimeoutError("timed out")
+
+        monkeypatch.setattr(webhdfs_streams, "Connection", connection)
+        for seconds in (18.0, 300.0):
+            with looking(seconds), pytest.raises(LostNode):
+                fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me")
+        with pytest.raises(LostNode):
+            fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me")
+        assert limits == [(6.0, 6.0), (100.0, CONNECT_S), (WAIT_S, CONNECT_S)]
+
+    def test_nothing_else_waits_less(self, hdfs: FakeHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(webhdfs_names, "CALL_S", 1.0)
+        hdfs.nn[0].always = hang
+        with looking(0.01):
+            pass
+        began = time.monotonic()
+        with pytest.raises(OSError, match="no answer in time"):
+            hdfs.client(patience_s=0.0).stat("hdfs:///d")
+        assert time.monotonic() - began >= 1.0
 
 
 def test_a_server_asks_to_come_back(hdfs: FakeHdfs) -> None:

@@ -205,6 +205,12 @@ def drop(handler: Handler) -> None:
     handler.close_connection = True
 
 
+def hang(handler: Handler) -> None:
+    """The request is read, and nothing comes; until the client has given up."""
+    handler.rfile.read(1)
+    handler.close_connection = True
+
+
 def early(handler: Handler) -> None:
     """Refused before the body was read, as a DataNode does it."""
     handler.play("create-no-space")

@@ -10,6 +10,9 @@ from tony_core.leaving import leave
 from tony_core.version import __version__
 
 DEBUG = "--debug"
+#: Verbs that only look, and how long they wait for a cluster's file system that does not answer.
+LOOKS = ("list", "status", "describe", "history")
+LOOK_S = 18.0
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -77,8 +80,13 @@ def _run(words: List[str]) -> int:
         raise UsageError(f"there is no verb {verb!r}{nearest(verb, list(VERBS))} (tony --help)")
     from tony_core.cli.verbs import module_of
 
-    parser = parser_of(verb)
-    return module_of(verb).run(parser.parse_args(rest))
+    args = parser_of(verb).parse_args(rest)
+    if verb not in LOOKS:
+        return module_of(verb).run(args)
+    from tony_core.files.port import looking
+
+    with looking(LOOK_S):
+        return module_of(verb).run(args)
 
 
 def overview() -> str:

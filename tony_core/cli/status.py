@@ -16,8 +16,17 @@ from tony_core.cli.options import (
     history_of,
     scheduler_of,
 )
-from tony_core.cli.output import duration, line, moment, paint_state, percent, print_json, safe
-from tony_core.client.view import JobView
+from tony_core.cli.output import (
+    duration,
+    line,
+    moment,
+    paint_state,
+    percent,
+    print_json,
+    safe,
+    warn,
+)
+from tony_core.client.view import SCHEDULER, JobView
 from tony_core.schedulers.port import AppState
 
 NAME = "status"
@@ -64,10 +73,16 @@ def show(view: JobView) -> None:
 def view_for(args: argparse.Namespace) -> JobView:
     """The application that is meant."""
     from tony_core.client.attach import look_up
+    from tony_core.client.past import unread
 
     scheduler = scheduler_of(args, args.app)
+    history = history_of(args)
     try:
-        return look_up(scheduler, app_of(args, scheduler), history_of(args))
+        view = look_up(scheduler, app_of(args, scheduler), history)
+        why = unread(scheduler, view, history) if view.source == SCHEDULER else ""
+        if why:
+            warn(f"only the scheduler was asked: the job's history cannot be read: {why}")
+        return view
     finally:
         scheduler.close()
 

@@ -246,13 +246,27 @@ def unknown(scheduler: Scheduler, view: JobView, history: Optional[str] = None) 
         return ""
     page = "" if view.state.ended else "its page does not answer, and "
     root = history_root(scheduler, named=history)
-    where = f" at {root}" if root else ""
+    why = unread(scheduler, view, history)
+    where = f" at {root}" * bool(root) + f" ({why})" * bool(why)
     another = scheduler.user and view.user and view.user != scheduler.user
     whose = f" (the job is {view.user}'s)" if another else ""
     return (
         f"nothing is known of the tasks of {view.app_id}{whose}:"
         f" {page}there is no history of it that can be read{where}"
     )
+
+
+def unread(scheduler: Scheduler, view: JobView, history: Optional[str] = None) -> str:
+    """Why a job's history cannot be read; empty where it can be, and where there is none."""
+    root = history_root(scheduler, named=history)
+    try:
+        if root:
+            read_job(root, view.app_id, events=False)
+    except NoHistory:
+        pass
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def story_after(

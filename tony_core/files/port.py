@@ -15,11 +15,29 @@ Runs on the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import BinaryIO, Callable, List, Optional
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import BinaryIO, Callable, Iterator, List, Optional
 
 from tony_core.dataclass import dataclass
 
 COPIED_AT_ONCE = 1 << 20
+
+#: See :func:`looking`.
+look_limit: ContextVar[Optional[float]] = ContextVar("look_limit", default=None)
+
+
+@contextmanager
+def looking(seconds: float) -> Iterator[None]:
+    """Within, a remote file system that does not answer is given up after so many seconds.
+
+    For what only looks. What writes, or runs for long, has each file system's own patience.
+    """
+    before = look_limit.set(seconds)
+    try:
+        yield
+    finally:
+        look_limit.reset(before)
 
 
 class ReadOnlyError(PermissionError):

@@ -42,7 +42,7 @@ from tony_core.files.port import FileSystem, Stat, UnsupportedLocation
 from tony_core.files.webhdfs_errors import refused, unreachable
 from tony_core.files.webhdfs_http import Broken, split
 from tony_core.files.webhdfs_names import PATIENCE_S, NameNodes, Refused, Reply
-from tony_core.files.webhdfs_streams import LostNode, Upload, fetch, gone
+from tony_core.files.webhdfs_streams import DATA_NODES_TRIED, LostNode, Upload, fetch, gone
 from tony_core.hadoop import endpoints
 from tony_core.hadoop.errors import ConfigurationError, Unreachable
 from tony_core.hadoop.siteconf import SiteConfiguration, user_name
@@ -50,7 +50,6 @@ from tony_core.hadoop.siteconf import SiteConfiguration, user_name
 TEMPORARY = ".put-"
 """How the names of files begin that are still being written, or were when their writer died."""
 
-_DATA_NODES_TRIED = 3
 _MOST_LISTED = 1 << 20  # names in a folder: HDFS's own limit, unless a site raises it
 _LONGEST_CHECKSUM = 64 << 10
 _NONE_LEFT = ("Failed to find datanode", "No active nodes contain this block")
@@ -316,7 +315,7 @@ class WebHdfsFileSystem(FileSystem):
         """Where a NameNode leads to; elsewhere, some times, when that node is out of reach."""
         without: List[str] = []
         lost: Optional[LostNode] = None
-        for _ in range(_DATA_NODES_TRIED):
+        for _ in range(DATA_NODES_TRIED):
             more = {"excludedatanodes": ",".join(without)} if without else {}
             try:
                 return attempt(more)

@@ -5,6 +5,8 @@ the next one is asked at once, and when all were, after a pause, until patience 
 Patience is short until one has answered, ever: what is refused at the very first contact is
 more often a wrong address than a failover. Where it has run out, it is not spent again: for some
 seconds every other call gets the same error at once, so a verb that asks five things waits once.
+A server that takes the connection and never answers has a minute, and what only looks
+(:func:`tony_core.files.port.looking`) shares less than that among the servers.
 
 Every call can be repeated. Where a lost answer makes a difference (was it our first request
 that removed the file?), :attr:`Reply.unsure` says that an earlier one may have been obeyed.
@@ -17,10 +19,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 from urllib.parse import quote, urlencode
 
 from tony_core.dataclass import dataclass
+from tony_core.files.port import look_limit
 from tony_core.files.webhdfs_errors import refusal, words
 from tony_core.files.webhdfs_http import CONNECT_S, Connection
 from tony_core.hadoop.connection import Address, Endpoints
@@ -90,10 +93,12 @@ class NameNodes:
         until, why = self._gave_up
         if begun < until:
             raise Unreachable(why)
+        looks = look_limit.get()
+        call_s = CALL_S if looks is None else min(CALL_S, looks / len(self.web.addresses))
         while True:
             address = self.web.addresses[choice.current]
             try:
-                reply = self._exchange(address, method, target, operation)
+                reply = self._exchange(address, method, target, operation, call_s)
             except HadoopError as error:
                 sent = isinstance(error, Unreachable) and error.sent
                 unsure = unsure or sent
@@ -104,9 +109,10 @@ class NameNodes:
                         raise Refused(error, unsure) from None
                 if pause is None:
                     raise
-                if pause and time.monotonic() + pause >= begun + self._patience():
+                if pause and time.monotonic() + pause >= begun + self._patience(looks):
                     given_up = self._given_up(error, time.monotonic() - begun)
-                    self._gave_up = (time.monotonic() + REMEMBERED_S, str(given_up))
+                    remembered = max(REMEMBERED_S, looks or 0.0)
+                    self._gave_up = (time.monotonic() + remembered, str(given_up))
                     raise given_up from None
                 time.sleep(pause)
                 continue
@@ -116,9 +122,11 @@ class NameNodes:
 
     # ------------------------------------------------------------------ one server
 
-    def _exchange(self, address: Address, method: str, target: str, operation: str) -> Reply:
+    def _exchange(
+        self, address: Address, method: str, target: str, operation: str, call_s: float
+    ) -> Reply:
         """With a connection that was kept, and when that was closed meanwhile, a new one."""
-        deadline = time.monotonic() + CALL_S
+        deadline = time.monotonic() + call_s
         sent = False
         while True:
             connection = None
@@ -167,8 +175,9 @@ class NameNodes:
         if surplus is not None:
             surplus.close()
 
-    def _patience(self) -> float:
-        return self._patience_s if self._answered else min(FIRST_PATIENCE_S, self._patience_s)
+    def _patience(self, looks: Optional[float]) -> float:
+        most = self._patience_s if looks is None else min(looks, self._patience_s)
+        return most if self._answered else min(FIRST_PATIENCE_S, most)
 
     def _given_up(self, error: HadoopError, seconds: float) -> Unreachable:
         names = " and ".join(str(address) for address in self.web.addresses)

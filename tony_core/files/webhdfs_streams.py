@@ -1,8 +1,8 @@
 """Bytes from and to a DataNode, as Python's streams.
 
 Downwards: a file from an offset on. Upwards: one piece after the other, whose sum nobody needs
-to know before (chunked). Each wait has a limit; there is none for the whole, since a file may
-be of any size.
+to know before (chunked). Each wait has a limit (a shorter one for what only looks); there is none
+for the whole, since a file may be of any size.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import socket
 from typing import Any, BinaryIO, Callable, List, Optional, cast
 
 from tony_core.files.location import masked
+from tony_core.files.port import look_limit
 from tony_core.files.webhdfs_errors import lost_node, refusal, refused, words
-from tony_core.files.webhdfs_http import Answer, Connection, split
+from tony_core.files.webhdfs_http import CONNECT_S, WAIT_S, Answer, Connection, split
 from tony_core.hadoop.connection import Address
 
 AT_ONCE = 1 << 20
+DATA_NODES_TRIED = 3
 _READ_AHEAD = 64 << 10
 _FAILURE = 64 << 10
 _FIELDS = "Content-Type: application/octet-stream\r\nConnection: close\r\n"
@@ -43,8 +45,10 @@ class LostNode(Exception):
 def fetch(url: str, location: str, user: str) -> BinaryIO:
     """What a DataNode has at a URL that a NameNode gave; :class:`LostNode`, or an OSError."""
     tls, address, target = split(url)
+    looks = look_limit.get()
     try:
-        connection = Connection(address, tls)
+        wait_s = WAIT_S if looks is None else looks / DATA_NODES_TRIED
+        connection = Connection(address, tls, wait_s=wait_s, connect_s=min(CONNECT_S, wait_s))
     except OSError as error:
         raise LostNode(address, error) from None
     try:
