@@ -38,7 +38,7 @@ _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")
 _STEP = re.compile(r"step-([0-9]{1,100})\Z")
 _DATA = re.compile(r"data-[0-9]+-([0-9]{1,15})-[0-9a-f]+\Z")
 _ABANDONED_MS = 3600 * 1000
-_USER = re.compile("//[^/@]*:[^/@]*@")  # with a password
+_PASSWORD = re.compile(r"[^\s/:]*:[^\s/]*@")  # and its user, with a scheme before or without
 _LONGEST_REASON = 500
 
 
@@ -54,7 +54,7 @@ def connect(url: str) -> Tuple[Objects, str, str]:
             f"{scheme}:// needs the package {package} in the program's Python: pip install"
             f" {package} ({error})"
         ) from None
-    with _translated(_USER.sub("//***@", url)):
+    with _translated(url):
         found = kind(**kind._get_kwargs_from_urls(address))  # an account that it names
         path = found._strip_protocol(address).rstrip("/")
     return Objects(found, scheme), path, url.rstrip("/")
@@ -63,6 +63,7 @@ def connect(url: str) -> Tuple[Objects, str, str]:
 @contextlib.contextmanager
 def _translated(where: str) -> Iterator[None]:
     """Whatever a package raises becomes an OSError of one line that names the URL."""
+    where = _PASSWORD.sub("***@", where)
     try:
         yield
     except FileNotFoundError:
@@ -72,7 +73,8 @@ def _translated(where: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.filename:
             raise
         kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
-        why = kind + " ".join(str(error).split())[:_LONGEST_REASON]
+        text = " ".join(str(error)[: 4 * _LONGEST_REASON].split())
+        why = kind + _PASSWORD.sub("***@", text)[:_LONGEST_REASON]
         raise OSError(getattr(error, "errno", None) or errno.EIO, why, where) from error
 
 
@@ -84,7 +86,7 @@ class Objects:
         self._scheme = scheme
 
     def _at(self, path: str) -> Any:
-        return _translated(_USER.sub("//***@", f"{self._scheme}://{path.lstrip('/')}"))
+        return _translated(f"{self._scheme}://{path.lstrip('/')}")
 
     def status(self, path: str) -> Status:
         """FileNotFoundError when there is none."""
@@ -140,8 +142,8 @@ class Objects:
         making = local + ".part"
         with self._at(path):
             self.store.get_file(path, making)
-        if os.path.getsize(making) != size:
-            raise OSError(f"{path} was changed while it was read")
+            if os.path.getsize(making) != size:
+                raise OSError("it was changed while it was read")
         os.replace(making, local)
 
     def send(self, local: str, path: str) -> None:

@@ -85,6 +85,7 @@ def test_what_a_package_raises_is_an_oserror(
     [
         (ValueError("neither a connection string\n nor an account"), "ValueError: neither a con"),
         (OSError("Forbidden: b/o\nme does not have access"), "Forbidden: b/o me does not"),
+        (OSError("Forbidden: ann:pa@ss@b/o"), r"Forbidden: [*]+@b/o"),
         (FileNotFoundError("b/nobucket/o"), "no such file, or no such bucket"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
@@ -99,6 +100,7 @@ def test_an_error_is_one_line_that_names_the_location(
     with pytest.raises(OSError, match=expected) as caught:
         filesystem("s3://b/x").stat("s3://b/x")
     assert caught.value.filename == "s3://b/x" and "\n" not in str(caught.value)
+    assert "ss@" not in str(caught.value)
     assert isinstance(caught.value, FileNotFoundError) is isinstance(error, FileNotFoundError)
 
 

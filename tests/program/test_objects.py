@@ -174,6 +174,21 @@ def test_a_store_that_cannot_be_opened_is_an_oserror(
         tony.dataset("s3a://ann:hunter2@b/x")
 
 
+def test_no_password_of_a_url_stands_in_an_error(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages name paths without a scheme, and with what stood before the bucket."""
+
+    def refuse(self: MemoryStore, path: str, *args: object, **words: object) -> None:
+        raise RuntimeError(f"Forbidden: {path.strip('/')}")
+
+    monkeypatch.setattr(MemoryStore, "info", refuse)
+    for url in ("s3a://ann:hunter2@b/x", "s3a://ann:hunter2@hunter2@b/x", "s3a://:hunter2@b/x"):
+        with pytest.raises(OSError, match=r"Forbidden: [*]+@b/x.*s3a://[*]+@b/x") as caught:
+            tony.dataset(url)
+        assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize("key", ["/{0}/made/w", "../{0}/made/w", "a/../../{0}/made/w"])
 def test_no_key_of_a_store_leads_out_of_the_copy(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str

@@ -13,6 +13,7 @@ import datetime
 import errno
 import importlib
 import logging
+import re
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Tuple, cast
 
 from tony_core.files.location import join, masked, scheme_of
@@ -30,6 +31,7 @@ STORES: Dict[str, Tuple[str, str, str]] = {
 }
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "created")
 _LONGEST_REASON = 500
+_PASSWORD = re.compile(r"[^\s/:]*:[^\s/]*@")  # and its user, with a scheme before or without
 _UNSEEN = logging.NullHandler()
 
 
@@ -120,7 +122,8 @@ class _Understood:
             raise FileNotFoundError(errno.ENOENT, why, where) from None
         if not isinstance(error, OSError) or error.filename is None:
             kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
-            why = kind + " ".join(str(error).split())[:_LONGEST_REASON]
+            text = " ".join(str(error)[: 4 * _LONGEST_REASON].split())
+            why = kind + _PASSWORD.sub("****@", text)[:_LONGEST_REASON]
             raise OSError(getattr(error, "errno", None) or errno.EIO, why, where) from error
 
 

@@ -34,12 +34,17 @@ VALUES = [
 ]
 
 
-def evaluated(servers: Servers, values: List[str]) -> List[Tuple[str, str]]:
-    """Each on 2.5, by its own classes, and on 3.x."""
+def evaluated(servers: Servers, values: List[str], folder: Path) -> List[Tuple[str, str]]:
+    """Each on 2.5, by its own classes, which write logs into the folder, and on 3.x."""
     said = "".join(value.encode("utf-16-be").hex() + "\n" for value in values)
     words = [str(servers.jars.java_home / "bin" / "java"), "-cp", f"{servers.jars.lib}/*"]
     done = subprocess.run(
-        [*words, str(EVALUATES)], input=said, capture_output=True, text=True, timeout=120
+        [*words, str(EVALUATES)],
+        cwd=folder,
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     # Among the answers the evaluator logs what it does not know: lines with blanks.
@@ -48,8 +53,8 @@ def evaluated(servers: Servers, values: List[str]) -> List[Tuple[str, str]]:
     return list(zip(shown[::2], shown[1::2], strict=True))
 
 
-def test_no_version_evaluates_what_we_write(azkaban_servers: Servers) -> None:
-    raw = dict(zip(VALUES, evaluated(azkaban_servers, VALUES), strict=True))
+def test_no_version_evaluates_what_we_write(azkaban_servers: Servers, tmp_path: Path) -> None:
+    raw = dict(zip(VALUES, evaluated(azkaban_servers, VALUES, tmp_path), strict=True))
     assert raw["$(1+1)"] == ("$(1+1)", "2")  # as 3.x does, and 2.5 does not
     assert raw["${word}"] == ("the job fails", "the job fails")
     # A command that is meant for a shell, as docs/azkaban.md says.
@@ -57,7 +62,7 @@ def test_no_version_evaluates_what_we_write(azkaban_servers: Servers) -> None:
     assert raw["$(hostname -f)"][1] == "0"
     assert raw["$(date +%F)"][1] == "the job fails"
     written = [inert(value) for value in VALUES]
-    assert evaluated(azkaban_servers, written) == [(text, text) for text in written]
+    assert evaluated(azkaban_servers, written, tmp_path) == [(text, text) for text in written]
 
 
 def test_a_result_full_of_expressions(azkaban: GetFlows) -> None:
