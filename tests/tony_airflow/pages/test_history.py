@@ -118,6 +118,15 @@ def test_pages_whose_cluster_hangs_take_no_place_for_ever(
     history.read_within(time.monotonic() + 60, lambda: read.append("third"))
     assert read == ["first", "third"]
 
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="new thread"):
+        patch.setattr(threading.Thread, "start", refuse)
+        history.read_within(time.monotonic() + 60, lambda: read.append("fourth"))
+    history.read_within(time.monotonic() + 60, lambda: read.append("fifth"))
+    assert read == ["first", "third", "fifth"]
+
 
 def test_the_job_of_another_task_instance_is_not_shown(tony_home: Path) -> None:
     """Whoever may write XComs of one DAG may name any job there."""

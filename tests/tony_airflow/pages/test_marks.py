@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from tests.tony_airflow.pages.test_api_server import Session
 from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs
-from tony_airflow.pages import marks
+from tony_airflow.pages import history, marks
 from tony_airflow.pages.plugin import TonyPlugin
 from tony_core.schedulers.port import AppState
 
@@ -84,6 +84,36 @@ def test_a_cluster_that_cannot_be_asked(
     session.xcoms["dag", "run", "train", "tony_connection"] = {"connection": "nowhere"}
     mark("failed", ti)
     assert f"{app_id}, whose task was marked, ends by its lease" in caplog.text
+
+
+def test_what_cannot_be_ended_is_logged_without_passwords(
+    session: Session, mark: Mark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise RuntimeError("http://ann:hunter2@rm:8088 does not answer")
+
+    monkeypatch.setattr(history, "site_for", refuse)
+    session.xcoms["dag", "run", "train", "application_id"] = "application_1700000000000_0001"
+    mark("failed", Instance())
+    assert "@rm:8088 does not answer" in caplog.text and "hunter2" not in caplog.text
+
+
+def test_any_number_of_tasks_is_marked_at_once(
+    session: Session, mark: Mark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run has thousands of mapped tasks, and a cluster may hang."""
+    app_id = "application_1700000000000_0001"
+    session.xcoms["dag", "run", "train", "application_id"] = app_id
+    slots = threading.BoundedSemaphore(1)
+    monkeypatch.setattr(marks, "_waiting", slots)
+    for _ in range(2):
+        mark("failed", Instance())  # without a connection: it gives up at once
+    assert caplog.text.count("does not say by which connection") == 2
+    assert slots.acquire(blocking=False)
+    mark("failed", Instance())
+    assert f"{app_id}, whose task was marked, ends by its lease: {marks.WAITING} others" in (
+        caplog.text
+    )
 
 
 def test_a_task_that_ends_by_itself_is_none_of_its_business() -> None:

@@ -222,7 +222,11 @@ def read_within(deadline: float, read: Callable[[], None]) -> None:
             _readers.release()
 
     thread = threading.Thread(target=run, name="tony-page", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # this process may start no more
+        _readers.release()
+        raise
     thread.join(max(0.0, deadline - time.monotonic()))
 
 

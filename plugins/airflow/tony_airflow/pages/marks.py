@@ -21,7 +21,9 @@ from airflow.listeners import hookimpl
 GRACE_S = 3.0  # for a trigger to end it
 KILL_S = 20.0
 KILLS = 4  # at once
+WAITING = 200  # threads, with those: a run may have thousands of tasks, and a cluster hang
 _kills = threading.BoundedSemaphore(KILLS)
+_waiting = threading.BoundedSemaphore(WAITING)
 _log = logging.getLogger(__name__)
 
 
@@ -51,17 +53,39 @@ def _marked(previous_state: Any, ti: Any) -> None:
     with create_session(scoped=False) as session:  # the request has one of its own
         xcom = xcoms(place, session)
         app_id, named = xcom(history.APPLICATION_ID), xcom(history.CONNECTION)
-    if isinstance(app_id, str) and is_app_id(app_id):
-        words = (place, app_id, named)
-        threading.Thread(target=_end, args=words, name="tony-mark", daemon=True).start()
+    if not isinstance(app_id, str) or not is_app_id(app_id):
+        return
+    if not _waiting.acquire(blocking=False):
+        _left(app_id, f"{WAITING} others are being ended")
+        return
+    thread = threading.Thread(
+        target=_end, args=(place, app_id, named), name="tony-mark", daemon=True
+    )
+    try:
+        thread.start()
+    except RuntimeError as error:  # this process may start no more
+        _waiting.release()
+        _left(app_id, str(error))
+
+
+def _left(app_id: str, why: str) -> None:
+    _log.warning("%s, whose task was marked, ends by its lease: %s", app_id, why)
 
 
 def _end(place: Any, app_id: str, named: Any) -> None:
+    try:
+        time.sleep(GRACE_S)
+        _kill(place, app_id, named)
+    finally:
+        _waiting.release()
+
+
+def _kill(place: Any, app_id: str, named: Any) -> None:
     from tony_airflow.hooks.tony import TonyHook
     from tony_airflow.pages.api_server import connections
     from tony_airflow.pages.history import site_for
+    from tony_core.job.mask import mask_text
 
-    time.sleep(GRACE_S)
     with _kills:
         try:
             hook = TonyHook.of(site_for(named, connections(place)))
@@ -72,4 +96,4 @@ def _end(place: Any, app_id: str, named: Any) -> None:
             finally:
                 hook.close()
         except Exception as error:
-            _log.warning("%s, whose task was marked, ends by its lease: %s", app_id, error)
+            _left(app_id, mask_text(str(error) or type(error).__name__))
