@@ -245,7 +245,8 @@ class ObjectCheckpoints(tony_hdfs.HdfsCheckpoints):
     def _data_of(self, step: int) -> str:
         name = content_of(self._store.read(self._mark(step)))
         if not name:
-            raise OSError(f"{self.path(step)} is no mark of a checkpoint")
+            with _translated(self.path(step)):
+                raise OSError("this is no mark of a checkpoint")
         return name
 
     def _upload(self, step: int, local: str) -> None:

@@ -35,7 +35,7 @@ def by_whom(scheduler: Scheduler) -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
-        return "somebody"
+        return "an unknown user"
 
 
 def kill(
