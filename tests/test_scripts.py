@@ -202,13 +202,16 @@ class TestTry:
         done = bash(
             'cd "$(dirname "$1")/.."; bin/try >next || exit; unset ${!AIRFLOW_@}; export "${@:2}";'
             ' source "$(sed -n "s/^  source //p" next)";'
-            " echo $AIRFLOW__API__PORT $AIRFLOW__CORE__EXECUTION_API_SERVER_URL",
+            " echo $AIRFLOW__CORE__EXECUTION_API_SERVER_URL $AIRFLOW__API__BASE_URL",
             str(script),
             "AIRFLOW__API__PORT=12345",
             REAL=str(CHECKOUT / "bin"),
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == ["12345", "http://localhost:12345/execution/"]
+        assert done.stdout.split() == [
+            "http://localhost:12345/execution/",
+            "http://localhost:12345",
+        ]
 
 
 class TestTheEnvironmentsOfFrameworkTests:

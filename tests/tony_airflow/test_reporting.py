@@ -7,6 +7,7 @@ from typing import Any, List, Tuple
 import pytest
 
 from tony_airflow.reporting import (
+    MANY,
     Reporter,
     attempts_of,
     failing_task,
@@ -104,6 +105,16 @@ class TestLines:
         reporter.event({"kind": "root-cause", "text": "it broke", "weight": "error"})
         reporter.event({"kind": "odd"})
         assert (said, warned) == (["session 0 begins"], ["it broke"])
+
+    def test_why_tasks_failed_which_later_lines_refer_to(self, heard: Heard) -> None:
+        reporter, said, warned = heard
+        for number in range(20):
+            text = f"worker:{number} failed on n: not found: /no/such/python"
+            reporter.event({"kind": "task-state", "text": text, "weight": "warning"})
+        assert len(warned) == MANY and "/no/such/python" in warned[0] and not said
+        reporter.view(view(session=1))
+        reporter.event({"kind": "task-state", "text": "worker:0 failed", "weight": "warning"})
+        assert warned[-1] == "worker:0 failed"
 
 
 class TestTheEnd:

@@ -41,6 +41,7 @@ class Reporter:
         self._known: Dict[str, Tuple[str, int, str]] = {}
         self._percent = 0
         self._session = -1
+        self._reasons = 0  # of failed tasks, told since the last session began
         self._waiting = ""
         self._links: Dict[str, str] = {}
         self._logs: Dict[str, str] = {}
@@ -52,6 +53,7 @@ class Reporter:
             if view.session > 0:
                 self._say(f"session {view.session}: the job's tasks start again")
             self._session = view.session
+            self._reasons = 0
         if view.waiting and view.waiting != self._waiting:
             self._say(f"waiting: {mask_text(view.waiting)}")
         self._waiting = view.waiting
@@ -60,14 +62,19 @@ class Reporter:
         self.progress(view)
 
     def event(self, event: Event) -> None:
-        """A line of the job's story; what tasks do is told by :meth:`tasks`."""
+        """A line of the job's story; what tasks do is told by :meth:`tasks`.
+
+        Why a task failed is in the story only, and later lines may refer to it.
+        """
         kind, text = event.get("kind"), str(event.get("text") or "")
-        if not text or kind in _TOLD_BY_TASKS:
+        loud = event.get("weight") in ("warning", "error")
+        if not text or (kind in _TOLD_BY_TASKS and not (loud and self._reasons < MANY)):
             return
+        self._reasons += kind in _TOLD_BY_TASKS
         session = event.get("session")
         if isinstance(session, int):
             self._session = max(self._session, session)  # the story has told of it
-        tell = self._warn if event.get("weight") in ("warning", "error") else self._say
+        tell = self._warn if loud else self._say
         if kind in ENDING_KINDS:  # the last tasks' ends, which led to it, are seen after it
             self._endings.append((tell, mask_text(text)))
         else:

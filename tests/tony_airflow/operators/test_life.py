@@ -8,7 +8,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator
+from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.links.tony import TENSORBOARD
+from tony_airflow.operators.life import TaskJob
+from tony_core.client.view import PAGE, JobView
+from tony_core.dataclass import replace
 from tony_core.schedulers.port import AppState
 
 pytestmark = pytest.mark.timeout(300)
@@ -62,3 +67,12 @@ def test_while_its_job_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = jobs()
     assert job.state is AppState.KILLED
     assert looked == []
+
+
+def test_the_link_to_tensorboard_of_a_job_that_was_ended() -> None:
+    job = TaskJob(TonyHook.of(Site()), None)
+    job.page = "/tony/page/"
+    running = JobView("app_1", AppState.RUNNING, PAGE, links={TENSORBOARD: "http://board/"})
+    job.publish_of(running)
+    job.publish_of(replace(running, state=AppState.KILLED, links={}))
+    assert job.links[TENSORBOARD] == "/tony/page/#metrics"

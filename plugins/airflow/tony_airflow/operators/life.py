@@ -191,13 +191,7 @@ class TaskJob:
             if not view.state.ended:
                 reporter.links(view.links)
                 reporter.progress(view)
-            self.publish(links_of(view, application, self.page))
-            if (
-                view.state.ended
-                and self.page
-                and TENSORBOARD in self.links.keys() - view.links.keys()
-            ):
-                self.publish({TENSORBOARD: f"{self.page}#metrics"})  # it went with its master
+            self.publish_of(view, application)
 
         next_look = 0.0
 
@@ -253,9 +247,14 @@ class TaskJob:
         except (SchedulerError, ClientError):
             pass  # they come as soon as it is seen
 
-    def publish_of(self, view: JobView) -> None:
-        """The links of a job as it was seen."""
-        self.publish(links_of(view, application_page(self.hook.site, view.app_id), self.page))
+    def publish_of(self, view: JobView, application: Optional[str] = None) -> None:
+        """The links of a job as it was seen; ``application`` is its page, where that is known."""
+        if application is None:
+            application = application_page(self.hook.site, view.app_id)
+        found = links_of(view, application, self.page)
+        if view.state.ended and self.page and TENSORBOARD in self.links.keys() - view.links.keys():
+            found[TENSORBOARD] = f"{self.page}#metrics"  # TensorBoard went with its master
+        self.publish(found)
 
     def publish_last(self, view: Optional[JobView] = None) -> None:
         """The links of a job that was ended: its page is gone, and they lead to what stays."""
