@@ -65,6 +65,7 @@ def training(
     yield make
     for one in made:
         one.close()
+    airflow.rest.close()  # a server that was started again has given it another connection
 
 
 @pytest.fixture
