@@ -2,7 +2,7 @@
 
 The exit code says how it ended: 0 succeeded, 1 failed, 2 bad job or command line, 3 the
 scheduler could not be reached or refused, 4 timed out, 130 interrupted, 143 terminated (the
-job is killed unless detached), 137 killed by somebody.
+job is killed unless detached), 137 killed by another client.
 """
 
 from __future__ import annotations
