@@ -329,7 +329,7 @@ def test_a_story_that_cannot_be_read_goes_on_behind_it(
     pool = ScriptedPool(attempt=2)
     with Shell(tmp_path, job, pool, attempt=2, state_dir=STATE) as shell:
         (executor,) = shell.gang(1)
-        assert any("told before" in text for text in shell.story("takeover"))
+        assert any("history cannot be read" in text for text in shell.story("takeover"))
         shell.finish(executor)
         shell.go(executor)
         shell.join()

@@ -89,6 +89,7 @@ def test_logs_that_do_not_come(
         skip_to_last(file, *told)
 
     def read_until_stuck(deadline: float, read: Callable[[], None]) -> None:
+        stuck.clear()
         threading.Thread(target=read, name="tony-page", daemon=True).start()
         assert stuck.wait(60)
 
