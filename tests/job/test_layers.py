@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,16 @@ def test_a_missing_job_file_and_a_folder_instead_of_one(folder: Path) -> None:
         in_folder(folder, conf_file="gone.xml")
     with pytest.raises(JobError, match=r"conf: cannot be read: Is a directory"):
         in_folder(folder, conf_file="conf")
+
+
+def test_a_missing_job_file_is_said_with_its_folder_and_what_may_be_meant(folder: Path) -> None:
+    (folder / "mnist.xml").touch()
+    for name, words in (
+        ("mnits.xml", f"No such file or directory in {folder} (did you mean mnist.xml?)"),
+        ("jobs/mnist.xml", f"No such file or directory (and no folder {folder}/jobs)"),
+    ):
+        with pytest.raises(JobError, match=re.escape(f"{name}: cannot be read: {words}")):
+            in_folder(folder, conf_file=name)
 
 
 def test_a_remote_job_file_needs_a_reader() -> None:

@@ -13,7 +13,7 @@ from tony_core.dataclass import dataclass, field
 from tony_core.job import from_jvm
 from tony_core.job.build import build_job
 from tony_core.job.layers import check_known, merge, parse_conf
-from tony_core.job.problems import JobError, Problem, errors, warnings
+from tony_core.job.problems import JobError, Problem, did_you_mean, errors, warnings
 from tony_core.job.settings import Settings, is_remote
 from tony_core.job.spec import Job
 from tony_core.job.substitute import Substitution
@@ -157,16 +157,27 @@ def _read(
                 return []
             data = read_bytes(path)
         else:
-            local = path[len("file://") :] if path.startswith("file://") else path
-            with Path(cwd, local).open("rb") as file:
+            with Path(cwd, path.removeprefix("file://")).open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = str(getattr(error, "strerror", None) or error).replace(path, shown)
+        if isinstance(error, FileNotFoundError) and not is_remote(path):
+            reason += _around(Path(cwd, path.removeprefix("file://")))
         problems.append(Problem(f"cannot be read: {reason}", file=shown))
         return []
     entries, wrong = read_xml(data, shown)
     problems.extend(wrong)
     return entries
+
+
+def _around(missing: Path) -> str:
+    """Where a missing file was looked for, and which of those there may be meant."""
+    folder = missing.parent.absolute()
+    try:
+        names = [one.name for one in folder.iterdir()]
+    except OSError:
+        return f" (and no folder {folder})"
+    return f" in {folder}{did_you_mean(missing.name, names)}"
 
 
 def _words(words: Words) -> List[str]:

@@ -321,12 +321,10 @@ def test_the_resource_manager_is_down(hadoop: GetHadoop, open_on: Open) -> None:
     cluster = hadoop(*FEATURES)
     cluster.kill("rm0")
     opened = open_on(cluster)
-    begin = time.monotonic()
     with pytest.raises(SchedulerError) as caught:
         opened.check(job())
     assert "the ResourceManager cannot be reached (4 attempts): localhost:" in str(caught.value)
     assert "connection refused. yarn.resourcemanager.address says so in" in str(caught.value)
-    assert time.monotonic() - begin < 60
 
 
 def test_a_pair_that_fails_over(hadoop: GetHadoop, open_on: Open, hold: Callable[..., str]) -> None:
