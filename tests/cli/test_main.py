@@ -30,7 +30,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
         (["list", "--state", "BROKEN"], "invalid choice"),
         (["list", "--limit", "many"], "'many' is not a whole number"),
         (["history"], "required: VERB"),
-        (["history", "lst"], "invalid choice"),
+        (["history", "lst"], "there is no verb 'lst'; did you mean list?"),
         (["history", "show", "--metircs"], "did you mean --metrics?"),
         (["gc", "--older-than", "soon"], "soon"),
         (["completion", "ksh"], "invalid choice"),

@@ -101,6 +101,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help shows what there is)")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            self.error(f"there is no verb {value!r}{nearest(str(value), list(action.choices))}")
+        super()._check_value(action, value)
+
     def _every_option(self) -> List[str]:
         """The options of this parser and of those below it."""
         found = [option for option in self._option_string_actions if option.startswith("--")]
