@@ -215,7 +215,7 @@ def test_ctrl_c_twice_leaves_at_once_and_ends_the_job_by_force(here: Path, tony_
         )
         running.send(signal.SIGINT)
         running.until("ending the job")
-        running.send(signal.SIGINT)  # nobody waits for the grace any more
+        running.send(signal.SIGINT)  # which waits for no grace
         assert running.end() == 130, str(running)
     assert ended(here, app_id)["state"] == "KILLED"
     until(lambda: not processes_of(tony_home), "end of all processes")

@@ -400,7 +400,7 @@ def test_an_answer_that_cannot_be_read_ends_no_feed(monkeypatch: pytest.MonkeyPa
         page.events = [event(1, "it began")]
         made = feed.Feed(inbox, poll_s=0.05)
         made.at(page.url)
-        told = [inbox.get(timeout=60) for _ in range(3)]
+        messages = [inbox.get(timeout=60) for _ in range(3)]
         made.close()
-    assert [type(one).__name__ for one in told] == ["Silence", "Silence", "Story"]
-    assert "TypeError: odd" in told[0].reason
+    assert [type(one).__name__ for one in messages] == ["Silence", "Silence", "Story"]
+    assert "TypeError: odd" in messages[0].reason

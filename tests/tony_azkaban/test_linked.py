@@ -77,9 +77,9 @@ def test_what_stays_a_link_is_told(
 
     monkeypatch.setattr(os, "link", full)
     monkeypatch.setattr("shutil.copy2", full)
-    told = make_whole(str(folders[1]), "7")
-    assert len(told) == 3
-    assert all("No space left on device" in line for line in told)
+    lines = make_whole(str(folders[1]), "7")
+    assert len(lines) == 3
+    assert all("No space left on device" in line for line in lines)
     assert (folders[1] / "run.sh").is_symlink()
 
 

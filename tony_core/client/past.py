@@ -247,7 +247,7 @@ def unknown(scheduler: Scheduler, view: JobView, history: Optional[str] = None) 
     page = "" if view.state.ended else "its page does not answer, and "
     root = history_root(scheduler, named=history)
     why = unread(scheduler, view, history)
-    where = f" at {root}" * bool(root) + f" ({why})" * bool(why)
+    where = (f" at {root}" if root else "") + (f" ({why})" if why else "")
     another = scheduler.user and view.user and view.user != scheduler.user
     whose = f" (the job is {view.user}'s)" if another else ""
     return (

@@ -29,7 +29,7 @@ MANY = 8  # tasks of a role that change alike: one line for all of them
 PERCENT = 10  # a line of progress for each so many
 TAIL_LINES = 20
 MOST_METRICS = 100
-_TOLD_BY_TASKS = ("task-state",)
+TASK_STATE = "task-state"
 
 
 class Reporter:
@@ -41,7 +41,7 @@ class Reporter:
         self._known: Dict[str, Tuple[str, int, str]] = {}
         self._percent = 0
         self._session = -1
-        self._reasons = 0  # of failed tasks, told since the last session began
+        self._reasons = 0  # of failed tasks, logged since the last session began
         self._waiting = ""
         self._links: Dict[str, str] = {}
         self._logs: Dict[str, str] = {}
@@ -62,15 +62,18 @@ class Reporter:
         self.progress(view)
 
     def event(self, event: Event) -> None:
-        """A line of the job's story; what tasks do is told by :meth:`tasks`.
+        """A line of the job's story; what tasks do is logged by :meth:`tasks`.
 
         Why a task failed is in the story only, and later lines may refer to it.
         """
         kind, text = event.get("kind"), str(event.get("text") or "")
         loud = event.get("weight") in ("warning", "error")
-        if not text or (kind in _TOLD_BY_TASKS and not (loud and self._reasons < MANY)):
+        if not text:
             return
-        self._reasons += kind in _TOLD_BY_TASKS
+        if kind == TASK_STATE:
+            if not loud or self._reasons >= MANY:
+                return
+            self._reasons += 1
         session = event.get("session")
         if isinstance(session, int):
             self._session = max(self._session, session)  # the story has told of it

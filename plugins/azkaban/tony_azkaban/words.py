@@ -115,7 +115,9 @@ def without_effect(props: Mapping[str, str]) -> List[Problem]:
     if jvm:
         found.append(f"of no effect here, since no JVM is started: {', '.join(jvm)}")
     ours = sorted(
-        key for key, text in props.items() if text and key.startswith(ENV) and _is_kept(key, props)
+        key
+        for key, text in props.items()
+        if text and key.startswith(ENV) and _is_without_effect(key, props)
     )
     if ours:
         found.append(
@@ -132,7 +134,7 @@ def without_effect(props: Mapping[str, str]) -> List[Problem]:
     return [Problem(text, severity=Severity.WARNING) for text in found]
 
 
-def _is_kept(key: str, props: Mapping[str, str]) -> bool:
+def _is_without_effect(key: str, props: Mapping[str, str]) -> bool:
     """Whether a variable reaches no task, and means nothing to the submit."""
     name = key[len(ENV) :]
     if ENV_NAME.fullmatch(name) is None:

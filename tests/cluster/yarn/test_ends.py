@@ -72,11 +72,11 @@ def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> Non
     if by == "tony kill":
         assert "enough of it" in status["diagnostics"] + job.said
     if by == "the RM's page":  # the master could say nothing: it is over in history, too
-        told = json.loads(one("history show", app_id, "--json").stdout)["job"]
-        assert told["state"] == "KILLED"
-        assert told["finished"]
-        assert [task["state"] for task in told["tasks"]] == ["killed", "killed"]
-        assert told["links"] == {}
+        past = json.loads(one("history show", app_id, "--json").stdout)["job"]
+        assert past["state"] == "KILLED"
+        assert past["finished"]
+        assert [task["state"] for task in past["tasks"]] == ["killed", "killed"]
+        assert past["links"] == {}
         root = f"hdfs:///user/{cluster.user}/.tony"
         assert are_gone(cluster, f"{root}/apps/{app_id}", f"{root}/store/leases/{app_id}")
 

@@ -447,6 +447,6 @@ def test_an_engine_that_hangs_is_not_waited_for_forever() -> None:
 
 def test_what_an_engine_leaves_running_is_not_waited_for() -> None:
     words = "/bin/sleep 600 & echo $!; exit 3"  # which keeps the pipe open
-    code, told = engine.ask(["/bin/sh", "-c", words], {}, 500.0)
-    os.kill(int(told), signal.SIGKILL)
+    code, answer = engine.ask(["/bin/sh", "-c", words], {}, 500.0)
+    os.kill(int(answer), signal.SIGKILL)
     assert code == 3

@@ -466,7 +466,7 @@ class TestNeverOrphaned:
     def times_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Airflow's alarm, once the job's program has written a line."""
 
-        def too_long(job: TaskJob, *told: Any, **more: Any) -> None:
+        def too_long(job: TaskJob, *words: Any, **more: Any) -> None:
             until(lambda: written(job.app_id), "the program's first line")
             raise AirflowTaskTimeout("too long")
 
@@ -486,7 +486,7 @@ class TestNeverOrphaned:
         """A task whose time is over waits for no cluster."""
         goes_on = threading.Event()
 
-        def tails(*told: Any) -> None:
+        def tails(*words: Any) -> None:
             goes_on.wait(60)
             raise SchedulerError("the node is gone")
 
@@ -508,7 +508,7 @@ class TestNeverOrphaned:
     def test_its_time_is_over_before_anything_was_submitted(
         self, asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def too_long(*told: Any) -> None:
+        def too_long(*words: Any) -> None:
             monkeypatch.undo()
             raise AirflowTaskTimeout("too long")
 
@@ -522,11 +522,11 @@ class TestNeverOrphaned:
     def test_its_time_is_over_and_the_cluster_does_not_answer(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def too_long(*told: Any) -> None:
+        def too_long(*words: Any) -> None:
             monkeypatch.setattr(TonyHook, "find", refused)
             raise AirflowTaskTimeout("too long")
 
-        def refused(*told: Any) -> None:
+        def refused(*words: Any) -> None:
             raise SchedulerError("no ResourceManager answers")
 
         monkeypatch.setattr(TonyHook, "find", too_long)

@@ -70,7 +70,7 @@ def test_a_history_that_does_not_come(
     """A NameNode that takes connections and does not answer, say."""
     written(tony_home)
     monkeypatch.setattr(history, "PAGE_S", 0.2)
-    monkeypatch.setattr(history, "read_past", lambda *told: goes_on.wait(60) and None)
+    monkeypatch.setattr(history, "read_past", lambda *place: goes_on.wait(60) and None)
     assert "was not read within 0.2 s: the cluster is slow" in refused()
 
 
@@ -82,11 +82,11 @@ def test_logs_that_do_not_come(
     stuck = threading.Event()
     skip_to_last = LogFile.skip_to_last
 
-    def hang(file: LogFile, *told: Any) -> None:
+    def hang(file: LogFile, *bounds: Any) -> None:
         if file.name == "stderr":
             stuck.set()
             goes_on.wait(60)
-        skip_to_last(file, *told)
+        skip_to_last(file, *bounds)
 
     def read_until_stuck(deadline: float, read: Callable[[], None]) -> None:
         stuck.clear()

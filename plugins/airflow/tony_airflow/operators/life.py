@@ -260,7 +260,10 @@ class TaskJob:
         """The links of a job that was ended: its page is gone, and they lead to what stays."""
         if self.app_id is not None and self.ended:
             try:
-                self.publish_first(look=True) if view is None else self.publish_of(view)
+                if view is None:
+                    self.publish_first(look=True)
+                else:
+                    self.publish_of(view)
             except Exception as error:  # Airflow may take no more of a task that is marked
                 self.warn(f"the links could not be kept: {error}")
 
@@ -441,7 +444,7 @@ def trigger_of(job: TaskJob, operator: Any, lease_s: Optional[float]) -> Any:
         lease_s=lease_s,
         host=socket.gethostname(),
         links=operator.link_names,
-        # A trigger's arguments lie in Airflow's database: it is told no secret, so it masks none.
+        # A trigger's arguments lie in Airflow's database: it gets no secret, so it masks none.
         get_logs=operator.get_logs and not job.hook.secrets,
     )
 
