@@ -117,7 +117,7 @@ MASTER_SIDE = (
 """Runs on the nodes on Python 3.9, with all that it imports."""
 
 THIRD_PARTY = {
-    "tony_core": {"lxml", "requests", "jinja2", "rich"},
+    "tony_core": {"lxml", "requests", "rich"},
     # tony: what the function of a @task.tony runs beside, as any program does.
     "tony_airflow": {"airflow", "asgiref", "attrs", "fastapi", "flask", "openlineage", "tony"},
 }

@@ -29,12 +29,58 @@ def test_a_read_of_an_undeclared_key_fails() -> None:
         read_everything().read("tony.not.declared")
 
 
+VALUES = {
+    Kind.TEXT: "word",
+    Kind.INT: "7",
+    Kind.MEMORY: "7g",
+    Kind.DURATION: "7h",
+    Kind.LIST: "a,b",
+    Kind.FILES: "/a/b",
+    Kind.LIMIT: "7",
+    Kind.PORTS: "20000-21000",
+    Kind.PATH: "/a/b",
+}
+
+
+@pytest.mark.parametrize("name", [key.name for key in table().keys if key.fills])
+def test_a_key_fills_the_field_that_the_table_names(name: str) -> None:
+    key = table().by_name[name]
+    if key.kind is Kind.BOOL:
+        value = "false" if key.default == "true" else "true"
+    else:
+        value = key.choices[-1] if key.choices else VALUES[key.kind]
+    plain = [Entry(f"tony.{role}.instances", "8", "test") for role in ("worker", "ps")]
+    entries = [*plain, Entry(name.replace("<role>", "worker"), value, "test")]
+    before = build_job(Settings({entry.key: entry for entry in plain}, [], CWD), "")
+    after = build_job(Settings({entry.key: entry for entry in entries}, [], CWD), "")
+
+    def field(job: Job) -> object:
+        record, *path = key.fills.split(".")
+        found: object = job
+        if record == "Role":
+            found = job.role("worker")
+        elif record != "Job":
+            found = getattr(job, "master" if record == "MasterSpec" else record.lower())
+        for part in path:
+            found = getattr(found, part)
+        return found
+
+    assert field(after) != field(before)
+    assert after.role("ps") == before.role("ps")
+
+
+def test_one_key_fills_a_field() -> None:
+    keys = [Key(f"tony.{name}", Kind.TEXT, "X.", fills="Job.name") for name in ("x", "y")]
+    with pytest.raises(ValueError, match="two keys fill"):
+        Table(keys)
+
+
 def test_what_a_key_says_it_becomes_is_a_field() -> None:
     import tony_core.job.spec as spec
 
     for key in table().keys:
         if key.status is Status.LIVE:
-            names = key.reads.split(".")
+            names = (key.fills or key.part_of).split(".")
             kind = getattr(spec, names[0])
             assert names[1] in kind.__dataclass_fields__, key.name
 

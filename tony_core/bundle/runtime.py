@@ -72,7 +72,6 @@ CLIENT_ONLY = (
     "job/load.py",
     "job/program.py",
     "job/reference.py",
-    "job/resources.py",
     "job/settings.py",
     "job/sources.py",
     "job/substitute.py",

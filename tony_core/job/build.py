@@ -10,7 +10,6 @@ from tony_core.job.commands import common_command, python_of
 from tony_core.job.keys import table
 from tony_core.job.mask import mask_text
 from tony_core.job.problems import Severity, did_you_mean
-from tony_core.job.resources import read_files
 from tony_core.job.settings import Settings
 from tony_core.job.spec import (
     Docker,
@@ -22,11 +21,8 @@ from tony_core.job.spec import (
     Local,
     MasterSpec,
     Metrics,
-    Mode,
     Network,
     Program,
-    Resources,
-    RestartMode,
     Role,
     Runtime,
     Setting,
@@ -36,7 +32,6 @@ from tony_core.job.spec import (
 from tony_core.job.units import ENV_NAME, parse_limit
 
 OWN_LINKS = ("page", "portal", "tensorboard")
-_FOREVER_S = 100 * 365 * 86400.0
 
 
 def build_job(settings: Settings, user: str) -> Job:
@@ -45,56 +40,32 @@ def build_job(settings: Settings, user: str) -> Job:
     The result is only good when no error was found.
     """
     named = find_roles(settings)
-    builder = RoleBuilder(settings, named)
-    roles = builder.build()
+    fields = settings.read_fields
+    roles = RoleBuilder(settings, named).build()
     groups = _groups(settings, roles, named.known)
     _refuse_driver(settings)
-    # A name is for people only, and stands in places where nobody masks it.
-    name = mask_text(settings.text("tony.application.name") or "TonyApplication")
     return Job(
-        name=name,
+        **fields("Job"),
         roles=roles,
-        framework=str(settings.read("tony.application.framework")).lower(),
-        type=settings.read("tony.application.type"),
-        mode=Mode(settings.read("tony.application.distributed-mode")),
         user=user,
-        queue=settings.read("tony.yarn.queue"),
-        tags=settings.read("tony.application.tags"),
-        node_label=settings.text("tony.application.node-label"),
-        placement_spec=settings.text("tony.application.placement-spec"),
-        scheduler=str(settings.read("tony.scheduler")).lower(),
         master=_master(settings, single=named.empty),
-        timeouts=_timeouts(settings),
-        program=_program(settings),
-        files=builder.files,
-        metrics=Metrics(
-            interval_s=settings.seconds("tony.task.metrics-interval-ms"),
-            gpu=settings.read("tony.task.gpu-metrics.enabled"),
-            gpu_exec_path=settings.text("tony.gpu-exec-path"),
-            gpu_check=settings.read("tony.task.gpu-check"),
-            error_lines=settings.read("tony.task.executor.execution.error-message-max-depth"),
+        timeouts=Timeouts(**fields("Timeouts")),
+        program=Program(
+            **fields("Program"),
+            python=python_of(settings),
+            shell_env=_env(settings, "tony.execution"),
+            container_env=_env(settings, "tony.containers"),
         ),
-        network=_network(settings),
-        history=_history(settings),
-        runtime=Runtime(
-            python=settings.read("tony.runtime.python"),
-            location=settings.path("tony.runtime.location"),
+        metrics=Metrics(**fields("Metrics")),
+        network=Network(**fields("Network")),
+        history=History(**fields("History")),
+        runtime=Runtime(**fields("Runtime")),
+        limits=Limits(
+            **fields("Limits"), total=_total_limits(settings), instances=_role_limits(settings)
         ),
-        limits=_limits(settings),
-        hadoop=_hadoop(settings),
-        local=Local(
-            memory_mb=settings.read("tony.local.memory"),
-            vcores=settings.read("tony.local.vcores"),
-            gpus=settings.read("tony.local.gpus"),
-            nvidia_smi=settings.text("tony.gpu-exec-path"),
-        ),
-        yarn=Yarn(
-            staging_dir=settings.path("tony.yarn.staging-dir"),
-            priority=settings.read("tony.application.priority"),
-            view_acl=settings.text("tony.yarn.acl.view"),
-            modify_acl=settings.text("tony.yarn.acl.modify"),
-        ),
-        fail_on_worker_failure=settings.read("tony.application.fail-on-worker-failure-enabled"),
+        hadoop=Hadoop(**fields("Hadoop")),
+        local=Local(**fields("Local"), nvidia_smi=settings.text("tony.gpu-exec-path")),
+        yarn=Yarn(**fields("Yarn")),
         links=_links(settings),
         groups=groups,
         group_dependencies=_group_dependencies(settings, roles, dict(groups), named.known),
@@ -112,7 +83,7 @@ def _refuse_driver(settings: Settings) -> None:
             " every Horovod that has gloo; leave out this key and tony.driver.*",
             settings.entry(debug),
         )
-    elif str(settings.read("tony.application.framework")).lower() != "horovod":
+    elif settings.read("tony.application.framework") != "horovod":
         for entry, parts in settings.like("tony.driver.<any>"):
             has_tasks = parts["any"] == "instances" and entry.text.strip() not in ("", "0")
             if has_tasks or parts["any"] == "command":
@@ -145,60 +116,17 @@ def _master(settings: Settings, single: bool) -> MasterSpec:
     elif command is not None and not single:
         message = "of no effect without tony.application.enable-preprocess"
         settings.problem(message, key="tony.am.command", severity=Severity.WARNING)
-    resources = Resources(
-        memory_mb=settings.read("tony.am.memory"),
-        vcores=settings.read("tony.am.vcores"),
-        gpus=settings.read("tony.am.gpus"),
-    )
     image = settings.text("tony.docker.am.image")
     docker = None
     if image is not None and settings.read("tony.docker.enabled"):
         docker = Docker(image, tuple(settings.read("tony.docker.containers.mount")))
+    # The single task took what the job says of the master: it would be asked for twice.
+    sizes = {} if single else settings.read_fields("MasterSpec.resources")
     return MasterSpec(
-        # The single task took what was said of the master: it would be asked for twice.
-        resources=Resources(memory_mb=512) if single else resources,
-        node_label=settings.text("tony.am.node-label"),
-        files=read_files(settings, "tony.am.resources"),
+        **settings.read_fields("MasterSpec"),
+        resources=replace(MasterSpec.resources, **sizes),
         preprocess=preprocess,
-        user_retries=settings.read("tony.am.retry-count"),
-        infrastructure_retries=settings.read("tony.task.max-infrastructure-failures"),
-        max_attempts=settings.read("tony.am.max-attempts"),
-        restart_mode=RestartMode(settings.read("tony.am.restart-mode")),
-        startup_timeout_s=settings.seconds("tony.am.startup-timeout"),
         docker=docker,
-    )
-
-
-def _timeouts(settings: Settings) -> Timeouts:
-    return Timeouts(
-        application_s=settings.read("tony.application.timeout"),
-        allocation_s=settings.seconds("tony.container.allocation.timeout"),
-        registration_s=settings.seconds("tony.container.registration.timeout"),
-        registry_s=settings.seconds("tony.task.executor.registry-timeout-sec"),
-        execution_s=settings.read("tony.task.executor.execution-timeout-ms"),
-        heartbeat_s=settings.seconds("tony.task.heartbeat-interval-ms"),
-        max_missed_heartbeats=settings.read("tony.task.max-missed-heartbeats"),
-        master_lost_s=settings.read("tony.task.master-lost-timeout"),
-        # A grace of "off" or 0 is none at all, not for ever.
-        kill_grace_s=settings.read("tony.task.kill-grace") or 0.0,
-        chief_grace_s=settings.read("tony.application.chief-grace") or 0.0,
-        elastic_interval_s=settings.read("tony.application.elastic-interval") or 0.0,
-        client_lease_s=settings.read("tony.client.lease"),
-        client_first_lease_s=settings.read("tony.client.first-lease"),
-    )
-
-
-def _program(settings: Settings) -> Program:
-    return Program(
-        src=settings.path("tony.client.src-dir"),
-        venv=settings.path("tony.client.python-venv"),
-        python=python_of(settings),
-        hdfs_classpath=settings.read("tony.client.hdfs-classpath"),
-        shell_env=_env(settings, "tony.execution"),
-        container_env=_env(settings, "tony.containers"),
-        checkpoint_dir=settings.path("tony.application.checkpoint-dir"),
-        tensorboard_log_dir=settings.path("tony.application.tensorboard-log-dir"),
-        tensorboard_first=settings.read("tony.application.tensorboard-first"),
     )
 
 
@@ -210,15 +138,6 @@ def _env(settings: Settings, prefix: str) -> Tuple[Tuple[str, str], ...]:
             settings.problem(f"{parts['any']!r} is not a name for a variable", entry)
         env[parts["any"]] = entry.text
     return tuple(env.items())
-
-
-def _history(settings: Settings) -> History:
-    retention = settings.read("tony.history.retention-sec")
-    return History(
-        location=settings.path("tony.history.location"),
-        retention_s=_FOREVER_S if retention is None else retention,
-        portal_url=settings.text("tony.portal.url"),
-    )
 
 
 def _links(settings: Settings) -> Tuple[Tuple[str, str], ...]:
@@ -234,22 +153,7 @@ def _links(settings: Settings) -> Tuple[Tuple[str, str], ...]:
     return tuple((name, mask_text(url)) for name, url in links)
 
 
-def _hadoop(settings: Settings) -> Hadoop:
-    return Hadoop(
-        location=settings.path("tony.application.hadoop.location"),
-        classpath=settings.text("tony.application.hadoop.classpath"),
-        hdfs_conf=settings.path("tony.application.hdfs-conf-path"),
-        yarn_conf=settings.path("tony.application.yarn-conf-path"),
-        mapred_conf=settings.path("tony.application.mapred-conf-path"),
-        rm_retries=settings.read("tony.application.num-client-rm-connect-retries"),
-        security=settings.read("tony.application.security.enabled"),
-        keytab_user=settings.text("tony.keytab.user"),
-        keytab_location=settings.text("tony.keytab.location"),
-        namenodes=settings.read("tony.other.namenodes"),
-    )
-
-
-def _limits(settings: Settings) -> Limits:
+def _total_limits(settings: Settings) -> Tuple[Tuple[str, int], ...]:
     total: List[Tuple[str, int]] = []
     for entry, parts in settings.matching("tony.task.max-total-<resource>"):
         name = parts["resource"]
@@ -260,24 +164,16 @@ def _limits(settings: Settings) -> Limits:
             continue
         if limit is not None:
             total.append((name, limit))
+    return tuple(total)
+
+
+def _role_limits(settings: Settings) -> Tuple[Tuple[str, int], ...]:
     instances: List[Tuple[str, int]] = []
     for _, parts in settings.matching("tony.<role>.max-instances"):
         limit = settings.read("tony.<role>.max-instances", **parts)
         if limit is not None:
             instances.append((parts["role"], limit))
-    return Limits(
-        total_instances=settings.read("tony.task.max-total-instances"),
-        total=tuple(total),
-        instances=tuple(instances),
-        archive_mb=settings.read("tony.containers.archive-max-size"),
-        archive_members=settings.read("tony.containers.archive-max-members"),
-    )
-
-
-def _network(settings: Settings) -> Network:
-    return Network(
-        port_range=settings.read("tony.task.port-range"), tls=settings.read("tony.task.tls")
-    )
+    return tuple(instances)
 
 
 def _groups(

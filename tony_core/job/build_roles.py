@@ -8,14 +8,12 @@ from tony_core.dataclass import dataclass, replace
 from tony_core.job.commands import common_command
 from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
 from tony_core.job.problems import Severity, did_you_mean
-from tony_core.job.resources import read_files, unique
 from tony_core.job.settings import Settings, is_remote
 from tony_core.job.spec import (
     TENSORBOARD_COMMAND,
     Docker,
     FileRef,
     Resources,
-    RestartScope,
     Role,
     Tracking,
 )
@@ -153,8 +151,8 @@ class RoleBuilder:
         self.settings = settings
         self.named = named
         self.common = common_command(settings)
-        self.files = read_files(settings, "tony.containers.resources")
-        self.log_dir = settings.path("tony.application.tensorboard-log-dir")
+        self.files = settings.read("tony.containers.resources")
+        self.log_dir = settings.text("tony.application.tensorboard-log-dir")
 
     def build(self) -> Tuple[Role, ...]:
         """All roles; with no instances anywhere the single task."""
@@ -180,23 +178,14 @@ class RoleBuilder:
         return tuple(replace(role, depends_on=after.get(role.name, ())) for role in roles)
 
     def _role(self, name: str, count: int) -> Role:
-        settings = self.settings
         return Role(
             name=name,
             instances=count,
             resources=self._resources(name),
             command=self._command(name),
             files=self._files(name),
-            node_label=settings.text("tony.<role>.node-label", role=name)
-            or settings.text("tony.containers.node-label"),
-            placement_spec=settings.text("tony.<role>.placement-spec", role=name)
-            or settings.text("tony.containers.placement-spec"),
-            allocation_tags=settings.read("tony.<role>.allocation-tags", role=name)
-            or settings.read("tony.containers.allocation-tags"),
-            docker=read_docker(settings, name),
-            restart_scope=RestartScope(settings.read("tony.<role>.restart-scope", role=name)),
-            max_restarts=settings.read("tony.<role>.max-restarts", role=name),
-            min_instances=settings.read("tony.<role>.min-instances", role=name),
+            docker=read_docker(self.settings, name),
+            **self.settings.read_fields("Role", role=name),
         )
 
     def _single(self) -> Role:
@@ -205,17 +194,16 @@ class RoleBuilder:
         settings = self.settings
         role = self._role(SINGLE, 1)
         mine = role.resources
-        for field, key in (("memory_mb", "memory"), ("vcores", "vcores"), ("gpus", "gpus")):
-            master = f"tony.am.{key}"
-            said = settings.is_set(f"tony.<role>.{key}", role=SINGLE)
-            if settings.is_set(master) and not said:
+        for field, master in table().filling("MasterSpec.resources").items():
+            own = table().filling("Role.resources")[field]
+            if settings.is_set(master) and not settings.is_set(own, role=SINGLE):
                 mine = replace(mine, **{field: settings.read(master)})
         command = role.command
         if not settings.read("tony.application.enable-preprocess"):
             command = settings.text("tony.am.command") or command
-        files = read_files(settings, "tony.am.resources")
+        files = settings.read("tony.am.resources")
         entry = settings.entry("tony.am.resources")
-        files = role.files + unique(settings, files, self.files + role.files, entry)
+        files = role.files + settings.unique_files(files, self.files + role.files, entry)
         label = role.node_label or settings.text("tony.am.node-label")
         return replace(role, resources=mine, command=command, files=files, node_label=label)
 
@@ -229,12 +217,8 @@ class RoleBuilder:
                     other.append((parts["resource"], int(amount)))
                 elif amount is None:
                     settings.problem("says no amount", entry)
-        return Resources(
-            memory_mb=settings.read("tony.<role>.memory", role=name),
-            vcores=settings.read("tony.<role>.vcores", role=name),
-            gpus=settings.read("tony.<role>.gpus", role=name),
-            other=tuple(other),
-        )
+        sizes = settings.read_fields("Role.resources", role=name)
+        return Resources(**sizes, other=tuple(other))
 
     def _command(self, name: str) -> str:
         own = self.settings.text("tony.<role>.command", role=name)
@@ -243,9 +227,9 @@ class RoleBuilder:
         return own or self.common or ""
 
     def _files(self, name: str) -> Tuple[FileRef, ...]:
-        files = read_files(self.settings, "tony.<role>.resources", role=name)
+        files = self.settings.read("tony.<role>.resources", role=name)
         entry = self.settings.entry("tony.<role>.resources", role=name)
-        return unique(self.settings, files, self.files, entry)
+        return self.settings.unique_files(files, self.files, entry)
 
     def _tensorboard(self, names: Sequence[str]) -> Optional[Role]:
         """TensorBoard's own sidecar, where the log dir can be read from anywhere.
@@ -290,7 +274,7 @@ class RoleBuilder:
         sidecar_key = "tony.application.sidecar.jobtypes"
         untracked, sidecar = self._role_list(untracked_key), self._role_list(sidecar_key)
         if not self.settings.is_set(untracked_key):
-            framework = str(self.settings.read("tony.application.framework")).lower()
+            framework = self.settings.read("tony.application.framework")
             untracked = (*untracked, *_SERVING.get(framework, ()))
         out = dict.fromkeys(untracked, Tracking.UNTRACKED)
         for name in sidecar:
@@ -351,8 +335,7 @@ class RoleBuilder:
 
 def read_docker(settings: Settings, role: str) -> Optional[Docker]:
     """The image of one role, when docker is on."""
-    own = settings.text("tony.docker.<role>.image", role=role)
-    image = own or settings.text("tony.docker.containers.image")
+    image = settings.text("tony.docker.<role>.image", role=role)
     mounts = tuple(settings.read("tony.docker.containers.mount"))
     if not settings.read("tony.docker.enabled"):
         return None

@@ -1,8 +1,8 @@
 """The table of keys: what a job file may say.
 
 Every ``tony.*`` key is declared once, in one of the ``keytable_*`` modules: name, kind,
-unit, default, doc, status and who reads it. Reading a job file, `tony config keys`, the
-reference page and "did you mean" all come from this table.
+unit, default, doc, status and the field of the job that it fills. Building the job, `tony config
+keys`, the reference page and "did you mean" all come from this table.
 
 A name may hold placeholders: ``<role>``, ``<group>``, ``<resource>`` stand for one part
 between dots (a resource may hold dots), ``<any>`` for whatever follows.
@@ -13,9 +13,8 @@ from __future__ import annotations
 import functools
 import re
 from enum import Enum
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass
 from tony_core.job.problems import did_you_mean
 from tony_core.job.secretnames import ENV_PREFIXES, is_secret
 
@@ -39,18 +38,30 @@ class Kind(str, Enum):
     PATH = "path or URL"
 
 
+class Off(Enum):
+    """What ``off`` and 0 mean as the value of a duration."""
+
+    NO_LIMIT = None
+    ZERO = 0.0
+    FOREVER = 100 * 365 * 86400.0
+    DEFAULT = "the key's default"  # a deadline that every job has
+
+
 class Status(str, Enum):
-    """What becomes of a key when somebody sets it."""
+    """What a key does when a job file sets it."""
 
     LIVE = "live"  # read
     IGNORED = "ignored"  # accepted, of no effect here
     RENAMED = "renamed"  # read as another key
-    REFUSED = "refused"  # an error, unless it says what happens anyway
+    REFUSED = "refused"  # an error, unless its value is what happens anyway
 
 
-@dataclass(frozen=True)
-class Key:
-    """One line of the table."""
+class Key(NamedTuple):
+    """One line of the table.
+
+    A key that ``fills`` a field of the job is that field's value; one that is ``part_of`` a field
+    is read by a function of :mod:`tony_core.job.build` or ``build_roles``, which makes the field.
+    """
 
     name: str
     kind: Kind
@@ -59,7 +70,11 @@ class Key:
     unit: str = ""  # of a bare number: ms, s, MB
     status: Status = Status.LIVE
     alias: str = ""  # the key that a renamed one is read as
-    reads: str = ""  # the field of Job it becomes
+    fills: str = ""  # Record.field, or Record.record.field
+    part_of: str = ""
+    otherwise: str = ""  # the key that is read when this one is not set
+    convert: Optional[Callable[[Any], Any]] = None  # from what the kind reads to the field's type
+    off: Off = Off.NO_LIMIT
     choices: Tuple[str, ...] = ()
     at_least: Optional[int] = None
     placeholders: Tuple[str, ...] = ()  # sample values of JVM TonY's defaults: the same as unset
@@ -114,8 +129,7 @@ def _compile(name: str) -> re.Pattern[str]:
     return re.compile(out + re.escape(name[at:]), re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A key of the table, and what its placeholders stand for."""
 
     key: Key
@@ -130,6 +144,14 @@ class Table:
         self.by_name: Dict[str, Key] = {key.name: key for key in keys}
         if len(self.by_name) != len(self.keys):
             raise ValueError("a key is declared twice")
+        self._filling: Dict[str, Dict[str, str]] = {}
+        for key in keys:
+            record, _, field = key.fills.rpartition(".")
+            if (
+                field
+                and self._filling.setdefault(record, {}).setdefault(field, key.name) != key.name
+            ):
+                raise ValueError(f"two keys fill {key.fills}")
         # The longest fixed beginning first: tony.driver.<any> is tried before
         # tony.<role>.instances.
         patterns = [key for key in keys if key.is_pattern]
@@ -146,6 +168,10 @@ class Table:
             if match is not None:
                 return Found(key, match.groupdict())
         return None
+
+    def filling(self, record: str) -> Mapping[str, str]:
+        """Field to key, of the fields that one key each fills."""
+        return self._filling[record]
 
     def suggest(self, name: str, roles: Sequence[str] = ()) -> str:
         """`` (did you mean ...?)`` for a name that :meth:`find` does not know."""

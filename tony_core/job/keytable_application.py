@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tony_core.job.keys import Key, Kind
+from tony_core.job.keys import Key, Kind, Off
+from tony_core.job.mask import mask_text
+from tony_core.job.spec import Mode
 
 _IDENTITY = [
     Key(
@@ -10,22 +12,23 @@ _IDENTITY = [
         Kind.TEXT,
         "What the job is called.",
         default="TonyApplication",
-        reads="Job.name",
+        fills="Job.name",
+        convert=mask_text,
     ),
     Key(
         "tony.application.type",
         Kind.TEXT,
         "The application type that YARN shows.",
         default="TONY",
-        reads="Job.type",
+        fills="Job.type",
     ),
-    Key("tony.application.tags", Kind.LIST, "Tags that YARN shows.", reads="Job.tags"),
+    Key("tony.application.tags", Kind.LIST, "Tags that YARN shows.", fills="Job.tags"),
     Key(
         "tony.application.links",
         Kind.ENVS,
         "Links that stand on the job's page and in its history beside its own, as NAME=URL: a"
         " workflow's execution, an experiment.",
-        reads="Job.links",
+        part_of="Job.links",
     ),
     Key(
         "tony.application.framework",
@@ -33,7 +36,8 @@ _IDENTITY = [
         "The framework whose cluster description the tasks get: tensorflow, pytorch, jax, mpi,"
         " standalone and others.",
         default="tensorflow",
-        reads="Job.framework",
+        fills="Job.framework",
+        convert=str.lower,
     ),
     Key(
         "tony.application.distributed-mode",
@@ -41,93 +45,95 @@ _IDENTITY = [
         "GANG starts all tasks together, FCFS each as soon as it can be.",
         default="GANG",
         choices=("GANG", "FCFS"),
-        reads="Job.mode",
+        fills="Job.mode",
+        convert=Mode,
     ),
-    Key("tony.yarn.queue", Kind.TEXT, "The queue.", default="default", reads="Job.queue"),
+    Key("tony.yarn.queue", Kind.TEXT, "The queue.", default="default", fills="Job.queue"),
     Key(
         "tony.application.node-label",
         Kind.TEXT,
         "The partition of the whole application.",
-        reads="Job.node_label",
+        fills="Job.node_label",
     ),
     Key(
         "tony.application.placement-spec",
         Kind.TEXT,
         "Placement constraint of the whole application.",
-        reads="Job.placement_spec",
+        fills="Job.placement_spec",
     ),
     Key(
         "tony.scheduler",
         Kind.TEXT,
         "Where the job runs: local, yarn, or a scheduler that is installed.",
         default="local",
-        reads="Job.scheduler",
+        fills="Job.scheduler",
+        convert=str.lower,
     ),
     Key(
         "tony.application.enable-preprocess",
         Kind.BOOL,
         "Whether a command runs once, first, whose result reaches every task as MODEL_PARAMS.",
         default="false",
-        reads="MasterSpec.preprocess",
+        part_of="MasterSpec.preprocess",
     ),
     Key(
         "tony.application.checkpoint-dir",
         Kind.PATH,
         "Where the program keeps its checkpoints; tasks see it as TONY_CHECKPOINT_DIR.",
-        reads="Program.checkpoint_dir",
+        fills="Program.checkpoint_dir",
     ),
     Key(
         "tony.application.tensorboard-log-dir",
         Kind.PATH,
         "Where the program writes TensorBoard's events. Naming it starts TensorBoard.",
-        reads="Program.tensorboard_log_dir",
+        fills="Program.tensorboard_log_dir",
     ),
     Key(
         "tony.application.tensorboard-first",
         Kind.BOOL,
         "Whether the tracking URL leads to TensorBoard instead of the job's own page.",
         default="false",
-        reads="Program.tensorboard_first",
+        fills="Program.tensorboard_first",
     ),
 ]
 
 _COMMAND_LINE = [
-    Key("tony.client.executes", Kind.TEXT, "--executes: the command.", reads="Role.command"),
+    Key("tony.client.executes", Kind.TEXT, "--executes: the command.", part_of="Role.command"),
     Key(
         "tony.client.task-params",
         Kind.TEXT,
         "--task_params: put behind --executes.",
-        reads="Role.command",
+        part_of="Role.command",
     ),
     Key(
         "tony.client.src-dir",
         Kind.PATH,
         "--src_dir: the program's folder, zip or tar.",
-        reads="Program.src",
+        fills="Program.src",
     ),
     Key(
         "tony.client.python-venv",
         Kind.PATH,
         "--python_venv: a virtual environment, folder or archive, seen as the folder venv.",
-        reads="Program.venv",
+        fills="Program.venv",
     ),
     Key(
         "tony.client.python-binary-path",
         Kind.TEXT,
         "--python_binary_path: the program's Python, absolute or inside the venv.",
-        reads="Program.python",
+        part_of="Program.python",
     ),
     Key(
         "tony.client.hdfs-classpath",
         Kind.LIST,
         "--hdfs_classpath: folders and jars for the tasks; a missing one is skipped.",
-        reads="Program.hdfs_classpath",
+        fills="Program.hdfs_classpath",
     ),
     Key(
         "tony.python-exec-path",
         Kind.TEXT,
         "The program's Python as a task sees it, when --python_binary_path names none.",
-        reads="Program.python",
+        part_of="Program.python",
     ),
     Key(
         "tony.client.lease",
@@ -135,7 +141,7 @@ _COMMAND_LINE = [
         "The job ends when its client has not been heard of for that long.",
         default="off",
         unit="s",
-        reads="Timeouts.client_lease_s",
+        fills="Timeouts.client_lease_s",
     ),
     Key(
         "tony.client.first-lease",
@@ -144,7 +150,7 @@ _COMMAND_LINE = [
         " master's start, where it is shorter than `tony.client.lease`.",
         default="off",
         unit="s",
-        reads="Timeouts.client_first_lease_s",
+        fills="Timeouts.client_first_lease_s",
     ),
 ]
 
@@ -155,21 +161,21 @@ _THE_END = [
         "Roles that are not waited for, and whose failure is fatal. With the framework mxnet, by"
         " default scheduler and server, too.",
         default="ps",
-        reads="Role.tracking",
+        part_of="Role.tracking",
     ),
     Key(
         "tony.application.sidecar.jobtypes",
         Kind.ROLES,
         "Roles that are not waited for, and whose failure is ignored.",
         default="tensorboard",
-        reads="Role.tracking",
+        part_of="Role.tracking",
     ),
     Key(
         "tony.application.stop-on-failure-jobtypes",
         Kind.ROLES,
         "Roles whose failure is fatal even where a worker's is not.",
         default="ps",
-        reads="Role.stop_on_failure",
+        part_of="Role.stop_on_failure",
     ),
     Key(
         "tony.application.fail-on-worker-failure-enabled",
@@ -177,20 +183,20 @@ _THE_END = [
         "Whether any tracked task's failure fails the session. With false only the chief's, a"
         " stop-on-failure or untracked role's, or that of all tracked tasks does.",
         default="true",
-        reads="Job.fail_on_worker_failure",
+        fills="Job.fail_on_worker_failure",
     ),
     Key(
         "tony.application.group.<group>",
         Kind.ROLES,
         "A named group of roles.",
-        reads="Job.groups",
+        part_of="Job.groups",
     ),
     Key(
         "tony.application.dependency.<role>.timeout.after.<group>",
         Kind.DURATION,
         "How long this role may go on once every task of the group has ended.",
         unit="s",
-        reads="GroupDependency.timeout_s",
+        part_of="GroupDependency.timeout_s",
     ),
     Key(
         "tony.application.dependency.<role>.timeout.after.<group>.ignored",
@@ -198,19 +204,19 @@ _THE_END = [
         "Whether they are then no longer waited for, instead of failing the job: they run until"
         " the others end, and a failure of theirs still counts.",
         default="false",
-        reads="GroupDependency.ignored",
+        part_of="GroupDependency.ignored",
     ),
     Key(
         "tony.application.prepare-stage",
         Kind.ROLES,
         "Roles that run before those of the training stage.",
-        reads="Role.depends_on",
+        part_of="Role.depends_on",
     ),
     Key(
         "tony.application.training-stage",
         Kind.ROLES,
         "Roles that run after the prepare stage; all the others when not named.",
-        reads="Role.depends_on",
+        part_of="Role.depends_on",
     ),
 ]
 
@@ -221,7 +227,7 @@ _TIME = [
         "How long the whole job may take.",
         default="off",
         unit="ms",
-        reads="Timeouts.application_s",
+        fills="Timeouts.application_s",
     ),
     Key(
         "tony.application.chief-grace",
@@ -229,7 +235,8 @@ _TIME = [
         "How long the others may go on once the chief has succeeded.",
         default="60s",
         unit="s",
-        reads="Timeouts.chief_grace_s",
+        fills="Timeouts.chief_grace_s",
+        off=Off.ZERO,
     ),
     Key(
         "tony.application.elastic-interval",
@@ -237,7 +244,8 @@ _TIME = [
         "How long a round of an elastic role lasts at least before more tasks are taken in.",
         default="30s",
         unit="s",
-        reads="Timeouts.elastic_interval_s",
+        fills="Timeouts.elastic_interval_s",
+        off=Off.ZERO,
     ),
     Key(
         "tony.container.allocation.timeout",
@@ -245,7 +253,8 @@ _TIME = [
         "How long a job may hold some of its containers and not all.",
         default="15m",
         unit="ms",
-        reads="Timeouts.allocation_s",
+        fills="Timeouts.allocation_s",
+        off=Off.DEFAULT,
     ),
     Key(
         "tony.container.registration.timeout",
@@ -253,7 +262,8 @@ _TIME = [
         "How long a started container may take to register.",
         default="5m",
         unit="ms",
-        reads="Timeouts.registration_s",
+        fills="Timeouts.registration_s",
+        off=Off.DEFAULT,
     ),
     Key(
         "tony.task.executor.registry-timeout-sec",
@@ -263,7 +273,8 @@ _TIME = [
         " (tony.container.allocation.timeout, tony.container.registration.timeout).",
         default="300",
         unit="s",
-        reads="Timeouts.registry_s",
+        fills="Timeouts.registry_s",
+        off=Off.DEFAULT,
     ),
     Key(
         "tony.task.executor.execution-timeout-ms",
@@ -271,7 +282,7 @@ _TIME = [
         "How long the program of one task may run.",
         default="off",
         unit="ms",
-        reads="Timeouts.execution_s",
+        fills="Timeouts.execution_s",
     ),
     Key(
         "tony.task.heartbeat-interval-ms",
@@ -279,7 +290,8 @@ _TIME = [
         "How often executors say that they are there.",
         default="1000",
         unit="ms",
-        reads="Timeouts.heartbeat_s",
+        fills="Timeouts.heartbeat_s",
+        off=Off.DEFAULT,
     ),
     Key(
         "tony.task.max-missed-heartbeats",
@@ -287,7 +299,7 @@ _TIME = [
         "How many missing heartbeats make a task, or for its executor the master, lost.",
         default="25",
         at_least=1,
-        reads="Timeouts.max_missed_heartbeats",
+        fills="Timeouts.max_missed_heartbeats",
     ),
     Key(
         "tony.task.master-lost-timeout",
@@ -296,7 +308,7 @@ _TIME = [
         " It begins when a dead master's connection closes; for one that hangs, after"
         " max-missed-heartbeats x heartbeat-interval of silence.",
         unit="s",
-        reads="Timeouts.master_lost_s",
+        fills="Timeouts.master_lost_s",
     ),
     Key(
         "tony.task.kill-grace",
@@ -304,7 +316,8 @@ _TIME = [
         "How long a task has between TERM and KILL when the job is killed.",
         default="10s",
         unit="s",
-        reads="Timeouts.kill_grace_s",
+        fills="Timeouts.kill_grace_s",
+        off=Off.ZERO,
     ),
 ]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tony_core.job.keys import Key, Kind
+from tony_core.job.keys import Key, Kind, Off
+from tony_core.job.spec import RestartMode, RestartScope
 
 _ROLES = [
     Key(
@@ -10,7 +11,7 @@ _ROLES = [
         Kind.INT,
         "How many tasks of this role. With no instances of any role the job is one single task.",
         at_least=0,
-        reads="Role.instances",
+        part_of="Role.instances",
     ),
     Key(
         "tony.<role>.memory",
@@ -18,7 +19,7 @@ _ROLES = [
         "Memory of one task.",
         default="2g",
         unit="MB",
-        reads="Role.resources.memory_mb",
+        fills="Role.resources.memory_mb",
     ),
     Key(
         "tony.<role>.vcores",
@@ -26,7 +27,7 @@ _ROLES = [
         "Virtual cores of one task.",
         default="1",
         at_least=1,
-        reads="Role.resources.vcores",
+        fills="Role.resources.vcores",
     ),
     Key(
         "tony.<role>.gpus",
@@ -34,51 +35,54 @@ _ROLES = [
         "GPUs of one task.",
         default="0",
         at_least=0,
-        reads="Role.resources.gpus",
+        fills="Role.resources.gpus",
     ),
     Key(
         "tony.<role>.resource.<resource>",
         Kind.INT,
         "How much of another resource type of the cluster one task needs.",
         at_least=0,
-        reads="Role.resources.other",
+        part_of="Role.resources.other",
     ),
     Key(
         "tony.<role>.resources",
         Kind.FILES,
         "Files of this role: source[::name][#archive].",
-        reads="Role.files",
+        part_of="Role.files",
     ),
     Key(
         "tony.<role>.command",
         Kind.TEXT,
         "What each task of this role runs, in a shell. Else tony.containers.command, else"
         " --executes with --task_params.",
-        reads="Role.command",
+        part_of="Role.command",
     ),
     Key(
         "tony.<role>.node-label",
         Kind.TEXT,
         "The partition of the cluster that this role runs in.",
-        reads="Role.node_label",
+        fills="Role.node_label",
+        otherwise="tony.containers.node-label",
     ),
     Key(
         "tony.<role>.depends-on",
         Kind.ROLES,
         "Roles that must have succeeded before containers for this one are asked for.",
-        reads="Role.depends_on",
+        part_of="Role.depends_on",
     ),
     Key(
         "tony.<role>.placement-spec",
         Kind.TEXT,
         "YARN placement constraint of this role.",
-        reads="Role.placement_spec",
+        fills="Role.placement_spec",
+        otherwise="tony.containers.placement-spec",
     ),
     Key(
         "tony.<role>.allocation-tags",
         Kind.LIST,
         "YARN allocation tags of this role's containers.",
-        reads="Role.allocation_tags",
+        fills="Role.allocation_tags",
+        otherwise="tony.containers.allocation-tags",
     ),
     Key(
         "tony.<role>.max-restarts",
@@ -87,14 +91,14 @@ _ROLES = [
         " restart-scope task, whose count begins anew in each session.",
         default="3",
         at_least=0,
-        reads="Role.max_restarts",
+        fills="Role.max_restarts",
     ),
     Key(
         "tony.<role>.max-instances",
         Kind.LIMIT,
         "The administrator's cap on the instances of this role.",
         default="-1",
-        reads="Limits.instances",
+        part_of="Limits.instances",
     ),
     Key(
         "tony.<role>.min-instances",
@@ -102,7 +106,7 @@ _ROLES = [
         "The fewest tasks of an elastic role: the job begins and goes on with so many, and asks"
         " for the rest meanwhile. Not set: all instances.",
         at_least=1,
-        reads="Role.min_instances",
+        fills="Role.min_instances",
     ),
     Key(
         "tony.<role>.restart-scope",
@@ -111,7 +115,8 @@ _ROLES = [
         " the others' programs go on. What cannot take a task back is refused.",
         default="session",
         choices=("session", "task"),
-        reads="Role.restart_scope",
+        fills="Role.restart_scope",
+        convert=RestartScope,
     ),
 ]
 
@@ -120,13 +125,13 @@ _CONTAINERS = [
         "tony.containers.command",
         Kind.TEXT,
         "What the tasks of every role without a command of its own run.",
-        reads="Role.command",
+        part_of="Role.command",
     ),
     Key(
         "tony.containers.resources",
         Kind.FILES,
         "Files of every task: source[::name][#archive]. --conf adds to it.",
-        reads="Job.files",
+        fills="Job.files",
     ),
     Key(
         "tony.containers.archive-max-size",
@@ -136,7 +141,7 @@ _CONTAINERS = [
         default="100g",
         unit="MB",
         at_least=1,
-        reads="Limits.archive_mb",
+        fills="Limits.archive_mb",
     ),
     Key(
         "tony.containers.archive-max-members",
@@ -144,75 +149,81 @@ _CONTAINERS = [
         "How many files, folders and links one archive may hold; with more it is refused.",
         default="300000",
         at_least=1,
-        reads="Limits.archive_members",
+        fills="Limits.archive_members",
     ),
     Key(
         "tony.containers.envs",
         Kind.ENVS,
         "Environment of the executor and of the program. --conf adds to it.",
-        reads="Program.container_env",
+        part_of="Program.container_env",
     ),
     Key(
         "tony.containers.env.<any>",
         Kind.RAW,
         "One variable of the executor's and the program's environment, whatever is in it.",
-        reads="Program.container_env",
+        part_of="Program.container_env",
     ),
     Key(
         "tony.execution.envs",
         Kind.ENVS,
         "Environment of the program only. --conf adds to it.",
-        reads="Program.shell_env",
+        part_of="Program.shell_env",
     ),
     Key(
         "tony.execution.env.<any>",
         Kind.RAW,
         "One variable of the program's environment, whatever is in it.",
-        reads="Program.shell_env",
+        part_of="Program.shell_env",
     ),
     Key(
         "tony.containers.node-label",
         Kind.TEXT,
         "The partition of every role without a label of its own.",
-        reads="Role.node_label",
+        part_of="Role.node_label",
     ),
     Key(
         "tony.containers.placement-spec",
         Kind.TEXT,
         "Placement constraint of every role without one of its own.",
-        reads="Role.placement_spec",
+        part_of="Role.placement_spec",
     ),
     Key(
         "tony.containers.allocation-tags",
         Kind.LIST,
         "Allocation tags of every role without its own.",
-        reads="Role.allocation_tags",
+        part_of="Role.allocation_tags",
     ),
     Key(
         "tony.docker.enabled",
         Kind.BOOL,
         "Whether tasks run in docker images.",
         default="false",
-        reads="Role.docker",
+        part_of="Role.docker",
     ),
     Key(
         "tony.docker.containers.image",
         Kind.TEXT,
         "The image of every role without its own.",
-        reads="Role.docker.image",
+        part_of="Role.docker.image",
     ),
-    Key("tony.docker.<role>.image", Kind.TEXT, "The image of one role.", reads="Role.docker.image"),
+    Key(
+        "tony.docker.<role>.image",
+        Kind.TEXT,
+        "The image of one role.",
+        part_of="Role.docker.image",
+        otherwise="tony.docker.containers.image",
+    ),
     Key(
         "tony.docker.am.image",
         Kind.TEXT,
         "The image of the application master, which else runs in none.",
-        reads="MasterSpec.docker",
+        part_of="MasterSpec.docker",
     ),
     Key(
         "tony.docker.containers.mount",
         Kind.LIST,
         "Folders of the host seen in the image: source:destination[:ro|rw].",
-        reads="Role.docker.mounts",
+        part_of="Role.docker.mounts",
     ),
 ]
 
@@ -223,7 +234,7 @@ _MASTER = [
         "Memory of the application master; of the task itself when the job is one single task.",
         default="512m",
         unit="MB",
-        reads="MasterSpec.resources.memory_mb",
+        fills="MasterSpec.resources.memory_mb",
     ),
     Key(
         "tony.am.vcores",
@@ -231,7 +242,7 @@ _MASTER = [
         "Virtual cores of the application master.",
         default="1",
         at_least=1,
-        reads="MasterSpec.resources.vcores",
+        fills="MasterSpec.resources.vcores",
     ),
     Key(
         "tony.am.gpus",
@@ -239,26 +250,26 @@ _MASTER = [
         "GPUs of the application master.",
         default="0",
         at_least=0,
-        reads="MasterSpec.resources.gpus",
+        fills="MasterSpec.resources.gpus",
     ),
     Key(
         "tony.am.node-label",
         Kind.TEXT,
         "The partition that the application master runs in.",
-        reads="MasterSpec.node_label",
+        fills="MasterSpec.node_label",
     ),
     Key(
         "tony.am.resources",
         Kind.FILES,
         "Files of the application master (its preprocessing command).",
-        reads="MasterSpec.files",
+        fills="MasterSpec.files",
     ),
     Key(
         "tony.am.command",
         Kind.TEXT,
         "What runs once before the tasks when tony.application.enable-preprocess is on; the"
         " single task's command when there are no instances.",
-        reads="MasterSpec.preprocess",
+        part_of="MasterSpec.preprocess",
     ),
     Key(
         "tony.am.retry-count",
@@ -266,7 +277,7 @@ _MASTER = [
         "How many new sessions the failures of the user's program may cost.",
         default="2",
         at_least=0,
-        reads="MasterSpec.user_retries",
+        fills="MasterSpec.user_retries",
     ),
     Key(
         "tony.am.max-attempts",
@@ -274,7 +285,7 @@ _MASTER = [
         "How many application masters a job may have.",
         default="2",
         at_least=1,
-        reads="MasterSpec.max_attempts",
+        fills="MasterSpec.max_attempts",
     ),
     Key(
         "tony.am.startup-timeout",
@@ -284,7 +295,8 @@ _MASTER = [
         " yarn.am.liveness-monitor.expiry-interval-ms.",
         default="10m",
         unit="s",
-        reads="MasterSpec.startup_timeout_s",
+        fills="MasterSpec.startup_timeout_s",
+        off=Off.DEFAULT,
     ),
     Key(
         "tony.am.restart-mode",
@@ -292,7 +304,8 @@ _MASTER = [
         "What a new session keeps: warm keeps healthy containers, fresh keeps none.",
         default="warm",
         choices=("warm", "fresh"),
-        reads="MasterSpec.restart_mode",
+        fills="MasterSpec.restart_mode",
+        convert=RestartMode,
     ),
 ]
 

@@ -3,7 +3,7 @@ have another name here or no effect."""
 
 from __future__ import annotations
 
-from tony_core.job.keys import Key, Kind, Status
+from tony_core.job.keys import Key, Kind, Off, Status
 
 _LIMITS = [
     Key(
@@ -11,14 +11,14 @@ _LIMITS = [
         Kind.LIMIT,
         "The most tasks of a job.",
         default="-1",
-        reads="Limits.total_instances",
+        fills="Limits.total_instances",
     ),
     Key(
         "tony.task.max-total-<resource>",
         Kind.LIMIT,
         "The most of one resource (memory, vcores, gpus, or another type) over all tasks.",
         default="-1",
-        reads="Limits.total",
+        part_of="Limits.total",
     ),
     Key(
         "tony.task.max-infrastructure-failures",
@@ -26,7 +26,7 @@ _LIMITS = [
         "How many new sessions the system's failures may cost.",
         default="10",
         at_least=0,
-        reads="MasterSpec.infrastructure_retries",
+        fills="MasterSpec.infrastructure_retries",
     ),
 ]
 
@@ -37,20 +37,21 @@ _MEASURING = [
         "How often executors measure their tasks.",
         default="5000",
         unit="ms",
-        reads="Metrics.interval_s",
+        fills="Metrics.interval_s",
+        off=Off.DEFAULT,
     ),
     Key(
         "tony.task.gpu-metrics.enabled",
         Kind.BOOL,
         "Whether GPUs are measured too.",
         default="true",
-        reads="Metrics.gpu",
+        fills="Metrics.gpu",
     ),
     Key(
         "tony.gpu-exec-path",
         Kind.TEXT,
         "Where nvidia-smi is, when not on the PATH.",
-        reads="Metrics.gpu_exec_path",
+        fills="Metrics.gpu_exec_path",
     ),
     Key(
         "tony.task.gpu-check",
@@ -59,7 +60,7 @@ _MEASURING = [
         " free ones where they are not isolated. Off where GPUs are not NVIDIA's, or are only"
         " counted.",
         default="true",
-        reads="Metrics.gpu_check",
+        fills="Metrics.gpu_check",
     ),
     Key(
         "tony.task.executor.execution.error-message-max-depth",
@@ -67,13 +68,13 @@ _MEASURING = [
         "How many last lines of a failed task's stderr its error quotes.",
         default="20",
         at_least=0,
-        reads="Metrics.error_lines",
+        fills="Metrics.error_lines",
     ),
     Key(
         "tony.history.location",
         Kind.PATH,
         "Where the stories of jobs are kept; as shared as that folder is, private if it is new.",
-        reads="History.location",
+        fills="History.location",
         placeholders=("/path/to/tony-history",),
     ),
     Key(
@@ -82,13 +83,14 @@ _MEASURING = [
         "How long they are kept.",
         default="30d",
         unit="s",
-        reads="History.retention_s",
+        fills="History.retention_s",
+        off=Off.FOREVER,
     ),
     Key(
         "tony.portal.url",
         Kind.TEXT,
         "Where the portal is: the job's links then hold its page there.",
-        reads="History.portal_url",
+        fills="History.portal_url",
         placeholders=("https://localhost:19886",),
     ),
 ]
@@ -98,48 +100,48 @@ _NETWORK = [
         "tony.task.port-range",
         Kind.PORTS,
         "Where tasks' ports are drawn from; by default below the ephemeral range.",
-        reads="Network.port_range",
+        fills="Network.port_range",
     ),
     Key(
         "tony.task.tls",
         Kind.BOOL,
         "Whether master and executors talk TLS, by a certificate made for the job by openssl.",
         default="false",
-        reads="Network.tls",
+        fills="Network.tls",
     ),
     Key(
         "tony.runtime.python",
         Kind.TEXT,
         "The Python that runs our own code on nodes: a command, a path or an archive.",
         default="python3",
-        reads="Runtime.python",
+        fills="Runtime.python",
     ),
     Key(
         "tony.runtime.location",
         Kind.PATH,
         "Where an administrator has published our own code for all users.",
-        reads="Runtime.location",
+        fills="Runtime.location",
     ),
     Key(
         "tony.local.memory",
         Kind.MEMORY,
         "How much memory the embedded scheduler hands out: by default the machine's.",
         unit="MB",
-        reads="Local.memory_mb",
+        fills="Local.memory_mb",
     ),
     Key(
         "tony.local.vcores",
         Kind.INT,
         "How many virtual cores the embedded scheduler hands out: by default no limit.",
         at_least=1,
-        reads="Local.vcores",
+        fills="Local.vcores",
     ),
     Key(
         "tony.local.gpus",
         Kind.INT,
         "How many GPUs the embedded scheduler hands out: by default those it finds.",
         at_least=0,
-        reads="Local.gpus",
+        fills="Local.gpus",
     ),
 ]
 
@@ -150,7 +152,7 @@ _YARN = [
         "The application's priority within its queue on YARN: the higher, the earlier. By default"
         " what the queue says.",
         at_least=0,
-        reads="Yarn.priority",
+        fills="Yarn.priority",
     ),
     Key(
         "tony.yarn.staging-dir",
@@ -158,20 +160,20 @@ _YARN = [
         "Where jobs for YARN are staged: a folder of the user's own on the cluster's file system."
         " By default .tony in the user's home there; where fs.defaultFS is viewfs, by its mount"
         " table.",
-        reads="Yarn.staging_dir",
+        fills="Yarn.staging_dir",
     ),
     Key(
         "tony.yarn.acl.view",
         Kind.TEXT,
         "Who else may see the application and its logs on YARN: users, a blank, groups, each"
         " separated by commas, or * for everybody. By default its owner alone.",
-        reads="Yarn.view_acl",
+        fills="Yarn.view_acl",
     ),
     Key(
         "tony.yarn.acl.modify",
         Kind.TEXT,
         "Who else may kill the application on YARN, in the same form.",
-        reads="Yarn.modify_acl",
+        fills="Yarn.modify_acl",
     ),
 ]
 
@@ -180,31 +182,31 @@ _HADOOP = [
         "tony.application.hadoop.location",
         Kind.PATH,
         "An archive of Hadoop for tasks on nodes that have none.",
-        reads="Hadoop.location",
+        fills="Hadoop.location",
     ),
     Key(
         "tony.application.hadoop.classpath",
         Kind.TEXT,
         "The class path inside that archive.",
-        reads="Hadoop.classpath",
+        fills="Hadoop.classpath",
     ),
     Key(
         "tony.application.hdfs-conf-path",
         Kind.PATH,
         "hdfs-site.xml for the tasks.",
-        reads="Hadoop.hdfs_conf",
+        fills="Hadoop.hdfs_conf",
     ),
     Key(
         "tony.application.yarn-conf-path",
         Kind.PATH,
         "yarn-site.xml for the tasks.",
-        reads="Hadoop.yarn_conf",
+        fills="Hadoop.yarn_conf",
     ),
     Key(
         "tony.application.mapred-conf-path",
         Kind.PATH,
         "mapred-site.xml for the tasks.",
-        reads="Hadoop.mapred_conf",
+        fills="Hadoop.mapred_conf",
     ),
     Key(
         "tony.application.num-client-rm-connect-retries",
@@ -212,33 +214,33 @@ _HADOOP = [
         "How often the client tries again to reach the ResourceManager.",
         default="3",
         at_least=0,
-        reads="Hadoop.rm_retries",
+        fills="Hadoop.rm_retries",
     ),
     Key(
         "tony.application.security.enabled",
         Kind.BOOL,
         "Whether the cluster asks for Kerberos: by default what core-site.xml says.",
-        reads="Hadoop.security",
+        fills="Hadoop.security",
     ),
     Key(
         "tony.keytab.user",
         Kind.TEXT,
         "The principal of the keytab.",
-        reads="Hadoop.keytab_user",
+        fills="Hadoop.keytab_user",
         placeholders=("user", "user1"),
     ),
     Key(
         "tony.keytab.location",
         Kind.TEXT,
         "Where the keytab is.",
-        reads="Hadoop.keytab_location",
+        fills="Hadoop.keytab_location",
         placeholders=("/location/to/tony.keytab", "/path/to/tony.keytab"),
     ),
     Key(
         "tony.other.namenodes",
         Kind.LIST,
         "Other name nodes to get tokens for.",
-        reads="Hadoop.namenodes",
+        fills="Hadoop.namenodes",
     ),
 ]
 

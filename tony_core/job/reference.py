@@ -70,7 +70,7 @@ def as_dict(key: Key) -> Dict[str, Any]:
         "status": key.status.value,
         "alias": key.alias or None,
         "doc": key.doc,
-        "reads": key.reads or None,
+        "reads": key.fills or key.part_of or None,
     }
 
 

@@ -1,8 +1,8 @@
 """Typed reading of merged entries, driven by the table of keys.
 
-All reading goes through :meth:`Settings.read`, by a key's declared name: what is not
-declared cannot be read, and what was read is recorded, so that a test can refuse a live
-key that nothing reads. A value that cannot be parsed becomes a problem and reads as the
+All reading goes through :meth:`Settings.read`, by a key's declared name: a key that is not
+declared cannot be read, and the names that were read are recorded, so that a test can refuse a
+live key that nothing reads. A value that cannot be parsed becomes a problem and reads as the
 default, so that one mistake does not hide the next.
 """
 
@@ -11,14 +11,17 @@ from __future__ import annotations
 import posixpath
 import re
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from urllib.parse import urlsplit
 
 from tony_core.job import units
-from tony_core.job.keys import Key, Kind, table
+from tony_core.job.keys import Key, Kind, Off, table
 from tony_core.job.problems import Problem, Severity, did_you_mean
 from tony_core.job.secretnames import is_secret
+from tony_core.job.spec import FileRef
 from tony_core.job.xmlreader import Entry
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
+_ARCHIVE = "#archive"
 
 
 class Settings:
@@ -65,17 +68,31 @@ class Settings:
         return self.entry(name, **parts) is not None
 
     def read(self, name: str, **parts: str) -> Any:
-        """The value of a key, parsed as the table says; its default when unset or unreadable."""
+        """The value of a key as the table declares it; its default when unset or unreadable."""
         key = table().by_name[name]
         entry = self.entry(name, **parts)
+        value: Any = None
         if entry is not None:
             try:
-                return self._parse(key, entry.text)
+                value = self._parse(key, entry.text)
             except ValueError as error:
                 hidden = key.secret or is_secret(entry.key)
                 self.problem(f"the value is not {_A[key.kind]}" if hidden else str(error), entry)
-        default = key.default
-        return _EMPTY.get(key.kind) if default is None else self._parse(key, default)
+                entry = None
+        if entry is None:
+            value = _EMPTY.get(key.kind) if key.default is None else self._parse(key, key.default)
+        if key.kind is Kind.FILES:
+            value = self._files(value, entry)
+        elif key.kind is Kind.PATH and value is not None:
+            value = self.absolute(value)
+        if not value and key.otherwise:
+            return self.read(key.otherwise)
+        return value if value is None or key.convert is None else key.convert(value)
+
+    def read_fields(self, record: str, **parts: str) -> Dict[str, Any]:
+        """The fields of a record of the job that one key each fills."""
+        filling = table().filling(record)
+        return {field: self.read(name, **parts) for field, name in filling.items()}
 
     def matching(self, name: str) -> List[Tuple[Entry, Mapping[str, str]]]:
         """Every entry that a pattern stands for, with its parts."""
@@ -91,25 +108,43 @@ class Settings:
         value = self.read(name, **parts)
         return value if isinstance(value, str) and value else None
 
-    def seconds(self, name: str) -> float:
-        """A duration that cannot be off: ``off`` and 0 read as the default."""
-        value = self.read(name)
-        if value is None:
-            key = table().by_name[name]
-            value = units.parse_duration_s(key.default or "", key.unit)
-        return float(value)
-
-    def path(self, name: str) -> Optional[str]:
-        """A path made absolute, or a URL as it is."""
-        value = self.text(name)
-        return None if value is None else self.absolute(value)
-
     def absolute(self, path: str) -> str:
         """A local path from the submitter's folder on; a URL as it is."""
         if is_url(path):
             scheme, _, rest = path.partition(":")
             return rest[2:] if scheme == "file" and rest.startswith("///") else path
         return posixpath.normpath(posixpath.join(self.cwd, path))
+
+    def _files(self, texts: Tuple[str, ...], entry: Optional[Entry]) -> Tuple[FileRef, ...]:
+        files: List[FileRef] = []
+        for text in texts:
+            try:
+                ref = parse_file(text)
+            except ValueError as error:
+                self.problem(str(error), entry)
+                continue
+            files.append(FileRef(self.absolute(ref.source), ref.name, ref.archive))
+        return self.unique_files(tuple(files), (), entry)
+
+    def unique_files(
+        self, files: Tuple[FileRef, ...], others: Tuple[FileRef, ...], entry: Optional[Entry]
+    ) -> Tuple[FileRef, ...]:
+        """The files without repetitions; two different files of one name are a problem."""
+        taken = {ref.name: ref for ref in others}
+        out: List[FileRef] = []
+        for ref in files:
+            twin = taken.get(ref.name)
+            if twin is None:
+                taken[ref.name] = ref
+                out.append(ref)
+            elif twin != ref:
+                self.problem(
+                    f"{ref.source} and {twin.source} would both be called {ref.name}: add ::name",
+                    entry,
+                )
+            elif twin in out:
+                self.problem(f"{ref.source} is named twice", entry, severity=Severity.WARNING)
+        return tuple(out)
 
     def problem(
         self,
@@ -137,7 +172,10 @@ class Settings:
         if kind is Kind.MEMORY:
             return units.parse_memory_mb(text)
         if kind is Kind.DURATION:
-            return units.parse_duration_s(text, key.unit)
+            seconds = units.parse_duration_s(text, key.unit)
+            if seconds is None and key.off is Off.DEFAULT:
+                return units.parse_duration_s(key.default or "", key.unit)
+            return key.off.value if seconds is None else seconds
         if kind is Kind.CHOICE:
             return _parse_choice(text, key.choices)
         if kind in (Kind.LIST, Kind.ROLES, Kind.FILES):
@@ -149,6 +187,31 @@ class Settings:
         if kind is Kind.PORTS:
             return units.parse_port_range(text)
         return text.strip()
+
+
+def parse_file(text: str) -> FileRef:
+    """One entry of a comma list of files: ``source[::name][#archive]``."""
+    rest, archive = text.strip(), False
+    if rest.lower().endswith(_ARCHIVE):
+        rest, archive = rest[: -len(_ARCHIVE)], True
+    source, marked, name = rest.rpartition("::")
+    if not marked:
+        source, name = rest, ""
+    if not source:
+        raise ValueError(f"{text!r} names no file: write source[::name][#archive]")
+    if marked and not name:
+        raise ValueError(f"{text!r} has no name behind ::")
+    if not name:
+        path = source
+        if is_url(source):
+            try:
+                path = urlsplit(source).path
+            except ValueError as error:
+                raise ValueError(f"{source!r} is not a URL: {error}") from None
+        name = posixpath.basename(path.rstrip("/"))
+    if name in ("", ".", "..") or "/" in name:
+        raise ValueError(f"{name!r} cannot be what {source!r} is called in the working folder")
+    return FileRef(source, name, archive)
 
 
 _EMPTY: Dict[Kind, Any] = {Kind.LIST: (), Kind.ROLES: (), Kind.FILES: (), Kind.ENVS: ()}
