@@ -24,9 +24,10 @@ from typing import Any, Callable, Deque, Dict, List, Sequence, Set, Tuple
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
+import socket
+
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Resources, Role, Timeouts
-from tony_core.light import socket
 from tony_core.master.main import serve
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.messages import (

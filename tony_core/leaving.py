@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-
-from tony_core.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import NoReturn
+from typing import NoReturn
 
 
 def leave(code: int) -> NoReturn:

@@ -1,13 +1,12 @@
 """The address by which programs of one machine reach each other, and no other machine does.
 
-Python 3.8, and light (``tony_core/light.py``).
+Python 3.8.
 """
 
 from __future__ import annotations
 
 import errno
-
-from tony_core.light import socket
+import socket
 
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import Callable, Dict, List, NamedTuple, Optional
 
-from tony_core.light import TYPE_CHECKING, Record, signal
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child
-
-if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
-
 
 _MOST = 1 << 20
 
 
-class Answer(Record):
+class Answer(NamedTuple):
     """Its standard output; ``error`` says why there is none that can be used, ``ran`` whether
     there was a program at all."""
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+from typing import Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
-from tony_core.light import TYPE_CHECKING, Record, signal
 from tony_executor import processes
-
-if TYPE_CHECKING:
-    from typing import Mapping, NoReturn, Optional, Sequence, Tuple
-
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
-class Spawned(Record):
+class Spawned(NamedTuple):
     """A process that is about to exec; ``errors`` can be read when it has, or has not."""
 
     pid: int

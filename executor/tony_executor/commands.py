@@ -1,59 +1,56 @@
 """What an executor's life wants done. The shell does each, and reports back by events."""
 
-from __future__ import annotations
+# Annotations are evaluated here: NamedTuple would compile each of them as text.
+from typing import NamedTuple, Union
 
-from tony_core.light import TYPE_CHECKING, Record
 from tony_core.protocol.messages import Message, Prepare, Start, Welcome
 
-if TYPE_CHECKING:
-    from typing import Union
 
-
-class Say(Record):
+class Say(NamedTuple):
     """Send this on that link."""
 
     link: int
     message: Message
 
 
-class Drop(Record):
+class Drop(NamedTuple):
     """Close a link that is not obeyed."""
 
     link: int
     reason: str
 
 
-class Seek(Record):
+class Seek(NamedTuple):
     """Look for the master: its file, its successor, its address, again and again."""
 
     succeed: bool  # it was there before: help the next one to start
 
 
-class StopSeeking(Record):
+class StopSeeking(NamedTuple):
     """It is found."""
 
 
-class Configure(Record):
+class Configure(NamedTuple):
     """How this master wants things."""
 
     link: int
     welcome: Welcome
 
 
-class LayOut(Record):
+class LayOut(NamedTuple):
     """Make the session's folder and hold its ports; Prepared or NotPrepared follows."""
 
     prepare: Prepare
 
 
-class StartChild(Record):
+class StartChild(NamedTuple):
     """Run the program; ChildStarted or ChildNotStarted follows."""
 
     task: str
     start: Start
 
 
-class Clear(Record):
+class Clear(NamedTuple):
     """End every descendant of the program: TERM, KILL after the grace; Cleared follows.
 
     Said again with a shorter grace it becomes shorter.
@@ -63,20 +60,17 @@ class Clear(Record):
     everything: bool  # TensorBoard beside the program too
 
 
-class Log(Record):
+class Log(NamedTuple):
     """A line for the executor's own log."""
 
     text: str
 
 
-class Exit(Record):
+class Exit(NamedTuple):
     """The end of the process, when what was said has left; always the last command."""
 
     code: int
     reason: str
 
 
-if TYPE_CHECKING:
-    Command = Union[Say, Drop, Seek, StopSeeking, Configure, LayOut, StartChild, Clear, Log, Exit]
-else:  # what all of them are
-    Command = tuple
+Command = Union[Say, Drop, Seek, StopSeeking, Configure, LayOut, StartChild, Clear, Log, Exit]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import List, Sequence, Tuple
-
+import re
+from typing import List, Sequence, Tuple
 
 FIRST_SECONDS = 60.0
 """How long after its start "address in use" counts as ours: some import for half a minute."""
@@ -102,16 +99,12 @@ def judge(
 def _full(stderr_tail: Sequence[str], disk_free_mb: float) -> bool:
     if disk_free_mb < DISK_FULL_MB:
         return True
-    import re  # only where a program fails
-
     return any(re.search(_NO_SPACE, line) for line in stderr_tail)
 
 
 def _in_use(
     before: Sequence[str], tail: Sequence[str], ports: Sequence[int], ports_taken: Sequence[str]
 ) -> Tuple[str, str] | None:
-    import re
-
     def numbers(line: str) -> List[int]:
         return [int(number) for number in re.findall(_PORT_NUMBER, line)]
 

@@ -7,14 +7,11 @@ What belongs to the executor alone never reaches the program, whoever sets it.
 
 from __future__ import annotations
 
+import json
 import os
+from typing import Dict, List, Mapping, Optional, Sequence
 
-from tony_core.light import TYPE_CHECKING, json_value
 from tony_core.protocol.messages import WORKING_FOLDER, Start, shared_reference
-
-if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Sequence
-
 
 _BASE = {
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "HOSTNAME",
@@ -90,7 +87,7 @@ def called_ports(start: Start, names: Sequence[str]) -> List[str]:
     Not TensorBoard's: the master looks whose it is. None of a task that is alone in its job.
     """
     try:
-        spec = json_value(start.shared.get("CLUSTER_SPEC", ""))
+        spec = json.loads(start.shared.get("CLUSTER_SPEC", ""))
         is_alone = sum(len(addresses) for addresses in spec.values()) == 1
     except (ValueError, TypeError, AttributeError):
         is_alone = False  # too long to be sent

@@ -1,28 +1,25 @@
 """What can happen to an executor. ``at`` is seconds on its own monotonic clock."""
 
-from __future__ import annotations
+# Annotations are evaluated here: NamedTuple would compile each of them as text.
+from typing import Dict, List, NamedTuple, Union
 
-from tony_core.light import TYPE_CHECKING, Record
 from tony_core.protocol.messages import Message
 
-if TYPE_CHECKING:
-    from typing import Dict, List, Union
 
-
-class Began(Record):
+class Began(NamedTuple):
     """The process stands and has begun to call its master."""
 
     at: float
 
 
-class Linked(Record):
+class Linked(NamedTuple):
     """A peer that knows the job's secret is connected; it may be a master of any attempt."""
 
     at: float
     link: int
 
 
-class Heard(Record):
+class Heard(NamedTuple):
     """A message arrived on a link."""
 
     at: float
@@ -30,7 +27,7 @@ class Heard(Record):
     message: Message
 
 
-class Unlinked(Record):
+class Unlinked(NamedTuple):
     """A link is gone."""
 
     at: float
@@ -38,7 +35,7 @@ class Unlinked(Record):
     reason: str
 
 
-class Prepared(Record):
+class Prepared(NamedTuple):
     """The session's folder stands and its ports are held."""
 
     at: float
@@ -47,7 +44,7 @@ class Prepared(Record):
     ports: Dict[str, int]
 
 
-class NotPrepared(Record):
+class NotPrepared(NamedTuple):
     """It could not be laid out; ``cause`` as in messages.Ended."""
 
     at: float
@@ -56,7 +53,7 @@ class NotPrepared(Record):
     message: str
 
 
-class ChildStarted(Record):
+class ChildStarted(NamedTuple):
     """The program was exec'd."""
 
     at: float
@@ -66,7 +63,7 @@ class ChildStarted(Record):
     gpus: List[str] = []  # as in messages.Running
 
 
-class ChildNotStarted(Record):
+class ChildNotStarted(NamedTuple):
     """It could not be; ``exit_code`` is what a shell would say."""
 
     at: float
@@ -76,7 +73,7 @@ class ChildNotStarted(Record):
     message: str
 
 
-class ChildEnded(Record):
+class ChildEnded(NamedTuple):
     """The program ended; what is known about it, unjudged."""
 
     at: float
@@ -90,7 +87,7 @@ class ChildEnded(Record):
     stderr_before: List[str] = []  # lines before the tail
 
 
-class PortsTaken(Record):
+class PortsTaken(NamedTuple):
     """Another process listens at ports of the program that runs."""
 
     at: float
@@ -98,49 +95,46 @@ class PortsTaken(Record):
     names: List[str]
 
 
-class Cleared(Record):
+class Cleared(NamedTuple):
     """The sweep is over: of the program's descendants these are left."""
 
     at: float
     survivors: List[int]
 
 
-class Observed(Record):
+class Observed(NamedTuple):
     """Something to pass on: Measured, Reported, Serving, Noted."""
 
     at: float
     message: Message
 
 
-class NoMasterWillCome(Record):
+class NoMasterWillCome(NamedTuple):
     """The application has ended, or its masters' attempts are used up."""
 
     at: float
     reason: str
 
 
-class Tick(Record):
+class Tick(NamedTuple):
     """Time has passed."""
 
     at: float
 
 
-if TYPE_CHECKING:
-    Event = Union[
-        Began,
-        Linked,
-        Heard,
-        Unlinked,
-        Prepared,
-        NotPrepared,
-        ChildStarted,
-        ChildNotStarted,
-        ChildEnded,
-        PortsTaken,
-        Cleared,
-        Observed,
-        NoMasterWillCome,
-        Tick,
-    ]
-else:  # what all of them are
-    Event = tuple
+Event = Union[
+    Began,
+    Linked,
+    Heard,
+    Unlinked,
+    Prepared,
+    NotPrepared,
+    ChildStarted,
+    ChildNotStarted,
+    ChildEnded,
+    PortsTaken,
+    Cleared,
+    Observed,
+    NoMasterWillCome,
+    Tick,
+]

@@ -24,15 +24,12 @@ A lock may still be held by a container that is about to end: it is waited for a
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING
+from typing import Callable, List, Mapping, Optional
+
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import gpus
 from tony_executor.asking import Answer, Question
 from tony_executor.gpulocks import CannotLock, GpuLocks, folder_of
-
-if TYPE_CHECKING:
-    from typing import Callable, List, Mapping, Optional
-
 
 PATIENCE_S = 30.0  # nvidia-smi wakes sleeping drivers up, one after the other
 BUSY_S = 20.0

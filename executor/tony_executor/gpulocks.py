@@ -16,11 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-
-from tony_core.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 
 class CannotLock(Exception):

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-
-from tony_core.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional
-
+import re
+from typing import Dict, List, Mapping, Optional
 
 EVERY_S = 10.0
 """nvidia-smi costs a tenth of a second of a core: not more often than this."""
@@ -87,8 +83,6 @@ def shown(text: str) -> List[str]:
 
 
 def _shown(text: str) -> List[List[str]]:
-    import re  # for those that asked for GPUs
-
     found: List[List[str]] = []
     for line in text.splitlines():
         whole, part = re.match(_GPU, line), re.match(_SLICE, line)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import Dict, List, Mapping, Optional, Set
 
-from tony_core.light import TYPE_CHECKING, signal
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child, gpus
-
-if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Set
-
 
 _PATIENCE_S = 20.0
 

@@ -26,14 +26,11 @@ The guard is forked before the executor's modules are imported: it costs no more
 from __future__ import annotations
 
 import os
+import signal
+from typing import NoReturn
 
-from tony_core.light import TYPE_CHECKING, signal
 from tony_executor import processes
 from tony_executor.phases import EXIT_MASTER_LOST, EXIT_TERMINATED
-
-if TYPE_CHECKING:
-    from typing import NoReturn
-
 
 _ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

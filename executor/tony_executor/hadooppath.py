@@ -8,17 +8,14 @@ takes is nobody's. Nothing of this is needed for :mod:`tony`'s checkpoints and d
 
 from __future__ import annotations
 
+import glob
 import os
+from typing import Callable, Dict, List, Optional
 
-from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.messages import Prepare
 from tony_core.protocol.reactor import Reactor
 from tony_executor.asking import Answer, Question
 from tony_executor.site import Site
-
-if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
-
 
 PATIENCE_S = 20.0
 ARCHIVE = ".tony-hadoop"  # tony.application.hadoop.location, unpacked
@@ -153,8 +150,6 @@ def wanted_not(value: Optional[str]) -> bool:
 
 def expanded(classpath: str, home: str, conf: Optional[str]) -> str:
     """``tony.application.hadoop.classpath`` inside the archive, each jar by its name."""
-    import glob  # for the few jobs that bring their own Hadoop
-
     found: List[str] = [conf] if conf else []
     for part in classpath.replace(",", ":").split(":"):
         path = os.path.join(home, part.strip())

@@ -7,14 +7,12 @@ What came of it is one JSON object on a pipe: ``venv`` and ``note``, or ``error`
 from __future__ import annotations
 
 import errno
+import json
 import os
+from typing import Any, Dict, NoReturn
 
-from tony_core.light import TYPE_CHECKING, json_text
 from tony_executor import child, venv, workdir
 from tony_executor.site import Site
-
-if TYPE_CHECKING:
-    from typing import Any, Dict, NoReturn
 
 
 def make_and_exit(site: Site, name: str, source: str, answer: int) -> NoReturn:
@@ -48,6 +46,6 @@ def make_and_exit(site: Site, name: str, source: str, answer: int) -> NoReturn:
     except BaseException as error:
         said = {"cause": "localisation", "error": f"the working folder: {error!r}"}
     try:
-        os.write(answer, json_text(said).encode())
+        os.write(answer, json.dumps(said).encode())
     finally:
         os._exit(0)

@@ -28,7 +28,8 @@ its own silence has a clock already.
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING
+from typing import Any, Callable, Dict, List, Optional, Type
+
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
@@ -84,9 +85,6 @@ from tony_executor.phases import (
     Identity,
     Phase,
 )
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Type
 
 
 class Life(Masters):

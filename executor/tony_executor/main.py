@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Dict, Optional, Sequence
 
-from tony_core.light import TYPE_CHECKING
 from tony_executor import guard
 from tony_executor.phases import EXIT_INTERNAL, EXIT_USAGE
-
-if TYPE_CHECKING:
-    from typing import Dict, Optional, Sequence
-
 
 USAGE = "usage: executor --master HOST:PORT [--register-timeout SECONDS]"
 REGISTER_S = 300.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING
+from typing import Any, Callable, Dict, List, Optional, Type
+
 from tony_core.protocol.messages import (
     Ended,
     Message,
@@ -27,9 +28,6 @@ from tony_executor.phases import (
     InvalidTransition,
     Phase,
 )
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Type
 
 
 class Masters:

@@ -8,14 +8,11 @@ another address of the node gets a warning that says what to change.
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING
+from typing import Callable, Optional
+
+from tony_core.protocol.reactor import Reactor
 from tony_executor.ports import serves
 from tony_executor.tensorboard import Probe
-
-if TYPE_CHECKING:
-    from typing import Callable, Optional
-
-    from tony_core.protocol.reactor import Reactor
 
 FIRST_LOOK_S = 1.0
 LONGEST_PAUSE_S = 10.0

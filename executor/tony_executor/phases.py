@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING, Record
-
-if TYPE_CHECKING:
-    from typing import ClassVar, Dict, Set
-
+from typing import ClassVar, Dict, NamedTuple, Set
 
 EXIT_SHUT_DOWN = 0
 EXIT_USAGE = 64
@@ -69,7 +65,7 @@ ON_THE_WIRE = {
 }
 
 
-class Identity(Record):
+class Identity(NamedTuple):
     """What of Register never changes."""
 
     container_id: str
@@ -80,7 +76,7 @@ class Identity(Record):
     listen_host: str = ""
 
 
-class Ending(Record):
+class Ending(NamedTuple):
     """Why we end the program ourselves."""
 
     cause: str

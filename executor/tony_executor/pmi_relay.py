@@ -16,16 +16,13 @@ whose socket calls, and only this user's is let in.
 from __future__ import annotations
 
 import os
+import socket
+from typing import Callable, Dict, List, Optional, Set
 
-from tony_core.light import TYPE_CHECKING, socket
 from tony_core.loopback import loopback
 from tony_core.protocol.link import Dial, dial, listen
 from tony_core.protocol.peers import SocketTable, Unavailable
 from tony_core.protocol.reactor import GuardedReactor, Reactor
-
-if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Set
-
 
 _MOST_BUFFERED = 1 << 20
 _LONGEST_LINE = 1 << 16

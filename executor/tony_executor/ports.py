@@ -26,17 +26,13 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.light import TYPE_CHECKING, Record, socket
 from tony_core.protocol.peers import Owner
+from tony_core.protocol.reactor import Reactor
 from tony_executor import processes, sockets
 from tony_executor.diagnosis import FIRST_SECONDS
-
-if TYPE_CHECKING:
-    from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
-
-    from tony_core.protocol.reactor import Reactor
-
 
 _FIRST_LOOK_S = 0.1
 _LONGEST_PAUSE_S = 2.0
@@ -55,7 +51,7 @@ class NoPort(Exception):
         self.cause = cause
 
 
-class Held(Record):
+class Held(NamedTuple):
     """A port's two sockets; ``bound`` is None while it is released."""
 
     claim: Optional[socket.socket]

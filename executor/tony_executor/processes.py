@@ -14,12 +14,8 @@ files (a kernel built so) the second way is the only one.
 from __future__ import annotations
 
 import os
-
-from tony_core.light import TYPE_CHECKING, Record, signal
-
-if TYPE_CHECKING:
-    from typing import AbstractSet, Any, Dict, Iterable, List, Optional
-
+import signal
+from typing import AbstractSet, Dict, Iterable, List, NamedTuple, Optional
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -28,7 +24,7 @@ _subreaper = 0  # which process has become one: what we fork has not
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
-class Process(Record):
+class Process(NamedTuple):
     """One line of /proc/PID/stat."""
 
     pid: int
@@ -66,12 +62,9 @@ def end_with_parent(parent: int, number: int = signal.SIGTERM) -> bool:
 
 def _prctl(option: int, value: int) -> bool:
     try:
-        # The package ctypes around this costs half a megabyte more.
-        import _ctypes
+        import ctypes  # some Pythons are built without it
 
-        everything: Any = None  # the libraries that this process has loaded
-        prctl = _ctypes.dlsym(_ctypes.dlopen(everything, 0), "prctl")
-        return bool(_ctypes.call_function(prctl, (option, value, 0, 0, 0)) == 0)
+        return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 

@@ -6,9 +6,10 @@ decides anything: an end is described, not judged.
 
 from __future__ import annotations
 
+import json
 import os
+from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
 
-from tony_core.light import TYPE_CHECKING, Record, json_value
 from tony_core.loopback import loopback
 from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
@@ -28,17 +29,12 @@ from tony_executor.gpucheck import GpuCheck
 from tony_executor.gpuwatch import GpuWatch
 from tony_executor.hadooppath import HadoopPath
 from tony_executor.ownserver import OwnServer
+from tony_executor.pmi_relay import PmiRelay
 from tony_executor.ports import NoPort, Ports, Watch, serves
 from tony_executor.reports import Reports
 from tony_executor.sampling import Sampling
 from tony_executor.site import Site
 from tony_executor.sweep import Sweep
-
-if TYPE_CHECKING:
-    from typing import AbstractSet, Callable, Dict, List, Optional, Set
-
-    from tony_executor.pmi_relay import PmiRelay
-
 
 REPORTS_EVERY_S = 0.5
 QUIET_REPORTS_EVERY_S = 1.5  # at most, while the program says nothing
@@ -48,7 +44,7 @@ LINES_LOOKED_AT = 200  # of the program's stderr, for why it ended
 _SHELL = "/bin/bash"
 
 
-class Running(Record):
+class Running(NamedTuple):
     """One program while it runs."""
 
     session: int
@@ -181,7 +177,7 @@ class Program:
             return
         self._drop_layout()
         try:
-            said = json_value(self._said.decode())
+            said = json.loads(self._said.decode())
         except ValueError:
             self._gpu_check.cancel()
             self._not_prepared("localisation", "the working folder's making was interrupted")
@@ -236,8 +232,6 @@ class Program:
             self._find_tensorboard(start, env)
             return
         if env.get("PMI_PORT"):
-            from tony_executor.pmi_relay import PmiRelay
-
             self._hang_up_relay()
             self._relay = PmiRelay(self._reactor, env["PMI_PORT"], self._log)
             env["PMI_PORT"] = self._relay.address

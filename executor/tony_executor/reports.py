@@ -8,15 +8,12 @@ program's to write: whatever stands in it is taken for what it is, or passed ove
 from __future__ import annotations
 
 import fcntl
+import json
 import math
 import os
+from typing import Any, Dict, Optional
 
-from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.messages import Reported
-
-if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
-
 
 _AT_ONCE = 256 * 1024
 _SHORTEN_AT = 256 * 1024
@@ -64,8 +61,6 @@ class Reports:
         return data[:whole]
 
     def _newest(self, data: bytes) -> Optional[Reported]:
-        import json  # only where a program says something
-
         progress: Optional[float] = None
         step: Optional[int] = None
         saved: Optional[int] = None
@@ -103,8 +98,6 @@ class Reports:
 
 def _as_text(value: Any) -> str:
     """A result as it travels; empty for one that no program of ours has written."""
-    import json
-
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     except (ValueError, RecursionError):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import AbstractSet, Dict
 
-from tony_core.light import TYPE_CHECKING
 from tony_executor import processes
-
-if TYPE_CHECKING:
-    from typing import AbstractSet, Dict
 
 
 class Sampling:

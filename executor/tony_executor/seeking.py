@@ -9,16 +9,14 @@ starts here ends with the container.
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+from typing import Callable, List, Mapping, Optional
 
-from tony_core.light import TYPE_CHECKING, json_value, socket
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child
-
-if TYPE_CHECKING:
-    from typing import Callable, List, Mapping, Optional
-
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
@@ -159,7 +157,7 @@ def address_in(path: Optional[str]) -> Optional[str]:
         return None
     try:
         with open(path, encoding="utf-8") as file:
-            said = json_value(file.read(_LONGEST_FILE))
+            said = json.loads(file.read(_LONGEST_FILE))
         host, port = said["host"], int(said["port"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

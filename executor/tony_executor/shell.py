@@ -8,9 +8,12 @@ gives us a quarter of a second.
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, NoReturn, Optional, Set, Type
 
-from tony_core.light import TYPE_CHECKING, deque, signal, socket
 from tony_core.loopback import loopback
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.door import Door
@@ -26,10 +29,6 @@ from tony_executor.phases import EXIT_MASTER_LOST, EXIT_TERMINATED, Identity
 from tony_executor.program import Program
 from tony_executor.seeking import Seeking
 from tony_executor.site import Site, is_loopback
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Deque, Dict, NoReturn, Optional, Set, Type
-
 
 WELCOME_S = 15.0  # from Register to Welcome
 LAST_WORDS_S = 3.0

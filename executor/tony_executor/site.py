@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+from typing import Dict, List, Mapping, NamedTuple, Optional
 
-from tony_core.light import TYPE_CHECKING, Record, json_value, socket
 from tony_core.protocol.link import split_address
-
-if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional
 
 
 class UsageError(Exception):
     """The executor was started wrongly: a fault of whoever started it."""
 
 
-class Site(Record):
+class Site(NamedTuple):
     """One container."""
 
     container_id: str
@@ -111,7 +110,7 @@ def _successor(text: Optional[str]) -> Optional[List[str]]:
     if not text:
         return None
     try:
-        argv = json_value(text)
+        argv = json.loads(text)
     except ValueError:
         argv = None
     if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):

@@ -6,13 +6,9 @@ The kernel is asked (``tony_core/protocol/peers.py``); one without sock_diag has
 from __future__ import annotations
 
 import os
+from typing import Iterable, Iterator, List, Optional, Set, Tuple
 
-from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.peers import Owner, SocketTable, Unavailable
-
-if TYPE_CHECKING:
-    from typing import Iterable, Iterator, List, Optional, Set, Tuple
-
 
 _LISTEN = "0A"
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")

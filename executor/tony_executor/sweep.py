@@ -17,14 +17,11 @@ clear.
 from __future__ import annotations
 
 import os
+import signal
+from typing import AbstractSet, Callable, List, Optional, Set
 
-from tony_core.light import TYPE_CHECKING, signal
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import processes
-
-if TYPE_CHECKING:
-    from typing import AbstractSet, Callable, List, Optional, Set
-
 
 _KILLING_S = 5.0
 _FIRST_PAUSE_S = 0.005

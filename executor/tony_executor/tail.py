@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-
-from tony_core.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import List, Sequence
-
+import re
+from typing import List, Sequence
 
 MAX_BYTES = 64 * 1024
 MAX_LINE = 500
@@ -59,8 +55,6 @@ def seen_from(folder: str, lines: Sequence[str]) -> List[str]:
     """
     if not lines:
         return []
-    import re  # for programs that fail
-
     names = []
     for each in dict.fromkeys((folder, os.path.realpath(folder))):
         names += [(each, "."), (os.path.dirname(each), "..")]

@@ -13,16 +13,14 @@ TensorBoard whose port another process has taken is started again, at another po
 from __future__ import annotations
 
 import os
+import signal
+import socket
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from tony_core.light import TYPE_CHECKING, Record, signal, socket
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import child
 from tony_executor.ports import NoPort, Ports, is_free, serves
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
-
 
 PORT = "tensorboard"  # its name among those of the task
 SENTINEL = "tony:tensorboard"  # the command of a role that is TensorBoard itself
@@ -41,7 +39,7 @@ NOT_FOUND = (
 )
 
 
-class Wanted(Record):
+class Wanted(NamedTuple):
     """What to serve, where, from which interpreters."""
 
     log_dir: str

@@ -14,19 +14,14 @@ from __future__ import annotations
 
 import os
 import sys
-
-from tony_core.light import TYPE_CHECKING, Record
-
-if TYPE_CHECKING:
-    from typing import List, Optional
-
+from typing import List, NamedTuple, Optional
 
 NAME = "venv"
 OVERLAY = ".tony-venv"
 _PYTHONS = ("python", "python3")
 
 
-class Venv(Record):
+class Venv(NamedTuple):
     """Where it is, and a word for the job's story if there is one."""
 
     folder: str

@@ -12,12 +12,7 @@ heartbeats, and a sweep ends it like anything else.
 from __future__ import annotations
 
 import os
-
-from tony_core.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Iterator, Mapping, Set
-
+from typing import Iterator, Mapping, Set
 
 RUNTIME = "tony-runtime"
 CACHE = ".tony-cache"  # what the program fetches; it outlives sessions

@@ -641,7 +641,7 @@ def test_our_code_is_published_for_all(
     found = data(tony("runtime", "publish", place, "--json"), "runtime")
     assert found == {"location": place, "size": cluster.stat(place).size}
     with tarfile.open(cluster.path(place)) as packed:
-        assert "tony_core/light.py" in [name.lstrip("./") for name in packed.getnames()]
+        assert "tony_core/loopback.py" in [name.lstrip("./") for name in packed.getnames()]
     assert "best in the site's file" in tony("runtime", "publish", place).out
 
 

@@ -499,5 +499,5 @@ class TestCost:
         )
         loaded = set(done.stdout.split())
         heavy = {"dataclasses", "inspect", "asyncio", "hashlib", "_hashlib", "ssl", "hmac"}
-        heavy |= {"logging", "argparse", "subprocess", "threading", "ctypes", "tempfile", "shutil"}
+        heavy |= {"logging", "argparse", "subprocess", "tempfile", "shutil"}
         assert loaded & heavy == set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 from hypothesis import given
@@ -28,32 +28,26 @@ _ANY = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
     max_leaves=6,
 )
-STRATEGIES: Dict[str, Any] = {
-    "int": _INT,
-    "float": _FLOAT,
-    "str": _TEXT,
-    "bool": st.booleans(),
-    "List[str]": st.lists(_TEXT, max_size=3),
-    "List[int]": st.lists(_INT, max_size=3),
-    "Dict[str, int]": st.dictionaries(_TEXT, _INT, max_size=3),
-    "Dict[str, str]": st.dictionaries(_TEXT, _TEXT, max_size=3),
-    "Dict[str, float]": st.dictionaries(_TEXT, _FLOAT, max_size=3),
-    "Dict[str, Any]": st.dictionaries(_TEXT, _ANY, max_size=3),
-    "Optional[Dict[str, Any]]": st.none() | st.dictionaries(_TEXT, _ANY, max_size=3),
-    "Optional[float]": st.none() | _FLOAT,
-    "Optional[int]": st.none() | _INT,
-    "Optional[List[int]]": st.none() | st.lists(_INT, max_size=3),
+STRATEGIES: Dict[Any, Any] = {
+    int: _INT,
+    float: _FLOAT,
+    str: _TEXT,
+    bool: st.booleans(),
+    List[str]: st.lists(_TEXT, max_size=3),
+    List[int]: st.lists(_INT, max_size=3),
+    Dict[str, int]: st.dictionaries(_TEXT, _INT, max_size=3),
+    Dict[str, str]: st.dictionaries(_TEXT, _TEXT, max_size=3),
+    Dict[str, float]: st.dictionaries(_TEXT, _FLOAT, max_size=3),
+    Dict[str, Any]: st.dictionaries(_TEXT, _ANY, max_size=3),
+    Optional[Dict[str, Any]]: st.none() | st.dictionaries(_TEXT, _ANY, max_size=3),
+    Optional[float]: st.none() | _FLOAT,
+    Optional[int]: st.none() | _INT,
+    Optional[List[int]]: st.none() | st.lists(_INT, max_size=3),
 }
-
-
-def annotation(kind: Any, field: str) -> str:
-    found = kind.__annotations__[field]
-    return str(getattr(found, "__forward_arg__", found))
-
 
 any_message = st.one_of(
     [
-        st.builds(kind, **{f: STRATEGIES[annotation(kind, f)] for f in kind._fields})
+        st.builds(kind, **{f: STRATEGIES[kind.__annotations__[f]] for f in kind._fields})
         for kind in TYPES
     ]
 )

@@ -95,8 +95,6 @@ _TOP = (
     "dataclass.py",
     "faults.py",
     "jsontext.py",
-    "leaving.py",
-    "light.py",
     "loopback.py",
     "plugins.py",
     "version.py",

@@ -24,7 +24,7 @@ USAGE = 2
 
 
 def main() -> int:
-    """Find the verb, run it and end with it; the exit code where there is nothing to run."""
+    """Find the verb and run it; returns the exit code."""
     arguments = sys.argv[1:]
     verb = arguments[0] if arguments else ""
     if verb not in VERBS:
@@ -48,9 +48,7 @@ def main() -> int:
         sys.path.insert(0, here)  # started as RUNTIME/__main__.py
     sys.path[0] = here
     __import__(module)
-    from tony_core.leaving import leave
-
-    return leave(int(sys.modules[module].main(arguments[1:]) or 0))
+    return int(sys.modules[module].main(arguments[1:]) or 0)
 
 
 if __name__ == "__main__":

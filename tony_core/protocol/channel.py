@@ -34,27 +34,22 @@ reflected or taken from another conversation ends this one. Before the proof is 
 peer can make us hold 88 bytes and compute six hashes, no more.
 
 It authenticates; it does not hide. (TLS, when a job asks for it, lies below.)
-
-Of blake2b only the extension module is imported: hashlib brings OpenSSL, 3 MB per executor.
 """
 
 from __future__ import annotations
 
 import os
-from _operator import _compare_digest as compare_digest  # hmac's own, without hashlib
+from typing import Any, List, Mapping, Optional
 
-from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.codec import ProtocolError, decode, encode
 from tony_core.protocol.messages import PROTOCOL_VERSION, Message
 
-if TYPE_CHECKING:
-    from typing import Any, List, Mapping, Optional
-
-
-try:
+try:  # hashlib and hmac load OpenSSL: 3 MB for each executor
     from _blake2 import blake2b
-except ImportError:  # a Python built without its own hashes
+    from _operator import _compare_digest as compare_digest
+except ImportError:  # a Python without these parts
     from hashlib import blake2b
+    from hmac import compare_digest  # type: ignore[no-redef]
 
 
 MAGIC = b"TonY"

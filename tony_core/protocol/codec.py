@@ -7,12 +7,11 @@ are left out, so a heartbeat is thirty bytes.
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING, json_text, json_value
+import json
+from typing import Any, Callable, Dict, Mapping, Tuple, Union, get_args, get_origin
+
 from tony_core.protocol import messages
 from tony_core.protocol.messages import Message
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Mapping, Tuple
 
 
 class ProtocolError(Exception):
@@ -23,6 +22,13 @@ class ProtocolError(Exception):
         self.fault = fault
 
 
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number here")
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def encode(message: Message, raw: Mapping[str, bytes] = {}) -> bytes:
     """The message's bytes; a field named in ``raw`` is JSON already and put in as it is."""
     name = type(message).__name__
@@ -31,10 +37,10 @@ def encode(message: Message, raw: Mapping[str, bytes] = {}) -> bytes:
     parts = []
     for field, value in zip(message._fields, message):
         if field in raw:
-            parts.append(json_text(field).encode() + b":" + raw[field])
+            parts.append(_ENCODER.encode(field).encode() + b":" + raw[field])
         elif not _is_default(type(message), field, value):
             try:
-                text = json_text(value)
+                text = _ENCODER.encode(value)
             except (TypeError, ValueError) as error:
                 raise ProtocolError(
                     f"{name}.{field} cannot be sent: {error}", fault="local"
@@ -46,7 +52,7 @@ def encode(message: Message, raw: Mapping[str, bytes] = {}) -> bytes:
 def decode(payload: bytes) -> Message:
     """The message in these bytes; raises :class:`ProtocolError`."""
     try:
-        decoded = json_value(payload.decode("utf-8"))
+        decoded = json.loads(payload.decode("utf-8"), parse_constant=_refuse)
     except RecursionError:
         raise ProtocolError("a message is nested too deeply") from None
     except ValueError as error:
@@ -106,42 +112,40 @@ def _is_str(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_any(value: object) -> bool:
-    return True
-
-
-_SCALARS: Dict[str, Callable[[object], bool]] = {
-    "int": _is_int,
-    "float": _is_float,
-    "str": _is_str,
-    "bool": lambda value: isinstance(value, bool),
-    "Any": _is_any,
+_SCALARS: Dict[Any, Callable[[object], bool]] = {
+    int: _is_int,
+    float: _is_float,
+    str: _is_str,
+    bool: lambda value: isinstance(value, bool),
+    Any: lambda value: True,
 }
 
 
-def _checker(kind: str) -> Callable[[object], bool]:
-    """The test for an annotation as messages.py writes them."""
+def _checker(kind: Any) -> Callable[[object], bool]:
+    """The test for an annotation in messages.py."""
     if kind in _SCALARS:
         return _SCALARS[kind]
-    outer, _, rest = kind.partition("[")
-    inner = rest[:-1]
-    if outer == "Optional":
-        wanted = _checker(inner)
+    outer, inner = get_origin(kind), get_args(kind)
+    if outer is Union and len(inner) == 2 and inner[1] is type(None):
+        wanted = _checker(inner[0])
         return lambda value: value is None or wanted(value)
-    if outer == "List":
-        item = _checker(inner)
+    if outer is list:
+        item = _checker(inner[0])
         return lambda value: isinstance(value, list) and all(map(item, value))
-    if outer == "Dict" and inner.startswith("str, "):
-        each = _checker(inner[len("str, ") :])
+    if outer is dict and inner[0] is str:
+        each = _checker(inner[1])
         return lambda value: isinstance(value, dict) and all(map(each, value.values()))
     raise TypeError(f"messages.py uses {kind}, which the codec does not know")
 
 
 def _fields_of(kind: Any) -> Dict[str, Tuple[str, Callable[[object], bool]]]:
+    """Field -> its type for a message, and the test for its value."""
     found = {}
     for field in kind._fields:
-        text = kind.__annotations__[field]
-        found[field] = (text, _checker(text))
+        annotation = kind.__annotations__[field]
+        is_class = isinstance(annotation, type)
+        text = annotation.__name__ if is_class else str(annotation).replace("typing.", "")
+        found[field] = (text, _checker(annotation))
     return found
 
 

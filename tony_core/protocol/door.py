@@ -15,18 +15,15 @@ and neither memory nor its place.
 Who was turned away is counted. The log hears of the first at once, and of all the others in
 one line a minute at most: an attack must not fill a disk.
 
-Python 3.8, and light (``tony_core/light.py``).
+Python 3.8.
 """
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING
+from typing import Callable, Dict, Optional
+
 from tony_core.protocol.link import Link, Listener
 from tony_core.protocol.reactor import Reactor, Timer
-
-if TYPE_CHECKING:
-    from typing import Callable, Dict, Optional
-
 
 PATIENCE_S = 2.0
 HEARD_S = 0.5  # more, once, for one that has said something: it may have waited for us

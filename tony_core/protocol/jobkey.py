@@ -14,24 +14,21 @@ holds for this certificate alone.
 
 An executor's file holds no secret of the job but its own container's key (``channel.py``).
 
-Python 3.8, and light (``tony_core/light.py``): ``ssl`` is loaded only where it is used.
+Python 3.8: ``ssl`` is loaded only where it is used.
 """
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING, Record
+from typing import Any, Callable, NamedTuple
+
 from tony_core.protocol.channel import container_key
 from tony_core.protocol.codec import ProtocolError
-
-if TYPE_CHECKING:
-    from typing import Any, Callable
-
 
 MARK = b"TonY-TLS-1\n"
 SIZE = 32
 
 
-class JobKey(Record):
+class JobKey(NamedTuple):
     """See the module; without TLS there is only a secret."""
 
     secret: bytes

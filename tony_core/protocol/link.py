@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
-from tony_core.light import TYPE_CHECKING, socket
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 from tony_core.protocol.resolver import RESOLVER, Question, numeric
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, List, Mapping, Optional, Tuple
-
 
 HANDSHAKE_S = 10.0
 FLUSH_S = 5.0

@@ -41,16 +41,11 @@ attempt it has seen. ``Start`` names values that are the same for all tasks once
 ``shared`` (already encoded JSON text); an environment value refers to one by
 :func:`shared_reference`, and the executor puts it in.
 
-Python 3.8, and light (``tony_core/light.py``).
+Python 3.8.
 """
 
-from __future__ import annotations
-
-from tony_core.light import TYPE_CHECKING, Record
-
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Union
-
+# Annotations are evaluated here: the codec checks values by them.
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 PROTOCOL_VERSION = 2
 
@@ -67,7 +62,7 @@ def shared_reference(name: str) -> str:
 # ------------------------------------------------------------------ executor -> master
 
 
-class Register(Record):
+class Register(NamedTuple):
     """First word on every connection: who I am and how far I am."""
 
     container_id: str
@@ -87,7 +82,7 @@ class Register(Record):
     listen_host: str = ""  # where it listens, if not at ``host``
 
 
-class Ready(Record):
+class Ready(NamedTuple):
     """The working folder stands and the ports are held."""
 
     session: int
@@ -96,7 +91,7 @@ class Ready(Record):
     restart: int = 0
 
 
-class Running(Record):
+class Running(NamedTuple):
     """The program was started."""
 
     session: int
@@ -106,7 +101,7 @@ class Running(Record):
     gpus: List[str] = []  # those it may use, as CUDA names them; empty: none, or not known
 
 
-class Ended(Record):
+class Ended(NamedTuple):
     """The program ended: its own exit code, or the signal that ended it."""
 
     session: int
@@ -122,7 +117,7 @@ class Ended(Record):
     restart: int = 0
 
 
-class Stopped(Record):
+class Stopped(NamedTuple):
     """Answer to Stop: nothing of that session's program is left (or what is)."""
 
     session: int
@@ -130,20 +125,20 @@ class Stopped(Record):
     survivors: List[int] = []
 
 
-class Heartbeat(Record):
+class Heartbeat(NamedTuple):
     """Still here."""
 
     session: int = -1
 
 
-class Measured(Record):
+class Measured(NamedTuple):
     """What the executor measured of the program's process tree and its GPUs."""
 
     session: int
     values: Dict[str, float]
 
 
-class Reported(Record):
+class Reported(NamedTuple):
     """What the program said by report() and result()."""
 
     session: int
@@ -154,7 +149,7 @@ class Reported(Record):
     saved: Optional[int] = None  # the step of its last checkpoint
 
 
-class Serving(Record):
+class Serving(NamedTuple):
     """A web server beside the program (TensorBoard) answers at this port; 0 is no more."""
 
     name: str
@@ -162,7 +157,7 @@ class Serving(Record):
     message: str = ""
 
 
-class Noted(Record):
+class Noted(NamedTuple):
     """Something a person should read in the job's story."""
 
     level: str  # info, warning
@@ -173,7 +168,7 @@ class Noted(Record):
 # ------------------------------------------------------------------ master -> executor
 
 
-class Welcome(Record):
+class Welcome(NamedTuple):
     """Accepted; how to behave."""
 
     attempt: int  # the master's
@@ -187,7 +182,7 @@ class Welcome(Record):
     gpu_exec_path: str = ""  # tony.gpu-exec-path
 
 
-class Prepare(Record):
+class Prepare(NamedTuple):
     """Be this task of this session: lay out the folder, hold the ports."""
 
     task: str
@@ -202,7 +197,7 @@ class Prepare(Record):
     same_ports: bool = False  # hold those that were held for it before: peers know them
 
 
-class Start(Record):
+class Start(NamedTuple):
     """Run the program."""
 
     session: int
@@ -217,14 +212,14 @@ class Start(Record):
     restart: int = 0
 
 
-class Acknowledge(Record):
+class Acknowledge(NamedTuple):
     """That session's end is written down."""
 
     session: int
     restart: int = 0
 
 
-class Stop(Record):
+class Stop(NamedTuple):
     """End the program (TERM, then KILL after the grace); the executor stays."""
 
     session: int
@@ -232,14 +227,14 @@ class Stop(Record):
     reason: str = ""
 
 
-class Shutdown(Record):
+class Shutdown(NamedTuple):
     """End everything and exit."""
 
     grace_s: float
     reason: str = ""
 
 
-class Ping(Record):
+class Ping(NamedTuple):
     """Keeps an idle connection known to be alive."""
 
 
@@ -248,11 +243,8 @@ TO_MASTER = (
 )  # fmt: skip
 TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping)
 
-if TYPE_CHECKING:
-    ToMaster = Union[
-        Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
-    ]
-    ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping]
-    Message = Union[ToMaster, ToExecutor]
-else:  # what all of them are
-    ToMaster = ToExecutor = Message = tuple
+ToMaster = Union[
+    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
+]
+ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping]
+Message = Union[ToMaster, ToExecutor]

@@ -17,22 +17,19 @@ Where the kernel gives no answer (no descriptor left, netlink forbidden, no sock
 kernel), :class:`Unavailable` is raised: the caller must refuse what it wanted to allow. So that a
 lack of descriptors does not get that far, one socket is opened early and kept.
 
-Python 3.8, and light (``tony_core/light.py``).
+Python 3.8.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
 import struct
 import time
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from tony_core.light import TYPE_CHECKING, Record, socket
-
-if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Optional, Tuple
-
-    Place = Tuple[bytes, int]
+Place = Tuple[bytes, int]
 
 ANSWER_S = 1.0  # the kernel answers while the question is sent; this is for one that does not
 MAX_LISTENERS = 4096  # at one port
@@ -57,14 +54,14 @@ class Unavailable(Exception):
     """The kernel does not tell whose a socket is; the text says why."""
 
 
-class Owner(Record):
+class Owner(NamedTuple):
     """Whose a socket is."""
 
     uid: int
     inode: int  # as in /proc/PID/fd: socket:[inode]
 
 
-class _Found(Record):
+class _Found(NamedTuple):
     """A socket as the kernel describes it."""
 
     state: int

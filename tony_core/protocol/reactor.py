@@ -16,13 +16,10 @@ import os
 import select
 import sys
 import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from tony_core.light import TYPE_CHECKING, deque
-
-if TYPE_CHECKING:
-    from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
-
-    Callback = Callable[..., Any]
+Callback = Callable[..., Any]
 
 MOST_FAULTS = 100  # tracebacks that a process logs: a stranger must not fill a disk
 

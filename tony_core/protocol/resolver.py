@@ -11,21 +11,20 @@ cancels; a question without askers left is not begun. Equal questions are asked 
 answers that came without an error are kept for a while. An address in digits (:func:`numeric`)
 needs no question.
 
-Python 3.8, and light (``tony_core/light.py``): the threads are ``_thread``'s.
+Python 3.8.
 """
 
 from __future__ import annotations
 
-import _thread
+import socket
+import threading
 import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Tuple
 
-from tony_core.light import TYPE_CHECKING, deque, socket
 from tony_core.protocol.reactor import Reactor
 
-if TYPE_CHECKING:
-    from typing import Any, Callable, Deque, Dict, List, Tuple
-
-    Address = Tuple[int, Tuple[Any, ...]]  # family, and what a socket connects to; port 0
+Address = Tuple[int, Tuple[Any, ...]]  # family, and what a socket connects to; port 0
 
 MAX_THREADS = 8
 MAX_QUESTIONS = 256  # that wait for a thread
@@ -66,7 +65,7 @@ class Resolver:
     """See the module."""
 
     def __init__(self) -> None:
-        self._lock = _thread.allocate_lock()
+        self._lock = threading.Lock()
         self._threads = 0
         self._waiting: Dict[Any, List[Question]] = {}  # by key, also of what a thread works on
         self._queue: Deque[Tuple[Any, Callable[[], Any], float]] = deque()
@@ -114,7 +113,7 @@ class Resolver:
     def _start(self) -> None:
         if self._threads < MAX_THREADS:
             try:
-                _thread.start_new_thread(self._run, ())
+                threading.Thread(target=self._run, name="resolver", daemon=True).start()
             except RuntimeError:  # no room for one more: those that run take it over
                 if not self._threads:
                     self._fail_all("no thread can be started to look it up")

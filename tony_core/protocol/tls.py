@@ -16,15 +16,11 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
-from _operator import _compare_digest as compare_digest
+from hmac import compare_digest
+from typing import Any, Optional
 
-from tony_core.light import TYPE_CHECKING
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.link import Plain
-
-if TYPE_CHECKING:
-    from typing import Any, Optional
-
 
 _READ_SIZE = 64 * 1024
 

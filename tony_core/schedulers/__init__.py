@@ -10,11 +10,10 @@ needed: the processes beside every container import this package.
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
-    from typing import Dict, List, Mapping, Optional, Tuple
 
     from tony_core.plugins import Plugin
     from tony_core.schedulers.port import ContainerPool, MasterContext, Scheduler

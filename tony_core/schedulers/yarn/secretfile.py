@@ -6,10 +6,7 @@ unpacks: both load a megabyte of modules that an executor's start has no other u
 
 from __future__ import annotations
 
-from tony_core.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+from typing import Dict, List, Tuple
 
 SECRET = "tony.secret"  # noqa: S105 (its name, not its value)
 SITE = "tony.site"

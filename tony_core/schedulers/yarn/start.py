@@ -9,20 +9,18 @@ launch context is written into a script that ends up in the container's log fold
 so the job's own variables (and what ``exec`` is to run) travel in the credentials, packed by
 :func:`pack`; with them the further names of files that YARN brings under one name only.
 
-Light (``tony_core/light.py``), Python 3.8: this runs before every executor.
+Python 3.8: this runs before every executor.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import zlib
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from tony_core.light import TYPE_CHECKING, json_text, json_value
 from tony_core.schedulers.yarn import secretfile
-
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 ALIAS = "tony.start"
 LOCATION = "HADOOP_TOKEN_FILE_LOCATION"
@@ -45,7 +43,7 @@ def pack(
     """For the credentials: the job's variables, what to run instead of us, and the links to make
     in the container's folder, each by its name."""
     told = {"env": dict(env), "argv": list(argv), "links": dict(links or {})}
-    return zlib.compress(json_text(told).encode())
+    return zlib.compress(json.dumps(told, separators=(",", ":")).encode())
 
 
 def main(argv: Sequence[str]) -> int:
@@ -96,7 +94,7 @@ def surroundings(env: Mapping[str, str], folder: str, find_next: bool) -> Dict[s
         if os.path.isdir(sys.argv[0]):
             runtime = os.path.abspath(sys.argv[0])
         found["TONY_MASTER_FILE"] = os.path.join(folder, MASTER_FILE)
-        found["TONY_SUCCESSOR"] = json_text(
+        found["TONY_SUCCESSOR"] = json.dumps(
             [sys.executable, "-I", "-S", runtime, "yarn-find-master"]
         )
     return found
@@ -126,7 +124,7 @@ def _told(data: Any) -> Dict[str, Any]:
     """What :func:`pack` packed; nothing is nothing."""
     if not data:
         return {"env": {}, "argv": [], "links": {}}
-    told = json_value(zlib.decompress(data).decode())
+    told = json.loads(zlib.decompress(data).decode())
     return {name: kind(told.get(name, ())) for name, kind in _PACKED.items()}
 
 
