@@ -52,15 +52,19 @@ else:
 
     def is_dataclass(thing):
         """Whether it is such a class or an instance of one."""
-        return hasattr(thing, _OWN)
+        return hasattr(thing, _OWN) or hasattr(thing, "__dataclass_fields__")
 
     def fields(thing):
         """Its fields in their order; each has a ``name``."""
+        if not hasattr(thing, _OWN):
+            from dataclasses import fields
+
+            return fields(thing)
         return tuple(getattr(thing, _OWN).values())
 
     def asdict(thing):
         """Its fields as a dictionary, those of what it holds too."""
-        return {name: _plain(getattr(thing, name)) for name in getattr(thing, _OWN)}
+        return {one.name: _plain(getattr(thing, one.name)) for one in fields(thing)}
 
     def _plain(value):
         if is_dataclass(value) and not isinstance(value, type):
@@ -75,9 +79,9 @@ else:
 
     def replace(thing, **changes):
         """A new one with other values in some fields."""
-        for name, one in getattr(type(thing), _OWN).items():
-            if one.init and name not in changes:
-                changes[name] = getattr(thing, name)
+        for one in fields(thing):
+            if one.init and one.name not in changes:
+                changes[one.name] = getattr(thing, one.name)
         return type(thing)(**changes)
 
     def _make(cls, frozen, eq):

@@ -17,7 +17,6 @@ from tony_core import bundle
 from tony_core.bundle import archive, unpack
 from tony_core.bundle.bounded import Limits
 from tony_core.bundle.unpack import UnpackError, localise
-from tony_core.dataclass import replace
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.lock import locked
 
@@ -74,7 +73,7 @@ def test_an_archive_is_unpacked_once(
 def test_a_job_bounds_what_an_archive_may_hold_on_both_sides(tmp_path: Path, data: Path) -> None:
     root = tmp_path / "root"
     what = job(files=(ref(data, "d", archive=True),))
-    tight = what.replace(limits=replace(what.limits, archive_members=1))
+    tight = what.replace(limits=what.limits._replace(archive_members=1))
     (problem,) = bundle.plan(tight, str(root)).errors
     assert "more than 1 members (see tony.containers.archive-max-members)" in str(problem)
     item = staged(root, ref(data, "d", archive=True))["d"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Tuple
 
-from tony_core.dataclass import replace
 from tony_core.job.build_roles import RoleBuilder, find_roles
 from tony_core.job.commands import common_command, python_of
 from tony_core.job.keys import table
@@ -12,6 +11,7 @@ from tony_core.job.mask import mask_text
 from tony_core.job.problems import Severity, did_you_mean
 from tony_core.job.settings import Settings
 from tony_core.job.spec import (
+    MASTER_RESOURCES,
     Docker,
     GroupDependency,
     Hadoop,
@@ -124,7 +124,7 @@ def _master(settings: Settings, single: bool) -> MasterSpec:
     sizes = {} if single else settings.read_fields("MasterSpec.resources")
     return MasterSpec(
         **settings.read_fields("MasterSpec"),
-        resources=replace(MasterSpec.resources, **sizes),
+        resources=MASTER_RESOURCES._replace(**sizes),
         preprocess=preprocess,
         docker=docker,
     )
@@ -218,7 +218,7 @@ def _group_dependencies(
         where = [(each.role, each.group) for each in out]
         if (parts["role"], parts["group"]) in where:
             index = where.index((parts["role"], parts["group"]))
-            out[index] = replace(out[index], ignored=ignored)
+            out[index] = out[index]._replace(ignored=ignored)
         elif ignored and settings.entry(pattern, **parts) is None:
             settings.problem("of no effect: the timeout itself is not set", entry)
     return tuple(out)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from dataclasses import replace
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from tony_core.dataclass import dataclass, replace
 from tony_core.job.commands import common_command
 from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
 from tony_core.job.problems import Severity, did_you_mean
@@ -34,8 +34,7 @@ _JVM_DEFAULTS = {
 _SERVING = {"mxnet": ("scheduler", "server")}
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """Which roles the settings speak of."""
 
     instances: Dict[str, int]  # those with at least one task, in the order of the file
@@ -197,7 +196,7 @@ class RoleBuilder:
         for field, master in table().filling("MasterSpec.resources").items():
             own = table().filling("Role.resources")[field]
             if settings.is_set(master) and not settings.is_set(own, role=SINGLE):
-                mine = replace(mine, **{field: settings.read(master)})
+                mine = mine._replace(**{field: settings.read(master)})
         command = role.command
         if not settings.read("tony.application.enable-preprocess"):
             command = settings.text("tony.am.command") or command
@@ -251,7 +250,7 @@ class RoleBuilder:
             return None
         role = replace(self._role(TENSORBOARD, 1), generated=True)
         if not settings.is_set("tony.<role>.memory", role=TENSORBOARD):
-            small = replace(role.resources, memory_mb=_TENSORBOARD_MEMORY_MB)
+            small = role.resources._replace(memory_mb=_TENSORBOARD_MEMORY_MB)
             role = replace(role, resources=small)
         return role
 

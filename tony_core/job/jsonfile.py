@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import typing
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Dict, Tuple, Union
 
-from tony_core.dataclass import fields, is_dataclass
 from tony_core.job import spec
 from tony_core.job.spec import Job
 from tony_core.jsontext import read_object
@@ -35,13 +35,21 @@ def job_from_json(text: str) -> Job:
 
 
 def _encode(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+    names = _record_fields(value)
+    if names:
+        return {name: _encode(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
     return value
+
+
+def _record_fields(record: Any) -> Tuple[str, ...]:
+    """The names of the fields of a record or its class: a dataclass or a NamedTuple."""
+    if is_dataclass(record):
+        return tuple(field.name for field in fields(record))
+    return getattr(record, "_fields", ())
 
 
 def _decode(value: Any, kind: Any, where: str) -> Any:
@@ -52,7 +60,7 @@ def _decode(value: Any, kind: Any, where: str) -> Any:
         return _decode(value, next(a for a in typing.get_args(kind) if a is not type(None)), where)
     if origin is tuple:
         return _decode_tuple(value, typing.get_args(kind), where)
-    if is_dataclass(kind) and isinstance(kind, type):
+    if _record_fields(kind):
         return _decode_object(value, kind, where)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)

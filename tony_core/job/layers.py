@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, Sequence, Set
 
-from tony_core.dataclass import replace
 from tony_core.job.keys import APPENDING, Status, table
 from tony_core.job.problems import Problem, Severity, did_you_mean
 from tony_core.job.xmlreader import Entry
@@ -54,7 +53,7 @@ def merge(layers: Sequence[Sequence[Entry]], problems: List[Problem]) -> Dict[st
             if before is not None and appends and before.text.strip():
                 text = f"{before.text.rstrip()},{entry.text.lstrip()}"
                 where = before.where if CONF in before.where else f"{before.where}, {CONF}"
-                entry = replace(entry, text=text, source=where)
+                entry = entry._replace(text=text, source=where)
             merged[entry.key] = entry
     if renamed:
         new = "; ".join(f"{e.key} ({e.where}) is now {_modern(e).key}" for e in renamed)
@@ -95,7 +94,7 @@ def _modern(entry: Entry) -> Entry:
     text = entry.text.strip()
     if key.unit and _BARE_NUMBER.fullmatch(text):
         text += key.unit
-    return replace(entry, key=key.alias, text=text)
+    return entry._replace(key=key.alias, text=text)
 
 
 def _at(entry: Entry, message: str, severity: Severity = Severity.ERROR) -> Problem:

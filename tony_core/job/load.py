@@ -6,10 +6,10 @@ import getpass
 import os
 import re
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from tony_core.dataclass import dataclass, field
 from tony_core.job import from_jvm
 from tony_core.job.build import build_job
 from tony_core.job.layers import check_known, merge, parse_conf
@@ -49,8 +49,7 @@ class JobArguments:
     from_jvm: bool = False  # it is known to be a job of the JVM TonY
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """A job that can be submitted, and what is worth a line about it."""
 
     job: Job

@@ -7,9 +7,7 @@ on nodes too (the master checks limits again): standard library only.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Iterable, List, Optional, Sequence
-
-from tony_core.dataclass import dataclass
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 
 class Severity(str, Enum):
@@ -19,8 +17,7 @@ class Severity(str, Enum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that is wrong, and where it stands."""
 
     message: str

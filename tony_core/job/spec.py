@@ -10,10 +10,9 @@ It must run on the nodes' Python (3.9) with the standard library only.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Mapping, Optional, Tuple
-
-from tony_core.dataclass import dataclass, field, replace
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 # The command of a role that runs TensorBoard as the executor sees fit.
 TENSORBOARD_COMMAND = "tony:tensorboard"
@@ -51,8 +50,7 @@ class RestartScope(str, Enum):
     TASK = "task"  # the task alone, as long as its own budget lasts
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(NamedTuple):
     """What one container needs."""
 
     memory_mb: int = 2048
@@ -61,8 +59,10 @@ class Resources:
     other: Tuple[Tuple[str, int], ...] = ()  # any other resource type of the cluster
 
 
-@dataclass(frozen=True)
-class FileRef:
+MASTER_RESOURCES = Resources(memory_mb=512)
+
+
+class FileRef(NamedTuple):
     """One entry of a ``resources`` list: ``source[::name][#archive]``."""
 
     source: str
@@ -70,8 +70,7 @@ class FileRef:
     archive: bool = False  # unpacked into a folder of that name
 
 
-@dataclass(frozen=True)
-class Docker:
+class Docker(NamedTuple):
     """The image a container runs in, if any."""
 
     image: str
@@ -116,8 +115,7 @@ class Role:
         return ignored or self.restart_scope is RestartScope.TASK
 
 
-@dataclass(frozen=True)
-class GroupDependency:
+class GroupDependency(NamedTuple):
     """``tony.application.dependency.<role>.timeout.after.<group>``.
 
     Once every task of the group has ended, the role has ``timeout_s`` to end; then its
@@ -134,7 +132,7 @@ class GroupDependency:
 class MasterSpec:
     """The application master's own container and budgets."""
 
-    resources: Resources = Resources(memory_mb=512)
+    resources: Resources = MASTER_RESOURCES
     node_label: Optional[str] = None
     files: Tuple[FileRef, ...] = ()
     preprocess: Optional[str] = None  # tony.am.command when enable-preprocess is on
@@ -146,8 +144,7 @@ class MasterSpec:
     docker: Optional[Docker] = None  # tony.docker.am.image
 
 
-@dataclass(frozen=True)
-class Timeouts:
+class Timeouts(NamedTuple):
     """Every wait has a deadline. ``None`` is off."""
 
     application_s: Optional[float] = None
@@ -165,8 +162,7 @@ class Timeouts:
     client_first_lease_s: Optional[float] = None  # until the client is heard of; None: the lease
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """What the user's command runs with."""
 
     src: Optional[str] = None  # --src_dir: folder or archive
@@ -180,8 +176,7 @@ class Program:
     tensorboard_first: bool = False  # the tracking URL's root leads to TensorBoard
 
 
-@dataclass(frozen=True)
-class Metrics:
+class Metrics(NamedTuple):
     """What executors measure and what errors quote."""
 
     interval_s: float = 5.0
@@ -191,16 +186,14 @@ class Metrics:
     error_lines: int = 20
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """How tasks get their ports and talk to the master."""
 
     port_range: Optional[Tuple[int, int]] = None  # None: below the ephemeral range
     tls: bool = False
 
 
-@dataclass(frozen=True)
-class History:
+class History(NamedTuple):
     """Where the story of the job goes, and who shows it."""
 
     location: Optional[str] = None
@@ -208,16 +201,14 @@ class History:
     portal_url: Optional[str] = None
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(NamedTuple):
     """What our own code runs on."""
 
     python: str = "python3"
     location: Optional[str] = None
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """The administrator's caps, checked at submit and again by the master."""
 
     total_instances: Optional[int] = None
@@ -227,8 +218,7 @@ class Limits:
     archive_members: int = 300_000
 
 
-@dataclass(frozen=True)
-class Hadoop:
+class Hadoop(NamedTuple):
     """What the job says about the cluster's Hadoop."""
 
     location: Optional[str] = None  # tony.application.hadoop.location: an archive of Hadoop
@@ -243,8 +233,7 @@ class Hadoop:
     namenodes: Tuple[str, ...] = ()  # others to get tokens for
 
 
-@dataclass(frozen=True)
-class Local:
+class Local(NamedTuple):
     """How much of this machine the embedded scheduler may hand out. ``None`` is its own word."""
 
     memory_mb: Optional[int] = None
@@ -253,8 +242,7 @@ class Local:
     nvidia_smi: Optional[str] = None  # where it is, if not where it usually is
 
 
-@dataclass(frozen=True)
-class Yarn:
+class Yarn(NamedTuple):
     """What only YARN takes notice of. ``None`` is its own word."""
 
     staging_dir: Optional[str] = None  # instead of .tony in the user's home
@@ -263,8 +251,7 @@ class Yarn:
     modify_acl: Optional[str] = None
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One configuration value and where it came from."""
 
     key: str
@@ -286,20 +273,20 @@ class Job:
     queue: str = "default"
     tags: Tuple[str, ...] = ()
     node_label: Optional[str] = None
-    master: MasterSpec = MasterSpec()
-    timeouts: Timeouts = Timeouts()
-    program: Program = Program()
+    master: MasterSpec = field(default_factory=MasterSpec)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    program: Program = field(default_factory=Program)
     files: Tuple[FileRef, ...] = ()  # tony.containers.resources: every task's
-    metrics: Metrics = Metrics()
-    network: Network = Network()
-    history: History = History()
-    runtime: Runtime = Runtime()
+    metrics: Metrics = field(default_factory=Metrics)
+    network: Network = field(default_factory=Network)
+    history: History = field(default_factory=History)
+    runtime: Runtime = field(default_factory=Runtime)
     scheduler: str = "local"
     placement_spec: Optional[str] = None  # tony.application.placement-spec: the whole application's
-    limits: Limits = Limits()
-    hadoop: Hadoop = Hadoop()
-    local: Local = Local()
-    yarn: Yarn = Yarn()
+    limits: Limits = field(default_factory=Limits)
+    hadoop: Hadoop = field(default_factory=Hadoop)
+    local: Local = field(default_factory=Local)
+    yarn: Yarn = field(default_factory=Yarn)
     fail_on_worker_failure: bool = True
     links: Tuple[Tuple[str, str], ...] = ()  # name -> URL: who submitted it, for its page
     groups: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # group name -> roles

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, Tuple
 
-from tony_core.dataclass import replace
 from tony_core.job.keys import modern_name, table
 from tony_core.job.problems import Problem
 from tony_core.job.xmlreader import Entry
@@ -43,7 +42,7 @@ class Substitution:
         out: Dict[str, Entry] = {}
         for key, entry in self._entries.items():
             try:
-                out[key] = replace(entry, text=self._expand(entry.text, (key,)))
+                out[key] = entry._replace(text=self._expand(entry.text, (key,)))
             except _Failure as failure:
                 problems.append(Problem(str(failure), key, entry.source, entry.line))
                 out[key] = entry

@@ -7,9 +7,8 @@ passed over with a warning, and refused where it looks like a typing error.
 from __future__ import annotations
 
 import re
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
-from tony_core.dataclass import dataclass
 from tony_core.job.problems import Problem, Severity, did_you_mean, errors
 
 MOST_BYTES = 4 * 1024 * 1024  # a job file is some kilobytes
@@ -28,8 +27,7 @@ _DECLARED_ONLY = (
 _XINCLUDE = "{http://www.w3.org/2001/XInclude}"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One ``<property>``, or one word of the command line."""
 
     key: str

@@ -15,7 +15,6 @@ from typing import Dict, List, Mapping, Tuple
 from tony_azkaban.execution import Execution, beside
 from tony_azkaban.site import Site
 from tony_azkaban.words import ENV, KEYS, WORKER_ENV, Words, is_of_submitter, read_words
-from tony_core.dataclass import replace
 from tony_core.job.keys import modern_name
 from tony_core.job.load import JobArguments, Loaded
 from tony_core.job.problems import JobError, Problem, Severity
@@ -125,8 +124,7 @@ def retold(error: JobError) -> JobError:
 
 def in_properties(problem: Problem) -> Problem:
     """The same problem with the names of a job's properties for those of the command line."""
-    return replace(
-        problem,
+    return problem._replace(
         message=_SAID.sub(lambda found: _WHERE[found[1]], problem.message).replace(
             "(argument)", f"({_WHERE['argument']})"
         ),
@@ -147,7 +145,7 @@ def finished(loaded: Loaded, site: Site, execution: Execution) -> Tuple[Job, Lis
     if unsaid("tony.application.name"):
         job = job.replace(name=execution.job)
     if unsaid("tony.client.lease"):
-        job = job.replace(timeouts=replace(job.timeouts, client_lease_s=site.lease_s))
+        job = job.replace(timeouts=job.timeouts._replace(client_lease_s=site.lease_s))
     if site.queues:
         if unsaid("tony.yarn.queue") and not _allowed(job.queue, site):
             job = job.replace(queue=site.queues[0])

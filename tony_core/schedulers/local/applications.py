@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-from tony_core.dataclass import asdict, dataclass, fields
+from tony_core.dataclass import dataclass, fields
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.job.spec import Job, Limits, Local
 from tony_core.jsontext import is_number
@@ -90,7 +90,7 @@ class Application:
             "tags": list(self.tags),
             "submitter": self.submitter.to_json(),
             "environment": dict(self.environment),
-            "local": asdict(self.local),
+            "local": self.local._asdict(),
             "archives": list(self.archives),
             "images": None if self.images is None else self.images.to_json(),
         }

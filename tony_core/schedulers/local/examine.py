@@ -208,7 +208,7 @@ def probe(scheduler: Scheduler, root: str, job: Job, stage: Stage) -> Finding:
         group_dependencies=(),
         tags=(),
         files=(),
-        network=replace(job.network, tls=False),
+        network=job.network._replace(tls=False),
     )
     app_id = scheduler.new_app_id(tried)
     folder = home.Home(root).app(app_id)
