@@ -31,14 +31,14 @@ sys.path.insert(0, str(CHECKOUT))
 from tests.cluster.airflow.rest import wait_for  # noqa: E402
 from tests.cluster.airflow.standing import Airflow  # noqa: E402
 from tests.cluster.hadoop import supervisor  # noqa: E402
-from tony_core.hadoop import endpoints  # noqa: E402
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext  # noqa: E402
-from tony_core.hadoop.messages.yarn import ContainerLaunchContext  # noqa: E402
-from tony_core.hadoop.records import Capability  # noqa: E402
-from tony_core.hadoop.rm_client import RmClient  # noqa: E402
-from tony_core.hadoop.rm_master import RmMaster  # noqa: E402
-from tony_core.hadoop.siteconf import SiteConfiguration  # noqa: E402
-from tony_core.hadoop.wire import User  # noqa: E402
+from tony_core.hadoop.rpc.wire import User  # noqa: E402
+from tony_core.hadoop.site import endpoints  # noqa: E402
+from tony_core.hadoop.site.configuration import SiteConfiguration  # noqa: E402
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext  # noqa: E402
+from tony_core.hadoop.yarn.messages.yarn import ContainerLaunchContext  # noqa: E402
+from tony_core.hadoop.yarn.records import Capability  # noqa: E402
+from tony_core.hadoop.yarn.rm_client import RmClient  # noqa: E402
+from tony_core.hadoop.yarn.rm_master import RmMaster  # noqa: E402
 
 BAR = 0.10
 SETTLE_S = 30.0

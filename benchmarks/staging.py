@@ -33,8 +33,8 @@ from tony_core.bundle.digests import GRAIN_NS, DigestCache
 from tony_core.bundle.tree import Tree, hash_tree, scan
 from tony_core.files.registry import filesystem
 from tony_core.files.webhdfs_names import NameNodes
-from tony_core.hadoop.endpoints import name_service
-from tony_core.hadoop.siteconf import SiteConfiguration, user_name
+from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+from tony_core.hadoop.site.endpoints import name_service
 from tony_core.job.spec import Job, Program, Resources, Role
 
 BLOCK = 1 << 20

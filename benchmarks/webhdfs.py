@@ -21,8 +21,8 @@ from typing import BinaryIO, Callable, Dict, List
 from urllib.parse import urlsplit
 
 from tony_core.files.webhdfs import of_site
-from tony_core.hadoop.endpoints import name_service
-from tony_core.hadoop.siteconf import SiteConfiguration, user_name
+from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+from tony_core.hadoop.site.endpoints import name_service
 
 BLOCK = 1 << 20
 

@@ -15,17 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, List
 
-from tony_core.hadoop import endpoints
 from tony_core.hadoop.credentials import Credentials, am_rm_token
-from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.messages.asks import ResourceRequest
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.messages.yarn import Priority
-from tony_core.hadoop.nm import NodeManager, NodeTokens
-from tony_core.hadoop.records import Capability, Container
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.hadoop.rm_master import RmMaster
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.launch import Launch
+from tony_core.hadoop.yarn.messages.asks import ResourceRequest
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.yarn import Priority
+from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
+from tony_core.hadoop.yarn.records import Capability, Container
+from tony_core.hadoop.yarn.rm_client import RmClient
+from tony_core.hadoop.yarn.rm_master import RmMaster
 
 SMALL = Capability(memory_mb=64, vcores=1)
 MASTER = Capability(memory_mb=256, vcores=1)

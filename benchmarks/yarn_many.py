@@ -21,19 +21,19 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
-from tony_core.hadoop.ids import AttemptId
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.messages.yarn import ContainerLaunchContext
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.hadoop.rm_master import RmMaster
-from tony_core.hadoop.siteconf import SiteConfiguration, user_name
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+from tony_core.hadoop.yarn.ids import AttemptId
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.yarn import ContainerLaunchContext
+from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.rm_client import RmClient
+from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn.context import Contexts
-from tony_core.schedulers.yarn.opening import pool_of
-from tony_core.schedulers.yarn.pool import Application
+from tony_core.schedulers.yarn.master.launch_context import Contexts
+from tony_core.schedulers.yarn.master.pool import Application
+from tony_core.schedulers.yarn.master.pool_factory import pool_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SMALL = Resources(memory_mb=64)

@@ -99,8 +99,8 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
 EXECUTOR_SIDE = (
     "tony_executor",
     "tony_core.protocol",
-    "tony_core.schedulers.yarn.start",
-    "tony_core.schedulers.yarn.find_master",
+    "tony_core.schedulers.yarn.node.start",
+    "tony_core.schedulers.yarn.node.find_master",
 )
 """Runs on the nodes on Python 3.8, with all that it imports."""
 
@@ -109,7 +109,7 @@ MASTER_SIDE = (
     "tony_core.frameworks",
     "tony_core.hadoop",
     "tony_core.schedulers.local",
-    "tony_core.schedulers.yarn.opening",
+    "tony_core.schedulers.yarn.master.pool_factory",
 )
 """Runs on the nodes on Python 3.9, with all that it imports."""
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Deque, Dict, NoReturn, Optional, Set, Type
 
 from tony_core.loopback import loopback
 from tony_core.protocol.channel import Channel
-from tony_core.protocol.door import Door
+from tony_core.protocol.handshake_limiter import Door
 from tony_core.protocol.jobkey import carrier, unpack
 from tony_core.protocol.link import Link, Listener, listen, split_address
 from tony_core.protocol.messages import Message

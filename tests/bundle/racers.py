@@ -13,7 +13,7 @@ from typing import Callable, Dict
 from tests.bundle.jobs import job, ref
 from tony_core import bundle
 from tony_core.bundle import archive, jobfolder, unpack
-from tony_core.bundle.store import Store
+from tony_core.bundle.local.store import Store
 
 
 def submits(root: str, source: str, seconds: str, name: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.bundle.jobs import job, said
 from tony_core import bundle, schedulers
 from tony_core.bundle import runtime as runtimes
-from tony_core.bundle.brought import CannotBring, files_of
+from tony_core.bundle.plugin_files import CannotBring, files_of
 from tony_core.bundle.runtime import Python, _files
 from tony_core.plugins import Plugin, installed
 from tony_core.schedulers.port import SchedulerError

@@ -16,7 +16,8 @@ PROGRAM = """
 import json, os, sys
 runtime, root, app_id = sys.argv[1:]
 sys.path.insert(0, runtime)
-from tony_core.bundle import garbage, jobfolder, unpack
+from tony_core.bundle import jobfolder, unpack
+from tony_core.bundle.local import garbage
 from tony_core.files.artifact import Artifact
 from tony_core.files.registry import filesystem
 folder = jobfolder.path(root, app_id)

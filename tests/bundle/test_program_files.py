@@ -9,7 +9,7 @@ import pytest
 
 from tests.bundle.jobs import job, ref, said
 from tony_core import bundle
-from tony_core.bundle.wanted import program_files
+from tony_core.bundle.requested import program_files
 from tony_core.dataclass import replace
 from tony_core.job.spec import Job, Setting
 

@@ -17,11 +17,11 @@ from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tony_core import bundle
 from tony_core.bundle import jobfolder
-from tony_core.bundle.remote import RemoteStore
+from tony_core.bundle.remote.store import RemoteStore
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Kind
 from tony_core.files.webhdfs import WebHdfsFileSystem
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.job.spec import Job
 
 pytestmark = pytest.mark.cluster

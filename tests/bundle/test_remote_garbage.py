@@ -13,8 +13,8 @@ import pytest
 from tests.bundle.fakecluster import ROOT, FakeCluster, fresh
 from tony_core import bundle
 from tony_core.bundle import jobfolder
-from tony_core.bundle.remote import RemoteStore, Staged
-from tony_core.bundle.remote_garbage import remove_damaged
+from tony_core.bundle.remote.garbage import remove_damaged
+from tony_core.bundle.remote.store import RemoteStore, Staged
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 DAY = 86400.0

@@ -21,8 +21,8 @@ from tony_core import bundle
 from tony_core.bundle import jobfolder
 from tony_core.bundle import runtime as runtimes
 from tony_core.bundle.place import home_store
-from tony_core.bundle.remote import RemoteStore
-from tony_core.bundle.remote_garbage import remove_damaged
+from tony_core.bundle.remote.garbage import remove_damaged
+from tony_core.bundle.remote.store import RemoteStore
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.port import UnsupportedLocation
 from tony_core.job.problems import JobError, Severity

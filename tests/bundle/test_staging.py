@@ -15,8 +15,8 @@ import pytest
 from tests.bundle.jobs import job, ref, snapshot
 from tony_core import bundle
 from tony_core.bundle import jobfolder
-from tony_core.bundle.leases import read_leases
-from tony_core.bundle.store import Store, StoreError
+from tony_core.bundle.local.leases import read_leases
+from tony_core.bundle.local.store import Store, StoreError
 from tony_core.files.artifact import Artifact
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.problems import JobError

@@ -22,9 +22,9 @@ from tests.fuzzing import fuzz, mutations
 from tests.strangers import as_stranger, needs_root, open_folder
 from tony_core import bundle
 from tony_core.bundle import jobfolder
-from tony_core.bundle.leases import Lease, read_leases, write_lease
-from tony_core.bundle.owner import Owner
-from tony_core.bundle.store import Store, StoreError, difference
+from tony_core.bundle.local.holder import Owner
+from tony_core.bundle.local.leases import Lease, read_leases, write_lease
+from tony_core.bundle.local.store import Store, StoreError, difference
 from tony_core.files.lock import locked
 
 __all__ = ["open_folder"]
@@ -285,7 +285,7 @@ def test_any_lease_is_read_as_its_names_or_as_damage(name: str, data: bytes) -> 
 
 
 def test_a_lock_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tony_core.bundle.store.LOCK_S", 0.1)
+    monkeypatch.setattr("tony_core.bundle.local.store.LOCK_S", 0.1)
     store = Store(str(tmp_path / "root"))
     store.prepare()
     held = locked(os.path.join(store.path, "lock"), True, 1)

@@ -20,7 +20,7 @@ from tests.cli.conftest import Tony, lines
 from tests.cli.schema import documented, wrong_with
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tests.files.webhdfs_server import FakeHdfs, hang
-from tony_core.bundle.remote import RemoteStore
+from tony_core.bundle.remote.store import RemoteStore
 from tony_core.cli import describe, kill, main, outcome
 from tony_core.cli.describe import tasks
 from tony_core.cli.list import origin_of

@@ -10,9 +10,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from tests.client.scripted import APP, Scripted, event, status, task
-from tony_core.client import past
+from tony_core.client import ended_jobs
+from tony_core.client.ended_jobs import complete, current_view, final_view
 from tony_core.client.history import ended_job
-from tony_core.client.past import complete, current_view, final_view
 from tony_core.client.view import JobView, from_page
 from tony_core.history.reader import read_job
 from tony_core.job.spec import Job
@@ -44,7 +44,7 @@ class Cluster(Scripted):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past, "SETTLE_S", 0.02)
+    monkeypatch.setattr(ended_jobs, "SETTLE_S", 0.02)
 
 
 def history(root: Path, **job: Any) -> Path:
@@ -169,7 +169,7 @@ def test_the_story_ends_with_the_reason(tmp_path: Path, how: str) -> None:
 def test_a_master_that_is_just_finishing_is_given_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past, "SETTLE_S", 60.0)
+    monkeypatch.setattr(ended_jobs, "SETTLE_S", 60.0)
     summary = history(tmp_path)
     scheduler = Cluster(tmp_path)
     view = current_view(scheduler, ended(finished=time.time()))
@@ -181,7 +181,7 @@ def test_a_master_that_is_just_finishing_is_given_its_time(
     def comes(seconds: float) -> None:
         summary.write_text(json.dumps(told))
 
-    monkeypatch.setattr("tony_core.client.past.time.sleep", comes)
+    monkeypatch.setattr("tony_core.client.ended_jobs.time.sleep", comes)
     view = final_view(scheduler, ended(finished=time.time()))
     assert view.diagnostics == "killed by the master"
     assert scheduler.cleared == []
@@ -238,7 +238,7 @@ def test_all_of_a_history_is_completed(tmp_path: Path) -> None:
     assert scheduler.cleared == [APP]
 
 
-@pytest.mark.parametrize(("ago", "ends"), [(2 * past.FORGOTTEN_S, True), (60.0, False)])
+@pytest.mark.parametrize(("ago", "ends"), [(2 * ended_jobs.FORGOTTEN_S, True), (60.0, False)])
 def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
     tmp_path: Path, ago: float, ends: bool
 ) -> None:
@@ -269,7 +269,7 @@ def test_history_tells_an_end_before_it_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master may still do so for a moment; whoever looks meanwhile is told the same."""
-    monkeypatch.setattr(past, "SETTLE_S", 60.0)
+    monkeypatch.setattr(ended_jobs, "SETTLE_S", 60.0)
     written = history(tmp_path)
     before = written.read_text()
     cluster = Cluster(tmp_path, ended(finished=time.time()))

@@ -15,12 +15,12 @@ from tests.cluster.hadoop.features import GPUS
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.web import WebError, call
 from tests.cluster.test_hadoop_base import eventually, submit
-from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.hadoop.siteconf import SiteConfiguration
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.launch import Launch
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.rm_client import RmClient
 
 # Every feature is used by tests of ours too, which fail when it does not work.
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]

@@ -13,7 +13,7 @@ from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import CHECKOUT, Running, Tony
 from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -11,13 +11,14 @@ from tests.executor.standin import CHECKOUT, SECRET, Master, make_runtime
 from tony_core.hadoop.credentials import Credentials
 from tony_core.protocol.jobkey import for_executor
 from tony_core.protocol.messages import Ended, Shutdown
-from tony_core.schedulers.yarn import parcel, start
+from tony_core.schedulers.yarn import job_credentials
+from tony_core.schedulers.yarn.node import start
 
 HEAVY = {
     "asyncio", "concurrent.futures", "copy", "dataclasses", "datetime", "email", "hashlib", "http",
     "importlib.util", "inspect", "logging", "pathlib", "random", "runpy", "shutil", "ssl", "string",
     "subprocess", "tempfile", "traceback", "urllib.parse", "tony_core.hadoop", "tony_core.job",
-    "tony_core.files", "tony_core.schedulers.yarn.parcel",
+    "tony_core.files", "tony_core.schedulers.yarn.job_credentials",
 }  # fmt: skip
 
 
@@ -27,9 +28,13 @@ def test_from_the_start_to_a_good_end_nothing_heavy_is_imported(
     """The whole of it, as YARN starts it: guard, registration, folder, program, sweep, end."""
     runtime = make_runtime(tmp_path / "tony-runtime")
     shutil.copy(CHECKOUT / "tony_core/bundle/runtime_main.py", runtime / "__main__.py")
-    site = parcel.ExecutorParcel({"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/a")
+    site = job_credentials.ExecutorParcel({"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/a")
     key = for_executor(SECRET, "container_1700000000000_0042_01_000003")
-    secrets = {parcel.SECRET: key, parcel.SITE: site.encode(), start.ALIAS: start.pack({})}
+    secrets = {
+        job_credentials.SECRET: key,
+        job_credentials.SITE: site.encode(),
+        start.ALIAS: start.pack({}),
+    }
     Credentials({}, secrets).write(str(tmp_path / "tokens"))
     env = {
         "PATH": "/usr/bin:/bin",

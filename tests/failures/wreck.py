@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, List
 
 from tests.master.test_master_real import Submitted, a_job
-from tony_core.bundle.store import Store
+from tony_core.bundle.local.store import Store
 from tony_core.job.spec import Job, MasterSpec, Resources, Role
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.home import Home

@@ -18,7 +18,7 @@ from tony_core import bundle
 from tony_core.bundle import StagingError, contents
 from tony_core.cli.failures import tell
 from tony_core.client import tlskey
-from tony_core.schedulers.local import machine
+from tony_core.schedulers.local import host_checks
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_job_is_read_where_no_temporary_file_can_be_made(no_temporary: None) -
 def test_what_needs_a_temporary_file_says_so_and_what_to_do(
     no_temporary: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finding = machine.temporary({})
+    finding = host_checks.temporary({})
     assert (finding.verdict.value, "set TMPDIR" in finding.advice) == ("wrong", True)
     with pytest.raises(tlskey.NoKey, match=r"No usable temporary directory.*set TMPDIR"):
         tlskey.with_tls(b"secret")

@@ -19,8 +19,8 @@ from tony_core.files.webhdfs import WebHdfsFileSystem
 from tony_core.files.webhdfs_errors import refusal
 from tony_core.files.webhdfs_http import Connection, split
 from tony_core.files.webhdfs_names import Reply
-from tony_core.hadoop.connection import Address
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.rpc.connection import Address
+from tony_core.hadoop.site.configuration import SiteConfiguration
 
 
 class Raw:

@@ -35,7 +35,7 @@ from tony_core.files.webhdfs import WebHdfsFileSystem
 from tony_core.files.webhdfs_http import CONNECT_S, WAIT_S
 from tony_core.files.webhdfs_streams import LostNode, Upload, fetch
 from tony_core.hadoop.errors import Unreachable
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
 
 Make = Callable[..., FakeHdfs]
 

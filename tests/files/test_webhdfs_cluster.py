@@ -18,7 +18,7 @@ from tests.cluster.hadoop.fixture import GetHadoop
 from tony_core.files.location import base_name, join
 from tony_core.files.registry import filesystem
 from tony_core.files.webhdfs import TEMPORARY, WebHdfsFileSystem
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.files.record_webhdfs import RECORDED
 from tony_core.files.webhdfs import WebHdfsFileSystem
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
 
 ANSWERS: Dict[str, Any] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
 

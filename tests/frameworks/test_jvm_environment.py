@@ -11,7 +11,7 @@ from tests.frameworks.gangs import gang, job
 from tony_core.frameworks import find
 from tony_core.job.spec import MasterSpec
 from tony_core.master import preprocess
-from tony_core.master.environment import TENSORBOARD, Facts, port_names, task_environment
+from tony_core.master.executors.environment import TENSORBOARD, Facts, port_names, task_environment
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-jvm-tony.md"
 

@@ -8,9 +8,9 @@ import zlib
 from pathlib import Path
 from typing import Dict, List, Mapping, Sequence, Tuple, Union
 
-from tony_core.hadoop.datainput import Buffer, Source
-from tony_core.hadoop.ifile import IFile
-from tony_core.hadoop.tfile import MAGIC, TFile
+from tony_core.hadoop.logs.datainput import Buffer, Source
+from tony_core.hadoop.logs.ifile import IFile
+from tony_core.hadoop.logs.tfile import MAGIC, TFile
 
 FOLDER = Path(__file__).with_name("recordings") / "logs"
 RECORDED: Mapping[str, Mapping[str, object]] = json.loads(

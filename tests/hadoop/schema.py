@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Type
 
 from hypothesis import strategies as st
 
-import tony_core.hadoop.messages as package
-from tony_core.hadoop.protobuf import (
+import tony_core.hadoop.yarn.messages as package
+from tony_core.hadoop.rpc.protobuf import (
     BOOL,
     BYTES,
     ENUM,

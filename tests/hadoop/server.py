@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Callable, List, Optional, Type, Union
 
-from tony_core.hadoop.connection import Address
-from tony_core.hadoop.messages.rpc import (
+from tony_core.hadoop.rpc.connection import Address
+from tony_core.hadoop.rpc.protobuf import Message, read_delimited
+from tony_core.hadoop.yarn.messages.rpc import (
     IpcConnectionContext,
     RequestHeader,
     RpcRequestHeader,
     RpcResponseHeader,
 )
-from tony_core.hadoop.protobuf import Message, read_delimited
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from google.protobuf import descriptor_pb2
 
 from tests.cluster.hadoop.jars import VERSIONS, cache_root, distribution
 from tests.hadoop.schema import MESSAGES
-from tony_core.hadoop import nm, rm_client, rm_master
-from tony_core.hadoop.protobuf import ENUM, SCALARS, Field
-from tony_core.hadoop.service import Method
+from tony_core.hadoop.rpc.protobuf import ENUM, SCALARS, Field
+from tony_core.hadoop.rpc.service import Method
+from tony_core.hadoop.yarn import nm, rm_client, rm_master
 
 pytestmark = pytest.mark.cluster
 

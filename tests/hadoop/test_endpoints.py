@@ -6,10 +6,10 @@ from typing import Dict, List
 
 import pytest
 
-from tony_core.hadoop import endpoints
-from tony_core.hadoop.connection import Endpoints
 from tony_core.hadoop.errors import ConfigurationError
-from tony_core.hadoop.siteconf import Property, SiteConfiguration
+from tony_core.hadoop.rpc.connection import Endpoints
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import Property, SiteConfiguration
 
 RM = "yarn.resourcemanager"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 
 NUMBERS = st.integers(0, (1 << 31) - 1)
 APPLICATIONS = st.builds(ApplicationId, st.integers(0, 1 << 45), NUMBERS)

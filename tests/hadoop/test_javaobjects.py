@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import bounds, fuzz, mutations
 from tests.hadoop.logfiles import recorded
-from tony_core.hadoop.datainput import FormatError
 from tony_core.hadoop.javaobjects import JavaObject, read_object
+from tony_core.hadoop.logs.datainput import FormatError
 
 HEAD = b"\xac\xed\x00\x05"
 

@@ -23,11 +23,11 @@ from tests.hadoop.logfiles import (
     recorded,
     tfile,
 )
-from tony_core.hadoop import ifile as ifiles
-from tony_core.hadoop import tfile as tfiles
-from tony_core.hadoop.datainput import Buffer, DataInput, FormatError, Unsupported
-from tony_core.hadoop.ifile import IFile, is_ifile
-from tony_core.hadoop.tfile import TFile
+from tony_core.hadoop.logs import ifile as ifiles
+from tony_core.hadoop.logs import tfile as tfiles
+from tony_core.hadoop.logs.datainput import Buffer, DataInput, FormatError, Unsupported
+from tony_core.hadoop.logs.ifile import IFile, is_ifile
+from tony_core.hadoop.logs.tfile import TFile
 
 PLAIN = [name for name in RECORDED if not name.endswith("-gz")]
 

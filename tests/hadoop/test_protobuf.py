@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import bounds, fuzz, mutations
 from tests.hadoop.schema import MESSAGES, any_message, instances
-from tony_core.hadoop import protobuf
-from tony_core.hadoop.messages.rpc import RpcRequestHeader, RpcResponseHeader, Token
-from tony_core.hadoop.messages.yarn import ContainerRetryContext, ContainerStatus, NodeId, Resource
-from tony_core.hadoop.protobuf import (
+from tony_core.hadoop.rpc import protobuf
+from tony_core.hadoop.rpc.protobuf import (
     BYTES,
     EMPTY,
     FLOAT,
@@ -34,6 +32,13 @@ from tony_core.hadoop.protobuf import (
     read_delimited,
     read_varint,
     varint,
+)
+from tony_core.hadoop.yarn.messages.rpc import RpcRequestHeader, RpcResponseHeader, Token
+from tony_core.hadoop.yarn.messages.yarn import (
+    ContainerRetryContext,
+    ContainerStatus,
+    NodeId,
+    Resource,
 )
 
 _TYPES = {
@@ -340,7 +345,7 @@ def test_what_the_master_loads_is_small() -> None:
         "import sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "before = set(sys.modules)\n"
-        "import tony_core.hadoop.rm_master, tony_core.hadoop.nm\n"
+        "import tony_core.hadoop.yarn.rm_master, tony_core.hadoop.yarn.nm\n"
         "loaded = set(sys.modules) - before\n"
         "heavy = ('google', 'ssl', '_ssl', 'hashlib', '_hashlib', 'xml', 'pyexpat', 'http')\n"
         "print(sorted(n for n in loaded if n.partition('.')[0] in heavy))\n"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.hadoop.fixture import GetHadoop
-from tony_core.hadoop.connection import Endpoints
-from tony_core.hadoop.endpoints import name_service
 from tony_core.hadoop.errors import Standby
-from tony_core.hadoop.protobuf import Message
-from tony_core.hadoop.service import Method, Service
-from tony_core.hadoop.siteconf import SiteConfiguration
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.rpc.connection import Endpoints
+from tony_core.hadoop.rpc.protobuf import Message
+from tony_core.hadoop.rpc.service import Method, Service
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.site.endpoints import name_service
 
 pytestmark = pytest.mark.cluster
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
-from tony_core.hadoop import endpoints
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import (
     AlreadyRegistered,
@@ -24,20 +23,21 @@ from tony_core.hadoop.errors import (
     RemoteError,
     WrongService,
 )
-from tony_core.hadoop.failover import Failover
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
-from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.messages.asks import ResourceRequest
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.messages.master_calls import AllocateRequest
-from tony_core.hadoop.messages.yarn import ContainerLaunchContext, Priority
-from tony_core.hadoop.nm import NodeManager, NodeTokens
-from tony_core.hadoop.records import Capability, Container, ContainerStatus
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.hadoop.rm_master import ALLOCATE, Allocation, RmMaster
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.rpc.failover import Failover
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import Token, attempt_of, claim_of
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.launch import Launch
+from tony_core.hadoop.yarn.messages.asks import ResourceRequest
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.master_calls import AllocateRequest
+from tony_core.hadoop.yarn.messages.yarn import ContainerLaunchContext, Priority
+from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
+from tony_core.hadoop.yarn.records import Capability, Container, ContainerStatus
+from tony_core.hadoop.yarn.rm_client import RmClient
+from tony_core.hadoop.yarn.rm_master import ALLOCATE, Allocation, RmMaster
 
 pytestmark = pytest.mark.cluster
 

@@ -6,7 +6,6 @@ from typing import Optional
 
 import pytest
 
-from tony_core.hadoop import urls
 from tony_core.hadoop.errors import (
     AlreadyRegistered,
     ApplicationNotFound,
@@ -20,18 +19,19 @@ from tony_core.hadoop.errors import (
     Standby,
     remote_error,
 )
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
-from tony_core.hadoop.launch import PRIVATE, Launch, LocalFile
-from tony_core.hadoop.messages import yarn
-from tony_core.hadoop.messages.reports import ApplicationReport
-from tony_core.hadoop.records import (
+from tony_core.hadoop.site import urls
+from tony_core.hadoop.tokens import AM_RM, CONTAINER, NM, Token, attempt_of, claim_of, node_of
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.launch import PRIVATE, Launch, LocalFile
+from tony_core.hadoop.yarn.messages import yarn
+from tony_core.hadoop.yarn.messages.reports import ApplicationReport
+from tony_core.hadoop.yarn.records import (
     APPLICATION_STATES,
     AppReport,
     Capability,
     named,
     numbered,
 )
-from tony_core.hadoop.tokens import AM_RM, CONTAINER, NM, Token, attempt_of, claim_of, node_of
 
 APP = ApplicationId(1700000000000, 42)
 ATTEMPT = AttemptId(APP, 1)

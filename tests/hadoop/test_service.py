@@ -10,8 +10,6 @@ from typing import Callable, Iterator, List
 import pytest
 
 from tests.hadoop.server import SILENCE, Call, Failure, Raw, Reply, Server
-from tony_core.hadoop import connection as connections
-from tony_core.hadoop.connection import Address, Endpoints
 from tony_core.hadoop.errors import (
     AccessDenied,
     Busy,
@@ -21,10 +19,12 @@ from tony_core.hadoop.errors import (
     RemoteError,
     Unreachable,
 )
-from tony_core.hadoop.failover import Failover
-from tony_core.hadoop.messages.yarn import NodeId, Priority
-from tony_core.hadoop.service import Limits, Method, Service
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.rpc import connection as connections
+from tony_core.hadoop.rpc.connection import Address, Endpoints
+from tony_core.hadoop.rpc.failover import Failover
+from tony_core.hadoop.rpc.service import Limits, Method, Service
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.yarn.messages.yarn import NodeId, Priority
 
 ECHO = Method("echo", NodeId, NodeId)
 ONCE = Method("once", NodeId, NodeId, repeatable=False)

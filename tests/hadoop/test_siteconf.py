@@ -10,8 +10,8 @@ import pytest
 
 from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.errors import ConfigurationError
-from tony_core.hadoop.siteconf import SiteConfiguration, user_name
-from tony_core.schedulers.yarn.client import YarnScheduler
+from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+from tony_core.schedulers.yarn.client.client import YarnScheduler
 
 
 def write(folder: Path, body: str, name: str = "core-site.xml") -> Path:

@@ -18,8 +18,10 @@ from tony_core.hadoop.errors import (
     said,
     short_name,
 )
-from tony_core.hadoop.messages.client_calls import GetNewApplicationRequest
-from tony_core.hadoop.messages.rpc import (
+from tony_core.hadoop.rpc.protobuf import Message, read_delimited
+from tony_core.hadoop.rpc.wire import Answer, Event, Ready, Refusal, User, Wire
+from tony_core.hadoop.yarn.messages.client_calls import GetNewApplicationRequest
+from tony_core.hadoop.yarn.messages.rpc import (
     IpcConnectionContext,
     RpcRequestHeader,
     RpcResponseHeader,
@@ -27,8 +29,6 @@ from tony_core.hadoop.messages.rpc import (
     SaslAuth,
     Token,
 )
-from tony_core.hadoop.protobuf import Message, read_delimited
-from tony_core.hadoop.wire import Answer, Event, Ready, Refusal, User, Wire
 
 TOKENS = [name for name in NAMES if name.startswith("token_")]
 PROTECTED = ["token_integrity", "token_privacy"]

@@ -15,8 +15,8 @@ from tests.cli.conftest import Tony, scripted, tony
 from tests.client.scripted import APP, Scripted, status
 from tests.fuzzing import bounds, fuzz, mutations
 from tony_core.cli import describe
-from tony_core.client.burying import as_buried
-from tony_core.client.past import past_view
+from tony_core.client.ended_jobs import past_view
+from tony_core.client.finalize import as_buried
 from tony_core.client.view import closed
 from tony_core.history.reader import expired, list_jobs, read_job
 from tony_core.master.story import Story

@@ -14,14 +14,14 @@ from typing import Any, Optional, Type
 from urllib.parse import urlsplit
 
 from tests.master.shell import Shell
-from tony_core.hadoop import endpoints
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.messages.yarn import ContainerLaunchContext
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.hadoop.rm_master import RmMaster
-from tony_core.hadoop.siteconf import SiteConfiguration
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.yarn import ContainerLaunchContext
+from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.rm_client import RmClient
+from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.spec import Job
 
 PATIENCE_S = 60.0

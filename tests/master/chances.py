@@ -26,9 +26,9 @@ from tony_core.job.spec import (
     Timeouts,
     Tracking,
 )
-from tony_core.master import events as e
-from tony_core.master.board import Phase
-from tony_core.master.verdict import NODE_CAUSES, PROGRAM_CAUSES
+from tony_core.master.session import events as e
+from tony_core.master.session.state import Phase
+from tony_core.master.session.verdict import NODE_CAUSES, PROGRAM_CAUSES
 from tony_core.schedulers.port import AppState, Cause
 
 T = TypeVar("T")

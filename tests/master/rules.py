@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
 
 from tony_core.job.spec import Job, Mode
-from tony_core.master import commands as c
-from tony_core.master import events as e
-from tony_core.master.board import Phase
-from tony_core.master.lifecycle import HOLDS_CONTAINER, TERMINAL, TaskRecord, TaskState
-from tony_core.master.session import SessionMachine
-from tony_core.master.verdict import NODE_CAUSES
+from tony_core.master.session import commands as c
+from tony_core.master.session import events as e
+from tony_core.master.session.machine import SessionMachine
+from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, TaskRecord, TaskState
+from tony_core.master.session.state import Phase
+from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.schedulers.port import AppState, Container
 
 OPEN = frozenset(TaskState) - TERMINAL

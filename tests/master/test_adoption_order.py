@@ -7,8 +7,8 @@ from typing import List, Tuple
 import pytest
 
 from tony_core.job.spec import Job, MasterSpec, Resources, Role
-from tony_core.master.events import ContainersInherited, ExecutorRegistered, TaskEnded, Tick
-from tony_core.master.session import SessionMachine
+from tony_core.master.session.events import ContainersInherited, ExecutorRegistered, TaskEnded, Tick
+from tony_core.master.session.machine import SessionMachine
 from tony_core.schedulers.port import AppState, Container
 
 RECORD = {

@@ -8,9 +8,9 @@ import pytest
 
 from tests.master.world import PS, World, job, role
 from tony_core.job.spec import GroupDependency, MasterSpec, Mode, RestartScope, Tracking
-from tony_core.master import commands as c
-from tony_core.master import events as e
-from tony_core.master.board import Phase
+from tony_core.master.session import commands as c
+from tony_core.master.session import events as e
+from tony_core.master.session.state import Phase
 from tony_core.schedulers.port import AppState, Cause
 
 TASK: Dict[str, Any] = {"restart_scope": RestartScope.TASK}

@@ -7,8 +7,8 @@ from typing import List
 import pytest
 
 from tests.master.world import World, job, role
-from tony_core.master import commands as c
-from tony_core.master.board import AVOIDED_S
+from tony_core.master.session import commands as c
+from tony_core.master.session.state import AVOIDED_S
 from tony_core.schedulers.port import Ask, Cause
 
 

@@ -14,7 +14,7 @@ from tests.master.shell import SECRET, Shell, a_job, until
 from tests.protocol.ends import executor_end
 from tests.protocol.test_codec import STRATEGIES, annotation
 from tony_core.job.spec import MasterSpec, Resources, Role
-from tony_core.master.bounds import NAMES, NOTES, TURNS, Bounds
+from tony_core.master.executors.bounds import NAMES, NOTES, TURNS, Bounds
 from tony_core.protocol import messages
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import (

@@ -18,12 +18,12 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.history.reader import read_job
 from tony_core.job.jsonfile import job_from_json, job_to_json
 from tony_core.job.spec import Resources, Role
-from tony_core.master.events import ContainersInherited
-from tony_core.master.journal import JOURNAL, Journal, JournalError, past_of
 from tony_core.master.main import CannotStart, kill_reason, said_by, serve
 from tony_core.master.main import read_job as read_staged_job
 from tony_core.master.master import Master
-from tony_core.master.session import SessionMachine
+from tony_core.master.session.events import ContainersInherited
+from tony_core.master.session.machine import SessionMachine
+from tony_core.master.state.journal import JOURNAL, Journal, JournalError, past_of
 from tony_core.schedulers.port import Container, MasterContext
 
 RECORD: Dict[str, Any] = {

@@ -6,9 +6,9 @@ from typing import Any, List
 
 from tests.master.world import PS, World, job, role
 from tony_core.job.spec import Job, MasterSpec, RestartMode, Timeouts, Tracking
-from tony_core.master import commands as c
-from tony_core.master import events as e
 from tony_core.master.present import Facts, job_json
+from tony_core.master.session import commands as c
+from tony_core.master.session import events as e
 from tony_core.schedulers.port import AppState, Cause
 
 

@@ -14,7 +14,9 @@ from tests.master.faraway import STATE, FarFileSystem, far
 from tests.master.shell import ScriptedPool, Shell, a_job, until
 from tony_core.bundle import jobfolder
 from tony_core.job.spec import History, MasterSpec, Resources, Role
-from tony_core.master import ahead, earlier, ending, master, statefolder
+from tony_core.master import master
+from tony_core.master.session import journal_gate
+from tony_core.master.state import finalize, folder, previous_attempt
 from tony_core.protocol.messages import (
     Ended,
     Heartbeat,
@@ -34,11 +36,11 @@ JOURNAL = f"{STATE}/journal.json"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, far: FarFileSystem) -> Iterator[List[str]]:
-    monkeypatch.setattr(statefolder, "AGAIN_S", (0.02,))
+    monkeypatch.setattr(folder, "AGAIN_S", (0.02,))
     monkeypatch.setattr(master, "STOP_EXTRA_S", 0.2)
     monkeypatch.setattr(master, "CRASH_HISTORY_S", 0.2)
-    monkeypatch.setattr(ending, "JOURNAL_S", 0.5)
-    monkeypatch.setattr(ending, "REMOVE_S", 0.5)
+    monkeypatch.setattr(finalize, "JOURNAL_S", 0.5)
+    monkeypatch.setattr(finalize, "REMOVE_S", 0.5)
     removed: List[str] = []
 
     def remove(root: str, app_id: str) -> None:
@@ -170,7 +172,7 @@ def test_a_next_session_waits_for_the_journal_and_the_executors_are_heard(
 def test_a_job_whose_state_cannot_be_kept_goes_on_and_says_so(
     tmp_path: Path, far: FarFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "AHEAD_S", 0.2)
+    monkeypatch.setattr(journal_gate, "AHEAD_S", 0.2)
     far.error = "name node is in safe mode"
     with Shell(tmp_path, a_job(ONE), state_dir=STATE) as shell:
         (executor,) = shell.gang(1)
@@ -192,7 +194,7 @@ def test_a_job_whose_state_cannot_be_kept_goes_on_and_says_so(
 def test_a_place_that_is_away_does_not_hold_up_the_end(
     tmp_path: Path, far: FarFileSystem, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "AHEAD_S", 0.2)
+    monkeypatch.setattr(journal_gate, "AHEAD_S", 0.2)
     with Shell(tmp_path, a_job(ONE), state_dir=STATE) as shell:
         (executor,) = shell.gang(1)
         if how == "hangs":
@@ -248,8 +250,8 @@ def test_an_end_that_was_decided_is_only_told_again(tmp_path: Path, far: FarFile
 def test_where_nothing_can_be_taken_over_the_job_begins_anew(
     tmp_path: Path, far: FarFileSystem, journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statefolder, "READ_S", 0.2)
-    monkeypatch.setattr(ahead, "AHEAD_S", 0.2)
+    monkeypatch.setattr(folder, "READ_S", 0.2)
+    monkeypatch.setattr(journal_gate, "AHEAD_S", 0.2)
     if journal == "broken":
         leave(far, '{"version": 1')
     elif journal == "away":
@@ -318,7 +320,7 @@ def test_what_waits_for_a_journal_that_comes_back_is_taken_over(
 def test_a_story_that_cannot_be_read_goes_on_behind_it(
     tmp_path: Path, far: FarFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(earlier, "HISTORY_S", 0.1)
+    monkeypatch.setattr(previous_attempt, "HISTORY_S", 0.1)
     place = "far://name-node/history"
     job = a_job(ONE).replace(history=History(location=place))
 

@@ -14,7 +14,7 @@ from tony_core.job.spec import (
     Role,
     Tracking,
 )
-from tony_core.master.environment import (
+from tony_core.master.executors.environment import (
     CLUSTER_SPEC,
     Facts,
     clashes,

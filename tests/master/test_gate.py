@@ -12,8 +12,8 @@ import pytest
 from tests.fuzzing import fuzz, mutations
 from tests.master.shell import Shell, a_job
 from tony_core.job.spec import Program, Resources, Role
-from tony_core.master import gate
-from tony_core.master.gate import acl, addresses_of, groups_of, user_of
+from tony_core.master.web import proxy_gate
+from tony_core.master.web.proxy_gate import acl, addresses_of, groups_of, user_of
 
 ONE = Role("worker", 1, Resources(), "true")
 HERE = {"proxy_hosts": "nowhere.invalid, 127.0.0.1", "public_url": "http://rm/proxy/app_1/"}
@@ -119,7 +119,7 @@ def test_groups_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         asked.append(user)
         return known.get(user, frozenset())
 
-    monkeypatch.setattr(gate, "groups_of", groups)
+    monkeypatch.setattr(proxy_gate, "groups_of", groups)
     with shell(tmp_path, view_acl=" staff,ops") as made:
         made.launched(1)
         for _ in range(2):
@@ -134,15 +134,15 @@ def test_only_the_proxy_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         looked.append(1)
         return frozenset(["10.0.0.1"])
 
-    monkeypatch.setattr(gate, "addresses_of", elsewhere)
+    monkeypatch.setattr(proxy_gate, "addresses_of", elsewhere)
     with shell(tmp_path, view_acl="*") as made:
         made.launched(1)
         status, body, _ = asks(made, "tester")
         assert status == 403 and HERE["public_url"].encode() in body
         assert asks(made, "tester")[0] == 403
         assert len(looked) == 1, "not for every stranger"
-        monkeypatch.setattr(gate, "AGAIN_S", 0.0)
-        monkeypatch.setattr(gate, "addresses_of", lambda hosts: frozenset(["127.0.0.1"]))
+        monkeypatch.setattr(proxy_gate, "AGAIN_S", 0.0)
+        monkeypatch.setattr(proxy_gate, "addresses_of", lambda hosts: frozenset(["127.0.0.1"]))
         assert asks(made, "tester")[0] == 200, "the proxy moved"
 
 
@@ -189,8 +189,8 @@ def test_a_lookup_that_breaks_refuses_its_readers_and_the_next_is_made(
 
     with shell(tmp_path) as one:
         with monkeypatch.context() as for_now:
-            for_now.setattr(gate, "addresses_of", broken)
+            for_now.setattr(proxy_gate, "addresses_of", broken)
             assert asks(one)[0] == 403
-        monkeypatch.setattr(gate, "AGAIN_S", 0.1)
+        monkeypatch.setattr(proxy_gate, "AGAIN_S", 0.1)
         time.sleep(0.2)
         assert asks(one, "tester")[0] == 200

@@ -9,11 +9,11 @@ import pytest
 from tests.master.world import World, job, role
 from tony_core.frameworks.standalone import Standalone
 from tony_core.job.spec import Metrics, Program, Resources, Role
-from tony_core.master import commands as c
-from tony_core.master.board import AVOIDED_S
-from tony_core.master.budgets import Fault
-from tony_core.master.orders import Orders
-from tony_core.master.verdict import NODE_CAUSES, PROGRAM_CAUSES
+from tony_core.master.executors.task_commands import Orders
+from tony_core.master.session import commands as c
+from tony_core.master.session.budgets import Fault
+from tony_core.master.session.state import AVOIDED_S
+from tony_core.master.session.verdict import NODE_CAUSES, PROGRAM_CAUSES
 from tony_core.master.view import view_of
 from tony_core.schedulers.port import Ask
 

@@ -20,8 +20,8 @@ from tests.master.shell import SECRET, Shell, a_job, until
 from tests.protocol.ends import executor_end
 from tony_core.client import tlskey
 from tony_core.job.spec import Resources, Role
-from tony_core.master import webserver
-from tony_core.protocol import door as doors
+from tony_core.master.web import server as webserver
+from tony_core.protocol import handshake_limiter as doors
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.jobkey import unpack
 from tony_core.protocol.messages import Heartbeat, Register

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.master.test_master_real import Submitted, a_job, until
-from tony_core.client.sending import prepare
+from tony_core.client.submission import prepare
 from tony_core.job.problems import JobError
 from tony_core.job.spec import MasterSpec, Network
 from tony_core.protocol.jobkey import for_executor, unpack

@@ -9,8 +9,8 @@ from typing import List
 
 import pytest
 
-from tony_core.master.journal import Journal, JournalError, Past, write_master_file
-from tony_core.master.statefolder import LocalFolder, replace_file
+from tony_core.master.state.folder import LocalFolder, replace_file
+from tony_core.master.state.journal import Journal, JournalError, Past, write_master_file
 
 
 def test_nothing_is_there_at_first(tmp_path: Path) -> None:

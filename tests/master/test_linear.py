@@ -16,14 +16,14 @@ import pytest
 from tests.master.world import PS, World, job, role
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job, Mode, RestartScope, Tracking
-from tony_core.master import commands as c
-from tony_core.master import events as e
-from tony_core.master.board import Phase
-from tony_core.master.journal import Journal
-from tony_core.master.lifecycle import Hold
 from tony_core.master.present import Facts
 from tony_core.master.publish import Publisher
-from tony_core.master.session import SessionMachine
+from tony_core.master.session import commands as c
+from tony_core.master.session import events as e
+from tony_core.master.session.machine import SessionMachine
+from tony_core.master.session.records import Hold
+from tony_core.master.session.state import Phase
+from tony_core.master.state.journal import Journal
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import Cause
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tony_core.master.liveness import RECONNECT_S, Liveness
+from tony_core.master.executors.liveness import RECONNECT_S, Liveness
 
 
 def test_heartbeats_keep_an_executor_alive() -> None:

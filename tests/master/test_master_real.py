@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from tony_core.client.logs import read_logs
-from tony_core.client.sending import prepare, send
+from tony_core.client.submission import prepare, send
 from tony_core.history.reader import JobHistory, read_job
 from tony_core.job.spec import (
     Job,

@@ -11,8 +11,8 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.frameworks import find
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import Job, Mode, Network, Program, Resources, Role, Timeouts, Tracking
-from tony_core.master.commands import Member, PrepareTask, StartTasks
-from tony_core.master.orders import Orders
+from tony_core.master.executors.task_commands import Orders
+from tony_core.master.session.commands import Member, PrepareTask, StartTasks
 from tony_core.protocol.jobkey import for_executor
 
 ROLES = (

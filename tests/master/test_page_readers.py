@@ -13,7 +13,7 @@ import pytest
 from tests.master.shell import Shell, a_job
 from tests.strangers import as_stranger, needs_root, start_stranger
 from tony_core.job.spec import Resources, Role
-from tony_core.master import webserver
+from tony_core.master.web import server
 from tony_core.protocol import peers
 
 ONE = Role("worker", 1, Resources(), "true")
@@ -95,7 +95,7 @@ def test_another_users_connections_do_not_keep_the_owner_out(shell: Shell) -> No
             for _ in range(20):
                 assert shell.get("/api/job")[0] == 200
             connections = shell.master._server._connections
-            assert sum(not one.trusted for one in list(connections)) <= webserver.MAX_UNTRUSTED
+            assert sum(not one.trusted for one in list(connections)) <= server.MAX_UNTRUSTED
         finally:
             stranger.kill()
 

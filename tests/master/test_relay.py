@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations, pieces
 from tests.master.reactors import Running
-from tony_core.master.relay import AnswerError, Relay, parse_answer, relative, request_bytes
-from tony_core.master.webrequest import BadRequest, Request
-from tony_core.master.webserver import Exchange, WebServer
+from tony_core.master.web.request import BadRequest, Request
+from tony_core.master.web.server import Exchange, WebServer
+from tony_core.master.web.tensorboard_relay import (
+    AnswerError,
+    Relay,
+    parse_answer,
+    relative,
+    request_bytes,
+)
 
 BIG = bytes(range(256)) * 20_000
 

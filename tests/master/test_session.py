@@ -18,11 +18,11 @@ from tony_core.job.spec import (
     Timeouts,
     Tracking,
 )
-from tony_core.master import commands as c
-from tony_core.master import events as e
-from tony_core.master.adoption import ADOPTION_S
-from tony_core.master.board import Phase
-from tony_core.master.lifecycle import Hold, InvalidTransition, TaskState
+from tony_core.master.session import commands as c
+from tony_core.master.session import events as e
+from tony_core.master.session.records import Hold, InvalidTransition, TaskState
+from tony_core.master.session.state import Phase
+from tony_core.master.session.takeover import ADOPTION_S
 from tony_core.schedulers.port import AppState, Cause, Container
 
 

@@ -18,7 +18,7 @@ BOARD = Role("board", 1, Resources(), "true", tracking=Tracking.SIDECAR, max_res
 @pytest.fixture(autouse=True)
 def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tony_core.master.master.STOP_EXTRA_S", 0.2)
-    monkeypatch.setattr("tony_core.master.budgets.BACKOFF_FIRST_S", 0.05)
+    monkeypatch.setattr("tony_core.master.session.budgets.BACKOFF_FIRST_S", 0.05)
 
 
 def test_a_sidecar_is_tried_again_until_it_is_given_up(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 from tests.master.faraway import STATE, FarFileSystem, far
 from tests.master.shell import until
 from tony_core.files import registry
-from tony_core.master import statefolder
-from tony_core.master.journal import Journal, Past
-from tony_core.master.statefolder import LocalFolder, RemoteFolder, patiently, state_folder
+from tony_core.master.state import folder as statefolder
+from tony_core.master.state.folder import LocalFolder, RemoteFolder, patiently, state_folder
+from tony_core.master.state.journal import Journal, Past
 
 __all__ = ["far"]
 

@@ -16,7 +16,7 @@ import pytest
 from tests.master.shell import Shell, a_job, until
 from tests.strangers import as_stranger, needs_root, start_stranger
 from tony_core.job.spec import Resources, Role
-from tony_core.master import relay
+from tony_core.master.web import tensorboard_relay
 from tony_core.protocol import peers
 from tony_core.protocol.messages import Serving
 
@@ -208,14 +208,14 @@ def test_a_bug_over_an_answer_ends_that_connection_and_not_the_job(
     shell: Shell, board: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = serve(shell, board)
-    parse_answer = relay.parse_answer
+    parse_answer = tensorboard_relay.parse_answer
 
-    def broken(head: bytes, path: str, method: str) -> relay.AnswerHead:
+    def broken(head: bytes, path: str, method: str) -> tensorboard_relay.AnswerHead:
         if path == "/odd":
             raise KeyError("a bug")
         return parse_answer(head, path, method)
 
-    monkeypatch.setattr(relay, "parse_answer", broken)
+    monkeypatch.setattr(tensorboard_relay, "parse_answer", broken)
     with pytest.raises(http.client.BadStatusLine):
         ask(url, "/odd")
     assert ask(url, "/well")[1] == b"board GET /well "

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations, pieces
 from tests.master.reactors import Running
-from tony_core.master import webrequest, webserver
-from tony_core.master.webrequest import BadRequest, Request, parse
-from tony_core.master.webserver import Answer, Exchange, WebServer
+from tony_core.master.web import request, server
+from tony_core.master.web.request import BadRequest, Request, parse
+from tony_core.master.web.server import Answer, Exchange, WebServer
 
 WHOLE = b"POST /a%20b/c?x=1&y=%26&x=2 HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nabc"
 
@@ -59,10 +59,10 @@ def test_damaged_requests_and_where_they_are_cut(data: bytes, cuts: List[int]) -
     found, status = read([data])
     assert status == 0 or (400 <= status < 600 and status != 500)
     assert read(pieces(data, cuts)) == (found, status)
-    for request in found:
-        request.is_cross_site()
-        for text in request.query.values():
-            for number in (webrequest.whole_number, webrequest.seconds):
+    for one in found:
+        one.is_cross_site()
+        for text in one.query.values():
+            for number in (request.whole_number, request.seconds):
                 try:
                     number(text, "it")
                 except BadRequest:
@@ -74,7 +74,7 @@ def test_damaged_requests_and_where_they_are_cut(data: bytes, cuts: List[int]) -
     [("0", 0), ("17", 17), ("-3", -3), ("007", 7), ("-0", 0), ("9" * 18, 10**18 - 1)],
 )
 def test_numbers(text: str, number: int) -> None:
-    assert webrequest.whole_number(text, "it", least=-5) == number
+    assert request.whole_number(text, "it", least=-5) == number
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_numbers(text: str, number: int) -> None:
 )  # fmt: skip
 def test_what_is_no_number(text: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        webrequest.whole_number(text, "it", least=-5)
+        request.whole_number(text, "it", least=-5)
     assert caught.value.status == 400
     assert len(str(caught.value)) < 100
 
@@ -92,8 +92,8 @@ def test_what_is_no_number(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1e999", "-1", "²", "1_0", "9" * 5000, "1,5"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(BadRequest):
-        webrequest.seconds(text, "it")
-    assert webrequest.seconds("2.5e-1", "it") == 0.25
+        request.seconds(text, "it")
+    assert request.seconds("2.5e-1", "it") == 0.25
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_page_that_fails_is_the_readers_trouble_only(site: Site) -> None:
 def test_there_is_a_most_of_connections_and_idle_ones_make_room(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webserver, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
     idle = [site.raw() for _ in range(3)]
     time.sleep(0.05)
     assert site.get("/").status == 200
@@ -331,7 +331,7 @@ def test_there_is_a_most_of_connections_and_idle_ones_make_room(
 
 
 def test_a_silent_connection_is_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webserver, "IDLE_S", 0.1)
+    monkeypatch.setattr(server, "IDLE_S", 0.1)
     site.running.do(site.server._sweep)
     with site.raw() as sock:
         sock.sendall(b"GET / HT")

@@ -13,10 +13,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tests.master.rules import Executor, Rules
 from tony_core.job.spec import Job, Resources, Role, Tracking
-from tony_core.master import commands as c
-from tony_core.master import events as e
-from tony_core.master.lifecycle import Hold
-from tony_core.master.session import SessionMachine
+from tony_core.master.session import commands as c
+from tony_core.master.session import events as e
+from tony_core.master.session.machine import SessionMachine
+from tony_core.master.session.records import Hold
 from tony_core.schedulers.port import AppState, Cause, Container
 
 

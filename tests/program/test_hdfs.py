@@ -17,7 +17,7 @@ import tony_hdfs
 import tony_webhdfs
 from tests.program.fakehdfs import FakeHdfs, Refuse
 from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
 
 
 @pytest.fixture(autouse=True)

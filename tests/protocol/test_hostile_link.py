@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.protocol.ends import executor_end, master_end
 from tests.protocol.turning import run_until
-from tony_core.protocol import door as doors
+from tony_core.protocol import handshake_limiter as doors
 from tony_core.protocol.channel import HELLO_SIZE, PROOF_SIZE
 from tony_core.protocol.codec import ProtocolError, decode, record_of
-from tony_core.protocol.door import Door
+from tony_core.protocol.handshake_limiter import Door
 from tony_core.protocol.link import Link, Listener, dial, listen
 from tony_core.protocol.messages import Ended, Heartbeat, Message
 from tony_core.protocol.reactor import Reactor

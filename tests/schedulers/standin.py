@@ -25,14 +25,14 @@ MAIN = """\
 import importlib, os, sys
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 if sys.argv[1] == "yarn-start":
-    from tony_core.schedulers.yarn import start
+    from tony_core.schedulers.yarn.node import start
     start._VERBS = {**start._VERBS, "master": "tests.schedulers.standin"}
 VERBS = {
     "master": "tests.schedulers.standin",
     "shim": "tony_core.schedulers.local.shim",
     "local-successor": "tony_core.schedulers.local.successor",
-    "local-burial": "tony_core.schedulers.local.burial",
-    "yarn-start": "tony_core.schedulers.yarn.start",
+    "local-burial": "tony_core.schedulers.local.finalize",
+    "yarn-start": "tony_core.schedulers.yarn.node.start",
 }
 sys.exit(importlib.import_module(VERBS[sys.argv[1]]).main(sys.argv[2:]))
 """

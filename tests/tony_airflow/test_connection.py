@@ -8,8 +8,8 @@ from typing import Any, Dict
 import pytest
 
 from tony_airflow.connection import Site, SiteError, site_of
-from tony_core.hadoop import endpoints
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration
 
 
 class Connection:

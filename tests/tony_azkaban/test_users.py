@@ -10,7 +10,7 @@ import pytest
 
 from tony_azkaban.site import Site
 from tony_azkaban.users import as_whom, asked, explanation
-from tony_core.hadoop.siteconf import user_name
+from tony_core.hadoop.site.configuration import user_name
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import SchedulerError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tony_core.bundle.failures import StagingError
-    from tony_core.bundle.garbage import collect as gc
+    from tony_core.bundle.local.garbage import collect as gc
     from tony_core.bundle.place import Upload
     from tony_core.bundle.planning import Plan, plan
     from tony_core.bundle.publish import publish_runtime
@@ -23,7 +23,7 @@ _HOME = {
     "publish_runtime": ("publish", "publish_runtime"),
     "StagingError": ("failures", "StagingError"),
     "stage": ("staging", "stage"),
-    "gc": ("garbage", "collect"),
+    "gc": ("local.garbage", "collect"),
 }
 
 

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Callable, Iterator, Optional, cast
 
 from tony_core.bundle.bounded import Excess, Limits, TarBytes, XzBytes, ZipBytes
-from tony_core.bundle.copying import sealed_mode
+from tony_core.bundle.local.copying import sealed_mode
 from tony_core.bundle.members import LONGEST_TARGET, ArchiveError, Judgement, Listing, Member
 
 __all__ = [

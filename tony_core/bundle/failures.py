@@ -7,7 +7,7 @@ import errno
 from typing import Iterator
 from urllib.parse import urlsplit
 
-from tony_core.bundle.remote import Damaged
+from tony_core.bundle.remote.store import Damaged
 from tony_core.bundle.tree import Changed
 from tony_core.files.denied import read
 from tony_core.files.location import masked, remedy

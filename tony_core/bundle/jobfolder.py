@@ -15,9 +15,9 @@ import os
 import shutil
 from typing import Mapping
 
-from tony_core.bundle.leases import check_app_id
-from tony_core.bundle.remote import RemoteStore
-from tony_core.bundle.store import Store
+from tony_core.bundle.local.leases import check_app_id
+from tony_core.bundle.local.store import Store
+from tony_core.bundle.remote.store import RemoteStore
 from tony_core.files.location import is_remote, join
 
 SECRET = "secret"  # noqa: S105 (the file's name)

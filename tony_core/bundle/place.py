@@ -25,9 +25,9 @@ from typing import (
 
 from tony_core.bundle.contents import NODES_UNPACK, Content
 from tony_core.bundle.failures import StagingError, staging_error
-from tony_core.bundle.remote import RemoteStore, Staged
-from tony_core.bundle.store import Store, StoreError
-from tony_core.bundle.wanted import Want
+from tony_core.bundle.local.store import Store, StoreError
+from tony_core.bundle.remote.store import RemoteStore, Staged
+from tony_core.bundle.requested import Want
 from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Kind, Use
 from tony_core.files.durable import replace_file

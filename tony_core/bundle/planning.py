@@ -12,10 +12,11 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from tony_core.bundle import archive, contents, venv
 from tony_core.bundle import runtime as runtimes
 from tony_core.bundle.bounded import Limits
-from tony_core.bundle.brought import INDEX, CannotBring
 from tony_core.bundle.contents import Content
 from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.bundle.place import Cache, Found, Place, Upload, place_of
+from tony_core.bundle.plugin_files import INDEX, CannotBring
+from tony_core.bundle.requested import Want, program_files, wants
 from tony_core.bundle.runtime import PythonCache
 from tony_core.bundle.tree import (
     EXCLUDED,
@@ -27,7 +28,6 @@ from tony_core.bundle.tree import (
     read_ignores,
     scan,
 )
-from tony_core.bundle.wanted import Want, program_files, wants
 from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.location import base_name, is_remote, local_path, masked

@@ -25,9 +25,9 @@ import sys
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import tony_core
-from tony_core.bundle import brought
-from tony_core.bundle.copying import sealed_mode
+from tony_core.bundle import plugin_files
 from tony_core.bundle.digests import DigestCache, Stamp
+from tony_core.bundle.local.copying import sealed_mode
 from tony_core.bundle.tree import Entry, Type, listing_digest
 from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.durable import replace_file
@@ -50,7 +50,7 @@ PACKAGES = (
 )
 # ...apart from what only a client does (a test checks that nothing else imports it).
 CLIENT_ONLY = (
-    "bundle/brought.py",
+    "bundle/plugin_files.py",
     "bundle/contents.py",
     "bundle/failures.py",
     "bundle/packing.py",
@@ -62,7 +62,7 @@ CLIENT_ONLY = (
     "bundle/staging.py",
     "bundle/tree.py",
     "bundle/venv.py",
-    "bundle/wanted.py",
+    "bundle/requested.py",
     # From job files to a Job; nodes get the finished Job.
     "job/build.py",
     "job/build_roles.py",
@@ -78,8 +78,8 @@ CLIENT_ONLY = (
     "job/validate.py",
     "job/xmlfile.py",
     "job/xmlreader.py",
-    "schedulers/yarn/client.py",
-    "schedulers/yarn/sending.py",
+    "schedulers/yarn/client/client.py",
+    "schedulers/yarn/client/submit.py",
 )
 # What programs may import.
 PROGRAM = (
@@ -141,7 +141,7 @@ def describe(
     saved by whoever may write."""
     sources = source_files()
     for plugin in plugins:
-        sources.update(brought.files_of(plugin, _files))
+        sources.update(plugin_files.files_of(plugin, _files))
     core = os.path.dirname(os.path.abspath(tony_core.__file__))
     cache = DigestCache(core, cache_folder)
     entries = []
@@ -152,7 +152,7 @@ def describe(
         if not known:
             digest, stamp = cache.compute(name, sources[name])
         entries.append(Entry(name, Type.FILE, digest=digest, stamp=stamp))
-    made = {brought.INDEX: brought.index_of(plugins)} if plugins else {}
+    made = {plugin_files.INDEX: plugin_files.index_of(plugins)} if plugins else {}
     for name, data in made.items():
         entries.append(Entry(name, Type.FILE, digest=hashlib.sha256(data).hexdigest()))
     return replace(_named(tuple(entries), sources, pythons), made=made), cache

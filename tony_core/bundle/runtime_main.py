@@ -15,10 +15,10 @@ VERBS = {
     "executor": ("tony_executor.main", (3, 8)),
     "shim": ("tony_core.schedulers.local.shim", (3, 8)),
     "local-successor": ("tony_core.schedulers.local.successor", (3, 8)),
-    "local-burial": ("tony_core.schedulers.local.burial", (3, 9)),
-    "yarn-start": ("tony_core.schedulers.yarn.start", (3, 8)),
-    "yarn-probe": ("tony_core.schedulers.yarn.probe", (3, 9)),
-    "yarn-find-master": ("tony_core.schedulers.yarn.find_master", (3, 8)),
+    "local-burial": ("tony_core.schedulers.local.finalize", (3, 9)),
+    "yarn-start": ("tony_core.schedulers.yarn.node.start", (3, 8)),
+    "yarn-probe": ("tony_core.schedulers.yarn.node.probe", (3, 9)),
+    "yarn-find-master": ("tony_core.schedulers.yarn.node.find_master", (3, 8)),
 }
 USAGE = 2
 

@@ -14,10 +14,10 @@ from typing import Callable, Dict, Optional, Tuple
 
 from tony_core.bundle import jobfolder
 from tony_core.bundle.failures import StagingError, staging_error
+from tony_core.bundle.local.store import Store
 from tony_core.bundle.place import home_store
 from tony_core.bundle.planning import Plan
-from tony_core.bundle.remote import RemoteStore, Staged
-from tony_core.bundle.store import Store
+from tony_core.bundle.remote.store import RemoteStore, Staged
 from tony_core.bundle.tree import Changed
 from tony_core.bundle.unpack import remote_digest
 from tony_core.dataclass import replace

@@ -31,8 +31,8 @@ import stat as modes
 from enum import Enum
 from typing import Callable, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
-from tony_core.bundle.copying import copy_file
 from tony_core.bundle.digests import DigestCache, Stamp
+from tony_core.bundle.local.copying import copy_file
 from tony_core.dataclass import dataclass, field
 
 # What a source folder holds that no program needs: other people's bookkeeping, and

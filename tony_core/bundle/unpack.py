@@ -21,7 +21,7 @@ from typing import Iterator
 
 from tony_core.bundle import archive
 from tony_core.bundle.bounded import Limits
-from tony_core.bundle.store import Store, StoreError, difference, move_in, write_sizes
+from tony_core.bundle.local.store import Store, StoreError, difference, move_in, write_sizes
 from tony_core.files.artifact import Artifact, Kind
 from tony_core.files.durable import sync_tree
 from tony_core.files.location import base_name, is_remote, local_path, masked

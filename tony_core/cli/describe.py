@@ -142,7 +142,7 @@ class Master(NamedTuple):
 
 def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
     from tony_core.client.attach import look_up
-    from tony_core.client.past import read_past, unknown, whole_story
+    from tony_core.client.ended_jobs import read_past, unknown, whole_story
     from tony_core.schedulers.port import NoSuchApplication
 
     scheduler = scheduler_of(args, args.app)

@@ -6,7 +6,7 @@ import json
 from typing import Any, Dict
 
 from tony_core.cli.output import line, print_json
-from tony_core.client.sending import Prepared
+from tony_core.client.submission import Prepared
 from tony_core.job.mask import MASK, is_secret, mask_env, mask_settings, mask_text
 from tony_core.job.spec import Job
 

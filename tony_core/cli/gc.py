@@ -14,7 +14,7 @@ from tony_core.files.location import is_remote
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 
 if TYPE_CHECKING:
-    from tony_core.bundle.remote import RemoteStore
+    from tony_core.bundle.remote.store import RemoteStore
 
 NAME = "gc"
 HELP = "remove what ended jobs left behind"
@@ -91,7 +91,7 @@ def _root(scheduler: Scheduler, staging_dir: Optional[str]) -> str:
 
 def _verify(scheduler: Scheduler, args: argparse.Namespace) -> int:
     """Say, or remove, what is damaged; 1 when something of it is left."""
-    from tony_core.bundle.remote import RemoteStore
+    from tony_core.bundle.remote.store import RemoteStore
 
     removed: List[str] = []
     try:
@@ -123,7 +123,7 @@ def _remove(
     scheduler: Scheduler, store: RemoteStore, damaged: Dict[str, str]
 ) -> Tuple[Dict[str, str], List[str]]:
     """What is left of it, with who uses it, and what went."""
-    from tony_core.bundle.remote_garbage import remove_damaged
+    from tony_core.bundle.remote.garbage import remove_damaged
 
     kept = remove_damaged(store, damaged, lambda app_id: _ended(scheduler, app_id, False))
     left = {
@@ -163,7 +163,7 @@ def _ended(scheduler: Scheduler, app_id: str, unsure: Optional[bool]) -> Optiona
 
 
 def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
-    from tony_core.client.past import complete
+    from tony_core.client.ended_jobs import complete
     from tony_core.history import reader
     from tony_core.job.spec import History
 

@@ -73,7 +73,7 @@ def show(view: JobView) -> None:
 def view_for(args: argparse.Namespace) -> JobView:
     """The application that is meant."""
     from tony_core.client.attach import look_up
-    from tony_core.client.past import unread
+    from tony_core.client.ended_jobs import unread
 
     scheduler = scheduler_of(args, args.app)
     history = history_of(args)

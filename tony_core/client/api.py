@@ -16,12 +16,12 @@ import time
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple, Type, Union
 
+from tony_core.client.ended_jobs import current_view
 from tony_core.client.exit_codes import of_state
 from tony_core.client.kill import ALLOWANCE_S, Killed, kill
 from tony_core.client.loading import load
 from tony_core.client.logs import Line, read_logs
-from tony_core.client.past import current_view
-from tony_core.client.sending import Prepared, prepare, send
+from tony_core.client.submission import Prepared, prepare, send
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import Callbacks, Event, Watch
 from tony_core.dataclass import dataclass, replace

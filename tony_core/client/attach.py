@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Optional
 
+from tony_core.client.ended_jobs import past_view, read_past
 from tony_core.client.errors import NotFound
-from tony_core.client.past import past_view, read_past
 from tony_core.client.view import JobView
 from tony_core.client.watch import Callbacks, Watch
 from tony_core.schedulers.port import NoSuchApplication, Scheduler
@@ -25,7 +25,7 @@ def attach(
 
 def look_up(scheduler: Scheduler, app_id: str, history: Optional[str] = None) -> JobView:
     """One look at an application that only history may still know."""
-    from tony_core.client.past import current_view
+    from tony_core.client.ended_jobs import current_view
 
     try:
         return current_view(scheduler, scheduler.status(app_id), history=history)

@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from tony_core.client.errors import PageError
-from tony_core.client.pace import Pace
 from tony_core.client.page import LONGEST_PAUSE_S, Page
+from tony_core.client.poll_interval import Pace
 from tony_core.dataclass import dataclass
 from tony_core.faults import Faults
 

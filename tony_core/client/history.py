@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Iterator, List, Optional, Tuple
 
-from tony_core.client.burying import as_buried
+from tony_core.client.ended_jobs import ended_unheard, past_view
 from tony_core.client.errors import NotFound
-from tony_core.client.past import ended_unheard, past_view
+from tony_core.client.finalize import as_buried
 from tony_core.client.view import HISTORY, JobView, closed, from_page
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.schedulers.port import Scheduler, SchedulerError

@@ -26,9 +26,9 @@ import codecs
 import time
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
+from tony_core.client.ended_jobs import current_view, final_view, unknown
 from tony_core.client.errors import UsageError
-from tony_core.client.pace import Pace
-from tony_core.client.past import current_view, final_view, unknown
+from tony_core.client.poll_interval import Pace
 from tony_core.client.view import JobView, Part, TaskView
 from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError

@@ -176,6 +176,6 @@ class Page:
 
 
 def _user() -> str:
-    from tony_core.hadoop.siteconf import user_name  # only a cluster's proxy asks
+    from tony_core.hadoop.site.configuration import user_name  # only a cluster's proxy asks
 
     return user_name()

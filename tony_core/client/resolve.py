@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable, List, Optional
 
+from tony_core.client.ended_jobs import read_past
 from tony_core.client.errors import NotFound
-from tony_core.client.past import read_past
 from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler
 

@@ -24,9 +24,9 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Any, Callable, Mapping, Optional, Tuple
 
+from tony_core.client.ended_jobs import final_view, story_after
 from tony_core.client.feed import JOB_ENDED, Facts, Feed, Silence, Story, Told, Wake, number_of
-from tony_core.client.pace import Pace
-from tony_core.client.past import final_view, story_after
+from tony_core.client.poll_interval import Pace
 from tony_core.client.view import (
     HISTORY,
     JobView,

@@ -43,9 +43,9 @@ from tony_core.files.webhdfs_errors import refused, unreachable
 from tony_core.files.webhdfs_http import Broken, split
 from tony_core.files.webhdfs_names import PATIENCE_S, NameNodes, Refused, Reply
 from tony_core.files.webhdfs_streams import DATA_NODES_TRIED, LostNode, Upload, fetch, gone
-from tony_core.hadoop import endpoints
 from tony_core.hadoop.errors import ConfigurationError, Unreachable
-from tony_core.hadoop.siteconf import SiteConfiguration, user_name
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
 
 TEMPORARY = ".put-"
 """How the names of files begin that are still being written, or were when their writer died."""

@@ -16,7 +16,7 @@ import socket
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from tony_core.hadoop.connection import Address
+from tony_core.hadoop.rpc.connection import Address
 
 CONNECT_S = 10.0
 WAIT_S = 120.0  # for each piece; a DataNode may wait half as long for another one

@@ -26,9 +26,9 @@ from tony_core.dataclass import dataclass
 from tony_core.files.port import look_limit
 from tony_core.files.webhdfs_errors import refusal, words
 from tony_core.files.webhdfs_http import CONNECT_S, Connection
-from tony_core.hadoop.connection import Address, Endpoints
 from tony_core.hadoop.errors import HadoopError, RemoteError, Unreachable
-from tony_core.hadoop.failover import Failover
+from tony_core.hadoop.rpc.connection import Address, Endpoints
+from tony_core.hadoop.rpc.failover import Failover
 
 PATIENCE_S = 30.0
 FIRST_PATIENCE_S = 5.0  # for a server to take the connection, too

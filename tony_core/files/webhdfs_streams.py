@@ -16,7 +16,7 @@ from tony_core.files.location import masked
 from tony_core.files.port import look_limit
 from tony_core.files.webhdfs_errors import lost_node, refusal, refused, words
 from tony_core.files.webhdfs_http import CONNECT_S, WAIT_S, Answer, Connection, split
-from tony_core.hadoop.connection import Address
+from tony_core.hadoop.rpc.connection import Address
 
 AT_ONCE = 1 << 20
 DATA_NODES_TRIED = 3

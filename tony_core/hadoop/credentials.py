@@ -11,9 +11,9 @@ import os
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from tony_core.dataclass import dataclass, field
-from tony_core.hadoop.messages import rpc
-from tony_core.hadoop.protobuf import DecodeError, read_delimited
+from tony_core.hadoop.rpc.protobuf import DecodeError, read_delimited
 from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.yarn.messages import rpc
 
 LOCATION = "HADOOP_TOKEN_FILE_LOCATION"
 """The variable of the environment that names a container's file."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 from typing import Dict, List
 
-from tony_core.hadoop.endpoints import name_service, viewfs_mounts
 from tony_core.hadoop.errors import ConfigurationError
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.site.endpoints import name_service, viewfs_mounts
 
 VARIABLE = "TONY_HDFS"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.dataclass import dataclass, field
-from tony_core.hadoop.datainput import Buffer, DataInput, FormatError, Unsupported, text_of
+from tony_core.hadoop.logs.datainput import Buffer, DataInput, FormatError, Unsupported, text_of
 
 _MAGIC = 0xACED
 _VERSION = 5

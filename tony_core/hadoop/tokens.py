@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Optional
 
 from tony_core.dataclass import dataclass, field
-from tony_core.hadoop.ids import AttemptId, ContainerId, NodeId
-from tony_core.hadoop.messages import rpc, yarn
+from tony_core.hadoop.yarn.ids import AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.messages import rpc, yarn
 
 AM_RM = "YARN_AM_RM_TOKEN"
 NM = "NMToken"

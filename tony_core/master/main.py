@@ -29,8 +29,8 @@ from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job, Limits
 from tony_core.jsontext import read_value
 from tony_core.loopback import NoLoopback
-from tony_core.master.ending import tell_the_end
 from tony_core.master.master import Master
+from tony_core.master.state.finalize import tell_the_end
 from tony_core.schedulers import open_master
 from tony_core.schedulers.port import AppState, ContainerPool, MasterContext, SchedulerError
 

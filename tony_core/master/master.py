@@ -8,7 +8,7 @@ signal, a page request) becomes a callback on it; what concerns the job becomes 
 the :class:`SessionMachine`, which answers with commands; each is performed by the method
 that the table names for its type. An event that comes up while a command is performed waits
 for its turn (:meth:`Master.feed`), so the machine never sees itself half-way; both wait while
-the journal is being written elsewhere (:mod:`tony_core.master.ahead`).
+the journal is being written elsewhere (:mod:`tony_core.master.session.journal_gate`).
 
 One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the
 client's lease, the history's flush, the journal's.
@@ -29,24 +29,24 @@ from tony_core.files.location import is_remote
 from tony_core.frameworks import find as find_framework
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
-from tony_core.master import commands as c
-from tony_core.master import events as e
-from tony_core.master.ahead import Ahead
-from tony_core.master.earlier import look_back
-from tony_core.master.ending import Ending, tell_the_end
-from tony_core.master.front import Front
-from tony_core.master.hearing import Hearing
-from tony_core.master.intake import Intake
-from tony_core.master.journal import Journal, Past, write_master_file
+from tony_core.master.executors.liveness import Liveness
+from tony_core.master.executors.reconnect import Takeover
+from tony_core.master.executors.server import Listeners, Rendezvous
+from tony_core.master.executors.services import Services
+from tony_core.master.executors.task_commands import Orders
+from tony_core.master.executors.telemetry import Hearing
 from tony_core.master.lease import Lease
-from tony_core.master.liveness import Liveness
 from tony_core.master.masking import Masker
-from tony_core.master.milestones import Milestones
-from tony_core.master.orders import Orders
-from tony_core.master.rendezvous import Listeners, Rendezvous
-from tony_core.master.services import Services
-from tony_core.master.session import SessionMachine
-from tony_core.master.takeover import Takeover
+from tony_core.master.pool_events import Intake
+from tony_core.master.session import commands as c
+from tony_core.master.session import events as e
+from tony_core.master.session.journal_gate import Ahead
+from tony_core.master.session.machine import SessionMachine
+from tony_core.master.session.milestones import Milestones
+from tony_core.master.state.finalize import Ending, tell_the_end
+from tony_core.master.state.journal import Journal, Past, write_master_file
+from tony_core.master.state.previous_attempt import look_back
+from tony_core.master.web.status_site import Front
 from tony_core.protocol.messages import Shutdown, Stop, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.port import (

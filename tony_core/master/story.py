@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Tuple
 
 from tony_core.history.layout import ATTEMPT_GAP
-from tony_core.master.commands import Tell, Weight
+from tony_core.master.session.commands import Tell, Weight
 
 KEPT = 20_000
 LARGEST = 1 << 53  # a number beyond is none of ours: damage

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from tony_core.dataclass import dataclass
 from tony_core.job.spec import Mode
-from tony_core.master.lifecycle import Run, TaskState
+from tony_core.master.session.records import Run, TaskState
 
 if TYPE_CHECKING:
-    from tony_core.master.board import Board
+    from tony_core.master.session.state import Board
 
 
 @dataclass(frozen=True)

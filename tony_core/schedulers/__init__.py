@@ -23,7 +23,12 @@ POOLS = "tony.pools"
 
 BUILT_IN: Dict[str, Tuple[str, str]] = {
     "local": ("tony_core.schedulers.local.client", "LocalScheduler"),
-    "yarn": ("tony_core.schedulers.yarn.client", "YarnScheduler"),
+    "yarn": ("tony_core.schedulers.yarn.client.client", "YarnScheduler"),
+}
+
+_POOL_MODULES = {
+    "local": "tony_core.schedulers.local.pool",
+    "yarn": "tony_core.schedulers.yarn.master.pool",
 }
 
 
@@ -64,7 +69,7 @@ def open_master(arguments: SimpleNamespace) -> Tuple[MasterContext, ContainerPoo
 
     name: str = arguments.scheduler
     if name in BUILT_IN:
-        opener = importlib.import_module(f"tony_core.schedulers.{name}.pool").open_master
+        opener = importlib.import_module(_POOL_MODULES[name]).open_master
     else:
         from tony_core.schedulers.port import SchedulerError
 

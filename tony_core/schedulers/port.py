@@ -450,7 +450,7 @@ class MasterContext:
         that the page stands behind a scheduler's web proxy: the hosts of the proxies, with
         commas between them, as this node resolves them (YARN: ``yarn.web-proxy.address``, else
         every ResourceManager's web address). Nobody else is answered, and of those whom the
-        proxy names only some (:mod:`tony_core.master.gate`), by the following three.
+        proxy names only some (:mod:`tony_core.master.web.proxy_gate`), by the following three.
     ``static_user``
         the user in whose name the proxy asks when the cluster's web pages do not
         authenticate anybody (``hadoop.http.staticuser.user``, ``dr.who``); empty where they do.

@@ -16,8 +16,8 @@ import re
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from tony_core.hadoop.endpoints import RM_CLIENT_PORT, RM_SCHEDULER_PORT, RM_WEB_PORT
-from tony_core.hadoop.siteconf import GIVEN
+from tony_core.hadoop.site.configuration import GIVEN
+from tony_core.hadoop.site.endpoints import RM_CLIENT_PORT, RM_SCHEDULER_PORT, RM_WEB_PORT
 from tony_core.job.mask import mask_value
 from tony_core.job.problems import did_you_mean
 

@@ -14,9 +14,9 @@ from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
 from tony_azkaban.translation import in_properties
 from tony_core.cli.interrupts import Interrupts
+from tony_core.client.ended_jobs import history_root
 from tony_core.client.exit_codes import ExitCode, of_state
-from tony_core.client.past import history_root
-from tony_core.client.sending import prepare, send
+from tony_core.client.submission import prepare, send
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.view import JobView
 from tony_core.client.watch import Watch

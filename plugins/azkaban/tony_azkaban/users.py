@@ -46,7 +46,7 @@ def asked(props: Mapping[str, str], site: Site) -> Asked:
 
     Before the job file is read, which may lie on the cluster.
     """
-    from tony_core.hadoop.siteconf import user_name
+    from tony_core.hadoop.site.configuration import user_name
 
     own = user_name(os.environ)
     key = PROXY if props.get(PROXY, "").strip() else NAMED
@@ -103,7 +103,7 @@ def explanation(who: Asked, error: BaseException) -> str:
 
 def _authentication() -> str:
     from tony_core.hadoop.errors import ConfigurationError
-    from tony_core.hadoop.siteconf import SiteConfiguration
+    from tony_core.hadoop.site.configuration import SiteConfiguration
 
     try:
         conf = SiteConfiguration.load(os.environ)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.cluster.fakeyarn.cluster import FakeYarn
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.yarn.records import Capability
 
 
 def main() -> None:

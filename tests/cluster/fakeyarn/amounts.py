@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Iterable, Sequence
 
-from tony_core.hadoop.messages import yarn
-from tony_core.hadoop.records import MEMORY, VCORES, Capability
+from tony_core.hadoop.yarn.messages import yarn
+from tony_core.hadoop.yarn.records import MEMORY, VCORES, Capability
 
 NOTHING = Capability()
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 from tests.cluster.fakeyarn.amounts import NOTHING, minus, plus
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.messages.master_calls import AllocateResponse
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.master_calls import AllocateResponse
+from tony_core.hadoop.yarn.records import Capability
 
 Key = Tuple[int, int]
 """Of an ask: priority and allocation request id."""

@@ -10,15 +10,15 @@ from tests.cluster.fakeyarn.applications import Application
 from tests.cluster.fakeyarn.manager import Manager
 from tests.cluster.fakeyarn.nodes import STOPPED_BY_RM
 from tests.cluster.fakeyarn.wire import Call, Fault
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId
-from tony_core.hadoop.messages import client_calls as calls
-from tony_core.hadoop.messages import reports, yarn
-from tony_core.hadoop.messages.container_calls import (
+from tony_core.hadoop.rpc.protobuf import Message
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId
+from tony_core.hadoop.yarn.messages import client_calls as calls
+from tony_core.hadoop.yarn.messages import reports, yarn
+from tony_core.hadoop.yarn.messages.container_calls import (
     SignalContainerRequest,
     SignalContainerResponse,
 )
-from tony_core.hadoop.protobuf import Message
-from tony_core.hadoop.records import APPLICATION_STATES, NODE_STATES, Capability, named
+from tony_core.hadoop.yarn.records import APPLICATION_STATES, NODE_STATES, Capability, named
 
 _YARN = "org.apache.hadoop.yarn.exceptions"
 

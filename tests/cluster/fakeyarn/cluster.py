@@ -27,10 +27,10 @@ from tests.cluster.fakeyarn.tokens import Tokens
 from tests.cluster.fakeyarn.web import LOG_SERVER, Web
 from tests.cluster.fakeyarn.wire import Call, ServerWire
 from tests.cluster.hadoop.site import write_site
-from tony_core.hadoop.ids import ContainerId, NodeId
-from tony_core.hadoop.protobuf import Message
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.rpc.protobuf import Message
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.ids import ContainerId, NodeId
+from tony_core.hadoop.yarn.records import Capability
 
 HEARTBEAT_S = 0.05
 _LEAST_SLICES, _MOST_SLICES = 5, 20

@@ -15,12 +15,17 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from tony_core.hadoop import endpoints
 from tony_core.hadoop.errors import AuthenticationError, RemoteError
-from tony_core.hadoop.failover import Failover
-from tony_core.hadoop.ids import ApplicationId, ContainerId, NodeId
-from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.messages import (
+from tony_core.hadoop.rpc.failover import Failover
+from tony_core.hadoop.rpc.protobuf import Message
+from tony_core.hadoop.rpc.service import Method
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.yarn.ids import ApplicationId, ContainerId, NodeId
+from tony_core.hadoop.yarn.launch import Launch
+from tony_core.hadoop.yarn.messages import (
     client_calls,
     container_calls,
     master_calls,
@@ -28,11 +33,10 @@ from tony_core.hadoop.messages import (
     rpc,
     yarn,
 )
-from tony_core.hadoop.messages.asks import ResourceBlacklistRequest, ResourceRequest
-from tony_core.hadoop.nm import START, STATUSES, STOP, NodeManager
-from tony_core.hadoop.protobuf import Message
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.rm_client import (
+from tony_core.hadoop.yarn.messages.asks import ResourceBlacklistRequest, ResourceRequest
+from tony_core.hadoop.yarn.nm import START, STATUSES, STOP, NodeManager
+from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.rm_client import (
     APPLICATIONS,
     ATTEMPTS,
     CONTAINERS,
@@ -49,11 +53,7 @@ from tony_core.hadoop.rm_client import (
     SUBMIT,
     RmClient,
 )
-from tony_core.hadoop.rm_master import ALLOCATE, FINISH, REGISTER, RmMaster
-from tony_core.hadoop.service import Method
-from tony_core.hadoop.siteconf import SiteConfiguration
-from tony_core.hadoop.tokens import Token
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.yarn.rm_master import ALLOCATE, FINISH, REGISTER, RmMaster
 
 SHAPES = Path(__file__).with_name("shapes.json")
 
@@ -415,7 +415,7 @@ class Conversation:
 
 def main(user: Optional[str] = None) -> None:
     """Write the shapes of the cluster at hand."""
-    from tony_core.hadoop.siteconf import user_name
+    from tony_core.hadoop.site.configuration import user_name
 
     shapes = Conversation(SiteConfiguration.load(), user or user_name()).run()
     SHAPES.write_text(json.dumps(shapes, indent=1, sort_keys=True) + "\n")

@@ -14,19 +14,19 @@ from typing import Any, Callable, Dict, List, Optional, Set, Type, TypeVar
 
 from tests.cluster.fakeyarn.cluster import FakeYarn
 from tony_core.hadoop.credentials import Credentials, am_rm_token
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId
-from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.rm_client import RmClient
+from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.tokens import Token
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId
+from tony_core.hadoop.yarn.launch import Launch
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn.application import Application
-from tony_core.schedulers.yarn.context import Contexts
-from tony_core.schedulers.yarn.opening import pool_of
-from tony_core.schedulers.yarn.pool import YarnPool
+from tony_core.schedulers.yarn.master.application import Application
+from tony_core.schedulers.yarn.master.launch_context import Contexts
+from tony_core.schedulers.yarn.master.pool import YarnPool
+from tony_core.schedulers.yarn.master.pool_factory import pool_of
 
 SMALL = Resources(memory_mb=64)
 WAIT_S = 60.0

@@ -26,19 +26,19 @@ from tests.schedulers.standin import make_runtime
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.hadoop.credentials import Credentials, am_rm_token
-from tony_core.hadoop.ids import ApplicationId, AttemptId
-from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId
+from tony_core.hadoop.yarn.launch import Launch
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, Resources, Runtime
 from tony_core.schedulers.port import AppState
-from tony_core.schedulers.yarn import heartbeat, launching, pool
-from tony_core.schedulers.yarn.application import Application
-from tony_core.schedulers.yarn.client import YarnScheduler
-from tony_core.schedulers.yarn.context import Contexts
-from tony_core.schedulers.yarn.opening import pool_of
+from tony_core.schedulers.yarn.client.client import YarnScheduler
+from tony_core.schedulers.yarn.master import heartbeat, launcher, pool
+from tony_core.schedulers.yarn.master.application import Application
+from tony_core.schedulers.yarn.master.launch_context import Contexts
+from tony_core.schedulers.yarn.master.pool_factory import pool_of
 
 MOST_MB = 3000
 
@@ -50,8 +50,8 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "FIRST_WORD_S", 0.1)
     monkeypatch.setattr(pool, "NODES_S", 0.1)
     monkeypatch.setattr(pool, "UNHEARD_S", 1.0)
-    monkeypatch.setattr(launching, "STOP_S", 1.0)
-    monkeypatch.setattr(launching, "START_S", 2.0)
+    monkeypatch.setattr(launcher, "STOP_S", 1.0)
+    monkeypatch.setattr(launcher, "START_S", 2.0)
 
 
 _MASTERS_MB = 128  # each

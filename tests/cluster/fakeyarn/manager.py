@@ -24,10 +24,10 @@ from tests.cluster.fakeyarn.applications import (
 from tests.cluster.fakeyarn.nodes import LOST, STOPPED_BY_RM, Hands, NodeManager
 from tests.cluster.fakeyarn.tokens import Tokens
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
-from tony_core.hadoop.messages import rpc, yarn
-from tony_core.hadoop.records import Capability
 from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.messages import rpc, yarn
+from tony_core.hadoop.yarn.records import Capability
 
 _EPOCH_BITS = 40
 _MASTER_KEY: Key = (0, -1)

@@ -10,10 +10,11 @@ from tests.cluster.fakeyarn.manager import PREEMPTED, Manager
 from tests.cluster.fakeyarn.nodes import LOST
 from tests.cluster.fakeyarn.scheduling import ANY
 from tests.cluster.fakeyarn.wire import Call, Fault
-from tony_core.hadoop.ids import ContainerId
-from tony_core.hadoop.messages import master_calls as calls
-from tony_core.hadoop.messages import yarn
-from tony_core.hadoop.messages.asks import (
+from tony_core.hadoop.rpc.protobuf import Message
+from tony_core.hadoop.yarn.ids import ContainerId
+from tony_core.hadoop.yarn.messages import master_calls as calls
+from tony_core.hadoop.yarn.messages import yarn
+from tony_core.hadoop.yarn.messages.asks import (
     PreemptionContainer,
     PreemptionContract,
     PreemptionMessage,
@@ -21,8 +22,7 @@ from tony_core.hadoop.messages.asks import (
     SchedulingRequest,
     StrictPreemptionContract,
 )
-from tony_core.hadoop.protobuf import Message
-from tony_core.hadoop.records import FINAL_STATUSES, Capability, named
+from tony_core.hadoop.yarn.records import FINAL_STATUSES, Capability, named
 
 _YARN = "org.apache.hadoop.yarn.exceptions"
 _GUARANTEED = 1

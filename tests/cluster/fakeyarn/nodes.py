@@ -17,11 +17,11 @@ from tests.cluster.fakeyarn import amounts
 from tests.cluster.fakeyarn.processes import GRACE_S, CannotLocalise, Fetch, RealContainer, Script
 from tests.cluster.fakeyarn.tokens import Tokens
 from tests.cluster.fakeyarn.wire import TRACE, Call, Fault
-from tony_core.hadoop.ids import ContainerId, NodeId
-from tony_core.hadoop.messages import container_calls as calls
-from tony_core.hadoop.messages import yarn
-from tony_core.hadoop.protobuf import Message
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.rpc.protobuf import Message
+from tony_core.hadoop.yarn.ids import ContainerId, NodeId
+from tony_core.hadoop.yarn.messages import container_calls as calls
+from tony_core.hadoop.yarn.messages import yarn
+from tony_core.hadoop.yarn.records import Capability
 
 _YARN = "org.apache.hadoop.yarn.exceptions"
 INVALID_TOKEN = "org.apache.hadoop.security.token.SecretManager$InvalidToken"

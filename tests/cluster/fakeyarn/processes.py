@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, Optional, Tuple
 
 from tests.leaks import descendants, processes
-from tony_core.hadoop.messages import yarn
+from tony_core.hadoop.yarn.messages import yarn
 
 GRACE_S = 0.25
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -8,8 +8,8 @@ from tests.cluster.fakeyarn import amounts
 from tests.cluster.fakeyarn.applications import Application, Attempt, Granted, Node
 from tests.cluster.fakeyarn.manager import Manager
 from tests.cluster.fakeyarn.wire import Fault
-from tony_core.hadoop.messages import reports, yarn
-from tony_core.hadoop.records import (
+from tony_core.hadoop.yarn.messages import reports, yarn
+from tony_core.hadoop.yarn.records import (
     APPLICATION_STATES,
     ATTEMPT_STATES,
     CONTAINER_STATES,

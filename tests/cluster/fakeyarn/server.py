@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from tests.cluster.fakeyarn.wire import TRACE, Call, Fault, ServerWire
-from tony_core.hadoop.protobuf import Message
+from tony_core.hadoop.rpc.protobuf import Message
 
 Handler = Callable[[str, Call], Union[Message, bytes]]
 """Answers a call that came to an address; a :class:`Fault` is an answer too."""

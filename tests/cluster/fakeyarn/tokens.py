@@ -9,10 +9,10 @@ from typing import Dict, Tuple
 
 from tests.cluster.fakeyarn.digest import Malformed
 from tests.cluster.fakeyarn.wire import NoSuchSecret
-from tony_core.hadoop.ids import AttemptId, NodeId
-from tony_core.hadoop.messages import rpc, yarn
-from tony_core.hadoop.protobuf import DecodeError
+from tony_core.hadoop.rpc.protobuf import DecodeError
 from tony_core.hadoop.tokens import AM_RM, CONTAINER, NM
+from tony_core.hadoop.yarn.ids import AttemptId, NodeId
+from tony_core.hadoop.yarn.messages import rpc, yarn
 
 
 class Keys:

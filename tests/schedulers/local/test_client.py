@@ -22,8 +22,8 @@ from tests.schedulers.contract import (
     until,
 )
 from tests.schedulers.local.fixtures import MOST_MB, LocalHarness
+from tony_core.client.ended_jobs import current_view
 from tony_core.client.logs import read_logs
-from tony_core.client.past import current_view
 from tony_core.job.spec import (
     Docker,
     Job,
@@ -386,9 +386,9 @@ def test_an_application_of_before_a_restart_has_failed(harness: LocalHarness) ->
     assert "the machine was restarted" in status.diagnostics
     # (In truth its worker would be gone; here it is this boot's to end.)
     harness.home.app(app_id)
-    from tony_core.schedulers.local import ending
+    from tony_core.schedulers.local import cleanup
 
-    ending.end_containers(harness.home.app(app_id))
+    cleanup.end_containers(harness.home.app(app_id))
 
 
 def test_a_submit_whose_client_died_has_failed(harness: LocalHarness) -> None:

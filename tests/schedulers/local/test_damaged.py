@@ -18,9 +18,9 @@ from tony_core.job.spec import Resources
 from tony_core.schedulers.local import engine, home, mastership, processes
 from tony_core.schedulers.local.applications import Application, read_status, write_status
 from tony_core.schedulers.local.client import LocalScheduler
+from tony_core.schedulers.local.container import Running, container_to_json
 from tony_core.schedulers.local.home import AppFolder, Home
 from tony_core.schedulers.local.processes import Identity
-from tony_core.schedulers.local.running import Running, container_to_json
 from tony_core.schedulers.port import AppState, Container
 
 __all__ = ["tony"]

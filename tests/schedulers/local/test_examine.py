@@ -19,7 +19,7 @@ from tests.schedulers.local.fixtures import LocalHarness
 from tony_core.client.doctor import examine as whole
 from tony_core.client.doctor import site
 from tony_core.job.spec import Job, Local, Network, Runtime
-from tony_core.schedulers.local import examine, home, machine
+from tony_core.schedulers.local import doctor, home, host_checks
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.port import Finding, Verdict
@@ -62,7 +62,7 @@ def program(folder: Path, name: str, text: str) -> str:
 
 def test_the_interpreter(tmp_path: Path) -> None:
     def look(python: str) -> str:
-        return told(examine._python(Job("j", (), runtime=Runtime(python))))
+        return told(doctor._python(Job("j", (), runtime=Runtime(python))))
 
     assert look(sys.executable).startswith("ok: ")
     assert "wrong: there is no /no/python" in look("/no/python")
@@ -76,11 +76,11 @@ def test_the_interpreter(tmp_path: Path) -> None:
 
 
 def test_nothing_in_the_environment_is_wrong() -> None:
-    (found,) = machine.environment({"PATH": "/bin", "LANG": "C.UTF-8"})
+    (found,) = host_checks.environment({"PATH": "/bin", "LANG": "C.UTF-8"})
     assert found.verdict is OK
     proxied = {"http_proxy": "http://p:3128", "no_proxy": "localhost, 127.0.0.1,.site"}
-    assert machine.environment(proxied)[0].verdict is OK
-    assert machine.environment({**proxied, "no_proxy": "*"})[0].verdict is OK
+    assert host_checks.environment(proxied)[0].verdict is OK
+    assert host_checks.environment({**proxied, "no_proxy": "*"})[0].verdict is OK
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_nothing_in_the_environment_is_wrong() -> None:
     ],
 )
 def test_a_variable_that_breaks_things(env: Dict[str, str], verdict: Verdict, words: str) -> None:
-    (found,) = machine.environment(env)
+    (found,) = host_checks.environment(env)
     assert found.verdict is verdict
     assert words in told(found)
 
@@ -103,9 +103,9 @@ def test_limits() -> None:
     code = (
         "import resource, sys; sys.path.insert(0, sys.argv[1])\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)\n"
-        "from tony_core.schedulers.local import machine; print(machine.limits())"
+        "from tony_core.schedulers.local import host_checks; print(host_checks.limits())"
     )
-    checkout = str(Path(machine.__file__).parents[3])
+    checkout = str(Path(host_checks.__file__).parents[3])
 
     def look(files: int) -> str:
         argv = [sys.executable, "-c", code, checkout, str(files)]
@@ -123,17 +123,17 @@ def test_limits() -> None:
 
 def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs_from(tmp_path)
-    monkeypatch.setattr(machine, "LITTLE_MB", 0)
-    assert machine.folder("F", str(tmp_path / "to" / "come"), "x").verdict is OK
+    monkeypatch.setattr(host_checks, "LITTLE_MB", 0)
+    assert host_checks.folder("F", str(tmp_path / "to" / "come"), "x").verdict is OK
     file = tmp_path / "file"
     file.touch()
-    assert "is no folder" in told(machine.folder("F", str(file / "below"), "elsewhere"))
+    assert "is no folder" in told(host_checks.folder("F", str(file / "below"), "elsewhere"))
 
 
 @pytest.mark.parametrize("path", ["/proc/nothing", "/proc/sys/kernel/nothing"])
 def test_a_folder_where_nobody_can_write(path: str) -> None:
     """Not root either, whatever the modes say."""
-    found = machine.folder("F", path, "elsewhere")
+    found = host_checks.folder("F", path, "elsewhere")
     assert (found.verdict, "cannot be written (" in found.said) == (WRONG, True)
 
 
@@ -143,49 +143,49 @@ def test_a_folder_from_which_nothing_is_run(
     about = os.statvfs(tmp_path)
     mounted = os.statvfs_result((*about[:8], about.f_flag | os.ST_NOEXEC, *about[9:]))
     monkeypatch.setattr(os, "statvfs", lambda path: mounted)
-    found = machine.folder("F", str(tmp_path), "elsewhere")
+    found = host_checks.folder("F", str(tmp_path), "elsewhere")
     assert (found.verdict, "mounted noexec" in found.said) == (WRONG, True)
-    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
+    assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
 
 
 def test_a_folder_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs_from(tmp_path)
-    monkeypatch.setattr(machine, "LITTLE_MB", 1 << 50)
-    found = machine.folder("F", str(tmp_path), "elsewhere")
+    monkeypatch.setattr(host_checks, "LITTLE_MB", 1 << 50)
+    found = host_checks.folder("F", str(tmp_path), "elsewhere")
     assert (found.verdict, " MB left; make room" in told(found)) == (NOTE, True)
     about = os.statvfs(tmp_path)
-    for free_mb, verdict in ((machine.NEEDED_MB - 1, WRONG), (machine.NEEDED_MB, NOTE)):
+    for free_mb, verdict in ((host_checks.NEEDED_MB - 1, WRONG), (host_checks.NEEDED_MB, NOTE)):
         blocks = (free_mb << 20) // about.f_frsize
         full = os.statvfs_result((*about[:3], blocks, blocks, *about[5:]))
         monkeypatch.setattr(os, "statvfs", lambda path, full=full: full)
-        assert machine.folder("F", str(tmp_path), "elsewhere").verdict is verdict
+        assert host_checks.folder("F", str(tmp_path), "elsewhere").verdict is verdict
     # What lies there for a moment needs less.
-    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
+    assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
     full = os.statvfs_result((*about[:3], 0, 0, *about[5:]))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is WRONG
+    assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is WRONG
     # A file system that keeps no account is not a full one.
     untold = os.statvfs_result((*about[:2], 0, 0, 0, *about[5:]))
     monkeypatch.setattr(os, "statvfs", lambda path: untold)
-    assert "how much room" in told(machine.folder("F", str(tmp_path), "elsewhere"))
+    assert "how much room" in told(host_checks.folder("F", str(tmp_path), "elsewhere"))
 
 
 def test_where_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "LITTLE_MB", 0)
+    monkeypatch.setattr(host_checks, "LITTLE_MB", 0)
     wanted = NOTE if noexec(tmp_path) else OK
-    assert machine.temporary({"TMPDIR": str(tmp_path)}).verdict is wanted
-    assert machine.temporary({}).verdict in (OK, NOTE)
-    assert "there is no folder /no/where" in told(machine.temporary({"TMPDIR": "/no/where"}))
+    assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is wanted
+    assert host_checks.temporary({}).verdict in (OK, NOTE)
+    assert "there is no folder /no/where" in told(host_checks.temporary({"TMPDIR": "/no/where"}))
 
 
 def test_staging(tmp_path: Path) -> None:
     runs_from(tmp_path)
-    assert machine.trial(str(tmp_path)).verdict is OK
+    assert host_checks.trial(str(tmp_path)).verdict is OK
     assert os.listdir(tmp_path) == []
-    assert machine.trial(str(tmp_path / "gone")).verdict is WRONG
-    assert machine.trial("/proc").verdict is WRONG
-    assert "does not run" in machine._not_run(program(tmp_path, "p", "#!/no/sh\n"))
-    assert "ends with 3" in machine._not_run(program(tmp_path, "p", "#!/bin/sh\nexit 3\n"))
+    assert host_checks.trial(str(tmp_path / "gone")).verdict is WRONG
+    assert host_checks.trial("/proc").verdict is WRONG
+    assert "does not run" in host_checks._not_run(program(tmp_path, "p", "#!/no/sh\n"))
+    assert "ends with 3" in host_checks._not_run(program(tmp_path, "p", "#!/bin/sh\nexit 3\n"))
 
 
 # ---------------------------------------------------------------------- the network
@@ -193,17 +193,17 @@ def test_staging(tmp_path: Path) -> None:
 
 def test_ports() -> None:
     def look(span: tuple[int, int]) -> Finding:
-        return machine.ports(Job("j", (), network=Network(port_range=span)))
+        return host_checks.ports(Job("j", (), network=Network(port_range=span)))
 
-    low, _ = machine.ephemeral()
-    assert machine.ports(Job("j", ())).verdict is OK or low <= 1536
+    low, _ = host_checks.ephemeral()
+    assert host_checks.ports(Job("j", ())).verdict is OK or low <= 1536
     assert look((low, low + 20)).verdict is NOTE
     assert f"below {low}" in told(look((low, low + 20)))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert "every one of them is taken" in told(look((port, port)))
     below = range(2000, low - 5, 10)
-    busy = machine._listening()
+    busy = host_checks._listening()
     quiet = [first for first in below if not any(first <= port < first + 5 for port in busy)]
     for first in quiet[:1]:
         assert look((first, first + 4)).verdict is OK
@@ -213,56 +213,56 @@ def test_ports_of_a_machine_that_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "range").write_text("1024\t65535\n")
-    monkeypatch.setattr(machine, "EPHEMERAL", str(tmp_path / "range"))
-    assert "set tony.task.port-range" in told(machine.ports(Job("j", ())))
+    monkeypatch.setattr(host_checks, "EPHEMERAL", str(tmp_path / "range"))
+    assert "set tony.task.port-range" in told(host_checks.ports(Job("j", ())))
 
 
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "RESOLVE_S", 30.0)
-    assert machine.names("localhost").verdict is OK
+    monkeypatch.setattr(host_checks, "RESOLVE_S", 30.0)
+    assert host_checks.names("localhost").verdict is OK
     nonlocal_bind = Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
     if not nonlocal_bind.exists() or nonlocal_bind.read_text().strip() == "0":
-        assert "is 192.0.2.7, which is not this machine" in told(machine.names("192.0.2.7"))
-    assert "cannot be resolved" in told(machine.names("no..name"))
-    assert machine.names("localhost", localhost="192.0.2.7").verdict is WRONG
+        assert "is 192.0.2.7, which is not this machine" in told(host_checks.names("192.0.2.7"))
+    assert "cannot be resolved" in told(host_checks.names("no..name"))
+    assert host_checks.names("localhost", localhost="192.0.2.7").verdict is WRONG
 
 
 # ---------------------------------------------------------------------- what is handed out
 
 
 def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_addresses", lambda host: None)
-    found = machine.names("localhost")
+    monkeypatch.setattr(host_checks, "_addresses", lambda host: None)
+    found = host_checks.names("localhost")
     assert (found.verdict, "not known within" in told(found)) == (NOTE, True)
 
 
 def test_memory(harness: LocalHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examine.capacity, "machine_memory_mb", lambda: 8000)
+    monkeypatch.setattr(doctor.capacity, "machine_memory_mb", lambda: 8000)
     root = harness.home.root
     job = harness.job()
-    assert told(examine._memory(job, root)) == "ok: 3000 MB of memory; "
+    assert told(doctor._memory(job, root)) == "ok: 3000 MB of memory; "
     master: Master = harness.master()
     master.get(resources=SMALL)
-    assert "64 MB held by jobs now" in told(examine._memory(job, root))
+    assert "64 MB held by jobs now" in told(doctor._memory(job, root))
     much = replace(job, local=Local(memory_mb=1 << 40))
-    assert examine._memory(much, root).verdict is WRONG
+    assert doctor._memory(much, root).verdict is WRONG
 
 
 def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert examine._gpus(Job("j", ())).verdict in (OK, NOTE)
+    assert doctor._gpus(Job("j", ())).verdict in (OK, NOTE)
     text = (
         '#!/bin/sh\ncase $1 in\n--query-gpu*) echo GPU-a; echo GPU-b;;\n*) echo "$BUSY";;\nesac\n'
     )
     program(tmp_path, "nvidia-smi", text)
     monkeypatch.setenv("BUSY", "GPU-elsewhere, 3")
-    assert told(examine._gpus(Job("j", ()))) == "ok: 2; "
+    assert told(doctor._gpus(Job("j", ()))) == "ok: 2; "
     monkeypatch.setenv("BUSY", "GPU-b, 4711")
-    assert "processes run on them already: 4711" in told(examine._gpus(Job("j", ())))
+    assert "processes run on them already: 4711" in told(doctor._gpus(Job("j", ())))
     three = Job("j", (), local=Local(gpus=3))
-    assert "says 3, and nvidia-smi shows 2" in told(examine._gpus(three))
+    assert "says 3, and nvidia-smi shows 2" in told(doctor._gpus(three))
     program(tmp_path, "nvidia-smi", "#!/no/such/interpreter\n")
-    assert "cannot be run" in told(examine._gpus(Job("j", ())))
+    assert "cannot be run" in told(doctor._gpus(Job("j", ())))
 
 
 # ---------------------------------------------------------------------- beside them
@@ -270,34 +270,34 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {"PATH": str(tmp_path)}
-    monkeypatch.setattr(examine, "TENSORBOARD_S", 30.0)
-    assert "there is none on the PATH" in told(examine._tensorboard(env))
+    monkeypatch.setattr(doctor, "TENSORBOARD_S", 30.0)
+    assert "there is none on the PATH" in told(doctor._tensorboard(env))
 
     def look(python: str) -> str:
         program(tmp_path, "python3", f"#!/bin/sh\n{python}\n")
         program(tmp_path, "tensorboard", "#!/usr/bin/env python3\n")
-        return told(examine._tensorboard(env))
+        return told(doctor._tensorboard(env))
 
     assert look("echo without; echo 2.19.0").startswith(f"ok: {tmp_path}/tensorboard 2.19.0")
     assert "with TensorFlow, which it loads" in look("echo with; echo 2.19.0")
     assert "cannot be imported: No module" in look("echo No module; exit 1")
-    monkeypatch.setattr(examine, "TENSORBOARD_S", 0.1)
+    monkeypatch.setattr(doctor, "TENSORBOARD_S", 0.1)
     assert "slow to import" in look("exec /bin/sleep 60")
     program(tmp_path, "tensorboard", "#!/no/such/python\n")
-    assert "has no interpreter" in told(examine._tensorboard(env))
+    assert "has no interpreter" in told(doctor._tensorboard(env))
     program(tmp_path, "tensorboard", "#!/bin/sh\nexec python3 -m tensorboard.main\n")
-    assert told(examine._tensorboard(env)).startswith("note: ")
-    assert "cannot be looked into" in told(examine._tensorboard(env))
+    assert told(doctor._tensorboard(env)).startswith("note: ")
+    assert "cannot be looked into" in told(doctor._tensorboard(env))
     (tmp_path / "tensorboard").chmod(0o311)
     if not os.access(tmp_path / "tensorboard", os.R_OK):
-        assert "Permission denied" in told(examine._tensorboard(env))
+        assert "Permission denied" in told(doctor._tensorboard(env))
 
 
 def test_images(tmp_path: Path) -> None:
     env = {"PATH": str(tmp_path)}
-    assert "note: neither docker nor podman is on the PATH" in told(examine._engine(env))
+    assert "note: neither docker nor podman is on the PATH" in told(doctor._engine(env))
     program(tmp_path, "podman", "#!/bin/sh\necho Podman Engine\n")
-    assert told(examine._engine(env)) == f"ok: by {tmp_path}/podman; "
+    assert told(doctor._engine(env)) == f"ok: by {tmp_path}/podman; "
 
 
 def xml(*properties: str) -> str:
@@ -333,8 +333,8 @@ def test_the_sites_file(tmp_path: Path, text: str | None, verdict: Verdict, word
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is asked of this machine's own docker, podman and TensorBoard."""
     for name in ("_engine", "_tensorboard"):
-        monkeypatch.setattr(examine, name, lambda env, name=name: Finding(name, OK, "not asked"))
-    monkeypatch.setattr(examine, "PROBE_S", 40.0)
+        monkeypatch.setattr(doctor, name, lambda env, name=name: Finding(name, OK, "not asked"))
+    monkeypatch.setattr(doctor, "PROBE_S", 40.0)
 
 
 @pytest.mark.timeout(120)
@@ -347,7 +347,7 @@ def test_what_only_asks_writes_nothing(tony_home: Path) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("name", ["make_folder", "Ledger.holdings", "machine.folder"])
+@pytest.mark.parametrize("name", ["make_folder", "Ledger.holdings", "host_checks.folder"])
 def test_what_cannot_be_looked_at_is_one_finding_of_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -355,7 +355,7 @@ def test_what_cannot_be_looked_at_is_one_finding_of_many(
         raise OSError(5, "Input/output error", "/broken")
 
     of, _, last = name.rpartition(".")
-    owner = {"": home, "Ledger": Ledger, "machine": machine}[of]
+    owner = {"": home, "Ledger": Ledger, "host_checks": host_checks}[of]
     monkeypatch.setattr(owner, last, broken)
     found = {one.what: one for one in whole(LocalScheduler(), Job("j", ()))}
     wrong = [one for one in found.values() if one.verdict is WRONG]
@@ -370,7 +370,7 @@ def test_an_error_that_names_no_file_is_told_without_one() -> None:
     def broken() -> Finding:
         raise OSError(24, "Too many open files")
 
-    assert told(examine._looked("F", "less", broken)) == "wrong: Too many open files; less"
+    assert told(doctor._looked("F", "less", broken)) == "wrong: Too many open files; less"
 
 
 def probed(job: Job) -> List[Finding]:

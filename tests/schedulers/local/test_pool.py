@@ -18,9 +18,9 @@ from tests.schedulers.contract import SMALL, Master, running, until
 from tests.schedulers.local.fixtures import MOST_MB, LocalHarness
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Local, Resources
-from tony_core.schedulers.local import home, ledger, watch
+from tony_core.schedulers.local import home, ledger, memory_watch
+from tony_core.schedulers.local.memory_watch import MB, Measure, MemoryWatch
 from tony_core.schedulers.local.processes import Identity
-from tony_core.schedulers.local.watch import MB, Measure, MemoryWatch
 from tony_core.schedulers.port import (
     Allocated,
     AppState,
@@ -68,7 +68,7 @@ def test_a_stopped_shim_still_ends_its_container(
     harness: LocalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By itself, not by force."""
-    monkeypatch.setattr("tony_core.schedulers.local.running.FORCE_S", 600.0)
+    monkeypatch.setattr("tony_core.schedulers.local.container.FORCE_S", 600.0)
     master = harness.master()
     container = master.run(SLEEP)
     master.next(Started)
@@ -268,9 +268,9 @@ def test_more_than_twice_the_limit_is_too_much_at_once() -> None:
 def test_near_the_limit_it_looks_more_often() -> None:
     memory = MemoryWatch(100)
     memory.judge([Measure(1, 10 * MB)])
-    assert memory.pause_s == watch.CALM_S
+    assert memory.pause_s == memory_watch.CALM_S
     memory.judge([Measure(1, 90 * MB)])
-    assert memory.pause_s == watch.NEAR_S
+    assert memory.pause_s == memory_watch.NEAR_S
 
 
 @pytest.fixture

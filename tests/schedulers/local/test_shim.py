@@ -110,7 +110,7 @@ def test_it_is_light(tmp_path: Path) -> None:
     runtime = make_runtime(tmp_path / "runtime")
     code = (
         f"import sys; sys.path.insert(0, {str(runtime)!r})\n"
-        "from tony_core.schedulers.local import shim, localise, successor\n"
+        "from tony_core.schedulers.local import shim, localization, successor\n"
         "import json; print(json.dumps(sorted(sys.modules)))"
     )
     argv = [sys.executable, "-I", "-S", "-c", code]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Mapping, Optional, Sequence
 
 from tony_core.files.artifact import Artifact, Kind, Use
-from tony_core.hadoop.messages.reports import QueueStatistics
-from tony_core.hadoop.records import Capability, Queue
+from tony_core.hadoop.yarn.messages.reports import QueueStatistics
+from tony_core.hadoop.yarn.records import Capability, Queue
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers.yarn.amounts import GPU
-from tony_core.schedulers.yarn.facts import ClusterFacts, NodeFacts
+from tony_core.schedulers.yarn.client.cluster_limits import ClusterFacts, NodeFacts
 
 ROOT = "hdfs://lake/user/ada/.tony"
 

@@ -23,23 +23,23 @@ from tests.schedulers.standin import make_runtime
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.hadoop.credentials import Credentials, am_rm_token
-from tony_core.hadoop.ids import ApplicationId
-from tony_core.hadoop.launch import Launch as Context
-from tony_core.hadoop.messages.asks import ResourceRequest
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.messages.yarn import Priority
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import attempt_of
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.hadoop.yarn.launch import Launch as Context
+from tony_core.hadoop.yarn.messages.asks import ResourceRequest
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.yarn import Priority
+from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, MasterSpec, Resources, Runtime
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn import heartbeat
-from tony_core.schedulers.yarn.application import Application
-from tony_core.schedulers.yarn.client import YarnScheduler
-from tony_core.schedulers.yarn.context import RUNTIME, Contexts
-from tony_core.schedulers.yarn.opening import pool_of
+from tony_core.schedulers.yarn.client.client import YarnScheduler
+from tony_core.schedulers.yarn.master import heartbeat
+from tony_core.schedulers.yarn.master.application import Application
+from tony_core.schedulers.yarn.master.launch_context import RUNTIME, Contexts
+from tony_core.schedulers.yarn.master.pool_factory import pool_of
 
 SLEEP = "import time; time.sleep(3600)"
 MOST_MB = 8192  # the largest container that the fixture's ResourceManager gives

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tony_core.hadoop.messages.yarn import Resource
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.yarn.messages.yarn import Resource
+from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import Ask
-from tony_core.schedulers.yarn.asking import AGAIN_S, ANY, LUCK_S, Asking, Said
 from tony_core.schedulers.yarn.constraints import parse
-from tony_core.schedulers.yarn.places import Place, Room, times
+from tony_core.schedulers.yarn.master.container_requests import AGAIN_S, ANY, LUCK_S, Asking, Said
+from tony_core.schedulers.yarn.master.placement import Place, Room, times
 
 SMALL = Resources(memory_mb=64)
 LARGE = Resources(memory_mb=1024, gpus=1)

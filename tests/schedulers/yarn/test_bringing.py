@@ -7,9 +7,9 @@ from typing import Optional
 import pytest
 
 from tony_core.schedulers.port import Cause
-from tony_core.schedulers.yarn import diagnostics
-from tony_core.schedulers.yarn.bringing import why
-from tony_core.schedulers.yarn.ends import plain, told
+from tony_core.schedulers.yarn.client import diagnostics
+from tony_core.schedulers.yarn.master.container_exits import plain, told
+from tony_core.schedulers.yarn.master.localization_errors import why
 
 STORE = "hdfs://host:8020/user/u/.tony"
 OBJECT = f"{STORE}/store/objects/{'ab' * 32}/content.tar"

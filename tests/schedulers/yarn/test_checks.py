@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedulers.yarn.clusters import facts, job, node, queue, role
-from tony_core.hadoop.messages.reports import QueueStatistics
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.yarn.messages.reports import QueueStatistics
+from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Docker, Job, MasterSpec, Mode, Program, Resources, Setting, Tracking
 from tony_core.schedulers.yarn.amounts import GPU
-from tony_core.schedulers.yarn.checks import problems, warnings
-from tony_core.schedulers.yarn.facts import ClusterFacts, _with_path
+from tony_core.schedulers.yarn.client.checks import problems, warnings
+from tony_core.schedulers.yarn.client.cluster_limits import ClusterFacts, _with_path
 
 GPU_NODE = (node("one"), node("two", gpus=4, labels=("gpu",)))
 LABELS = {"gpu": True, "reserved": True}

@@ -17,10 +17,10 @@ from tony_core.files import registry
 from tony_core.files.port import Stat
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import AccessDenied, Unreachable, remote_error
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.messages.reports import ApplicationReport
-from tony_core.hadoop.records import (
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.reports import ApplicationReport
+from tony_core.hadoop.yarn.records import (
     AppReport,
     AttemptReport,
     Capability,
@@ -30,12 +30,14 @@ from tony_core.hadoop.records import (
     Queue,
     ResourceType,
 )
-from tony_core.hadoop.rm_client import RmClient
+from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import History, Yarn
 from tony_core.schedulers.port import AppState, LogRef, NoSuchApplication, SchedulerError
-from tony_core.schedulers.yarn import client as module
-from tony_core.schedulers.yarn import killing, parcel, sending
-from tony_core.schedulers.yarn.client import YarnScheduler
+from tony_core.schedulers.yarn import job_credentials
+from tony_core.schedulers.yarn.client import client as module
+from tony_core.schedulers.yarn.client import killing
+from tony_core.schedulers.yarn.client import submit as submitting
+from tony_core.schedulers.yarn.client.client import YarnScheduler
 
 
 class NoFiles:
@@ -270,8 +272,8 @@ class TestSubmitting:
     ) -> None:
         submit(scheduler)
         secrets = Credentials.decode(rm.submitted[0].am_container_spec.tokens).secrets
-        assert secrets[parcel.SECRET] == b"s" * 32
-        told = parcel.master_parcel(secrets)
+        assert secrets[job_credentials.SECRET] == b"s" * 32
+        told = job_credentials.master_parcel(secrets)
         assert told.user == "ada"
         assert told.root == "hdfs://lake:8020/user/ada/.tony"
         assert told.history_root == f"{told.root}/history"
@@ -281,7 +283,7 @@ class TestSubmitting:
     def test_history_goes_where_the_job_says(self, scheduler: YarnScheduler, rm: Rm) -> None:
         submit(scheduler, history=History(location="hdfs://lake/stories"))
         secrets = Credentials.decode(rm.submitted[0].am_container_spec.tokens).secrets
-        assert parcel.master_parcel(secrets).history_root == "hdfs://lake/stories"
+        assert job_credentials.master_parcel(secrets).history_root == "hdfs://lake/stories"
 
     def test_a_dry_run_shows_no_secret(self, scheduler: YarnScheduler, rm: Rm) -> None:
         shown = scheduler.dry_run(str(APP), job(), (OURS,)).details
@@ -304,8 +306,10 @@ class TestSubmitting:
             def stat(self, location: str) -> Stat:
                 return Stat(location, False, 5, 7000)
 
-        packed = parcel.for_master
-        monkeypatch.setattr(parcel, "for_master", lambda *given: packed(*given, largest=10))
+        packed = job_credentials.for_master
+        monkeypatch.setattr(
+            job_credentials, "for_master", lambda *given: packed(*given, largest=10)
+        )
         registry.register("hdfs", Files)  # type: ignore[arg-type]
         submit(scheduler)
         folder = f"hdfs://lake:8020/user/ada/.tony/apps/{APP}"
@@ -348,7 +352,7 @@ class TestSubmitting:
     def test_not_accepted_in_time(
         self, scheduler: YarnScheduler, rm: Rm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sending, "ACCEPT_S", 0.02)
+        monkeypatch.setattr(submitting, "ACCEPT_S", 0.02)
         rm.states = ["NEW_SAVING"]
         with pytest.raises(SchedulerError, match=r"not accepted .* within 0.02 s \(it is NEW_SAV"):
             submit(scheduler)
@@ -444,8 +448,8 @@ class TestLooking:
         call: Callable[[YarnScheduler], Any],
         what: str,
     ) -> None:
-        monkeypatch.setattr(module.reach, "_try", lambda address: "connection refused")
-        monkeypatch.setattr(module.reach.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(module.connectivity, "_try", lambda address: "connection refused")
+        monkeypatch.setattr(module.connectivity.time, "sleep", lambda seconds: None)
         with pytest.raises(SchedulerError) as caught:
             call(scheduler)
         assert what in str(caught.value)
@@ -454,7 +458,7 @@ class TestLooking:
 
 def test_a_look_loads_nothing_of_the_web() -> None:
     code = (
-        "import sys, tony_core.schedulers.yarn.client;"
+        "import sys, tony_core.schedulers.yarn.client.client;"
         "names = ('checks', 'rest', 'submission', 'logs');"
         "OURS = ['tony_core.schedulers.yarn.' + m for m in names];"
         "print(*[m for m in ('requests', 'urllib3', 'http.client', 'ssl', 'asyncio', *OURS)"

@@ -15,16 +15,16 @@ from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.site import read_site, write_site
 from tests.schedulers.yarn.clusters import RUNTIME, job, role
 from tony_core.files import registry
-from tony_core.hadoop.ids import ApplicationId
-from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.hadoop.siteconf import SiteConfiguration
-from tony_core.hadoop.wire import User
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.hadoop.yarn.launch import Launch
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Docker, Job, MasterSpec, Resources, Timeouts, Yarn
 from tony_core.schedulers.port import AppState, NoSuchApplication, SchedulerError
-from tony_core.schedulers.yarn.client import YarnScheduler
+from tony_core.schedulers.yarn.client.client import YarnScheduler
 
 pytestmark = pytest.mark.cluster
 
@@ -251,7 +251,7 @@ def test_a_job_of_another_type_is_listed_too(hadoop: GetHadoop, open_on: Open) -
 def test_a_lifetime_that_yarn_ends(
     hadoop: GetHadoop, open_on: Open, hold: Callable[..., str]
 ) -> None:
-    from tony_core.hadoop.messages.client_calls import ApplicationTimeoutMap
+    from tony_core.hadoop.yarn.messages.client_calls import ApplicationTimeoutMap
 
     cluster = hadoop(*FEATURES)
     opened = open_on(cluster)

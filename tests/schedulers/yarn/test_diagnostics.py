@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tony_core.schedulers.yarn.diagnostics import plain
+from tony_core.schedulers.yarn.client.diagnostics import plain
 
 FRAME = """Application application_1795268219684_0042 failed {times} times in previous 600000 \
 milliseconds due to AM Container for appattempt_1795268219684_0042_000002 exited with  \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tony_core.schedulers.port import Cause
-from tony_core.schedulers.yarn.ends import plain, told
+from tony_core.schedulers.yarn.master.container_exits import plain, told
 
 NODE_SAYS = """\
 [2026-11-21 14:01:03.400]Exception from container-launch.

@@ -16,14 +16,14 @@ from tests.fuzzing import fuzz, mutations
 from tony_core.files import registry
 from tony_core.files.local import LocalFileSystem
 from tony_core.files.port import Stat
-from tony_core.hadoop.connection import Address
-from tony_core.hadoop.records import Capability
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.rpc.connection import Address
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import Finding, SchedulerError, Verdict
-from tony_core.schedulers.yarn import reach
-from tony_core.schedulers.yarn.examine import Cluster, _read, examine, judge
-from tony_core.schedulers.yarn.facts import ClusterFacts, NodeFacts
+from tony_core.schedulers.yarn.client import connectivity
+from tony_core.schedulers.yarn.client.cluster_limits import ClusterFacts, NodeFacts
+from tony_core.schedulers.yarn.client.doctor import Cluster, _read, examine, judge
 
 FACTS = ClusterFacts("me", Capability(), nodes=(NodeFacts("n1:1", Capability(1024, 1)),))
 WELL: Dict[str, Any] = {
@@ -125,7 +125,7 @@ class TestWhatIsLookedAt:
             assert set(closed) != set(ports.values()), "nobody can be asked"
             return facts
 
-        monkeypatch.setattr(reach, "_try", try_one)
+        monkeypatch.setattr(connectivity, "_try", try_one)
         conf = SiteConfiguration.of(
             {
                 "fs.defaultFS": "hdfs://lake:8020",

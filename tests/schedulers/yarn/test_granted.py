@@ -11,7 +11,7 @@ from tests.cluster.fakeyarn.cluster import FakeYarn
 from tests.cluster.fakeyarn.drive import Driver
 from tests.cluster.fakeyarn.harness import hasten
 from tests.cluster.fakeyarn.manager import Limits
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import Ask, Refused
 

@@ -15,14 +15,14 @@ from tony_core.hadoop.errors import (
     RemoteError,
     Unreachable,
 )
-from tony_core.hadoop.ids import ApplicationId, AttemptId
-from tony_core.hadoop.messages.asks import ResourceRequest, SchedulingRequest
-from tony_core.hadoop.messages.reports import ApplicationReport
-from tony_core.hadoop.records import AppReport, Capability
-from tony_core.hadoop.rm_master import Allocation, Preempted, Registered
-from tony_core.schedulers.yarn import heartbeat
-from tony_core.schedulers.yarn.asking import Said
-from tony_core.schedulers.yarn.heartbeat import CALM_S, HURRIED_S, Beat, Heartbeat
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId
+from tony_core.hadoop.yarn.messages.asks import ResourceRequest, SchedulingRequest
+from tony_core.hadoop.yarn.messages.reports import ApplicationReport
+from tony_core.hadoop.yarn.records import AppReport, Capability
+from tony_core.hadoop.yarn.rm_master import Allocation, Preempted, Registered
+from tony_core.schedulers.yarn.master import heartbeat
+from tony_core.schedulers.yarn.master.container_requests import Said
+from tony_core.schedulers.yarn.master.heartbeat import CALM_S, HURRIED_S, Beat, Heartbeat
 
 APP = ApplicationId(1700000000000, 42)
 REGISTERED = Registered(Capability(8192, 8), "root.ml", (), (), {})
@@ -172,7 +172,7 @@ def test_what_is_refused_is_told_in_our_words_where_we_have_some() -> None:
     ],
 )
 def test_why_a_master_is_not_wanted_any_more(state: str, attempt: int, expected: object) -> None:
-    from tony_core.hadoop.records import APPLICATION_STATES, numbered
+    from tony_core.hadoop.yarn.records import APPLICATION_STATES, numbered
 
     message = ApplicationReport(
         application_id=APP.message(),

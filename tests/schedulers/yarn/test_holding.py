@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import List
 
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
-from tony_core.hadoop.records import Capability, Container, ContainerStatus
 from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.records import Capability, Container, ContainerStatus
 from tony_core.schedulers.port import Cause, Completed, PoolEvent, Started
-from tony_core.schedulers.yarn.holding import Holding
-from tony_core.schedulers.yarn.places import Given
+from tony_core.schedulers.yarn.master.containers import Holding
+from tony_core.schedulers.yarn.master.placement import Given
 
 APP = ApplicationId(1700000000000, 42)
 

@@ -16,11 +16,11 @@ from tony_core.files.local import LocalFileSystem
 from tony_core.files.port import Stat
 from tony_core.files.registry import Apart, register
 from tony_core.hadoop.errors import AccessDenied, HadoopError
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId
-from tony_core.hadoop.messages.reports import ApplicationReport
-from tony_core.hadoop.records import AppReport, AttemptReport
-from tony_core.hadoop.rm_client import RmClient
-from tony_core.schedulers.yarn import killing
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId
+from tony_core.hadoop.yarn.messages.reports import ApplicationReport
+from tony_core.hadoop.yarn.records import AppReport, AttemptReport
+from tony_core.hadoop.yarn.rm_client import RmClient
+from tony_core.schedulers.yarn.client import killing
 
 APP = ApplicationId(1700000000000, 42)
 

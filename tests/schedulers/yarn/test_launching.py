@@ -7,12 +7,12 @@ import threading
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from tony_core.hadoop.errors import InvalidToken, RemoteError, Unreachable
-from tony_core.hadoop.ids import ApplicationId, AttemptId, ContainerId, NodeId
-from tony_core.hadoop.launch import Launch
-from tony_core.hadoop.nm import NodeTokens, Started
-from tony_core.hadoop.records import ContainerStatus
 from tony_core.hadoop.tokens import Token
-from tony_core.schedulers.yarn.launching import Launching
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.launch import Launch
+from tony_core.hadoop.yarn.nm import NodeTokens, Started
+from tony_core.hadoop.yarn.records import ContainerStatus
+from tony_core.schedulers.yarn.master.launcher import Launching
 
 ATTEMPT = AttemptId(ApplicationId(1700000000000, 42), 1)
 GOOD, BAD = Token(b"", b"", "ContainerToken"), Token(b"bad", b"", "ContainerToken")

@@ -9,8 +9,8 @@ import pytest
 from tests.schedulers.yarn.clusters import ROOT, RUNTIME, artifact
 from tony_core.files.artifact import Kind
 from tony_core.files.port import FileSystem, Stat
-from tony_core.hadoop.launch import PRIVATE, PUBLIC
-from tony_core.schedulers.yarn.localfiles import (
+from tony_core.hadoop.yarn.launch import PRIVATE, PUBLIC
+from tony_core.schedulers.yarn.client.localfiles import (
     Visibility,
     linked_names,
     local_file,

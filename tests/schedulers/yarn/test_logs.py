@@ -12,12 +12,12 @@ from tests.hadoop.logfiles import RECORDED, WRITTEN, recorded, tfile
 from tests.schedulers.yarn.standin_node import Node
 from tony_core.files.local import LocalFileSystem
 from tony_core.files.port import FileSystem, Stat
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.schedulers.port import LogRef, SchedulerError
-from tony_core.schedulers.yarn import logs as module
-from tony_core.schedulers.yarn.logs import YarnLogs, master_log, master_names
-from tony_core.schedulers.yarn.logs_attempts import places_in
-from tony_core.schedulers.yarn.logs_store import StoredFile, StoredLogs
+from tony_core.schedulers.yarn.logs import reader as module
+from tony_core.schedulers.yarn.logs.attempts import places_in
+from tony_core.schedulers.yarn.logs.reader import YarnLogs, master_log, master_names
+from tony_core.schedulers.yarn.logs.store import StoredFile, StoredLogs
 
 APP = "application_1700000000000_0042"
 CONTAINER = "container_1700000000000_0042_01_000002"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Dict, List, Sequence, cast
 
 from tests.schedulers.yarn.test_holding import container
-from tony_core.hadoop.ids import ContainerId, NodeId
-from tony_core.hadoop.records import Container, ContainerStatus
+from tony_core.hadoop.yarn.ids import ContainerId, NodeId
+from tony_core.hadoop.yarn.records import Container, ContainerStatus
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn.application import Application
-from tony_core.schedulers.yarn.asking import Asking
-from tony_core.schedulers.yarn.holding import Holding
-from tony_core.schedulers.yarn.pool import CLOSELY_NODES, YarnPool
+from tony_core.schedulers.yarn.master.application import Application
+from tony_core.schedulers.yarn.master.container_requests import Asking
+from tony_core.schedulers.yarn.master.containers import Holding
+from tony_core.schedulers.yarn.master.pool import CLOSELY_NODES, YarnPool
 
 
 class Looked:

@@ -20,8 +20,8 @@ from tests.cluster.fakeyarn.harness import hasten
 from tests.cluster.fakeyarn.manager import Limits
 from tests.cluster.fakeyarn.server import DROP, LOSE
 from tests.cluster.fakeyarn.wire import Call, Fault
-from tony_core.hadoop.ids import ContainerId, NodeId
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.yarn.ids import ContainerId, NodeId
+from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import (
     Ask,

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations
 from tests.schedulers.yarn.standin_node import RECORDED, Node, wrapped
-from tony_core.hadoop.datainput import FormatError
-from tony_core.hadoop.siteconf import SiteConfiguration
-from tony_core.schedulers.yarn.logs_node import (
+from tony_core.hadoop.logs.datainput import FormatError
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.schedulers.yarn.logs.node import (
     LogsDenied,
     LogsElsewhere,
     NodeLogs,
     NoSuchLog,
     names_in,
 )
-from tony_core.schedulers.yarn.logs_server import LogServer
-from tony_core.schedulers.yarn.logs_text import LogText
-from tony_core.schedulers.yarn.logs_web import Web, WebAnswer, WebUnreachable
+from tony_core.schedulers.yarn.logs.server import LogServer
+from tony_core.schedulers.yarn.logs.text import LogText
+from tony_core.schedulers.yarn.logs.web import Web, WebAnswer, WebUnreachable
 
 CONTAINER = "container_1700000000000_0001_01_000002"
 STDOUT = b"".join(b"%d\n" % number for number in range(1, 21)) + bytes(3)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.tokens import Token
-from tony_core.schedulers.yarn import parcel
-from tony_core.schedulers.yarn.parcel import ExecutorParcel, MasterParcel, ParcelError
+from tony_core.schedulers.yarn import job_credentials
+from tony_core.schedulers.yarn.job_credentials import ExecutorParcel, MasterParcel, ParcelError
 
 MASTER = MasterParcel(
     job='{"name": "mnist ü"}',
@@ -33,35 +33,35 @@ SECRET = bytes(range(32))
 
 
 def test_a_master_finds_its_job_in_its_credentials() -> None:
-    secrets, file = parcel.for_master(SECRET, MASTER)
+    secrets, file = job_credentials.for_master(SECRET, MASTER)
     assert file is None
-    read = parcel.read_secrets(Credentials(secrets=secrets).encode())
-    assert read[parcel.SECRET] == SECRET
-    assert parcel.master_parcel(read) == MASTER
+    read = job_credentials.read_secrets(Credentials(secrets=secrets).encode())
+    assert read[job_credentials.SECRET] == SECRET
+    assert job_credentials.master_parcel(read) == MASTER
 
 
 def test_a_long_job_travels_as_a_file(tmp_path: Path) -> None:
-    secrets, file = parcel.for_master(SECRET, MASTER, largest=10)
-    assert set(secrets) == {parcel.SECRET}
+    secrets, file = job_credentials.for_master(SECRET, MASTER, largest=10)
+    assert set(secrets) == {job_credentials.SECRET}
     assert file is not None
-    (tmp_path / parcel.FILE).write_bytes(file)
-    assert parcel.master_parcel(secrets, str(tmp_path)) == MASTER
+    (tmp_path / job_credentials.FILE).write_bytes(file)
+    assert job_credentials.master_parcel(secrets, str(tmp_path)) == MASTER
 
 
 def test_the_limit_is_of_the_packed_size() -> None:
-    noise = os.urandom(parcel.LARGEST).hex()
-    _, file = parcel.for_master(SECRET, MasterParcel(noise, (), "", {}, "", "", ""))
+    noise = os.urandom(job_credentials.LARGEST).hex()
+    _, file = job_credentials.for_master(SECRET, MasterParcel(noise, (), "", {}, "", "", ""))
     assert file is not None
-    blanks = " " * 10 * parcel.LARGEST
-    _, file = parcel.for_master(SECRET, MasterParcel(blanks, (), "", {}, "", "", ""))
+    blanks = " " * 10 * job_credentials.LARGEST
+    _, file = job_credentials.for_master(SECRET, MasterParcel(blanks, (), "", {}, "", "", ""))
     assert file is None
 
 
 def test_an_executor_learns_where_the_next_master_is() -> None:
-    secrets = parcel.for_executor(SECRET, EXECUTOR)
-    read = parcel.read_secrets(Credentials(secrets=secrets).encode())
-    assert parcel.executor_parcel(read) == EXECUTOR
-    assert parcel.JOB not in read
+    secrets = job_credentials.for_executor(SECRET, EXECUTOR)
+    read = job_credentials.read_secrets(Credentials(secrets=secrets).encode())
+    assert job_credentials.executor_parcel(read) == EXECUTOR
+    assert job_credentials.JOB not in read
 
 
 def test_packing_is_the_same_every_time() -> None:
@@ -75,9 +75,9 @@ def test_the_job_is_not_shown(shown: str) -> None:
 
 def test_a_container_without_a_job_says_so(tmp_path: Path) -> None:
     with pytest.raises(ParcelError, match="this container has no job"):
-        parcel.master_parcel({}, str(tmp_path))
+        job_credentials.master_parcel({}, str(tmp_path))
     with pytest.raises(ParcelError, match="hold no tony"):
-        parcel.executor_parcel({})
+        job_credentials.executor_parcel({})
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\x78\x9c", MASTER.encode()[:-9], b"\0" * 50])
@@ -100,7 +100,7 @@ def test_secrets_are_read_as_hadoop_reads_them(
 ) -> None:
     given_tokens = {f"t{i}": Token(data, data[::-1], "kind", "") for i, data in enumerate(tokens)}
     data = Credentials(given_tokens, secrets).encode(version)
-    assert parcel.read_secrets(data) == dict(Credentials.decode(data).secrets)
+    assert job_credentials.read_secrets(data) == dict(Credentials.decode(data).secrets)
 
 
 @fuzz(noise=st.binary(max_size=60), cut=st.integers(0, 200))
@@ -108,7 +108,7 @@ def test_broken_credentials_never_do_worse_than_an_error(noise: bytes, cut: int)
     whole = Credentials(secrets={"a": b"1" * 130, "b": noise}).encode()
     for data in (whole[:cut], b"HDTS\0" + noise, noise):
         try:
-            parcel.read_secrets(data)
+            job_credentials.read_secrets(data)
         except ParcelError:
             pass
 

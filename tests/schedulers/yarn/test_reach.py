@@ -7,8 +7,8 @@ from typing import Iterator
 
 import pytest
 
-from tony_core.hadoop.connection import Address, Endpoints
-from tony_core.schedulers.yarn import reach
+from tony_core.hadoop.rpc.connection import Address, Endpoints
+from tony_core.schedulers.yarn.client import connectivity
 
 
 @pytest.fixture
@@ -25,19 +25,19 @@ def closed() -> Iterator[Address]:
 
 
 def test_one_of_a_pair_is_enough(listening: Address, closed: Address) -> None:
-    assert reach.why_not(Endpoints("the RM", (listening,))) == ""
-    assert reach.why_not(Endpoints("the RM", (closed, listening))) == ""
+    assert connectivity.why_not(Endpoints("the RM", (listening,))) == ""
+    assert connectivity.why_not(Endpoints("the RM", (closed, listening))) == ""
 
 
 def test_why_not(closed: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(reach.time, "sleep", pauses.append)
+    monkeypatch.setattr(connectivity.time, "sleep", pauses.append)
     pair = Endpoints("the ResourceManager", (closed,), "Configuration was looked for there")
-    assert reach.why_not(pair) == (
+    assert connectivity.why_not(pair) == (
         f"the ResourceManager cannot be reached: {closed}: connection refused."
         " Configuration was looked for there"
     )
-    assert reach.why_not(pair, retries=3).startswith(
+    assert connectivity.why_not(pair, retries=3).startswith(
         f"the ResourceManager cannot be reached (4 attempts): {closed}: connection refused"
     )
     assert pauses == [0.2, 0.4, 0.8]
@@ -45,4 +45,4 @@ def test_why_not(closed: Address, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_name_that_nobody_knows() -> None:
     nowhere = Endpoints("the RM", (Address("no-such-host.invalid", 1),))
-    assert "this name is not known" in reach.why_not(nowhere)
+    assert "this name is not known" in connectivity.why_not(nowhere)

@@ -12,7 +12,7 @@ from tony_core.hadoop.errors import (
     remote_error,
 )
 from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
-from tony_core.schedulers.yarn.refusals import reason, refused, told
+from tony_core.schedulers.yarn.client.refusals import reason, refused, told
 
 APP = "application_1700000000000_0042"
 ROLE_KEYS = (

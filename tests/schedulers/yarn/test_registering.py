@@ -11,11 +11,11 @@ from tests.cluster.fakeyarn.cluster import FakeYarn
 from tests.cluster.fakeyarn.drive import Driver
 from tests.cluster.fakeyarn.wire import Call, Fault
 from tony_core.hadoop.errors import HadoopError, Unreachable, remote_error
-from tony_core.hadoop.ids import ApplicationId, AttemptId
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId
 from tony_core.schedulers.port import LastingRefusal, SchedulerError
-from tony_core.schedulers.yarn import heartbeat
-from tony_core.schedulers.yarn.application import Application
-from tony_core.schedulers.yarn.registering import register
+from tony_core.schedulers.yarn.master import heartbeat
+from tony_core.schedulers.yarn.master.application import Application
+from tony_core.schedulers.yarn.master.registration import register
 
 ATTEMPT = AttemptId(ApplicationId.parse("application_1700000000000_0042"), 1)
 

@@ -14,7 +14,6 @@ import requests
 
 from tests.fuzzing import fuzz, mutations
 from tests.schedulers.yarn.clusters import RUNTIME, job
-from tony_core.hadoop.connection import Address, Endpoints
 from tony_core.hadoop.errors import (
     AccessDenied,
     ApplicationNotFound,
@@ -23,13 +22,14 @@ from tony_core.hadoop.errors import (
     InvalidRequest,
     ProtocolError,
 )
-from tony_core.hadoop.ids import ApplicationId
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.rpc.connection import Address, Endpoints
+from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import MasterSpec, Resources
 from tony_core.schedulers.port import LogRef
-from tony_core.schedulers.yarn import rest
-from tony_core.schedulers.yarn.rest import RestClient
-from tony_core.schedulers.yarn.submission import build
+from tony_core.schedulers.yarn.client import rest
+from tony_core.schedulers.yarn.client.rest import RestClient
+from tony_core.schedulers.yarn.client.submission import build
 
 APP = ApplicationId(1700000000000, 42)
 STANDBY = (200, "This is standby RM. The redirect url is: /cluster\n")

@@ -6,9 +6,10 @@ from typing import Dict
 
 import pytest
 
-from tony_core.hadoop import endpoints
-from tony_core.hadoop.siteconf import SiteConfiguration
-from tony_core.schedulers.yarn import opening, site
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.schedulers.yarn import site
+from tony_core.schedulers.yarn.master import pool_factory
 
 AM = "yarn.am.liveness-monitor.expiry-interval-ms"
 
@@ -76,4 +77,4 @@ def test_executors_wait_longer_than_the_cluster_does_for_a_silent_master(
     said: Dict[str, str], waits: float
 ) -> None:
     conf = SiteConfiguration.of(site.for_master(SiteConfiguration.of(said)))
-    assert opening.master_lost_s(conf) == waits
+    assert pool_factory.master_lost_s(conf) == waits

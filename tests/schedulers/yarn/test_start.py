@@ -19,16 +19,17 @@ from tests.schedulers.standin import make_runtime
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.local import LocalFileSystem
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.launch import PUBLIC, Launch
 from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.yarn.launch import PUBLIC, Launch
 from tony_core.job.spec import Docker
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn import find_master, parcel, start
-from tony_core.schedulers.yarn.context import Contexts, LaunchError
+from tony_core.schedulers.yarn import job_credentials
+from tony_core.schedulers.yarn.master.launch_context import Contexts, LaunchError
+from tony_core.schedulers.yarn.node import find_master, start
 from tony_core.schedulers.yarn.quoting import word
 
 SECRET = bytes(range(32))
-SITE = parcel.ExecutorParcel({"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/apps/a")
+SITE = job_credentials.ExecutorParcel({"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/apps/a")
 CONTAINER = "container_e17_1700000000000_0042_01_000003"
 
 
@@ -201,8 +202,8 @@ def test_files_images_and_credentials() -> None:
     assert launch.environment["YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"] == "ml:1"
     assert launch.environment["A"] == "b"
     assert launch.credentials.tokens == {"lake": hdfs}
-    assert launch.credentials.secrets[parcel.SECRET] == SECRET
-    assert parcel.executor_parcel(launch.credentials.secrets) == SITE
+    assert launch.credentials.secrets[job_credentials.SECRET] == SECRET
+    assert job_credentials.executor_parcel(launch.credentials.secrets) == SITE
     assert made.launch("ps", port.Launch(argv, {}, ())).environment == {}
 
 
@@ -254,7 +255,7 @@ def test_the_next_master_is_found(tmp_path: Path) -> None:
     assert find_master.look(files, str(state), str(target)) == find_master.NOT_YET
 
 
-@pytest.mark.parametrize("module", [start, find_master, parcel])
+@pytest.mark.parametrize("module", [start, find_master, job_credentials])
 def test_old_pythons_can_run_it(module: object) -> None:
     path = Path(str(getattr(module, "__file__", "")))
     ast.parse(path.read_text(), feature_version=(3, 8))

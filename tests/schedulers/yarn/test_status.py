@@ -7,12 +7,12 @@ from typing import Any, Dict
 
 import pytest
 
-from tony_core.hadoop.ids import ApplicationId, AttemptId
-from tony_core.hadoop.messages.reports import ApplicationReport
-from tony_core.hadoop.records import AppReport
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId
+from tony_core.hadoop.yarn.messages.reports import ApplicationReport
+from tony_core.hadoop.yarn.records import AppReport
 from tony_core.schedulers.port import AppState
-from tony_core.schedulers.yarn.rest import report_of
-from tony_core.schedulers.yarn.status import (
+from tony_core.schedulers.yarn.client.rest import report_of
+from tony_core.schedulers.yarn.client.status import (
     final_status,
     last_words,
     state_of,

@@ -11,15 +11,17 @@ import pytest
 from tests.schedulers.yarn.clusters import ROOT, RUNTIME, artifact, job, role
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.ids import ApplicationId
-from tony_core.hadoop.messages.client_calls import ApplicationSubmissionContext
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Docker, Job, MasterSpec, Resources, Runtime, Timeouts, Yarn
 from tony_core.schedulers.port import SchedulerError
-from tony_core.schedulers.yarn import docker, quoting, start
+from tony_core.schedulers.yarn import quoting
 from tony_core.schedulers.yarn.amounts import GPU, capability_of, resources_of
-from tony_core.schedulers.yarn.rest import body
-from tony_core.schedulers.yarn.submission import EVERY_LOG, AppRequest, build
+from tony_core.schedulers.yarn.client import docker
+from tony_core.schedulers.yarn.client.rest import body
+from tony_core.schedulers.yarn.client.submission import EVERY_LOG, AppRequest, build
+from tony_core.schedulers.yarn.node import start
 
 APP = ApplicationId.parse("application_1700000000000_0042")
 FULL = job(

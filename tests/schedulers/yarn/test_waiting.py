@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import AbstractSet, Sequence
 
-from tony_core.hadoop.records import Capability
+from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import Ask
 from tony_core.schedulers.yarn.amounts import GPU
-from tony_core.schedulers.yarn.asking import Asking
 from tony_core.schedulers.yarn.constraints import parse
-from tony_core.schedulers.yarn.places import Given, Place, with_ours
-from tony_core.schedulers.yarn.waiting import never, reason
+from tony_core.schedulers.yarn.master.container_requests import Asking
+from tony_core.schedulers.yarn.master.pending_reasons import never, reason
+from tony_core.schedulers.yarn.master.placement import Given, Place, with_ours
 
 KNOWN = ("memory-mb", "vcores", GPU)
 

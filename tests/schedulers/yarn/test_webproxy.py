@@ -6,10 +6,10 @@ from typing import Dict, Optional
 
 import pytest
 
-from tony_core.hadoop.ids import ApplicationId
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.schedulers.yarn import site
-from tony_core.schedulers.yarn.webproxy import page_extra, static_user, viewers
+from tony_core.schedulers.yarn.master.webproxy import page_extra, static_user, viewers
 
 APP = ApplicationId(7, 12)
 ONE = {"yarn.resourcemanager.hostname": "rm"}

@@ -12,7 +12,7 @@ from tony_core.dataclass import dataclass, fields
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.job.spec import Job, Limits, Local
 from tony_core.jsontext import is_number
-from tony_core.schedulers.local import home, localise, processes
+from tony_core.schedulers.local import home, localization, processes
 from tony_core.schedulers.local.environment import passed
 from tony_core.schedulers.local.home import AppFolder
 from tony_core.schedulers.local.images import Images
@@ -54,7 +54,7 @@ class Application:
         runtime = find(tuple(artifacts), Use.RUNTIME)
         if runtime is None:
             raise SchedulerError("our own code is not among what was staged for this job")
-        path = localise.local_path(runtime.uri)
+        path = localization.local_path(runtime.uri)
         if not path:
             raise SchedulerError(f"our own code has to be on this machine, not at {runtime.uri}")
         python = interpreter(job)

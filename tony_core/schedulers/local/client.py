@@ -22,14 +22,14 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
-from tony_core.schedulers.local import burial, ending, home, mastership, successor
+from tony_core.schedulers.local import cleanup, finalize, home, mastership, successor
 from tony_core.schedulers.local.applications import (
     Application,
     read_status,
     why_damaged,
     write_status,
 )
-from tony_core.schedulers.local.fitting import problems_of, warnings_of
+from tony_core.schedulers.local.checks import problems_of, warnings_of
 from tony_core.schedulers.local.home import AppFolder, Home
 from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.port import AppState, AppStatus, LogRef, SchedulerError, Submission
@@ -184,7 +184,7 @@ class LocalScheduler(port.Scheduler):
         found = mastership.read(folder).process
         if found is not None:
             found.send(signal.SIGKILL)
-        ending.end_containers(folder)
+        cleanup.end_containers(folder)
         Ledger(self._home.ledger).forget(folder.app_id)
         shutil.rmtree(folder.path, ignore_errors=True)
 
@@ -200,7 +200,7 @@ class LocalScheduler(port.Scheduler):
         if handle is None:
             return read_status(folder, app)
         try:
-            return burial.settled(folder, app)
+            return finalize.settled(folder, app)
         finally:
             os.close(handle)
 
@@ -250,7 +250,7 @@ class LocalScheduler(port.Scheduler):
     def _killed(self, folder: AppFolder, app: Application, handle: int, reason: str) -> None:
         try:
             if not read_status(folder, app).state.ended:
-                burial.bury(folder, app, AppState.KILLED, reason)
+                finalize.bury(folder, app, AppState.KILLED, reason)
         finally:
             os.close(handle)
 
@@ -259,7 +259,7 @@ class LocalScheduler(port.Scheduler):
         process = mastership.read(folder).process
         if process is not None:
             process.send(signal.SIGKILL)
-        end = time.monotonic() + ending.FORCE_S
+        end = time.monotonic() + cleanup.FORCE_S
         handle = mastership.try_lock(folder)
         while handle is None and time.monotonic() < end:
             time.sleep(POLL_S)
@@ -343,7 +343,7 @@ class LocalScheduler(port.Scheduler):
     def examine(
         self, job: Job, stage: Optional[Callable[[Job, str], Tuple[Artifact, ...]]] = None
     ) -> Iterator[port.Finding]:
-        from tony_core.schedulers.local.examine import examine
+        from tony_core.schedulers.local.doctor import examine
 
         return examine(self, self._home.root, job, self._env, stage)
 

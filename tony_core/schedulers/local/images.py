@@ -37,7 +37,7 @@ from tony_core.files.location import is_remote, local_path
 from tony_core.job.spec import Docker, Job, Role
 from tony_core.schedulers.local import engine
 from tony_core.schedulers.local.home import AppFolder
-from tony_core.schedulers.local.localise import local_path as path_of
+from tony_core.schedulers.local.localization import local_path as path_of
 from tony_core.schedulers.port import Container, Launch, SchedulerError
 
 ENGINES = ("docker", "podman")

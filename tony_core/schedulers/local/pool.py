@@ -29,12 +29,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from tony_core.dataclass import replace
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
-from tony_core.schedulers.local import capacity, ending, home, mastership, processes
+from tony_core.schedulers.local import capacity, cleanup, home, mastership, processes
 from tony_core.schedulers.local.applications import Application, read_status, write_status
+from tony_core.schedulers.local.container import OwnCode, Running
+from tony_core.schedulers.local.container_requests import Wanted
 from tony_core.schedulers.local.home import AppFolder
 from tony_core.schedulers.local.processes import Identity
-from tony_core.schedulers.local.running import OwnCode, Running
-from tony_core.schedulers.local.wanted import Wanted
 
 SETTLE_S = 0.2
 MASTER_LOST_S = 30.0
@@ -133,7 +133,7 @@ class LocalPool(port.ContainerPool):
         except port.SchedulerError as error:  # the job has ended all the same, and says so
             diagnostics = f"{diagnostics}\n{error}".strip()
         self._wanted.forget()
-        ending.remove_leftovers(self._folder)
+        cleanup.remove_leftovers(self._folder)
         status = read_status(self._folder, self._app)
         if status.state.ended:
             return
@@ -359,7 +359,7 @@ class LocalPool(port.ContainerPool):
             while not finished.wait(0.2) and self._thread.is_alive() and time.monotonic() < end:
                 pass
         # The rule whatever happened to the thread: nothing is left.
-        ending.end_containers(self._folder)
+        cleanup.end_containers(self._folder)
 
 
 def open_master(args: Any) -> Tuple[port.MasterContext, LocalPool]:

@@ -46,7 +46,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.schedulers.local import engine, home, processes
-from tony_core.schedulers.local.watch import MB, MemoryWatch
+from tony_core.schedulers.local.memory_watch import MB, MemoryWatch
 
 GRACE_S = 0.25  # from TERM to KILL
 LOOK_S = 5.0  # at the end, for somebody who holds the lock and is no master
@@ -99,16 +99,16 @@ class Shim:
     # ------------------------------------------------------------------ before
 
     def _localise(self) -> None:
-        from tony_core.schedulers.local import localise
+        from tony_core.schedulers.local import localization
 
         try:
-            localise.localise(
+            localization.localise(
                 self._spec["artifacts"],
                 self._folder.work,
                 self._spec["root"],
                 self._spec["archives"],
             )
-        except localise.LocaliseError as error:
+        except localization.LocaliseError as error:
             raise ValueError(str(error)) from None
 
     def _start(self) -> int:

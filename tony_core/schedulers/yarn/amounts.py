@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, Mapping
 
-from tony_core.hadoop.records import MEMORY, VCORES, Capability
+from tony_core.hadoop.yarn.records import MEMORY, VCORES, Capability
 from tony_core.job.spec import Resources
 
 GPU = "yarn.io/gpu"

@@ -22,7 +22,7 @@ import re
 from typing import Dict, List, Optional, Tuple, Union
 
 from tony_core.dataclass import dataclass, replace
-from tony_core.hadoop.messages.asks import (
+from tony_core.hadoop.yarn.messages.asks import (
     CompositePlacementConstraint,
     PlacementConstraint,
     PlacementConstraintMapEntry,

@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Dict, Mapping
 
 if TYPE_CHECKING:
-    from tony_core.hadoop.siteconf import SiteConfiguration
+    from tony_core.hadoop.site.configuration import SiteConfiguration
 
 _FILES = (
     r"fs\.defaultFS",

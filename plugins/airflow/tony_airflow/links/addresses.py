@@ -14,9 +14,9 @@ from urllib.parse import quote, urlsplit
 from tony_airflow.connection import YARN, Site
 from tony_airflow.links.tony import APPLICATION, LOG, LOGS, PAGE, PORTAL, TENSORBOARD
 from tony_core.client.view import JobView, TaskView
-from tony_core.hadoop.endpoints import rm_web
 from tony_core.hadoop.errors import ConfigurationError
-from tony_core.hadoop.siteconf import SiteConfiguration
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.site.endpoints import rm_web
 from tony_core.job.settings import is_remote
 
 

@@ -25,9 +25,9 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
 from tony_airflow.hooks.clients import Clients
 from tony_airflow.tags import TaskTags
+from tony_core.client.ended_jobs import past_view, read_past
 from tony_core.client.errors import ClientError
 from tony_core.client.logs import STREAMS, LogFile
-from tony_core.client.past import past_view, read_past
 from tony_core.client.tails import readable
 from tony_core.client.view import JobView, closed
 from tony_core.files.location import is_app_id

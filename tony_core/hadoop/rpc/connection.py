@@ -1,0 +1,216 @@
+"""One connection over a real socket. It blocks, with a deadline for everything.
+
+A connection serves one call at a time; who wants more at a time opens more connections.
+Whatever goes wrong ends it: the next call takes a new one.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from typing import Optional, Sequence, Tuple, Union
+
+from tony_core.dataclass import dataclass
+from tony_core.hadoop.errors import (
+    AuthenticationError,
+    DeadlineExceeded,
+    HadoopError,
+    ProtocolError,
+    Unreachable,
+    remote_error,
+)
+from tony_core.hadoop.rpc.protobuf import Message
+from tony_core.hadoop.rpc.sasl import STRENGTH
+from tony_core.hadoop.rpc.wire import Answer, Refusal, User, Wire
+from tony_core.hadoop.yarn.messages.rpc import Token
+
+PING_S = 30.0
+"""While we wait, the server hears from us this often, and we notice when it is gone."""
+
+_CHUNK = 256 << 10
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens, as the configuration says it."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """The addresses of one service, and what to say when none of them answers."""
+
+    service: str  # its name in messages
+    addresses: Tuple[Address, ...]
+    note: str = ""
+    tls: bool = False  # of a web address
+
+    @property
+    def urls(self) -> Tuple[str, ...]:
+        """Of a web service."""
+        scheme = "https" if self.tls else "http"
+        return tuple(f"{scheme}://{address}" for address in self.addresses)
+
+
+class Deadline:
+    """A moment by which something must be done, and what."""
+
+    def __init__(self, seconds: float, what: str) -> None:
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+        self.what = what
+
+    def left(self) -> float:
+        """Seconds, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+    def part(self, seconds: float, what: str) -> Deadline:
+        """An earlier one for a part of it; its own if that is earlier."""
+        return Deadline(min(seconds, self.left()), what)
+
+    def passed(self, detail: str = "", *, sent: bool = False) -> DeadlineExceeded:
+        """The error that says so."""
+        tail = f": {detail}" if detail else ""
+        return DeadlineExceeded(
+            f"{self.what} took more than {self._seconds:.3g} s{tail}", sent=sent
+        )
+
+
+class Connection:
+    """A server of Hadoop, connected."""
+
+    def __init__(
+        self,
+        address: Address,
+        protocol: str,
+        client_id: bytes,
+        identity: Union[User, Token],
+        deadline: Deadline,
+        *,
+        allowed: Sequence[str] = STRENGTH,
+    ) -> None:
+        self.address = address
+        self.identity = identity
+        self._wire = Wire(protocol, client_id, identity, allowed=allowed)
+        self._closed = False
+        self._sock = self._open(deadline)
+
+    def call(
+        self, call_id: int, method: str, request: Message, deadline: Deadline, *, retry: int = 0
+    ) -> bytes:
+        """The answer to one call, still encoded."""
+        sent = False
+        try:
+            self._wire.call(call_id, method, request, retry=retry)
+            while True:
+                self._send_all(deadline)
+                sent = sent or self._wire.ready
+                data = self._receive(deadline)
+                for event in self._wire.receive(data):
+                    if isinstance(event, Answer) and event.call_id == call_id:
+                        return event.body
+                    if isinstance(event, Refusal) and (event.fatal or event.call_id == call_id):
+                        if event.fatal:
+                            self.close()
+                        raise remote_error(
+                            event.remote_class,
+                            event.message,
+                            method=method,
+                            server=str(self.address),
+                            fatal=event.fatal,
+                        )
+        except OSError as error:
+            self.close()
+            raise Unreachable(f"{self.address}: {_words(error)}", sent=sent) from None
+        except HadoopError as error:
+            raise self._failure(error, sent) from None
+
+    def _failure(self, error: HadoopError, sent: bool) -> HadoopError:
+        """What a call ends with; closes the connection where it is of no more use."""
+        if isinstance(error, ProtocolError) and not self._wire.ready:
+            error = AuthenticationError(str(error))
+        if isinstance(error, Unreachable):
+            error.sent = sent
+        if isinstance(error, Unreachable) or self._wire.broken:
+            self.close()
+        if not error.args or str(self.address) not in str(error):
+            error.args = (f"{self.address}: {error}", *error.args[1:])
+        return error
+
+    def stale(self) -> bool:
+        """Whether the server has closed it meanwhile (nothing comes unasked)."""
+        if self._closed:
+            return True
+        try:
+            readable, _, _ = select.select([self._sock], [], [], 0)
+        except (OSError, ValueError):
+            return True
+        return bool(readable)
+
+    def abort(self) -> None:
+        """From any thread: who waits in :meth:`call` gets :class:`Unreachable`."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # not connected any more
+
+    def close(self) -> None:
+        """By the thread that calls."""
+        self._closed = True
+        self._sock.close()
+
+    # ---------------------------------------------------------------- the socket
+
+    def _open(self, deadline: Deadline) -> socket.socket:
+        try:
+            sock = socket.create_connection(
+                (self.address.host, self.address.port), timeout=max(deadline.left(), 0.001)
+            )
+        except socket.timeout:
+            raise deadline.passed(f"no connection to {self.address}") from None
+        except OSError as error:
+            raise Unreachable(f"{self.address}: {_words(error)}") from None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return sock
+
+    def _send_all(self, deadline: Deadline) -> None:
+        data = self._wire.outgoing()
+        if data:
+            self._sock.settimeout(max(deadline.left(), 0.001))
+            try:
+                self._sock.sendall(data)
+            except socket.timeout:
+                raise deadline.passed(f"{self.address} takes no more bytes") from None
+
+    def _receive(self, deadline: Deadline) -> bytes:
+        while True:
+            left = deadline.left()
+            if not left:
+                raise deadline.passed(f"no answer from {self.address}")
+            self._sock.settimeout(min(left, PING_S))
+            try:
+                data = self._sock.recv(_CHUNK)
+            except socket.timeout:
+                if self._wire.ready and deadline.left():
+                    self._wire.ping()
+                    self._send_all(deadline)
+                continue
+            if not data:
+                raise Unreachable(f"{self.address}: the server closed the connection")
+            return data
+
+
+def _words(error: OSError) -> str:
+    """What happened, in as few words as the system has."""
+    if isinstance(error, socket.gaierror):
+        return f"this name is not known ({error.strerror})"
+    text: Optional[str] = error.strerror
+    return (text or str(error) or type(error).__name__).lower()

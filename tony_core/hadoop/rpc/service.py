@@ -1,0 +1,238 @@
+"""A service of Hadoop to be called: retries, failover and connections kept behind one method.
+
+A call has one id through all its attempts, and says how often it was tried before, so that a
+server that remembers its answers can give the same one again. Every call has a time in which
+all attempts must come to an end; the error then says what each server answered last.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Dict, Generic, Optional, Sequence, Tuple, Type, TypeVar, Union
+
+from tony_core.dataclass import dataclass
+from tony_core.hadoop.errors import (
+    AuthenticationError,
+    Closed,
+    DeadlineExceeded,
+    HadoopError,
+    ProtocolError,
+    Remedy,
+    Unreachable,
+)
+from tony_core.hadoop.rpc.connection import Address, Connection, Deadline, Endpoints
+from tony_core.hadoop.rpc.failover import Failover
+from tony_core.hadoop.rpc.protobuf import DecodeError, Message
+from tony_core.hadoop.rpc.sasl import STRENGTH
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.yarn.messages.rpc import Token
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+_CLOSE_S = 5.0  # for a call under way to notice that its connection was ended
+
+Identity = Union[User, Token]
+
+
+@dataclass(frozen=True)
+class Method(Generic[Request, Response]):
+    """One call of a protocol.
+
+    ``repeatable``: done twice, it is as if done once; so it may be sent again when nobody
+    knows whether it arrived.
+    """
+
+    name: str
+    request: Type[Request]
+    response: Type[Response]
+    repeatable: bool = True
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that things may take."""
+
+    connect_s: float = 5.0  # to one server
+    answer_s: float = 20.0  # one attempt, handshake included
+    total_s: float = 30.0  # all attempts of a call, unless it says otherwise
+
+
+class Service:
+    """One service, on one server or on several of which one is active.
+
+    Safe to use from several threads; their calls go one after the other.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        protocol: str,
+        identity: Identity,
+        *,
+        allowed: Sequence[str] = STRENGTH,
+        limits: Limits = Limits(),
+        failover: Optional[Failover] = None,
+    ) -> None:
+        self.name = endpoints.service
+        self.addresses = endpoints.addresses
+        self.protocol = protocol
+        self._identity = identity
+        self._allowed = tuple(allowed)
+        self._limits = limits
+        self._note = endpoints.note
+        self._failover = failover or Failover(len(self.addresses))
+        self._client_id = os.urandom(16)
+        self._calls = 0
+        self._connection: Optional[Connection] = None
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    @property
+    def address(self) -> Address:
+        """Of the server that is tried first, which answered last."""
+        return self.addresses[self._failover.current]
+
+    def use(self, identity: Identity) -> None:
+        """From the next call on, by a new connection: a token was rolled over."""
+        self._identity = identity
+
+    def call(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        within_s: Optional[float] = None,
+    ) -> Response:
+        """The answer, or what the last attempt came to."""
+        total = self._limits.total_s if within_s is None else within_s
+        deadline = Deadline(total, f"{method.name} of {self.name}")
+        if not self._lock.acquire(timeout=min(total, threading.TIMEOUT_MAX)):
+            raise deadline.passed("another call is still under way")
+        try:
+            return self._attempts(method, request, deadline)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """No call after this; one under way ends with :class:`Closed`."""
+        self._closing.set()
+        connection = self._connection
+        if connection is not None:
+            connection.abort()
+        if self._lock.acquire(timeout=_CLOSE_S):
+            self._drop()
+            self._lock.release()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------- attempts
+
+    def _attempts(
+        self, method: Method[Request, Response], request: Request, deadline: Deadline
+    ) -> Response:
+        call_id = self._calls
+        self._calls = (self._calls + 1) & 0x7FFFFFFF
+        seen: Dict[Address, str] = {}
+        attempt = 0
+        while True:
+            address = self.address
+            try:
+                body = self._attempt(address, method, request, deadline, call_id, attempt)
+                answer = method.response.decode(body)
+            except DecodeError as error:
+                self._drop()
+                raise ProtocolError(f"{address} answered to {method.name}: {error}") from None
+            except HadoopError as error:
+                if self._closing.is_set():
+                    raise Closed(f"{self.name} was closed during {method.name}") from None
+                seen[address] = str(error)
+                pause = self._failover.failed(error, repeatable=method.repeatable)
+                if pause is None or error.remedy is Remedy.FAILOVER:
+                    self._drop_if_fatal(error)
+                if pause is None:
+                    raise self._with_note(error) from None
+                if pause >= deadline.left():
+                    raise self._gave_up(method, deadline, error, seen, attempt + 1) from None
+                if pause and self._closing.wait(pause):
+                    raise Closed(f"{self.name} was closed during {method.name}") from None
+                attempt += 1
+            else:
+                self._failover.worked()
+                return answer
+
+    def _attempt(
+        self,
+        address: Address,
+        method: Method[Request, Response],
+        request: Request,
+        deadline: Deadline,
+        call_id: int,
+        attempt: int,
+    ) -> bytes:
+        if self._closing.is_set():
+            raise Closed(f"{self.name} is closed")
+        connection = self._connection
+        if (
+            connection is None
+            or connection.address != address
+            or connection.identity != self._identity
+            or connection.stale()
+        ):
+            self._drop()
+            connect = deadline.part(self._limits.connect_s, f"connecting to {self.name}")
+            connection = self._connection = Connection(
+                address,
+                self.protocol,
+                self._client_id,
+                self._identity,
+                connect,
+                allowed=self._allowed,
+            )
+            if self._closing.is_set():
+                self._drop()
+                raise Closed(f"{self.name} is closed")
+        one = deadline.part(self._limits.answer_s, f"{method.name} of {self.name}")
+        return connection.call(call_id, method.name, request, one, retry=attempt)
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _drop_if_fatal(self, error: HadoopError) -> None:
+        if isinstance(error, Unreachable) or getattr(error, "fatal", False):
+            self._drop()
+
+    def _with_note(self, error: HadoopError) -> HadoopError:
+        if isinstance(error, Unreachable) and self._note:
+            error.args = (f"{error}. {self._note}",)
+        return error
+
+    def _gave_up(
+        self,
+        method: Method[Request, Response],
+        deadline: Deadline,
+        error: HadoopError,
+        seen: Dict[Address, str],
+        attempts: int,
+    ) -> HadoopError:
+        if not isinstance(error, Unreachable) and len(self.addresses) == 1:
+            return error
+        words = "; ".join(dict.fromkeys(seen.values()))
+        many = f" ({attempts} attempts)" if attempts > 1 else ""
+        note = f". {self._note}" if self._note else ""
+        sent = isinstance(error, Unreachable) and error.sent
+        kinds: Tuple[Type[Unreachable], ...] = (DeadlineExceeded, AuthenticationError)
+        kind = next((kind for kind in kinds if isinstance(error, kind)), Unreachable)
+        return kind(
+            f"{self.name} cannot be reached for {method.name}{many}: {words}{note}", sent=sent
+        )
+
+
+Self = TypeVar("Self", bound=Service)

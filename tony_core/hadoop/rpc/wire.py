@@ -1,0 +1,335 @@
+"""Hadoop's RPC, version 9, from the client's side: bytes in, events out. No I/O.
+
+Theory of operation
+===================
+
+A connection opens with a header of seven bytes that says whether SASL follows. Without it
+(SIMPLE), the context (user and protocol) and calls follow at once. With it (TOKEN)::
+
+    us                              server
+    NEGOTIATE           ────▶
+                        ◀────       NEGOTIATE: mechanisms; the one we want has its challenge
+    INITIATE: response  ────▶
+                        ◀────       SUCCESS: the server's own proof
+    context, calls      ────▶
+
+Everything is a *packet*: a length of four bytes, a header after its own length (a varint), a
+body after its. What is no call has a negative id: SASL -33, the context -3, a ping -4. When a
+protection was agreed upon, each packet after that, its length included, travels encrypted or
+signed in a SASL packet with the state WRAP, in both directions; what comes out of them is one
+stream again.
+
+Until the server has proved that it knows the token, its handshake is all that is read. An answer
+before that, an error for the whole connection, a way around the proof: each of them breaks the
+connection (:class:`AuthenticationError`). Without SASL nothing is proved, and all is believed.
+
+Calls may be outstanding together, and answers come in any order. An answer with the status
+*error* ends its call; *fatal* ends the connection, and stands for every call on it.
+
+:class:`Wire` is one connection. Bytes that came go into :meth:`Wire.receive`, bytes to be
+sent come out of :meth:`Wire.outgoing`. Calls made before the handshake is over wait inside.
+The id of a call is the caller's business: the same id, client id and a higher retry count
+tell the server that it may have seen this call before.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Callable, List, Optional, Sequence, Union
+
+from tony_core.dataclass import dataclass
+from tony_core.hadoop.errors import AuthenticationError, ProtocolError, said, short_name
+from tony_core.hadoop.rpc.protobuf import DecodeError, Message, read_delimited
+from tony_core.hadoop.rpc.sasl import STRENGTH, DigestMd5, fresh_nonce
+from tony_core.hadoop.yarn.messages.rpc import (
+    IpcConnectionContext,
+    RequestHeader,
+    RpcRequestHeader,
+    RpcResponseHeader,
+    RpcSasl,
+    SaslAuth,
+    Token,
+    UserInformation,
+)
+
+_HELLO = b"hrpc\x09\x00"  # magic, version, service class
+_NO_SASL, _SASL = b"\x00", b"\xdf"
+_PROTOCOL_BUFFERS = 2  # the kind of RPC
+
+_CALL_SASL, _CALL_CONTEXT, _CALL_PING = -33, -3, -4
+_UNSIGNED = 1 << 32  # answers carry ids without a sign
+
+_SUCCESS, _NEGOTIATE, _INITIATE, _CHALLENGE, _RESPONSE, _WRAP = range(6)
+
+_OK, _ERROR, _FATAL = range(3)
+
+LONGEST = 128 << 20
+"""Bytes of a packet at most: what Hadoop's own client accepts."""
+
+LONGEST_UNPROVEN = 1 << 20
+"""Bytes of a packet at most before the server has proved who it is."""
+
+_WEB = b"HTTP"
+
+
+@dataclass(frozen=True)
+class User:
+    """Who calls, where nobody checks (SIMPLE); ``real`` is who acts for them."""
+
+    name: str
+    real: str = ""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The handshake by SASL is over: both sides have proved who they are."""
+
+    qop: str  # of the protection agreed upon
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A call's result, still encoded."""
+
+    call_id: int
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The server's exception. ``fatal``: the connection is over, for all calls."""
+
+    call_id: int
+    remote_class: str
+    message: str
+    fatal: bool
+
+
+Event = Union[Ready, Answer, Refusal]
+
+
+class Wire:
+    """One connection to a server of Hadoop."""
+
+    def __init__(
+        self,
+        protocol: str,
+        client_id: bytes,
+        identity: Union[User, Token],
+        *,
+        allowed: Sequence[str] = STRENGTH,
+        nonce: Callable[[], bytes] = fresh_nonce,
+    ) -> None:
+        self.protocol = protocol
+        self._nonce = nonce
+        self._client_id = client_id
+        self._identity = identity
+        self._allowed = allowed
+        self._sasl: Optional[DigestMd5] = None
+        self._out = bytearray()
+        self._waiting: List[bytes] = []  # packets of calls made before the handshake was over
+        self._stream = bytearray()  # bytes as they came
+        self._unwrapped = bytearray()  # and those out of WRAP packets
+        self.ready = False
+        self.broken = False
+        self._out += _HELLO
+        if isinstance(identity, User):
+            self._out += _NO_SASL
+            self._establish()
+        else:
+            self._out += _SASL
+            self._send_sasl(RpcSasl(state=_NEGOTIATE))
+
+    def call(self, call_id: int, method: str, request: Message, *, retry: int = 0) -> None:
+        """Send a request, as soon as that is possible."""
+        header = self._header(call_id, self._client_id, retry)
+        what = RequestHeader(
+            method_name=method,
+            declaring_class_protocol_name=self.protocol,
+            client_protocol_version=1,
+        )
+        self._send(_packet(header, what, request))
+
+    @property
+    def _protected(self) -> bool:
+        return self.ready and self._sasl is not None and self._sasl.protects
+
+    def ping(self) -> None:
+        """Show that we are there; there is no answer."""
+        self._send(_packet(self._header(_CALL_PING, self._client_id, -1)))
+
+    def outgoing(self) -> bytes:
+        """What has to be sent now; it is handed out once."""
+        data = bytes(self._out)
+        del self._out[:]
+        return data
+
+    def receive(self, data: bytes) -> List[Event]:
+        """What these bytes, after those before, amount to.
+
+        Raises :class:`ProtocolError` or :class:`AuthenticationError`; the connection is of no
+        use after that.
+        """
+        if self.broken:
+            raise ProtocolError("more bytes after the connection broke")
+        events: List[Event] = []
+        self._stream += data
+        try:
+            while True:
+                packet = _next(self._stream, LONGEST if self.ready else LONGEST_UNPROVEN)
+                if packet is None:
+                    break
+                self._packet(packet, events, bare=True)
+        except DecodeError as error:
+            self.broken = True
+            raise ProtocolError(f"what the server sent is no answer of Hadoop's: {error}") from None
+        except (ProtocolError, AuthenticationError):
+            self.broken = True
+            raise
+        return events
+
+    # ---------------------------------------------------------------- what came
+
+    def _packet(self, packet: bytes, events: List[Event], *, bare: bool) -> None:
+        head, at = read_delimited(packet, 0)
+        header = RpcResponseHeader.decode(head)
+        call_id = header.call_id - _UNSIGNED if header.call_id >> 31 else header.call_id
+        wraps = call_id == _CALL_SASL and header.status == _OK
+        if bare and self._protected and not wraps:
+            raise AuthenticationError("an answer without the protection that was agreed upon")
+        if not bare and call_id == _CALL_SASL:
+            raise ProtocolError("a handshake inside a protected packet")
+        if not self.ready:
+            _refuse_unproven(call_id, header)
+        if header.status in (_ERROR, _FATAL):
+            fatal = header.status == _FATAL or call_id < 0
+            self.broken = self.broken or fatal
+            events.append(
+                Refusal(call_id, header.exception_class_name, header.error_msg, fatal=fatal)
+            )
+        elif header.status != _OK:
+            raise ProtocolError(f"an answer with the unknown status {header.status}")
+        elif call_id == _CALL_SASL:
+            self._sasl_packet(RpcSasl.decode(read_delimited(packet, at)[0]), events)
+        elif call_id < 0:
+            raise ProtocolError(f"an answer to the control call {call_id}")
+        else:
+            body = read_delimited(packet, at)[0] if at < len(packet) else b""
+            events.append(Answer(call_id, body))
+
+    def _sasl_packet(self, message: RpcSasl, events: List[Event]) -> None:
+        sasl = self._sasl
+        if message.state == _WRAP:
+            if sasl is None or not self._protected:
+                raise ProtocolError("a protected packet where no protection was agreed upon")
+            self._unwrapped += sasl.unwrap(message.token)
+            while True:
+                packet = _next(self._unwrapped, LONGEST)
+                if packet is None:
+                    break
+                self._packet(packet, events, bare=False)
+        elif self.ready or isinstance(self._identity, User):
+            raise ProtocolError("a handshake after the handshake")
+        elif message.state == _NEGOTIATE and sasl is None:
+            self._answer_challenge(message.auths, self._identity)
+        elif message.state == _CHALLENGE and sasl is not None and not sasl.proven:
+            sasl.verify(message.token)
+            self._send_sasl(RpcSasl(state=_RESPONSE, token=b""))
+        elif message.state == _SUCCESS and sasl is not None:
+            # The proof came with this, or with a challenge before; never not at all.
+            if message.has("token") or not sasl.proven:
+                sasl.verify(message.token)
+            self._establish()
+            events.append(Ready(sasl.qop))
+        else:
+            raise ProtocolError(f"the state {message.state} does not belong here in a handshake")
+
+    def _answer_challenge(self, auths: Sequence[SaslAuth], token: Token) -> None:
+        for auth in auths:
+            if auth.method == "TOKEN" and auth.mechanism == "DIGEST-MD5":
+                break
+        else:
+            offered = ", ".join(f"{a.method} {a.mechanism}".strip() for a in auths) or "nothing"
+            raise AuthenticationError(
+                f"the server takes no tokens by DIGEST-MD5; it offers {offered}"
+            )
+        service = f"{auth.protocol}/{auth.server_id}"
+        # A token's identifier and password are any bytes; the mechanism wants text.
+        user, password = base64.b64encode(token.identifier), base64.b64encode(token.password)
+        self._sasl = DigestMd5(user, password, service, allowed=self._allowed, nonce=self._nonce)
+        answer = self._sasl.respond(auth.challenge)
+        chosen = auth.replace(challenge=None)
+        self._send_sasl(RpcSasl(state=_INITIATE, token=answer, auths=[chosen]))
+
+    # ---------------------------------------------------------------- what goes
+
+    def _establish(self) -> None:
+        identity = self._identity
+        context = IpcConnectionContext(protocol=self.protocol)
+        if isinstance(identity, User):
+            info = UserInformation(effective_user=identity.name)
+            if identity.real:
+                info = info.replace(real_user=identity.real)
+            context = context.replace(user_info=info)
+        self.ready = True
+        waiting, self._waiting = self._waiting, []
+        self._send(_packet(self._header(_CALL_CONTEXT, self._client_id, -1), context))
+        for packet in waiting:
+            self._send(packet)
+
+    def _send(self, packet: bytes) -> None:
+        if self.broken:
+            raise ProtocolError("the connection is broken")
+        if not self.ready:
+            self._waiting.append(packet)
+        elif self._sasl is not None and self._protected:
+            self._send_sasl(RpcSasl(state=_WRAP, token=self._sasl.wrap(packet)))
+        else:
+            self._out += packet
+
+    def _send_sasl(self, message: RpcSasl) -> None:
+        self._out += _packet(self._header(_CALL_SASL, b"", -1), message)
+
+    @staticmethod
+    def _header(call_id: int, client_id: bytes, retry: int) -> RpcRequestHeader:
+        return RpcRequestHeader(
+            rpc_kind=_PROTOCOL_BUFFERS,
+            rpc_op=0,
+            call_id=call_id,
+            client_id=client_id,
+            retry_count=retry,
+        )
+
+
+def _packet(header: RpcRequestHeader, *messages: Message) -> bytes:
+    body = b"".join(message.delimited() for message in (header, *messages))
+    return len(body).to_bytes(4, "big") + body
+
+
+def _refuse_unproven(call_id: int, header: RpcResponseHeader) -> None:
+    """Of a server that has proved nothing, only a good message of the handshake is read."""
+    if header.status == _OK and call_id == _CALL_SASL:
+        return
+    if header.status == _FATAL or call_id == _CALL_SASL:
+        name = header.exception_class_name
+        words = said(name, header.error_msg) or "no reason given"
+        raise AuthenticationError(
+            f"the server refused before it has proved who it is: {words} ({short_name(name)})"
+        )
+    raise AuthenticationError("the server answered before it has proved who it is")
+
+
+def _next(stream: bytearray, longest: int) -> Optional[bytes]:
+    """Take the first packet off the front of a stream, if it is whole."""
+    if len(stream) < 4:
+        return None
+    size = int.from_bytes(stream[:4], "big")
+    if stream[:4] == _WEB:
+        raise ProtocolError("a web server answered: this is not the port for RPC")
+    if size > longest:
+        raise ProtocolError(f"a packet of {size} bytes: this is no server of Hadoop's RPC")
+    if len(stream) - 4 < size:
+        return None
+    packet = bytes(stream[4 : 4 + size])
+    del stream[: 4 + size]
+    return packet

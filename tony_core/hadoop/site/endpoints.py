@@ -1,0 +1,221 @@
+"""Where a site's services listen, out of its configuration: pairs, ports and protection."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Optional, Sequence, Tuple
+from urllib.parse import urlsplit
+
+from tony_core.dataclass import dataclass
+from tony_core.hadoop.errors import ConfigurationError
+from tony_core.hadoop.rpc.connection import Address, Endpoints
+from tony_core.hadoop.rpc.sasl import PROTECTIONS, STRENGTH
+from tony_core.hadoop.site.configuration import SiteConfiguration
+
+RM_CLIENT_PORT = 8032
+RM_SCHEDULER_PORT = 8030
+RM_WEB_PORT = 8088
+RM_WEB_TLS_PORT = 8090
+NAME_NODE_PORT = 8020
+NAME_NODE_WEB_PORT = 9870
+NAME_NODE_WEB_TLS_PORT = 9871
+
+_RM = "yarn.resourcemanager"
+_RPC = "dfs.namenode.rpc-address"
+_ANYWHERE = "0.0.0.0"
+_ADDRESS = re.compile(r"(?:\[([^\s\[\]/]+)\]|([^\s\[\]/:]+))(?::(\d+))?")
+
+
+def refuse_kerberos(conf: SiteConfiguration) -> None:
+    """Until clients can do it: one message, before anything is tried."""
+    asked = conf.text("hadoop.security.authentication").lower()
+    if asked not in ("", "simple"):
+        raise ConfigurationError(
+            f"this cluster wants {asked.capitalize()} (hadoop.security.authentication in "
+            f"{conf.source('hadoop.security.authentication')}), which TonY does not support yet"
+        )
+
+
+def rm_client(conf: SiteConfiguration) -> Endpoints:
+    """The ResourceManager, for clients."""
+    return _rm(conf, "address", RM_CLIENT_PORT)
+
+
+def rm_scheduler(conf: SiteConfiguration) -> Endpoints:
+    """The ResourceManager, for masters."""
+    return _rm(conf, "scheduler.address", RM_SCHEDULER_PORT)
+
+
+def rm_web(conf: SiteConfiguration) -> Endpoints:
+    """The ResourceManager's pages and REST."""
+    if conf.text("yarn.http.policy").upper() == "HTTPS_ONLY":
+        return _rm(conf, "webapp.https.address", RM_WEB_TLS_PORT, tls=True)
+    return _rm(conf, "webapp.address", RM_WEB_PORT)
+
+
+def allowed_protections(conf: SiteConfiguration) -> Tuple[str, ...]:
+    """The qualities of protection that this site's clients accept, the strongest first."""
+    asked = conf.names("hadoop.rpc.protection")
+    unknown = [name for name in asked if name.lower() not in PROTECTIONS]
+    if unknown:
+        raise ConfigurationError(
+            f"hadoop.rpc.protection is {', '.join(asked)} in "
+            f"{conf.source('hadoop.rpc.protection')}: it knows {', '.join(PROTECTIONS)}"
+        )
+    chosen = {PROTECTIONS[name.lower()] for name in asked} or set(STRENGTH)
+    return tuple(qop for qop in STRENGTH if qop in chosen)
+
+
+@dataclass(frozen=True)
+class NameService:
+    """A file system of Hadoop: one NameNode, or several of which one is active."""
+
+    name: str  # the authority in its URLs
+    rpc: Endpoints
+    web: Endpoints
+    highly_available: bool
+
+
+def name_service(conf: SiteConfiguration, url: Optional[str] = None) -> NameService:
+    """The file system that a URL (or, without one, ``fs.defaultFS``) is on."""
+    text = url or conf.text("fs.defaultFS")
+    parts = urlsplit(text)
+    if parts.scheme not in ("hdfs", "webhdfs", "swebhdfs") or not parts.netloc:
+        where = "" if url else f" (fs.defaultFS). {conf.where()}"
+        raise ConfigurationError(f"{text} is on no HDFS{where}")
+    name = parts.netloc
+    ids = conf.names(f"dfs.ha.namenodes.{name}")
+    tls = conf.text("dfs.http.policy").upper() == "HTTPS_ONLY"
+    note = f"{conf.where()}."
+    if name in conf.names("dfs.nameservices") or ids:
+        rpc = [_name_node(conf, "rpc-address", name, i) for i in ids or [""]]
+        web_key = "https-address" if tls else "http-address"
+        port = NAME_NODE_WEB_TLS_PORT if tls else NAME_NODE_WEB_PORT
+        web = [
+            _reachable(_name_node(conf, web_key, name, i, f"{a.host}:{port}"), a.host)
+            for i, a in zip(ids or [""], rpc)
+        ]
+        return NameService(
+            name,
+            Endpoints(f"the NameNode of {name}", tuple(rpc), note),
+            Endpoints(f"WebHDFS of {name}", tuple(web), note, tls),
+            len(rpc) > 1,
+        )
+    address = _address(name, "fs.defaultFS", NAME_NODE_PORT)
+    port = NAME_NODE_WEB_TLS_PORT if tls else NAME_NODE_WEB_PORT
+    if parts.scheme != "hdfs":
+        # The port in such a URL is that of the web server.
+        tls = parts.scheme == "swebhdfs"
+        port = NAME_NODE_WEB_TLS_PORT if tls else NAME_NODE_WEB_PORT
+        web_address = _address(name, "fs.defaultFS", port)
+    else:
+        key = "dfs.namenode.https-address" if tls else "dfs.namenode.http-address"
+        own = name in (urlsplit(conf.text("fs.defaultFS")).netloc, conf.text(_RPC))
+        # What is configured is about the site's own NameNode; of another, all is as usual.
+        text = conf.text(key) if own else ""
+        web_address = _reachable(_address(text or f"{_ANYWHERE}:{port}", key, port), address.host)
+    return NameService(
+        name,
+        Endpoints("the NameNode", (address,), note),
+        Endpoints("WebHDFS", (web_address,), note, tls),
+        False,
+    )
+
+
+def on_hdfs(conf: SiteConfiguration, path: str) -> str:
+    """The ``hdfs:`` location of a path on ``fs.defaultFS``; of viewfs by its mount table."""
+    default = conf.text("fs.defaultFS").rstrip("/")
+    if not default.startswith("viewfs:"):
+        name_service(conf)
+        return default + path
+    mounts = viewfs_mounts(conf)
+    above = [point for point in mounts if f"{path}/".startswith(point)]
+    point = max(above, key=len, default="")
+    if not mounts.get(point, "").startswith("hdfs://"):
+        roots = sorted({url for url in mounts.values() if url.startswith("hdfs://")})
+        raise ConfigurationError(
+            f"{default}{path} (fs.defaultFS) is mounted on no HDFS: set tony.yarn.staging-dir to a"
+            f" folder of your own below one of its HDFS roots ({', '.join(roots) or 'it has none'})"
+        )
+    return f"{mounts[point]}/{path[len(point) :]}".rstrip("/")
+
+
+def viewfs_mounts(conf: SiteConfiguration) -> Dict[str, str]:
+    """Where each mount point of a viewfs ``fs.defaultFS``, with a slash behind it, leads."""
+    table = f"fs.viewfs.mounttable.{urlsplit(conf.text('fs.defaultFS')).netloc or 'default'}."
+    found: Dict[str, str] = {}
+    for name, target in conf.to_json().items():
+        kind, _, point = name[len(table) :].partition(".") if name.startswith(table) else ("",) * 3
+        if kind == "link":
+            found[f"{point.rstrip('/')}/"] = target.rstrip("/")
+        elif kind in ("linkFallback", "linkMergeSlash"):
+            found.setdefault("/", target.rstrip("/"))
+    return found
+
+
+def _name_node(
+    conf: SiteConfiguration, what: str, service: str, member: str, default: str = ""
+) -> Address:
+    key = ".".join(part for part in (f"dfs.namenode.{what}", service, member) if part)
+    text = conf.text(key, default)
+    if not text:
+        raise ConfigurationError(
+            f"{key} is not set, and the file system {service} needs it. {conf.where()}"
+        )
+    return _address(text, key, NAME_NODE_PORT)
+
+
+def _rm(conf: SiteConfiguration, what: str, port: int, *, tls: bool = False) -> Endpoints:
+    members: Sequence[str] = [""]
+    if conf.boolean(f"{_RM}.ha.enabled", False):
+        members = conf.names(f"{_RM}.ha.rm-ids")
+        if not members:
+            raise ConfigurationError(
+                f"{_RM}.ha.enabled is true, and {_RM}.ha.rm-ids names no ResourceManager. "
+                f"{conf.where()}"
+            )
+    addresses: List[Address] = []
+    said: List[str] = []
+    for member in members:
+        tail = f".{member}" if member else ""
+        host = conf.text(f"{_RM}.hostname{tail}") or conf.text(f"{_RM}.hostname")
+        key = f"{_RM}.{what}{tail}"
+        address = _address(conf.text(key) or f"{host}:{port}", key, port)
+        addresses.append(_reachable(address, host))
+        said.append(_from(conf, key, f"{_RM}.hostname{tail}", address.port))
+    note = ""
+    if any(address.host == _ANYWHERE for address in addresses):
+        note = (
+            f"No ResourceManager is configured ({_RM}.hostname is {_ANYWHERE}, which "
+            f"stands for this machine). {conf.where()}"
+        )
+        if not conf.files:
+            raise ConfigurationError(f"{note}. Set HADOOP_CONF_DIR to the cluster's configuration")
+    return Endpoints(
+        "the ResourceManager", tuple(addresses), note or f"{'; '.join(said)}. {conf.where()}", tls
+    )
+
+
+def _from(conf: SiteConfiguration, key: str, host_key: str, port: int) -> str:
+    """Which property an address is from, and in which file."""
+    if conf.text(key):
+        return f"{key} says so{_in_file(conf, key)}"
+    host_key = host_key if conf.text(host_key) else f"{_RM}.hostname"
+    return f"{host_key} says so{_in_file(conf, host_key)}, and {key} is not set (port {port})"
+
+
+def _in_file(conf: SiteConfiguration, key: str) -> str:
+    source = conf.source(key)
+    return f" in {source}" if source and conf.files else ""
+
+
+def _reachable(address: Address, host: str) -> Address:
+    """A server that listens everywhere is reached by its host's name."""
+    return Address(host, address.port) if address.host == _ANYWHERE and host else address
+
+
+def _address(text: str, key: str, port: int) -> Address:
+    match = _ADDRESS.fullmatch(text.rpartition("//")[2].rstrip("/"))
+    if not match or int(match.group(3) or 0) > 0xFFFF:
+        raise ConfigurationError(f"{key} is {text!r}: no address of the form HOST:PORT")
+    return Address(match.group(1) or match.group(2), int(match.group(3) or port))

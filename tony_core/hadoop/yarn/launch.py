@@ -1,0 +1,71 @@
+"""What a container starts with, as YARN is told: files, environment, command, credentials.
+
+Environment and command are written into a script on the node without any quoting
+(``export K="V"``, ``bash -c "CMD"``): who needs quotes puts them there.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, Tuple
+
+from tony_core.dataclass import dataclass, field
+from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.site.urls import url_message
+from tony_core.hadoop.yarn.messages import yarn
+
+PUBLIC, PRIVATE, APPLICATION = "PUBLIC", "PRIVATE", "APPLICATION"
+_VISIBILITY = {PUBLIC: 1, PRIVATE: 2, APPLICATION: 3}
+_ARCHIVE, _FILE = 1, 2
+_VIEW, _MODIFY = 1, 2
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file that the node brings into the container's folder; size and time must be exact."""
+
+    location: str
+    size: int
+    timestamp_ms: int
+    archive: bool = False  # unpacked
+    visibility: str = APPLICATION
+
+    def message(self) -> yarn.LocalResource:
+        """For a message."""
+        return yarn.LocalResource(
+            resource=url_message(self.location),
+            size=self.size,
+            timestamp=self.timestamp_ms,
+            type=_ARCHIVE if self.archive else _FILE,
+            visibility=_VISIBILITY[self.visibility],
+        )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One container's start."""
+
+    command: Tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, LocalFile] = field(default_factory=dict)  # by the name it gets
+    credentials: Credentials = field(default_factory=Credentials)
+    view_acl: str = ""  # "user,user group,group"; of an application's first launch
+    modify_acl: str = ""
+
+    def message(self) -> yarn.ContainerLaunchContext:
+        """For a message."""
+        acls = [(_VIEW, self.view_acl), (_MODIFY, self.modify_acl)]
+        return yarn.ContainerLaunchContext(
+            local_resources=[
+                yarn.StringLocalResourceMap(key=name, value=file.message())
+                for name, file in sorted(self.files.items())
+            ],
+            tokens=self.credentials.encode(),
+            environment=[
+                yarn.StringStringMap(key=name, value=value)
+                for name, value in sorted(self.environment.items())
+            ],
+            command=self.command,
+            application_acls=[
+                yarn.ApplicationACLMap(access_type=kind, acl=acl) for kind, acl in acls if acl
+            ],
+        )

@@ -1,0 +1,375 @@
+"""What YARN tells us, as plain values: states by name, times in seconds, resources summed up.
+
+Numbers of states become names here, once. A number that is not known keeps its digits.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from tony_core.dataclass import dataclass, field
+from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
+from tony_core.hadoop.yarn.messages import reports, yarn
+
+APPLICATION_STATES: Mapping[int, str] = dict(
+    enumerate("NEW NEW_SAVING SUBMITTED ACCEPTED RUNNING FINISHED FAILED KILLED".split(), 1)
+)
+FINAL_STATUSES: Mapping[int, str] = dict(
+    enumerate("UNDEFINED SUCCEEDED FAILED KILLED ENDED".split())
+)
+ATTEMPT_STATES: Mapping[int, str] = dict(
+    enumerate(
+        "NEW SUBMITTED SCHEDULED ALLOCATED_SAVING ALLOCATED LAUNCHED FAILED RUNNING "
+        "FINISHING FINISHED KILLED".split(),
+        1,
+    )
+)
+NODE_STATES: Mapping[int, str] = dict(
+    enumerate(
+        "NEW RUNNING UNHEALTHY DECOMMISSIONED LOST REBOOTED DECOMMISSIONING SHUTDOWN".split(), 1
+    )
+)
+CONTAINER_STATES: Mapping[int, str] = dict(enumerate("NEW RUNNING COMPLETE".split(), 1))
+QUEUE_STATES: Mapping[int, str] = dict(enumerate("STOPPED RUNNING DRAINING".split(), 1))
+QUEUE_ACLS: Mapping[int, str] = dict(enumerate("SUBMIT_APPLICATIONS ADMINISTER_QUEUE".split(), 1))
+
+MEMORY, VCORES = "memory-mb", "vcores"
+
+_UNITS: Mapping[str, Tuple[int, int]] = {
+    "p": (1, 10**12),
+    "n": (1, 10**9),
+    "u": (1, 10**6),
+    "m": (1, 10**3),
+    "": (1, 1),
+    **{unit: (10 ** (3 * power), 1) for power, unit in enumerate("kMGTP", 1)},
+    **{f"{unit}i": (1 << (10 * power), 1) for power, unit in enumerate("KMGTP", 1)},
+}
+
+
+def named(names: Mapping[int, str], number: int) -> str:
+    """The name of a state."""
+    return names.get(number, str(number))
+
+
+def numbered(names: Mapping[int, str], name: str) -> int:
+    """The number of a state (ValueError)."""
+    for number, known in names.items():
+        if known == name.upper():
+            return number
+    raise ValueError(f"{name!r} is none of {', '.join(names.values())}")
+
+
+@dataclass(frozen=True)
+class Capability:
+    """An amount of memory, cores, and whatever else the cluster counts (in its base unit)."""
+
+    memory_mb: int = 0
+    vcores: int = 0
+    other: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, message: yarn.Resource) -> Capability:
+        """From a message."""
+        other: Dict[str, int] = {}
+        for item in message.resource_value_map:
+            if item.key not in (MEMORY, VCORES):
+                times, by = _UNITS.get(item.units, (1, 1))
+                other[item.key] = item.value * times // by
+        return cls(message.memory, message.virtual_cores, other)
+
+    def message(self) -> yarn.Resource:
+        """For a message. What the ResourceManager does not know it drops without a word."""
+        items = [yarn.ResourceInformation(key=MEMORY, value=self.memory_mb, units="Mi")]
+        items.append(yarn.ResourceInformation(key=VCORES, value=self.vcores))
+        items += [yarn.ResourceInformation(key=k, value=v) for k, v in self.other.items() if v]
+        return yarn.Resource(
+            memory=self.memory_mb, virtual_cores=self.vcores, resource_value_map=items
+        )
+
+    def amounts(self) -> Dict[str, int]:
+        """All by name."""
+        return {MEMORY: self.memory_mb, VCORES: self.vcores, **self.other}
+
+    def lacking(self, room: Capability) -> Dict[str, Tuple[int, int]]:
+        """What does not fit into a room: wanted, and there."""
+        there = room.amounts()
+        return {
+            name: (wanted, there.get(name, 0))
+            for name, wanted in self.amounts().items()
+            if wanted > there.get(name, 0)
+        }
+
+
+@dataclass(frozen=True)
+class ResourceType:
+    """A resource that the cluster counts."""
+
+    name: str
+    units: str = ""
+
+
+@dataclass(frozen=True)
+class NewApplication:
+    """An id to submit under, and the largest container there can be."""
+
+    id: ApplicationId
+    maximum: Capability
+
+
+@dataclass(frozen=True)
+class AppReport:
+    """The ResourceManager's word on an application."""
+
+    id: ApplicationId
+    name: str
+    user: str
+    queue: str
+    type: str
+    state: str  # a name of APPLICATION_STATES
+    final_status: str  # a name of FINAL_STATUSES
+    tracking_url: str  # through the proxy
+    original_tracking_url: str  # what the master itself gave
+    diagnostics: str
+    submitted: float  # seconds since the epoch; 0 when it has not happened
+    launched: float
+    finished: float
+    progress: float
+    attempt: Optional[AttemptId]  # the current one
+    tags: Tuple[str, ...]
+    host: str
+    rpc_port: int
+    priority: int
+    used: Capability
+    containers: int
+    lifetime_left_s: Optional[int]  # until its timeout, if it has one
+    unmanaged: bool
+    am_rm_token: Optional[Token]  # for the owner of an unmanaged master
+
+    @classmethod
+    def of(cls, message: reports.ApplicationReport) -> AppReport:
+        """From a message."""
+        usage = message.app_resource_usage
+        used = Capability.of(usage.used_resources)
+        token = message.am_rm_token
+        left = [t.application_timeout.remaining_time for t in message.app_timeouts]
+        has_attempt = message.has("current_application_attempt_id")
+        return cls(
+            id=ApplicationId.of(message.application_id),
+            name=message.name,
+            user=message.user,
+            queue=message.queue,
+            type=message.application_type,
+            state=named(APPLICATION_STATES, message.yarn_application_state),
+            final_status=named(FINAL_STATUSES, message.final_application_status),
+            tracking_url=_given(message.tracking_url),
+            original_tracking_url=_given(message.original_tracking_url),
+            diagnostics=_given(message.diagnostics),
+            submitted=_seconds(message.submit_time or message.start_time),
+            launched=_seconds(message.launch_time),
+            finished=_seconds(message.finish_time),
+            progress=message.progress,
+            attempt=AttemptId.of(message.current_application_attempt_id) if has_attempt else None,
+            tags=tuple(sorted(message.application_tags)),
+            host=_given(message.host),
+            rpc_port=message.rpc_port,
+            priority=message.priority.priority,
+            used=used if used.memory_mb >= 0 else Capability(),  # -1: not said
+            containers=max(0, usage.num_used_containers),
+            lifetime_left_s=next((seconds for seconds in left if seconds >= 0), None),
+            unmanaged=message.unmanaged_application,
+            am_rm_token=Token.of(token) if token.identifier else None,
+        )
+
+
+@dataclass(frozen=True)
+class AttemptReport:
+    """One life of an application's master."""
+
+    id: AttemptId
+    state: str
+    master_container: Optional[ContainerId]
+    tracking_url: str
+    diagnostics: str
+
+    @classmethod
+    def of(cls, message: reports.ApplicationAttemptReport) -> AttemptReport:
+        """From a message."""
+        return cls(
+            AttemptId.of(message.application_attempt_id),
+            named(ATTEMPT_STATES, message.yarn_application_attempt_state),
+            ContainerId.of(message.am_container_id) if message.has("am_container_id") else None,
+            _given(message.original_tracking_url),
+            _given(message.diagnostics),
+        )
+
+
+@dataclass(frozen=True)
+class ContainerReport:
+    """The ResourceManager's word on a container of an attempt."""
+
+    id: ContainerId
+    node: NodeId
+    node_url: str
+    capability: Capability
+    state: str
+    exit_status: int
+    diagnostics: str
+    log_url: str
+
+    @classmethod
+    def of(cls, message: reports.ContainerReport) -> ContainerReport:
+        """From a message."""
+        return cls(
+            ContainerId.of(message.container_id),
+            NodeId.of(message.node_id),
+            message.node_http_address,
+            Capability.of(message.resource),
+            named(CONTAINER_STATES, message.container_state),
+            message.container_exit_status,
+            _given(message.diagnostics_info),
+            message.log_url,
+        )
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """The ResourceManager's word on a node."""
+
+    id: NodeId
+    state: str
+    http: str
+    rack: str
+    capability: Capability
+    used: Capability
+    containers: int
+    labels: Tuple[str, ...]
+    health: str
+    attributes: Mapping[str, str]
+
+    @classmethod
+    def of(cls, message: reports.NodeReport) -> NodeReport:
+        """From a message."""
+        return cls(
+            NodeId.of(message.node_id),
+            named(NODE_STATES, message.node_state),
+            message.http_address,
+            message.rack_name,
+            Capability.of(message.capability),
+            Capability.of(message.used),
+            message.num_containers,
+            tuple(label for label in message.node_labels if label),
+            message.health_report,
+            {a.attribute_key.attribute_name: a.attribute_value for a in message.node_attributes},
+        )
+
+
+@dataclass(frozen=True)
+class NodeLabel:
+    """A part of the cluster by name; an exclusive one takes only those who ask for it."""
+
+    name: str
+    exclusive: bool
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue, with its children if they were asked for. Shares are parts of one."""
+
+    name: str
+    path: str
+    state: str
+    capacity: float
+    maximum_capacity: float
+    used_capacity: float
+    labels: Tuple[str, ...]
+    default_label: str
+    children: Tuple[Queue, ...]
+    maximum: Mapping[str, Capability]  # by partition, what it may grow to; empty when not said
+    statistics: reports.QueueStatistics
+
+    @classmethod
+    def of(cls, message: reports.QueueInfo) -> Queue:
+        """From a message."""
+        return cls(
+            name=message.queue_name,
+            path=message.queue_path or message.queue_name,
+            state=named(QUEUE_STATES, message.state),
+            capacity=message.capacity,
+            maximum_capacity=message.maximum_capacity,
+            used_capacity=message.current_capacity,
+            labels=tuple(sorted(message.accessible_node_labels)),
+            default_label=message.default_node_label_expression,
+            children=tuple(cls.of(child) for child in message.child_queues),
+            maximum={
+                entry.partition_name: Capability.of(
+                    entry.queue_configurations.effective_max_capacity
+                )
+                for entry in message.queue_configurations_map
+                if entry.queue_configurations.has("effective_max_capacity")
+            },
+            statistics=message.queue_statistics,
+        )
+
+
+@dataclass(frozen=True)
+class Container:
+    """What was granted: a share of a node, and the token to start something there."""
+
+    id: ContainerId
+    node: NodeId
+    node_url: str
+    capability: Capability
+    priority: int
+    request_id: int  # the allocation_request_id of the ask
+    tags: Tuple[str, ...]
+    token: Token
+
+    @classmethod
+    def of(cls, message: yarn.Container) -> Container:
+        """From a message."""
+        return cls(
+            ContainerId.of(message.id),
+            NodeId.of(message.node_id),
+            message.node_http_address,
+            Capability.of(message.resource),
+            message.priority.priority,
+            message.allocation_request_id,
+            tuple(message.allocation_tags),
+            Token.of(message.container_token),
+        )
+
+
+@dataclass(frozen=True)
+class ContainerStatus:
+    """How a container does, or how it ended."""
+
+    id: ContainerId
+    state: str
+    exit_status: int
+    diagnostics: str
+
+    @classmethod
+    def of(cls, message: yarn.ContainerStatus) -> ContainerStatus:
+        """From a message."""
+        return cls(
+            ContainerId.of(message.container_id),
+            named(CONTAINER_STATES, message.state),
+            message.exit_status,
+            _given(message.diagnostics),
+        )
+
+
+def containers_of(messages: Sequence[yarn.Container]) -> List[Container]:
+    """From messages."""
+    return [Container.of(message) for message in messages]
+
+
+def _seconds(milliseconds: int) -> float:
+    """Since the epoch; what has not happened is minus one there and nought here."""
+    return max(0, milliseconds) / 1000
+
+
+def _given(text: str) -> str:
+    """A text; what Hadoop writes where it has none is none."""
+    return "" if text == "N/A" else text.strip()

@@ -1,0 +1,407 @@
+"""Where executors call: connections in, events out.
+
+A connection is nobody's until its first authenticated word, a Register that names a
+container of this job. From then on every message is an event of the session machine, news
+for the page (measures, what is served), or only a sign of life. A second connection of the
+same container replaces the first: the executor knows better which one works.
+
+Repeated words are answered here when the answer is known: an end that was acknowledged is
+acknowledged again, and goes no further, until that container is prepared for the same program
+again (which then ends anew). Who names a container that this job does not have,
+or has no more, is told to shut down.
+"""
+
+from __future__ import annotations
+
+import resource
+import socket
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Type
+
+from tony_core.master.executors.bounds import MOST_BYTES, SESSIONS, Bounds
+from tony_core.master.executors.liveness import Liveness
+from tony_core.master.session.events import (
+    Event,
+    ExecutorRegistered,
+    TaskEnded,
+    TaskReady,
+    TaskReported,
+    TaskRunning,
+    TaskStopped,
+)
+from tony_core.protocol.channel import Channel
+from tony_core.protocol.codec import ProtocolError, record_of
+from tony_core.protocol.handshake_limiter import Door
+from tony_core.protocol.jobkey import carrier, unpack
+from tony_core.protocol.link import Link, Listener, dial, listen
+from tony_core.protocol.messages import (
+    Acknowledge,
+    Ended,
+    Heartbeat,
+    Measured,
+    Message,
+    Noted,
+    Ping,
+    Prepare,
+    Ready,
+    Register,
+    Reported,
+    Running,
+    Serving,
+    Shutdown,
+    Stopped,
+    Welcome,
+)
+from tony_core.protocol.reactor import Reactor
+
+REGISTER_S = 15.0  # from a connection's proof to its Register
+CALLERS = 65535  # who may wait to be let in; the kernel (net.core.somaxconn) lowers it
+MOST_STRANGERS = 512  # and a quarter of the descriptors we may have
+
+
+class Listeners:
+    """Who hears what. Each is set by the master before anything is listened to."""
+
+    def __init__(self) -> None:
+        self.event: Callable[[Event], None]
+        self.address: Callable[[str, str], None]  # (container, host:port) for the journal
+        self.measured: Callable[[str, int, Mapping[str, float]], None]
+        self.serving: Callable[[str, Serving, str], None]  # with the executor's host
+        self.noted: Callable[[str, Noted], None]
+        self.lost: Callable[[str], None]  # its connection ended; its allowance runs
+        self.log: Callable[[str], None]
+
+
+class Rendezvous:
+    """The master's end of every connection to an executor."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        secret: bytes,
+        welcome: Welcome,
+        liveness: Liveness,
+        listeners: Listeners,
+    ) -> None:
+        self._reactor = reactor
+        self._key = unpack(secret)
+        self._carrier = carrier(self._key, master=True)
+        self._welcome = welcome
+        self._liveness = liveness
+        self._to = listeners
+        self._known: Set[str] = set()  # containers of ours that have not ended
+        self._leaving: Set[str] = set()  # told to end
+        self._links: Dict[str, Link] = {}
+        self._owner: Dict[Link, str] = {}
+        self._hosts: Dict[str, str] = {}
+        self._nodes: Dict[str, str] = {}  # the numeric address that each calls from
+        self._strangers: Dict[Link, Any] = {}  # connections without a Register -> their timer
+        self._acknowledged: Dict[str, Set[Tuple[int, int]]] = {}  # session, restart
+        self._bounds: Dict[str, Bounds] = {}
+        self._outsiders = Bounds()  # of those that have no container here
+        self._listener: Optional[Listener] = None
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = max(8, min(MOST_STRANGERS, soft // 4)) if soft > 0 else MOST_STRANGERS
+        self.door = Door(reactor, most, listeners.log)
+        self._pinger = reactor.call_later(self._ping_s, self._ping)
+        self._handlers: Dict[Type[Any], Callable[[str, Any], None]] = {
+            Ready: self._ready,
+            Running: self._running,
+            Ended: self._ended,
+            Stopped: self._stopped,
+            Heartbeat: lambda container_id, message: None,
+            Measured: lambda cid, m: self._to.measured(cid, m.session, m.values),
+            Reported: self._reported,
+            Serving: lambda cid, m: self._to.serving(cid, m, self._hosts.get(cid, "")),
+            Noted: lambda cid, m: self._to.noted(cid, m),
+        }
+
+    @property
+    def _ping_s(self) -> float:
+        return max(0.05, self._welcome.silence_s / 4)
+
+    # ------------------------------------------------------------------ connections
+
+    def listen(self, host: str, port: int = 0) -> int:
+        """Open for executors; returns the port."""
+        self._listener = self.door.listener = listen(
+            self._reactor, host, port, self.accept, backlog=CALLERS
+        )
+        return self._listener.port
+
+    def accept(self, sock: socket.socket) -> None:
+        """Somebody connected."""
+        channel = self._channel(dialler=False)
+        self.door.enter(
+            Link(
+                self._reactor,
+                self._carrier(sock),
+                channel,
+                self._received,
+                self._lost,
+                self._established,
+            )
+        )
+
+    def call(
+        self, address: str, connected: Callable[[], None], failed: Callable[[str], None]
+    ) -> None:
+        """Call an executor of an earlier master; one of the two callbacks follows."""
+
+        def closed(link: Link, reason: str) -> None:
+            known = link in self._owner or link in self._strangers
+            self._lost(link, reason)
+            if not known:
+                failed(reason)
+
+        def established(link: Link) -> None:
+            self._established(link)
+            connected()
+
+        def on_socket(sock: socket.socket) -> None:
+            channel = self._channel(dialler=True)
+            Link(self._reactor, self._carrier(sock), channel, self._received, closed, established)
+
+        dial(self._reactor, address, on_socket, failed)
+
+    def _channel(self, dialler: bool) -> Channel:
+        return Channel(self._key.secret, dialler, binding=self._key.fingerprint, largest=MOST_BYTES)
+
+    def expect(self, container_id: str) -> None:
+        """A container of ours, whose executor may call."""
+        self._known.add(container_id)
+
+    def drop(self, container_id: str) -> None:
+        """Its executor is lost: what may still come over this connection is not waited for."""
+        link = self._links.pop(container_id, None)
+        if link is not None:
+            self._owner.pop(link, None)
+            link.close()
+
+    def forget(self, container_id: str) -> None:
+        """It ended."""
+        self.drop(container_id)
+        self._known.discard(container_id)
+        self._leaving.discard(container_id)
+        self._hosts.pop(container_id, None)
+        self._nodes.pop(container_id, None)
+        self._liveness.forget(container_id)
+        self._acknowledged.pop(container_id, None)
+        self._bounds.pop(container_id, None)
+
+    def nodes(self) -> List[str]:
+        """The numeric addresses of the nodes where executors of this job are; any thread."""
+        return list(self._nodes.values())
+
+    def is_connected(self, container_id: str) -> bool:
+        """Whether its executor can be spoken to."""
+        return container_id in self._links
+
+    def send(
+        self, container_id: str, message: Message, raw: Optional[Mapping[str, bytes]] = None
+    ) -> bool:
+        """False when there is no connection: what matters is said again when there is one."""
+        link = self._links.get(container_id)
+        if link is None:
+            return False
+        if isinstance(message, Prepare) and container_id in self._acknowledged:
+            self._acknowledged[container_id].discard((message.session, message.restart))
+        elif isinstance(message, Shutdown):
+            self._leaving.add(container_id)
+        link.send(message, raw or {})
+        return True
+
+    def acknowledge(self, container_id: str, session: int, restart: int = 0) -> None:
+        """That end is written down, whether or not it can be said now."""
+        known = self._acknowledged.setdefault(container_id, set())
+        if len(known) >= SESSIONS:
+            known.clear()  # an end that is repeated goes to the session machine again
+        known.add((session, restart))
+        self.send(container_id, Acknowledge(session, restart))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._pinger.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        self.door.close()
+        for link in [*self._links.values(), *self._strangers]:
+            link.close()
+        for timer in self._strangers.values():
+            timer.cancel()
+        self._links.clear()
+        self._strangers.clear()
+        self._owner.clear()
+
+    # ------------------------------------------------------------------ from the links
+
+    def _established(self, link: Link) -> None:
+        self.door.leave(link)
+        self._strangers[link] = self._reactor.call_later(REGISTER_S, self._never_registered, link)
+
+    def _never_registered(self, link: Link) -> None:
+        del self._strangers[link]
+        self._log(None, f"{link.peer}: closed: no Register within {REGISTER_S:g} s")
+        link.close()
+
+    def _lost(self, link: Link, reason: str) -> None:
+        if self.door.ended(link, reason):
+            return
+        timer = self._strangers.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        container_id = self._owner.pop(link, None)
+        if container_id is not None and self._links.get(container_id) is link:
+            del self._links[container_id]
+            self._liveness.closed(
+                container_id, self._reactor.now(), f"the connection was lost ({reason})"
+            )
+            if container_id not in self._leaving:
+                self._log(container_id, f"{container_id}: connection lost: {reason}")
+            self._to.lost(container_id)
+
+    def _received(self, link: Link, message: Message) -> None:
+        try:
+            self._take(link, message)
+        except ProtocolError as error:
+            container_id = self._owner.get(link)
+            self._log(container_id, f"{container_id or link.peer}: closed: {error}")
+            link.close()
+            self._lost(link, str(error))
+
+    def _take(self, link: Link, message: Message) -> None:
+        if isinstance(message, Register):
+            if not link.speaks_for(message.container_id):
+                raise ProtocolError("its Register names a container that it is not")
+            bounds = self._bounds_of(message.container_id)
+            ended = None if message.ended is None else record_of(Ended, message.ended)
+            self._register(link, bounds.admit_first(message), ended and bounds.admit(ended))
+            return
+        container_id = self._owner.get(link)
+        handler = self._handlers.get(type(message))
+        if container_id is None or handler is None:
+            when = "before Register" if container_id is None else "is not for a master"
+            raise ProtocolError(f"{type(message).__name__} {when}")
+        self._liveness.heard(container_id, self._reactor.now())
+        admitted = self._bounds_of(container_id).admit(message)
+        if admitted is not None:
+            handler(container_id, admitted)
+
+    def _bounds_of(self, container_id: str) -> Bounds:
+        if container_id not in self._known:
+            return self._outsiders
+        return self._bounds.setdefault(container_id, Bounds())
+
+    def _log(self, container_id: Optional[str], text: str) -> None:
+        bounds = self._outsiders if container_id is None else self._bounds_of(container_id)
+        if bounds.admits_line():
+            self._to.log(text)
+
+    def _register(self, link: Link, message: Register, ended: Optional[Ended]) -> None:
+        timer = self._strangers.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        container_id = message.container_id
+        if container_id not in self._known:
+            self._log(None, f"{container_id}: not a container of this job (any more): sent away")
+            link.send(Shutdown(0.0, "this job has no such container (any more)"))
+            link.flush_then_close()
+            return
+        old = self._links.get(container_id)
+        self._links[container_id] = link
+        self._owner[link] = container_id
+        self._hosts[container_id] = message.host
+        self._nodes[container_id] = link.peer.rpartition(":")[0]
+        if old is not None and old is not link:
+            self._owner.pop(old, None)
+            old.close()
+        self._liveness.heard(container_id, self._reactor.now())
+        host = message.listen_host or message.host
+        shown = f"[{host}]" if ":" in host else host
+        address = f"{shown}:{message.listen_port}"
+        if message.listen_port:
+            self._to.address(container_id, address)
+        link.send(self._welcome)
+        self._to.event(
+            ExecutorRegistered(
+                self._reactor.now(),
+                container_id=container_id,
+                address=address,
+                task=message.task,
+                session=message.session,
+                phase=message.phase,
+                host=message.host,
+                ports=dict(message.ports),
+                offsets=dict(message.offsets),
+                ran_s=message.ran_s,
+                restart=message.restart,
+                gpus=tuple(message.gpus),
+            )
+        )
+        if ended is not None and self._links.get(container_id) is link:
+            self._ended(container_id, ended)
+
+    # ------------------------------------------------------------------ words to events
+
+    def _ready(self, container_id: str, m: Ready) -> None:
+        self._hosts[container_id] = m.host
+        self._to.event(
+            TaskReady(self._reactor.now(), container_id, m.session, m.host, m.ports, m.restart)
+        )
+
+    def _running(self, container_id: str, m: Running) -> None:
+        self._to.event(
+            TaskRunning(
+                self._reactor.now(),
+                container_id,
+                m.session,
+                m.pid,
+                dict(m.offsets),
+                m.restart,
+                tuple(m.gpus),
+            )
+        )
+
+    def _ended(self, container_id: str, m: Ended) -> None:
+        if (m.session, m.restart) in self._acknowledged.get(container_id, ()):
+            self.send(container_id, Acknowledge(m.session, m.restart))
+            return
+        self._to.event(
+            TaskEnded(
+                self._reactor.now(),
+                container_id=container_id,
+                session=m.session,
+                exit_code=m.exit_code,
+                signal=m.signal,
+                cause=m.cause,
+                message=m.message,
+                stderr_tail=tuple(m.stderr_tail),
+                duration_s=m.duration_s,
+                usage=dict(m.usage),
+                restart=m.restart,
+            )
+        )
+
+    def _stopped(self, container_id: str, m: Stopped) -> None:
+        if m.survivors:
+            self._log(container_id, f"{container_id}: session {m.session} left {m.survivors}")
+        self._to.event(TaskStopped(self._reactor.now(), container_id, m.session, m.clean))
+
+    def _reported(self, container_id: str, m: Reported) -> None:
+        self._to.event(
+            TaskReported(
+                self._reactor.now(),
+                container_id,
+                m.session,
+                m.progress,
+                m.step,
+                dict(m.metrics),
+                m.result,
+                m.saved,
+            )
+        )
+
+    def _ping(self) -> None:
+        """A connection on which nothing is said is kept known to be alive."""
+        for link in list(self._links.values()):
+            link.send(Ping())
+        self._pinger = self._reactor.call_later(self._ping_s, self._ping)

@@ -1,0 +1,117 @@
+"""What executors say besides the session machine's events: for the page and the metrics.
+
+Measures, reported values, a TensorBoard that answers, notes for a person. An event passes
+through here on its way to the machine, and leaves what the page shows of it.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Mapping, Set, Tuple
+
+from tony_core.master.publish import Publisher
+from tony_core.master.session.commands import Tell, Weight
+from tony_core.master.session.events import Event, ExecutorRegistered, TaskEnded, TaskReported
+from tony_core.master.web.routes import Page
+from tony_core.protocol.messages import Noted, Serving
+from tony_core.protocol.reactor import Reactor
+
+TENSORBOARD = "tensorboard"
+
+
+class Hearing:
+    """Which container is which task now, and what its executor said."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        publisher: Publisher,
+        page: Page,
+        feed: Callable[[Event], None],
+        tell: Callable[[Tell], None],
+    ) -> None:
+        self._reactor = reactor
+        self._publisher = publisher
+        self._page = page
+        self._feed = feed
+        self._tell = tell
+        self._tasks: Dict[str, Tuple[str, int]] = {}  # container -> task, session
+        self._tensorboard = ""  # the container that serves it
+        self._told: Set[str] = set()  # matters of which one line is enough
+
+    def prepared(self, container_id: str, task: str, session: int) -> None:
+        """The container is this task of this session now."""
+        self._tasks[container_id] = (task, session)
+
+    def ended(self, container_id: str) -> None:
+        """The container is no more."""
+        if container_id == self._tensorboard:
+            self._serves_no_more()
+
+    def event(self, event: Event) -> None:
+        """Note what the page shows of it, and pass it on."""
+        if isinstance(event, TaskEnded):
+            task, latest = self._task(event.container_id)
+            if 0 <= event.session <= latest:
+                key = (task, event.session, event.container_id)
+                self._publisher.facts.ends[key] = event.exit_code
+        elif isinstance(event, ExecutorRegistered) and event.task:
+            self._tasks.setdefault(event.container_id, (event.task, event.session))
+        elif isinstance(event, TaskReported):
+            values = dict(event.metrics)
+            if event.progress is not None:
+                values["progress"] = event.progress
+            self.measured(event.container_id, event.session, values)
+        self._feed(event)
+
+    def measured(self, container_id: str, session: int, values: Mapping[str, float]) -> None:
+        """Numbers of a task at this moment."""
+        task, _ = self._task(container_id)
+        if task:
+            at = self._publisher.wall(self._reactor.now())
+            self._publisher.series.add(task, at, values)
+            self._publisher.changed()
+
+    def serving(self, container_id: str, message: Serving, host: str) -> None:
+        """A web server beside the program answers, or does not (any more)."""
+        if message.name != TENSORBOARD:
+            return
+        if message.port:
+            try:
+                url = self._page.open_tensorboard()
+            except OSError as error:
+                text = f"TensorBoard answers, but the master cannot open a port for it: {error}"
+                self._say(container_id, text, Weight.WARNING)
+                return
+            self._tensorboard = container_id
+            self._page.tensorboard = (host, message.port)
+            if self._publisher.facts.links.get(TENSORBOARD) != url:
+                self._publisher.link(TENSORBOARD, url)
+                self._say(container_id, f"TensorBoard answers at {url}", Weight.DECISION)
+            return
+        if container_id == self._tensorboard:
+            self._serves_no_more()
+        if message.message:
+            text = f"TensorBoard does not answer: {message.message}"
+            self._say(container_id, text, Weight.WARNING)
+
+    def noted(self, container_id: str, message: Noted) -> None:
+        """A line for the story."""
+        if message.once:
+            if message.once in self._told:
+                return
+            self._told.add(message.once)
+        weight = Weight.WARNING if message.level == "warning" else Weight.INFO
+        task, _ = self._task(container_id)
+        self._say(container_id, f"{task}: {message.text}", weight, kind="note")
+
+    def _serves_no_more(self) -> None:
+        self._tensorboard = ""
+        self._page.tensorboard = None
+        self._publisher.link(TENSORBOARD, None)
+
+    def _task(self, container_id: str) -> Tuple[str, int]:
+        return self._tasks.get(container_id, ("", -1))
+
+    def _say(self, container_id: str, text: str, weight: Weight, kind: str = "serving") -> None:
+        task, session = self._task(container_id)
+        self._tell(Tell(kind, text, weight, task, session))

@@ -1,0 +1,108 @@
+"""From the scheduler's words to the session machine's events.
+
+The pool speaks from threads of its own; everything is taken over to the reactor's thread,
+in order. One thing is put right here: a container's end often overtakes the last words of
+its executor, because they come by another road. While the executor's connection stands, the
+end waits for it to close, shortly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Mapping, Tuple, Type
+
+from tony_core.master.session import events
+from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.schedulers import port
+from tony_core.schedulers.port import Container, PoolEvent
+
+LAST_WORDS_S = 0.3
+
+
+class Intake:
+    """Hears the pool; knows every container it gave."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        feed: Callable[[events.Event], None],
+        ended: Callable[[str], None],
+        is_connected: Callable[[str], bool],
+        expect: Callable[[str], None],
+        inherited: Callable[[Tuple[Container, ...]], None],
+    ) -> None:
+        self._reactor = reactor
+        self._feed = feed
+        self._ended = ended
+        self._is_connected = is_connected
+        self._expect = expect
+        self._inherited = inherited
+        self.containers: Dict[str, Container] = {}  # those that have not ended
+        self._waiting: Dict[str, Tuple[port.Completed, Timer]] = {}
+        self._closed = False
+        self._handlers: Mapping[Type[PoolEvent], Callable[[Any], None]] = {
+            port.Allocated: self._allocated,
+            port.Started: lambda e: feed(events.ContainerStarted(self._now, e.container_id)),
+            port.Completed: self._completed,
+            port.NodeLost: lambda e: feed(events.NodeWentAway(self._now, e.node)),
+            port.PreemptionAsked: lambda e: feed(
+                events.PreemptionWarned(self._now, e.container_ids)
+            ),
+            port.ShutdownAsked: lambda e: feed(events.KillAsked(self._now, e.reason, e.by_user)),
+            port.PreviousContainers: self._previous,
+            port.Waiting: lambda e: feed(events.AllocationWaits(self._now, e.reason)),
+            port.Refused: lambda e: feed(events.AllocationRefused(self._now, e.role, e.reason)),
+        }
+
+    @property
+    def _now(self) -> float:
+        return self._reactor.now()
+
+    def sink(self, event: PoolEvent) -> None:
+        """What the pool calls, from any thread."""
+        self._reactor.call_soon_threadsafe(self._take, event)
+
+    def close(self) -> None:
+        """The job is over: nothing more is taken in."""
+        self._closed = True
+        for _, timer in self._waiting.values():
+            timer.cancel()
+        self._waiting.clear()
+
+    def connection_ended(self, container_id: str) -> None:
+        """Its executor has said what it had to say."""
+        found = self._waiting.pop(container_id, None)
+        if found is not None:
+            found[1].cancel()
+            self._pass_on(found[0])
+
+    def _take(self, event: PoolEvent) -> None:
+        if not self._closed:
+            self._handlers[type(event)](event)
+
+    def _allocated(self, event: port.Allocated) -> None:
+        for container in event.containers:
+            self.containers[container.id] = container
+            self._expect(container.id)
+        self._feed(events.ContainersAllocated(self._now, event.containers))
+
+    def _previous(self, event: port.PreviousContainers) -> None:
+        for container in event.containers:
+            self.containers[container.id] = container
+            self._expect(container.id)
+        self._inherited(event.containers)
+
+    def _completed(self, event: port.Completed) -> None:
+        if not self._is_connected(event.container_id):
+            self._pass_on(event)
+            return
+        timer = self._reactor.call_later(LAST_WORDS_S, self.connection_ended, event.container_id)
+        self._waiting[event.container_id] = (event, timer)
+
+    def _pass_on(self, event: port.Completed) -> None:
+        self.containers.pop(event.container_id, None)
+        self._ended(event.container_id)
+        self._feed(
+            events.ContainerCompleted(
+                self._now, event.container_id, event.exit_code, event.cause, event.diagnostics
+            )
+        )

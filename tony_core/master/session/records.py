@@ -1,0 +1,230 @@
+"""The records the session machine keeps: tasks, containers, and how they may change.
+
+A task's life, as the design draws it::
+
+    pending -> requested -> allocated -> launched -> registered -> ready -> running
+                                                             \\-> succeeded | failed | killed | lost
+
+*pending*: its stage is not released. *requested*: the scheduler was asked for a container.
+*allocated*: there is one. *launched*: our executor was started in it. *registered*: the
+executor called. *ready*: the working folder stands, the ports are held; it waits for the
+barrier. *running*: the program runs. The four ends are final within a session; a new
+session takes every task that must run again back to pending, and so does a restart of one
+task alone (:mod:`tony_core.master.session.task_restart`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+from tony_core.dataclass import dataclass, field, replace
+from tony_core.job.spec import Role, Tracking
+from tony_core.master.session.budgets import Quick
+from tony_core.schedulers.port import Cause, Container
+
+
+class TaskState(str, Enum):
+    """Where a task stands; see the module's docstring for the way through."""
+
+    PENDING = "pending"
+    REQUESTED = "requested"
+    ALLOCATED = "allocated"
+    LAUNCHED = "launched"
+    REGISTERED = "registered"
+    READY = "ready"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    KILLED = "killed"
+    LOST = "lost"
+
+
+S = TaskState
+TERMINAL: FrozenSet[TaskState] = frozenset({S.SUCCEEDED, S.FAILED, S.KILLED, S.LOST})
+HOLDS_CONTAINER: FrozenSet[TaskState] = frozenset(
+    {S.ALLOCATED, S.LAUNCHED, S.REGISTERED, S.READY, S.RUNNING}
+)
+
+# From a state to the states it may go to, besides the ends and (for a new session) pending.
+TRANSITIONS: Mapping[TaskState, FrozenSet[TaskState]] = {
+    # ready and running: a later master finds a task so
+    S.PENDING: frozenset({S.REQUESTED, S.LAUNCHED, S.REGISTERED, S.READY, S.RUNNING}),
+    S.REQUESTED: frozenset({S.ALLOCATED}),
+    S.ALLOCATED: frozenset({S.LAUNCHED, S.REQUESTED}),
+    S.LAUNCHED: frozenset({S.REGISTERED, S.REQUESTED, S.READY, S.RUNNING}),
+    S.REGISTERED: frozenset({S.READY, S.REQUESTED}),
+    S.READY: frozenset({S.RUNNING, S.REQUESTED}),
+    S.RUNNING: frozenset(),
+    S.SUCCEEDED: frozenset(),
+    S.FAILED: frozenset(),
+    S.KILLED: frozenset(),
+    S.LOST: frozenset(),
+}
+
+
+def may_move(old: TaskState, new: TaskState) -> bool:
+    """Whether a task may go from one state to the other within its life."""
+    if new is S.PENDING:
+        return True  # a new session, or a task's next try
+    if new in TERMINAL:
+        return old not in TERMINAL
+    return new in TRANSITIONS[old]
+
+
+class InvalidTransition(Exception):
+    """A bug in the machine: carries the story of the task."""
+
+    def __init__(self, task: TaskRecord, new: TaskState) -> None:
+        story = "\n  ".join(task.story)
+        super().__init__(f"{task.name}: {task.state.value} -> {new.value}\n  {story}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One container that ran a task in one session: where its logs are, how it ended."""
+
+    session: int
+    container: str
+    node: str
+    log_url: str
+    state: str = field(default="", compare=False)  # empty until it has ended
+    exit_code: Optional[int] = field(default=None, compare=False)
+    #: log -> the byte at which its output begins: a warm session appends to the same files
+    offsets: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+
+LONG_MESSAGE = 80
+
+
+@dataclass
+class TaskRecord:
+    """What the machine knows of one task."""
+
+    role: Role
+    index: int
+    state: TaskState = TaskState.PENDING
+    session: int = 0
+    container: Optional[str] = None
+    host: str = ""
+    ports: Dict[str, int] = field(default_factory=dict)
+    pid: int = 0
+    gpus: Tuple[str, ...] = ()  # those its program may use, as CUDA names them
+    started: Optional[float] = None
+    ended: Optional[float] = None
+    exit_code: Optional[int] = None
+    signal: int = 0
+    cause: str = ""
+    container_cause: Optional[Cause] = None  # when its container's end decided
+    message: str = ""
+    stderr_tail: Tuple[str, ...] = ()
+    usage: Mapping[str, float] = field(default_factory=dict)
+    progress: Optional[float] = None
+    step: Optional[int] = None
+    saved: Optional[int] = None  # the furthest checkpoint that it saved in this job
+    reported: Dict[str, float] = field(default_factory=dict)
+    restarts: int = 0  # how often it was started again alone; with the session, what fences
+    new_ports: bool = False  # its next try must not have those of the last
+    last_quick: Optional[Quick] = None  # its last failure, if that came soon
+    runs: List[Run] = field(default_factory=list)
+    story: List[str] = field(default_factory=list)
+    told: str = ""  # the last long message of it that the job's story holds
+
+    @property
+    def name(self) -> str:
+        """``worker:0``."""
+        return f"{self.role.name}:{self.index}"
+
+    def briefly(self, text: str) -> str:
+        """A line about its end; a long message that the story holds already is left out."""
+        message = f": {self.message}"
+        if len(message) <= LONG_MESSAGE or message not in text:
+            return text
+        if self.told == self.message:
+            return text.replace(message, " (the message stands above)")
+        self.told = self.message
+        return text
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether its failure is ignored."""
+        return self.role.tracking is Tracking.SIDECAR
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether the job waits for it."""
+        return self.role.tracking is Tracking.TRACKED
+
+    def note_run(self, **changes: Any) -> None:
+        """Write something down of the run in its container and session, if there is one."""
+        for at in range(len(self.runs) - 1, -1, -1):
+            run = self.runs[at]
+            if (run.session, run.container) == (self.session, self.container):
+                self.runs[at] = replace(run, **changes)
+                return
+
+    @property
+    def number(self) -> Tuple[int, int]:
+        """Which program of this task is meant: what an earlier one's executor says is late."""
+        return (self.session, self.restarts)
+
+    def forget_address(self) -> None:
+        """Nobody reaches it where it was."""
+        self.host = ""
+        self.ports = {}
+
+    def forget_end(self) -> None:
+        """Back to the beginning, for a new session or its next try; where it was may stay."""
+        self.pid = 0
+        self.gpus = ()
+        self.started = self.ended = None
+        self.exit_code = None
+        self.signal = 0
+        self.cause = self.message = ""
+        self.container_cause = None
+        self.stderr_tail = ()
+        self.usage = {}
+
+
+class Hold(str, Enum):
+    """Where one of our containers stands."""
+
+    LAUNCHED = "launched"  # our executor was started in it
+    LIVE = "live"  # the executor has called
+    CLEARING = "clearing"  # the executor ends a session's program; the container stays
+    STOPPING = "stopping"  # being ended
+    ENDED = "ended"
+
+
+@dataclass
+class ContainerRecord:
+    """What the machine knows of one container."""
+
+    container: Container
+    hold: Hold = Hold.LAUNCHED
+    task: Optional[str] = None  # whose it is, over warm sessions too
+    address: str = ""
+    inherited: bool = False
+    call_by: Optional[float] = None  # when its executor must have called, whose ever it is then
+
+    @property
+    def id(self) -> str:
+        """The scheduler's id."""
+        return self.container.id
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One observed failure, as data for the verdict."""
+
+    task: str
+    role: str
+    node: str
+    at: float
+    exit_code: int
+    signal: int
+    cause: str  # protocol.messages.Ended.cause, or the container's Cause value, or ours
+    container_cause: Optional[Cause] = None
+    message: str = ""
+    stderr_tail: Tuple[str, ...] = ()
+    ran_s: Optional[float] = None  # how long the program had run

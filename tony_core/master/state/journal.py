@@ -1,0 +1,257 @@
+"""What a next master must know and could not find out: the journal, and master.json.
+
+The journal holds the session machine's record (written ahead: what follows
+:meth:`Journal.write` is done only when it is there, see
+:mod:`tony_core.master.session.journal_gate`), the executors' addresses (written soon:
+a lost address costs a moment, since ``master.json`` is
+the second way), and the job's end once it is decided, so that a master that dies between the
+end and the scheduler's hearing of it leaves nothing to redo. One small file, replaced
+atomically, in the job's state folder (:mod:`tony_core.master.state.folder`).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from tony_core.dataclass import dataclass, field
+from tony_core.faults import log_to_stderr
+from tony_core.files.location import is_remote, join
+from tony_core.jsontext import is_number, read_object
+from tony_core.master.state.folder import StateFolder, state_folder
+from tony_core.schedulers.port import AppState
+
+JOURNAL = "journal.json"
+MASTER_FILE = "master.json"
+VERSION = 1
+NEAR_S = 0.2  # how long a new address may wait to be written on this machine
+FAR_S = 1.0  # and elsewhere, where a write on its way delays one that is waited for
+ADDRESSES_A_S = 5000  # that are written, on average: all of them each time
+
+
+class JournalError(Exception):
+    """The journal is there and cannot be read: nothing can be taken over safely."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the earlier master left."""
+
+    attempt: int = 0
+    record: Mapping[str, Any] = field(default_factory=dict)
+    executors: Mapping[str, str] = field(default_factory=dict)  # container id -> host:port
+    end: Optional[Mapping[str, Any]] = None  # {"state", "diagnostics"} once it was decided
+    began: Optional[float] = None  # the job's first Begin, seconds since the epoch
+
+
+class Journal:
+    """The journal of one master attempt."""
+
+    def __init__(
+        self, state_dir: str, attempt: int, log: Callable[[str], None] = log_to_stderr
+    ) -> None:
+        self.folder: StateFolder = state_folder(state_dir, log)
+        self._attempt = attempt
+        self._record: Mapping[str, Any] = {}
+        self._executors: Dict[str, str] = {}
+        self._end: Optional[Mapping[str, Any]] = None
+        self._began: Optional[float] = None
+        self.dirty = False  # addresses changed since the last write
+        self._soon_s = FAR_S if is_remote(state_dir) else NEAR_S
+
+    def read(self) -> Past:
+        """What is there; an empty :class:`Past` if nothing is; ``OSError`` if nobody can tell."""
+        try:
+            text = self.folder.get(JOURNAL)
+        except FileNotFoundError:
+            return Past()
+        except zlib.error as error:
+            raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
+        try:
+            past = past_of(text)
+        except ValueError as error:
+            raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
+        self._record, self._executors = past.record, dict(past.executors)
+        self._end, self._began = past.end, past.began
+        return past
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """The machine's record; there when this returns, or when it is no longer pending."""
+        self._record = record
+        self.save()
+
+    def began(self, at: float) -> None:
+        """When the job began (wall clock); goes out with the next write."""
+        self._began = at
+
+    def ended(self, state: str, diagnostics: str) -> None:
+        """The job's end is decided; there when this returns, or no longer pending."""
+        self._end = {"state": state, "diagnostics": diagnostics}
+        self.save()
+
+    def address(self, container_id: str, address: str) -> None:
+        """Where an executor listens; :meth:`save` follows soon."""
+        if self._executors.get(container_id) != address:
+            self._executors[container_id] = address
+            self.dirty = True
+
+    def forget(self, container_id: str) -> None:
+        """Its container ended."""
+        if self._executors.pop(container_id, None) is not None:
+            self.dirty = True
+
+    @property
+    def soon_s(self) -> float:
+        """How long new addresses wait for others; longer where all of them are many."""
+        return max(self._soon_s, len(self._executors) / ADDRESSES_A_S)
+
+    def save(self) -> None:
+        """Replace the file."""
+        data = {
+            "version": VERSION,
+            "attempt": self._attempt,
+            "record": self._record,
+            "executors": self._executors,
+            "end": self._end,
+            "began": self._began,
+        }
+        # What the preprocessing told every task may be anything: not for a request's address.
+        private = self._record.get("parameters") is not None
+        text = json.dumps(data, separators=(",", ":"))
+        self.folder.put(JOURNAL, text.encode(), soon=not private)
+        self.dirty = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether what was saved last is still on its way."""
+        return self.folder.pending(JOURNAL)
+
+    def close(self, timeout_s: float) -> List[str]:
+        """Wait so long for what is on its way; what is not there, and why."""
+        return self.folder.close(timeout_s)
+
+
+def past_of(data: bytes) -> Past:
+    """What a journal says; ValueError for one that nothing can be taken over from."""
+    found = read_object(data)
+    if found.get("version") != VERSION:
+        raise ValueError(f"version {found.get('version')!r}, this master reads {VERSION}")
+    for name in ("attempt", "record", "executors", "end", "began"):
+        if name not in found:
+            raise ValueError(f"{name} is missing")
+    record, executors = found["record"], found["executors"]
+    _expect(_is_count(found["attempt"]), "attempt")
+    _expect(isinstance(record, dict), "record")
+    _expect(isinstance(executors, dict) and _are_texts(executors.values()), "executors")
+    _expect(found["began"] is None or _is_number(found["began"]), "began")
+    end = found["end"]
+    if end is not None:
+        _expect(isinstance(end, dict) and isinstance(end.get("diagnostics"), str), "end")
+        _expect(end.get("state") in _STATES, "end.state")
+    for name, is_right in _RECORD.items():
+        if name in record:
+            _expect(is_right(record[name]), f"record.{name}")
+    if record and not record.get("outcome") and "session" not in record:
+        raise ValueError("record.session is missing")
+    return Past(found["attempt"], record, executors, end, found["began"])
+
+
+def _expect(is_right: bool, name: str) -> None:
+    if not is_right:
+        raise ValueError(f"{name} is not what a master writes")
+
+
+def _is_number(value: Any) -> bool:
+    return is_number(value, 1e15)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value) and value >= -1
+
+
+def _are_texts(values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and _are_texts(value)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_quick(value: Any) -> bool:
+    """A failure that came quickly, as it is compared with the next one."""
+    if value is None or value == []:
+        return True
+    if not isinstance(value, list) or len(value) != 3:
+        return False
+    return isinstance(value[0], str) and _is_number(value[1]) and isinstance(value[2], str)
+
+
+def _are_budgets(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    counts = (value.get(name, 0) for name in ("user_used", "system_used", "restarts_in_row"))
+    steps = (value.get(name) for name in ("furthest", "reached", "furthest_saved", "saved"))
+    return (
+        all(_is_count(count) for count in counts)
+        and all(step is None or _is_number(step) for step in steps)
+        and _is_quick(value.get("last_quick"))
+    )
+
+
+def _are_tries(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(one, dict)
+        and _is_count(one.get("restarts"))
+        and "last_quick" in one
+        and _is_quick(one["last_quick"])
+        for one in value.values()
+    )
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_count(count) for count in value.values())
+
+
+_STATES = tuple(state.value for state in AppState)
+#: What the session machine restores, and how each field has to look.
+_RECORD: Mapping[str, Callable[[Any], bool]] = {
+    "session": _is_count,
+    "elapsed_s": _is_number,
+    "budgets": _are_budgets,
+    "parameters": _is_text_or_none,
+    "released": _are_counts,
+    "started": _is_list_of_texts,
+    "outside": _is_list_of_texts,
+    "done": _is_list_of_texts,
+    "untracked": _is_list_of_texts,
+    "returning": _is_list_of_texts,
+    "alone": _are_tries,
+    "outcome": lambda value: value is None or value in _STATES,
+    "diagnostics": _is_text_or_none,
+    "root": lambda value: isinstance(value, dict),
+    "result": _is_text_or_none,
+}
+
+
+def write_master_file(
+    folder: StateFolder, attempt: int, host: str, port: int, page_url: str, kill_grace_s: float
+) -> None:
+    """Tell executors and clients where this master listens: soon, nobody waits for it.
+
+    And how long its programs have when the job is killed: so long who kills it should wait.
+    """
+    data = {
+        "attempt": attempt,
+        "host": host,
+        "port": port,
+        "page_url": page_url,
+        "kill_grace_s": kill_grace_s,
+    }
+    # Elsewhere than on the user's own machine it is nobody's business.
+    mode = 0o600 if is_remote(folder.folder) else 0o644
+    folder.put(MASTER_FILE, json.dumps(data).encode(), mode=mode, sync=False)

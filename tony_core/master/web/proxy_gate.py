@@ -1,0 +1,198 @@
+"""Who may read a page that stands behind YARN's web proxy.
+
+A page on a node of a cluster can be reached by everybody on its network, so two questions are
+asked of each request, as YARN's own filter for masters (AmIpFilter) does:
+
+**Does the proxy ask?** Only the addresses of the cluster's proxies are answered; they are looked
+up when the first reader comes, again when an unknown address asks (a ResourceManager may have
+moved), and at most every :data:`AGAIN_S`. Everybody else is refused, with a word on where to go.
+He is not sent there: a proxy that asks from an address of which no name is known would be sent
+to itself for ever.
+
+**For whom?** The proxy names the user that the cluster's web server authenticated in a cookie
+(``proxy-user``). The job's owner may look, and whom its view list names, by user or by group
+(groups as this node knows them). On a cluster whose web pages do not authenticate, everybody is
+the *static user* (dr.who), or nobody at all; YARN itself shows them all that its web pages have,
+every log included, and believes every name in a remote call. A page that asked for more than
+that would be closed to its owner and open to everybody else, so the static user may look where
+there is one. Whoever wants pages to be private needs HTTP authentication for the cluster.
+
+The proxy can be trusted to overwrite the cookie, since it passes none of the browser's.
+Looking up hosts and groups may block, so a thread does it; the request waits meanwhile.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import socket
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from urllib.parse import unquote_plus
+
+from tony_core.master.web.server import Answer, Exchange
+from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.resolver import RESOLVER
+
+COOKIE = "proxy-user"
+AGAIN_S = 10.0
+GROUPS_S = 300.0  # what is known of a user's groups holds so long
+
+
+class Gate:
+    """Lets readers in, or refuses them."""
+
+    def __init__(
+        self, reactor: Reactor, owner: str, extra: Mapping[str, str], public_url: str
+    ) -> None:
+        self._reactor = reactor
+        self._owner = owner
+        self._hosts = [name.strip() for name in extra["proxy_hosts"].split(",") if name.strip()]
+        self._static = extra.get("static_user", "")
+        self._users, self._groups = acl(extra.get("view_acl", ""))
+        self._public_url = public_url
+        self._proxies: FrozenSet[str] = frozenset()
+        self._looked = -math.inf
+        self._looking = False
+        self._waiting: List[Callable[[], None]] = []
+        self._known: Dict[str, Tuple[float, bool]] = {}  # by user: whether a group lets him in
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether it is a proxy's, as far as their addresses are known by now."""
+        return _plain(address) in self._proxies
+
+    def admit(self, exchange: Exchange, let_in: Callable[[Exchange], None]) -> None:
+        """Pass a request on, now or soon, or refuse it."""
+        if exchange.done:
+            return  # it went away while something was looked up
+        if not self.is_proxy(exchange.peer()):
+            if self._looking or self._reactor.now() - self._looked >= AGAIN_S:
+                self._look(lambda: exchange.reactor.call(self.admit, exchange, let_in))
+            else:
+                self._refuse(exchange, "this page is read through the cluster's web proxy")
+            return
+        exchange.trust()
+        user = user_of(exchange.request.headers.get("cookie", ""))
+        allowed = self._may_read(user)
+        if allowed is None:
+            self._ask_groups(
+                user or "", lambda: exchange.reactor.call(self.admit, exchange, let_in)
+            )
+        elif allowed:
+            let_in(exchange)
+        elif user:
+            self._refuse(exchange, f"{user} may not look at this job of {self._owner}'s")
+        else:
+            self._refuse(exchange, "the proxy does not say who asks")
+
+    def _may_read(self, user: Optional[str]) -> Optional[bool]:
+        """None: his groups would have to be known."""
+        if "*" in self._users:
+            return True
+        if not user:
+            return user is None and bool(self._static)
+        if user in (self._owner, self._static) or user in self._users:
+            return True
+        if not self._groups:
+            return False
+        at, member = self._known.get(user, (-math.inf, False))
+        return member if self._reactor.now() - at < GROUPS_S else None
+
+    def _refuse(self, exchange: Exchange, text: str) -> None:
+        where = f": {self._public_url}" if self._public_url else ""
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        exchange.answer(Answer(403, f"{text}{where}\n".encode(), headers=headers))
+
+    # ------------------------------------------------------------------ what may block
+
+    def _look(self, then: Callable[[], None]) -> None:
+        self._waiting.append(then)
+        if self._looking:
+            return
+        self._looking = True
+
+        def found(addresses: FrozenSet[str]) -> None:
+            self._proxies, self._looked, self._looking = addresses, self._reactor.now(), False
+            waiting, self._waiting = self._waiting, []
+            for go_on in waiting:
+                go_on()
+
+        RESOLVER.ask(
+            self._reactor, ("proxies", *self._hosts), lambda: addresses_of(self._hosts),
+            found, lambda reason: found(frozenset()), keep_s=0,
+        )  # fmt: skip
+
+    def _ask_groups(self, user: str, then: Callable[[], None]) -> None:
+        def found(groups: FrozenSet[str]) -> None:
+            if len(self._known) > 1000:
+                self._known.clear()
+            self._known[user] = (self._reactor.now(), bool(groups & self._groups))
+            then()
+
+        RESOLVER.ask(
+            self._reactor, ("groups", user), lambda: groups_of(user),
+            found, lambda reason: found(frozenset()), keep_s=0,
+        )  # fmt: skip
+
+
+def user_of(cookies: str) -> Optional[str]:
+    """Whom the proxy names; None when it names nobody, empty when that makes no sense."""
+    found = [
+        unquote_plus(value.strip())
+        for name, _, value in (part.partition("=") for part in cookies.split(";"))
+        if name.strip() == COOKIE
+    ]
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else ""
+
+
+def acl(text: str) -> Tuple[FrozenSet[str], FrozenSet[str]]:
+    """Users and groups of a list as Hadoop writes it: ``user,user group,group``."""
+    if text.strip() == "*":
+        return frozenset("*"), frozenset()
+    users, _, groups = text.partition(" ")
+
+    def names(part: str) -> FrozenSet[str]:
+        return frozenset(name.strip() for name in part.split(",") if name.strip())
+
+    return names(users), names(groups)
+
+
+def addresses_of(hosts: List[str]) -> FrozenSet[str]:
+    """All addresses of these hosts, as far as their names are known here."""
+    found = set()
+    for host in hosts:
+        try:
+            for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+                found.add(_plain(str(answer[4][0])))
+        except (OSError, ValueError):
+            continue  # another one may do, and it is looked up again
+    return frozenset(found)
+
+
+def groups_of(user: str) -> FrozenSet[str]:
+    """A user's groups as this node knows them; none where it does not know him."""
+    import grp
+    import os
+    import pwd
+
+    try:
+        ids = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+    except (KeyError, OSError, ValueError):
+        return frozenset()
+    found = set()
+    for number in ids:
+        try:
+            found.add(grp.getgrgid(number).gr_name)
+        except KeyError:
+            continue
+    return frozenset(found)
+
+
+def _plain(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)

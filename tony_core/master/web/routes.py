@@ -1,0 +1,381 @@
+"""The job's own page: its routes.
+
+GET and HEAD only. Everything that is
+said here the user's client may read; nothing can be changed here. On a loopback address only
+the master's own user and root are answered (:mod:`tony_core.protocol.peers`); behind a cluster's
+proxy, whom its gate lets in (:mod:`tony_core.master.web.proxy_gate`). A browser tricked into
+reading it for somebody else (a foreign name that resolves to this address) is refused by the
+request's Host.
+
+What TensorBoard shows, scripts included, comes from a log folder that a training writes. So it is
+relayed at a port of its own, which is another origin to a browser: what runs there cannot
+read the page. The same users are answered there. The page's ``/tensorboard/`` leads there.
+
+Behind YARN's proxy the page is below ``/proxy/application_x/``. The proxy passes on the path
+behind that, GET and PUT, and of a request's headers only User-Agent, Accept and a few of
+that kind; it follows redirects itself. So every link is relative and names what it means to
+the letter, the client says who it is in its User-Agent too, and the page that sends a browser
+to TensorBoard does it in HTML. Nothing waits there: each request that does would hold a thread
+of the ResourceManager's web server, which all jobs of the cluster share. That web server is one
+origin for all pages of all jobs, and passes requests on to one port of a job: behind it,
+TensorBoard is relayed below ``/tensorboard/``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+from tony_core.job.spec import Job
+from tony_core.master.publish import Publisher
+from tony_core.master.story import Story
+from tony_core.master.web.proxy_gate import Gate
+from tony_core.master.web.request import Request, seconds, whole_number
+from tony_core.master.web.server import Admission, Answer, Exchange
+from tony_core.protocol import peers
+from tony_core.protocol.reactor import Reactor
+
+LONGEST_WAIT_S = 30.0
+STORY_LINES = 200
+WATCHED_S = 10.0  # twice the page's own long poll
+TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
+STRANGER = (
+    "this page belongs to a job of another user of this machine; only its owner (and root) may"
+    " read it"
+)
+UNKNOWN = "this machine does not tell which user asks, so the page refuses everyone: {}"
+LOG_EVERY_S = 60.0
+NO_TENSORBOARD = "no task serves TensorBoard (yet)\n"
+CLIENT = "tony-client"
+_JSON = "application/json"
+_BASE = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+
+
+class Page:
+    """Answers requests from what the publisher and the story hold."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        job: Job,
+        publisher: Publisher,
+        story: Story,
+        hosts: Tuple[str, ...] = (),
+        bind: str = "",
+        gate: Optional[Gate] = None,
+        log: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._reactor = reactor
+        self._job = job
+        self._publisher = publisher
+        self._story = story
+        self.client_seen: Callable[[], None] = lambda: None
+        self.client_waits: Callable[[bool], None] = lambda begins: None  # a long poll's both ends
+        self._hosts = {"localhost", socket.gethostname().lower(), *(h.lower() for h in hosts)}
+        self.owners: Optional[FrozenSet[int]] = None  # the users who are answered; None: all
+        self._gate = gate
+        self._log = log
+        self._logged = -math.inf  # when it last was logged that a connection's user is unknown
+        self._sockets: Optional[peers.SocketTable] = None
+        if gate is None and peers.is_loopback(bind):  # where every user of the machine gets
+            self.owners = frozenset((0, os.getuid()))
+            self._sockets = peers.SocketTable()
+        self.tensorboard: Optional[Tuple[str, int]] = None
+        self.open_tensorboard: Callable[[], str]  # gives the URL that readers use; OSError
+        self.tensorboard_port: Optional[int] = None  # ours, where it is relayed
+        self.over = False  # nothing is waited for any more
+        self._watched: Optional[float] = None  # when a browser last asked for something
+        self._routes: Dict[str, Callable[[Exchange], None]] = {
+            "/": self._root,
+            "/job": self._page,
+            "/inside": self._inside,
+            "/logs": self._all_logs,
+            "/api/job": lambda ex: self._cached(ex, "job", self._publisher.job),
+            "/api/tasks": lambda ex: self._cached(ex, "tasks", self._tasks),
+            "/api/metrics": lambda ex: self._cached(ex, "metrics", self._metrics),
+            "/api/events": self._events,
+        }
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        if not self._is_host_ours(exchange):
+            return
+        if self._gate is not None:
+            self._gate.admit(exchange, self._route)
+        else:
+            self._route(exchange)
+
+    def handle_tensorboard(self, exchange: Exchange) -> None:
+        """Answer one request at TensorBoard's own port."""
+        if self._is_host_ours(exchange):
+            self._note_browser(exchange.request)
+            self._relay(exchange, exchange.request.path)
+
+    def _route(self, exchange: Exchange) -> None:
+        request = exchange.request
+        if _of_client(exchange):
+            self.client_seen()
+        self._note_browser(request)
+        if request.path.startswith("/tensorboard/") and self._gate is not None:
+            self._relay(exchange, request.path[len("/tensorboard") :])
+        elif request.method == "POST":
+            exchange.answer(Answer(405, b"GET and HEAD only\n", headers={"Allow": "GET, HEAD"}))
+        elif request.path == "/tensorboard" and self._gate is not None:
+            # The proxy would follow a redirect, and the browser would not know where it is.
+            self._html(exchange, to_tensorboard=True)
+        elif request.path == "/tensorboard" or request.path.startswith("/tensorboard/"):
+            self._redirect_to_tensorboard(exchange)
+        elif request.path.startswith("/logs/"):
+            self._logs(exchange)
+        else:
+            route = self._routes.get(request.path)
+            if route is None:
+                _text(exchange, 404, "there is no such page; the job's page is at its root\n")
+            else:
+                route(exchange)
+
+    def watched_lately(self) -> bool:
+        """Whether a person seems to be looking."""
+        return self._watched is not None and self._reactor.now() - self._watched < WATCHED_S
+
+    def screen(self, sock: socket.socket) -> Admission:
+        """Whether the other end of a new connection is a user's who may read this page."""
+        if self._gate is not None:
+            return Admission(self._gate.is_proxy(str(sock.getpeername()[0])))
+        if self.owners is None or self._sockets is None:
+            return Admission(trusted=True)
+        try:
+            owner = self._sockets.owner_of_peer(sock)
+        except peers.Unavailable as error:
+            text = UNKNOWN.format(error)
+            if self._reactor.now() - self._logged >= LOG_EVERY_S:
+                self._logged = self._reactor.now()
+                self._log(text)
+            return Admission(trusted=False, refusal=text)
+        if owner is None or owner.uid not in self.owners:
+            return Admission(trusted=False, refusal=STRANGER)
+        return Admission(trusted=True)
+
+    def close(self) -> None:
+        """Give back what the page holds open."""
+        if self._sockets is not None:
+            self._sockets.close()
+
+    def _note_browser(self, request: Request) -> None:
+        if request.headers.get("user-agent", "").startswith("Mozilla"):
+            self._watched = self._reactor.now()
+
+    def _is_host_ours(self, exchange: Exchange) -> bool:
+        """Whether the request names this host; refuses it where not."""
+        name = _host_of(exchange.request)
+        if not name or name in self._hosts or _is_address(name):
+            return True
+        text = "this page does not answer under that host name; open it by its address\n"
+        _text(exchange, 403, text)
+        return False
+
+    # ------------------------------------------------------------------ JSON
+
+    def _tasks(self) -> Mapping[str, Any]:
+        return {"tasks": self._publisher.tasks()}
+
+    def _metrics(self) -> Mapping[str, Any]:
+        return self._publisher.series.to_json()
+
+    def _cached(self, exchange: Exchange, name: str, make: Callable[[], Any]) -> None:
+        body, version = self._publisher.encoded(name, make)
+        tag = f'"{self._publisher.facts.attempt}-{version}"'
+        headers = {**_BASE, "ETag": tag, "Cache-Control": "no-cache"}
+        if exchange.request.headers.get("if-none-match") == tag:
+            exchange.answer(Answer(304, b"", _JSON, headers))
+        else:
+            exchange.answer(Answer(200, body, _JSON, headers))
+
+    def _events(self, exchange: Exchange) -> None:
+        query = exchange.request.query
+        since = whole_number(query.get("since", "0"), "since")
+        wait = min(LONGEST_WAIT_S, seconds(query.get("wait", "0"), "wait"))
+        if since > self._story.last:
+            since = self._story.last  # of another master, or made up
+        if since < self._story.last or wait <= 0 or self.over or self._gate is not None:
+            self._tell(exchange, since)
+            return
+
+        def over() -> None:
+            timer.cancel()
+            if _of_client(exchange):
+                self.client_waits(False)
+
+        def wake() -> None:
+            over()
+            exchange.on_gone = None
+            # Not at once: what happens together is told together.
+            exchange.reactor.call_later(0, self._tell, exchange, since)
+
+        def gone() -> None:
+            self._story.forget(wake)
+            over()
+
+        def late() -> None:
+            self._story.forget(wake)
+            over()
+            exchange.on_gone = None
+            self._tell(exchange, since)
+
+        timer = exchange.reactor.call_later(wait, late)
+        exchange.on_gone = gone
+        self._story.wait(wake)
+        if _of_client(exchange):
+            self.client_waits(True)
+
+    def _tell(self, exchange: Exchange, since: int) -> None:
+        lines, reached = self._story.since(since)
+        body = b'{"events":' + lines + b',"next":' + str(reached).encode() + b"}"
+        exchange.answer(Answer(200, body, _JSON, _BASE))
+
+    # ------------------------------------------------------------------ HTML
+
+    def _root(self, exchange: Exchange) -> None:
+        first = self._job.program.tensorboard_first and self.tensorboard is not None
+        self._html(exchange, to_tensorboard=first)
+
+    def _page(self, exchange: Exchange) -> None:
+        self._html(exchange, to_tensorboard=False)
+
+    def _html(self, exchange: Exchange, to_tensorboard: bool) -> None:
+        from tony_core.master.web import html
+
+        nonce = os.urandom(16).hex()
+        text = html.page(
+            *self._content(), nonce, self._story.last, to_tensorboard=to_tensorboard,
+            waits=self._gate is None,
+        )  # fmt: skip
+        exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
+
+    def _inside(self, exchange: Exchange) -> None:
+        from tony_core.master.web import html
+
+        content = self._content()
+        headers = {**_BASE, "X-Tony-Over": str(int(content[0]["state"] != "RUNNING"))}
+        body = html.inside(*content).encode()
+        exchange.answer(Answer(200, body, "text/html; charset=utf-8", headers))
+
+    def _content(
+        self,
+    ) -> Tuple[Mapping[str, Any], List[Dict[str, Any]], Mapping[str, Any], List[Mapping[str, Any]]]:
+        return (
+            self._publisher.job(),
+            self._publisher.tasks(),
+            self._publisher.series.to_json(),
+            self._story.newest(STORY_LINES),
+        )
+
+    # ------------------------------------------------------------------ logs, TensorBoard
+
+    def _all_logs(self, exchange: Exchange) -> None:
+        from tony_core.master.web import html
+        from tony_core.master.web.logs import read_ends
+
+        nonce = os.urandom(16).hex()
+        text = html.logs_page(self._publisher.job(), self._publisher.tasks(), read_ends, nonce)
+        exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
+
+    def _logs(self, exchange: Exchange) -> None:
+        from tony_core.master.web.logs import read_log
+
+        request = exchange.request
+        task, _, name = request.path[len("/logs/") :].partition("/")
+        container = request.query.get("container", "")
+        urls = {}
+        for item in self._publisher.view()[0].tasks:
+            if item.task == task:
+                urls = {run.container: run.log_url for run in item.runs}
+                urls[item.container] = item.log_url
+                container = container or item.container or next(reversed(list(urls)), "")
+        exchange.answer(read_log(urls.get(container, ""), name, request.query.get("offset"), _BASE))
+
+    def _relay(self, exchange: Exchange, path: str) -> None:
+        if self.tensorboard is None:
+            _text(exchange, 503, NO_TENSORBOARD)
+            return
+        from tony_core.master.web.tensorboard_relay import Relay
+
+        # The proxy's path names the application.
+        may_cache = self._gate is not None
+        Relay(exchange, self.tensorboard, path, self._problem_of, may_cache)
+
+    def _problem_of(self, sock: socket.socket) -> str:
+        """Why nothing may be sent to this server; empty when something may.
+
+        Within this machine any user may take a port that TensorBoard has left.
+        """
+        host, port = sock.getpeername()[:2]
+        here = peers.is_loopback(host) or host == sock.getsockname()[0]
+        if self.owners is None or self._sockets is None or not here:
+            return ""
+        try:
+            listeners = self._sockets.listeners(host, port)
+        except peers.Unavailable as error:
+            return f"this machine does not tell whose server it is: {error}"
+        if all(owner.uid in self.owners for owner in listeners):
+            return "" if listeners else "it has just ended"
+        return "that port is held by another user of this machine"
+
+    def _redirect_to_tensorboard(self, exchange: Exchange) -> None:
+        if self.tensorboard is None or self.tensorboard_port is None:
+            _text(exchange, 503, NO_TENSORBOARD)
+            return
+        from tony_core.master.web.tensorboard_relay import target_of
+
+        request = exchange.request
+        base = self.open_tensorboard().rstrip("/")
+        host = _host_of(request)
+        if host:  # as this reader calls us
+            host = f"[{host}]" if ":" in host else host
+            base = f"http://{host}:{self.tensorboard_port}"
+        target = target_of(request, request.path[len("/tensorboard") :] or "/")
+        exchange.answer(Answer(302, headers={**_BASE, "Location": base + target}))
+
+
+def _of_client(exchange: Exchange) -> bool:
+    """Whether the job's client asks, and not a browser."""
+    headers = exchange.request.headers
+    if headers.get("x-tony-client") == "1":
+        return True
+    return headers.get("user-agent", "").startswith(CLIENT)  # the proxy passes this on
+
+
+def _host_of(request: Request) -> str:
+    """The host that a request is for, without its port."""
+    host = request.headers.get("host", "")
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    return name.strip("[]").lower()
+
+
+def _html_head(nonce: str) -> Mapping[str, str]:
+    policy = (
+        f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}';"
+        " connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'self'"
+    )
+    return {**_BASE, "Content-Security-Policy": policy}
+
+
+def _is_address(name: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, name)
+        except (OSError, ValueError):
+            continue
+        return True
+    return False
+
+
+def _text(exchange: Exchange, status: int, text: str) -> None:
+    exchange.answer(Answer(status, text.encode(), headers=_BASE))

@@ -1,0 +1,243 @@
+"""``tony doctor`` on this machine: what the embedded scheduler needs, thing by thing.
+
+Without ``stage`` only questions are asked. With it, files are written below TONY_HOME, and a
+small job of one task goes the whole way: staged, a master, a container, our executor, an end.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from typing import Callable, Iterator, Mapping, Optional, Tuple
+
+from tony_core.dataclass import replace
+from tony_core.files.artifact import Artifact
+from tony_core.job.spec import Job, Resources, Role
+from tony_core.schedulers.local import capacity, home, host_checks, processes
+from tony_core.schedulers.local.applications import interpreter
+from tony_core.schedulers.local.images import Engine
+from tony_core.schedulers.local.ledger import Ledger
+from tony_core.schedulers.port import AppState, Finding, Scheduler, SchedulerError, Verdict
+
+PYTHON_S = 20.0
+TENSORBOARD_S = 2.0
+PROBE_S = 60.0
+_VERSION = "import sys; print(*sys.version_info[:3], sep='.')"
+_TENSORFLOW = (
+    "import importlib.util as u; print('with' if u.find_spec('tensorflow') else 'without');"
+    " import tensorboard; print(tensorboard.__version__)"
+)
+_ON_GPUS = ("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
+
+Stage = Callable[[Job, str], Tuple[Artifact, ...]]
+
+
+def examine(
+    scheduler: Scheduler, root: str, job: Job, env: Mapping[str, str], stage: Optional[Stage]
+) -> Iterator[Finding]:
+    """``root``: where the scheduler keeps its files; it has been found usable."""
+    advice = "remove old jobs (tony gc), or set TONY_HOME to a larger disk of this machine"
+    state = _looked("TONY_HOME", advice, lambda: host_checks.folder("TONY_HOME", root, advice))
+    yield state
+    yield _looked("TMPDIR", "set TMPDIR to another folder", lambda: host_checks.temporary(env))
+    python = _python(job)
+    yield python
+    yield from host_checks.environment(env)
+    yield host_checks.limits()
+    yield host_checks.ports(job)
+    yield host_checks.names(processes.host())
+    yield _looked("to hand out", "have its ledger be read", lambda: _memory(job, root))
+    yield _gpus(job)
+    yield _tensorboard(env)
+    yield _engine(env)
+    if stage is None:
+        yield Finding("staging", Verdict.SKIPPED, "nothing is written without the probe")
+        yield Finding("a container", Verdict.SKIPPED, "nothing is started without the probe")
+        return
+    advice = "set TONY_HOME to a folder that you can write"
+    staging = _looked("staging", advice, lambda: host_checks.trial(home.make_folder(root)))
+    yield staging
+    if Verdict.WRONG in (state.verdict, python.verdict, staging.verdict):
+        yield Finding("a container", Verdict.SKIPPED, "what it needs is wrong")
+    else:
+        yield probe(scheduler, root, job, stage)
+
+
+def _looked(what: str, advice: str, look: Callable[[], Finding]) -> Finding:
+    """What cannot be looked at is a finding, too; the rest is looked at all the same."""
+    try:
+        return look()
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return Finding(what, Verdict.WRONG, f"{where}{error.strerror or error}", advice)
+
+
+def _python(job: Job) -> Finding:
+    what, advice = "tony.runtime.python", "name one that runs here with tony.runtime.python"
+    path = interpreter(job)
+    if path is None:
+        said = f"there is no {job.runtime.python} on the PATH"
+        return Finding(what, Verdict.WRONG, said, advice)
+    code, version = _said([path, "-I", "-S", "-c", _VERSION], PYTHON_S)
+    numbers = [int(part) for part in version.split(".") if part.isdigit()]
+    if code is None:
+        return Finding(what, Verdict.WRONG, f"{path} does not run: {version}", advice)
+    if code or numbers < [3, 9]:
+        said = f"{path} is {version or 'no Python'}; 3.9 or newer is needed"
+        return Finding(what, Verdict.WRONG, said, advice)
+    return Finding(what, Verdict.OK, f"{path} {version}")
+
+
+def _memory(job: Job, root: str) -> Finding:
+    there = capacity.machine_memory_mb()
+    memory = job.local.memory_mb or there
+    vcores = "" if job.local.vcores is None else f", {job.local.vcores} vcores"
+    held = sum(one.memory_mb for one in Ledger(home.Home(root).ledger).holdings())
+    said = f"{memory} MB of memory{vcores}" + (f"; {held} MB held by jobs now" if held else "")
+    if memory > there:
+        said = f"tony.local.memory is {memory} MB, and this machine has {there} MB"
+        return Finding("to hand out", Verdict.WRONG, said, f"set it to {there} MB or less")
+    return Finding("to hand out", Verdict.OK, said)
+
+
+def _gpus(job: Job) -> Finding:
+    try:
+        found = capacity.gpu_ids(job.local.gpus, job.local.nvidia_smi)
+    except SchedulerError as error:
+        return Finding("GPUs", Verdict.WRONG, str(error), "look at the driver")
+    devices = capacity.gpu_count()
+    if devices and not found:
+        said = f"{devices} devices, and no nvidia-smi that shows them"
+        return Finding("GPUs", Verdict.NOTE, said, "install nvidia-smi, or say tony.local.gpus")
+    if job.local.gpus is not None and len(found) < job.local.gpus:
+        said = f"tony.local.gpus says {job.local.gpus}, and nvidia-smi shows {len(found)}"
+        return Finding("GPUs", Verdict.WRONG, said, "set tony.local.gpus to what is there")
+    program = capacity.nvidia_smi(job.local.nvidia_smi)
+    if program and found:
+        code, said = _said([program, *_ON_GPUS], capacity.NVIDIA_SMI_S)
+        busy = [line for line in said.splitlines() if line.partition(",")[0].strip() in found]
+        if code == 0 and busy:
+            pids = ", ".join(sorted({line.partition(",")[2].strip() for line in busy}))
+            said = f"{len(found)}, and processes run on them already: {pids}"
+            return Finding("GPUs", Verdict.NOTE, said, "end them if they were left behind")
+    return Finding("GPUs", Verdict.OK, f"{len(found)}")
+
+
+def _tensorboard(env: Mapping[str, str]) -> Finding:
+    what, program = "TensorBoard", shutil.which("tensorboard", path=env.get("PATH"))
+    if program is None:
+        advice = "a job that has it in its own environment shows it all the same"
+        return Finding(what, Verdict.NOTE, "there is none on the PATH", advice)
+    try:
+        with open(program, "rb") as stream:
+            first = stream.readline(400).decode("utf-8", "replace")
+    except OSError as error:
+        advice = "let it be read, or have it installed anew"
+        return Finding(what, Verdict.NOTE, f"{program}: {error.strerror}", advice)
+    python = first[2:].split() if first.startswith("#!") else []
+    if python and not os.path.exists(python[0]):
+        advice = "install tensorboard anew in its environment"
+        return Finding(what, Verdict.WRONG, f"{program} has no interpreter", advice)
+    if not any("python" in os.path.basename(word) for word in python):
+        said = f"{program} is no script of Python's and cannot be looked into"
+        return Finding(what, Verdict.NOTE, said, f"see whether {program} --version answers")
+    began = time.monotonic()
+    code, said = _said([*python, "-c", _TENSORFLOW], TENSORBOARD_S, env)
+    took = time.monotonic() - began
+    if code is None:
+        advice = "it will be some time after a job's beginning until it shows anything"
+        return Finding(what, Verdict.NOTE, f"{program}: slow to import ({said})", advice)
+    words = said.split()
+    if code != 0 or len(words) != 2:
+        last = (said.splitlines() or ["it said nothing"])[-1]
+        advice = "install tensorboard anew in its environment"
+        return Finding(what, Verdict.WRONG, f"{program} cannot be imported: {last}", advice)
+    told = f"{program} {words[1]}, imported in {took:.1f} s"
+    if words[0] == "with":
+        advice = "an environment without TensorFlow starts it in a fraction of the time"
+        return Finding(what, Verdict.NOTE, f"{told}, with TensorFlow, which it loads", advice)
+    return Finding(what, Verdict.OK, told)
+
+
+def _engine(env: Mapping[str, str]) -> Finding:
+    try:
+        found = Engine.find(env)
+    except SchedulerError as error:
+        advice = "only jobs with tony.docker.enabled need one"
+        return Finding("images", Verdict.NOTE, str(error), advice)
+    return Finding("images", Verdict.OK, f"by {found.program}")
+
+
+def _said(
+    argv: list[str], limit_s: float, env: Optional[Mapping[str, str]] = None
+) -> Tuple[Optional[int], str]:
+    """Its exit code and what it said; no code where it did not run to its end."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit_s,
+            env=env,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"no end within {limit_s:g} s"
+    except OSError as error:
+        return None, str(error)
+    return done.returncode, done.stdout.decode("utf-8", "replace").strip()
+
+
+# -------------------------------------------------------------------------- the probe
+
+
+def probe(scheduler: Scheduler, root: str, job: Job, stage: Stage) -> Finding:
+    """One task that does nothing, the whole way a job's tasks go."""
+    what, advice = "a container", "what stands above; else the files it names"
+    role = Role("worker", 1, Resources(memory_mb=256), command="true")
+    master = replace(job.master, max_attempts=1, preprocess=None, docker=None)
+    tried = job.replace(
+        name="tony-doctor",
+        roles=(role,),
+        framework="standalone",
+        master=master,
+        groups=(),
+        group_dependencies=(),
+        tags=(),
+        files=(),
+        network=job.network._replace(tls=False),
+    )
+    app_id = scheduler.new_app_id(tried)
+    folder = home.Home(root).app(app_id)
+    began = time.monotonic()
+    try:
+        artifacts = stage(tried, app_id)
+        secret = secrets.token_bytes(32)
+        home.write_bytes(folder.secret, secret)  # staging knows of none
+        scheduler.submit(app_id, scheduler.dry_run(app_id, tried, artifacts), secret)
+        status = scheduler.status(app_id)
+        while not status.state.ended and time.monotonic() < began + PROBE_S:
+            time.sleep(0.05)
+            status = scheduler.status(app_id)
+        took = time.monotonic() - began
+        if not status.state.ended:
+            said = f"the probe has not ended within {PROBE_S:g} s ({status.state.value})"
+            return Finding(
+                what, Verdict.WRONG, said, "jobs of yours may hold this machine's memory"
+            )
+        if status.state is not AppState.SUCCEEDED:
+            said = status.diagnostics or home.tail(folder.master_log(1, "stderr"))
+            return Finding(what, Verdict.WRONG, said.replace("\n", " / "), advice)
+        return Finding(what, Verdict.OK, f"started, ran and ended within {took:.1f} s")
+    except (OSError, SchedulerError) as error:
+        return Finding(what, Verdict.WRONG, str(error), advice)
+    finally:
+        try:
+            scheduler.kill(app_id, "the doctor has gone")
+        except SchedulerError:
+            pass  # it was never submitted
+        shutil.rmtree(folder.path, ignore_errors=True)
+        shutil.rmtree(os.path.join(home.Home(root).history, app_id), ignore_errors=True)

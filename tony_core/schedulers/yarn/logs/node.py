@@ -1,0 +1,268 @@
+"""Logs where they are written: the web service of the node that a container ran on.
+
+It can be asked for a log's first N bytes or its last N, and always says how long the log is.
+So what stands behind a place is asked for as the last N with a little more than is thought to
+be there: the answer says where it begins, and the rest is arithmetic, however the log grew in
+between. The answer is a stream that is read on from call to call, so that a reader who goes
+through a log asks once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Any, List, Optional, Tuple
+from urllib.parse import quote, urlencode
+
+from tony_core.hadoop.logs.datainput import FormatError
+from tony_core.schedulers.yarn.logs.text import LogText
+from tony_core.schedulers.yarn.logs.web import Web, WebAnswer, WebUnreachable
+
+_MORE = 4096  # asked for beyond what is known to be there: what was written in between
+_PIECE = 1 << 16
+_OPEN = 8
+_TRIES = 6
+_OURS_NOT = ("launch_container.sh", "directory.info")
+"""What YARN itself puts beside the logs, with the container's whole environment in it."""
+
+_Log = Tuple[str, str, str]
+
+
+class LogsElsewhere(Exception):
+    """The node does not have this container's logs, or cannot be asked; the text says which."""
+
+
+class LogsDenied(Exception):
+    """The node has them, and not for this user."""
+
+
+class NoSuchLog(Exception):
+    """The node has the container's logs, and none of that name."""
+
+
+class _Open:
+    """An answer that is being read."""
+
+    def __init__(self, answer: WebAnswer, text: LogText) -> None:
+        self._answer = answer
+        self._text = text
+        self._ready = b""
+        self.ended = False
+        self.running = True  # whether the container did, known at the end
+        while text.length is None and not self.ended:
+            self._more()
+        self.length = text.length or 0  # of the log, when it was asked
+        self.at = text.begin  # of the next byte
+
+    def read(self, most: int) -> bytes:
+        """Bytes from where it stands."""
+        found = []
+        while most > 0:
+            if not self._ready:
+                if self.ended:
+                    break
+                self._more()
+                continue
+            piece, self._ready = self._ready[:most], self._ready[most:]
+            found.append(piece)
+            most -= len(piece)
+            self.at += len(piece)
+        return b"".join(found)
+
+    def skip(self, target: int) -> None:
+        """Go on to a place in the log."""
+        while self.at < target and self.read(min(_PIECE, target - self.at)):
+            pass
+
+    def finish(self) -> None:
+        """Read what is left, so that the connection can be used again."""
+        while self.read(_PIECE):
+            pass
+
+    def close(self) -> None:
+        self._answer.close()
+
+    def _more(self) -> None:
+        data = self._answer.read(_PIECE)
+        if data:
+            self._ready += self._text.feed(data)
+            return
+        self.ended = True
+        self.running = self._text.end()
+        self._answer.close()
+
+
+class NodeLogs:
+    """The web services of all nodes, for one user."""
+
+    def __init__(self, web: Web, user: str, *, tls: bool = False) -> None:
+        self._web = web
+        self._user = user
+        self._tls = tls
+        self._open: OrderedDict[_Log, _Open] = OrderedDict()
+        self._lengths: OrderedDict[_Log, int] = OrderedDict()
+        self.running = False  # whether the container did, when a reading found nothing more
+
+    def names(self, address: str, container_id: str) -> List[str]:
+        """The logs that a container has written so far."""
+        with self._get(address, container_id) as answer:
+            return names_in(answer.json())
+
+    def size(self, address: str, container_id: str, name: str) -> int:
+        """How long a log is now."""
+        return self._length((address, container_id, name))
+
+    def read(self, address: str, container_id: str, name: str, offset: int, limit: int) -> bytes:
+        """What stands from a place on; nothing when nothing does (yet)."""
+        log = (address, container_id, name)
+        opened = self._open.get(log)
+        if opened is not None and opened.at == offset:
+            try:
+                data = self._read(log, opened, limit)
+            except (LogsElsewhere, FormatError):
+                data = b""  # nobody read on for too long, or the node went away: ask anew
+            if data:
+                return data
+        opened = self._from(log, offset)
+        if opened is None:
+            return b""
+        self._keep(log, opened)
+        return self._read(log, opened, limit)
+
+    def forget(self, container_id: str) -> None:
+        """The container's logs are elsewhere now."""
+        for log in [one for one in self._open if one[1] == container_id]:
+            self._open.pop(log).close()
+            self._lengths.pop(log, None)
+
+    def close(self) -> None:
+        """Give back connections."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    # ---------------------------------------------------------------- one log
+
+    def _from(self, log: _Log, offset: int) -> Optional[_Open]:
+        """An answer that stands at that place; none where the log does not reach it."""
+        self._drop(log)
+        if offset == 0:
+            return self._ask(log, None)
+        length = self._lengths.get(log)
+        if length is None:
+            length = self._length(log)
+            if length <= offset:
+                return None
+        for _ in range(_TRIES):
+            opened = self._ask(log, max(0, length - offset) + _MORE)
+            length = opened.length
+            if opened.at <= offset < length:
+                opened.skip(offset)
+                return opened
+            if length <= offset:
+                self._finish(opened)
+                return None
+            opened.close()
+        # It grows faster than anybody can ask: read it from its beginning, once.
+        opened = self._ask(log, None)
+        opened.skip(offset)
+        return opened
+
+    def _length(self, log: _Log) -> int:
+        opened = self._ask(log, 1)
+        self._finish(opened)
+        return opened.length
+
+    def _finish(self, opened: _Open) -> None:
+        try:
+            opened.finish()
+        except WebUnreachable as error:
+            raise LogsElsewhere(str(error)) from None
+        finally:
+            opened.close()
+        self.running = opened.running
+
+    def _read(self, log: _Log, opened: _Open, limit: int) -> bytes:
+        try:
+            data = opened.read(limit)
+        except WebUnreachable as error:
+            self._drop(log)
+            raise LogsElsewhere(str(error)) from None
+        except FormatError:
+            self._drop(log)
+            raise
+        if opened.ended:
+            self.running = opened.running
+            self._drop(log)
+        return data
+
+    def _ask(self, log: _Log, last: Optional[int]) -> _Open:
+        address, container_id, name = log
+        more = {} if last is None else {"size": str(-last)}
+        answer = self._get(address, container_id, name, **more)
+        try:
+            opened = _Open(answer, LogText(last))
+        except WebUnreachable as error:
+            raise LogsElsewhere(str(error)) from None
+        except BaseException:
+            answer.close()
+            raise
+        self._lengths[log] = opened.length
+        self._lengths.move_to_end(log)
+        if len(self._lengths) > 1 << 12:
+            self._lengths.popitem(last=False)
+        return opened
+
+    def _get(self, address: str, container_id: str, name: str = "", **more: str) -> WebAnswer:
+        target = f"/ws/v1/node/containers/{quote(container_id, safe='')}/logs"
+        if name:
+            target += f"/{quote(name, safe='')}"
+        query = urlencode({"user.name": self._user, **more})
+        try:
+            answer = self._web.get(address, f"{target}?{query}", tls=self._tls)
+            if answer.status == 200:
+                return answer
+            said = _reason(answer.text(1 << 14).decode(errors="replace"))
+        except WebUnreachable as error:
+            raise LogsElsewhere(str(error)) from None
+        if answer.status in (401, 403) or "is not authorized" in said:
+            raise LogsDenied(said)
+        if answer.status == 404 and name and "Cannot find this log" in said:
+            raise NoSuchLog(name)
+        raise LogsElsewhere(f"{address} answered {answer.status}: {said}")
+
+    def _keep(self, log: _Log, opened: _Open) -> None:
+        self._open[log] = opened
+        if len(self._open) > _OPEN:
+            self._open.popitem(last=False)[1].close()
+
+    def _drop(self, log: _Log) -> None:
+        opened = self._open.pop(log, None)
+        if opened is not None:
+            opened.close()
+
+
+def names_in(listing: Any) -> List[str]:
+    """The names in a list of logs; several lists, where some logs were moved, are one."""
+    found = listing.get("containerLogsInfo") if isinstance(listing, dict) else listing
+    names: List[str] = []
+    for part in found if isinstance(found, list) else [found]:
+        logs = part.get("containerLogInfo") if isinstance(part, dict) else None
+        for log in logs if isinstance(logs, list) else [logs]:
+            name = log.get("fileName") if isinstance(log, dict) else None
+            if isinstance(name, str):
+                names.append(name)
+    return shown(names)
+
+
+def shown(names: List[str]) -> List[str]:
+    """Those that anybody wants to see, each once."""
+    return sorted({name for name in names if name not in _OURS_NOT})
+
+
+def _reason(text: str) -> str:
+    """What a server says went wrong, out of a page, XML, JSON or a Java exception."""
+    found = re.search(r'<message>(.*?)</message>|"message"\s*:\s*"(.*?)"', text, re.S)
+    said = next((part for part in found.groups() if part), text) if found else text
+    said = re.sub(r"<[^>]*>", " ", said)
+    said = re.sub(r"^(?:[\w.]+(?:Exception|Error): )+", "", " ".join(said.split()))
+    return said[:300]

@@ -1,0 +1,275 @@
+"""The logs of containers, wherever they are just now.
+
+Theory of operation
+===================
+
+A log begins on the node where its container runs and moves into HDFS when the application has
+ended, if the site wants that (*log aggregation*). The node moves its files first and forgets
+them afterwards, so a log is always in one place at least. The node is asked as long as it
+has the container: there a log can grow. When the node says that it has not, or is gone, the
+files are looked at; and when nothing is there either, the site's log server, if it has one. Where
+a container's logs were found in the files they stay. Both places hold the same bytes, so
+that a reader who goes by offsets misses nothing and gets nothing twice when they move.
+
+A log that is not there is empty. A container whose logs cannot be had is an error that
+says where they may be.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from urllib.parse import urlsplit
+
+from tony_core.files import registry
+from tony_core.files.port import FileSystem
+from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.logs.datainput import FormatError
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.ids import ContainerId
+from tony_core.schedulers.port import LogRef, SchedulerError
+from tony_core.schedulers.yarn.logs.attempts import MasterPlaces
+from tony_core.schedulers.yarn.logs.node import (
+    LogsDenied,
+    LogsElsewhere,
+    NodeLogs,
+    NoSuchLog,
+    shown,
+)
+from tony_core.schedulers.yarn.logs.server import LogServer
+from tony_core.schedulers.yarn.logs.store import Found, StoredLogs, finished
+from tony_core.schedulers.yarn.logs.web import TIMEOUT_S, Web
+
+LARGEST = 8 << 20  # bytes of one reading
+ENDING_S = 5.0  # how long a container may take to end when its application has
+LOOK_S = 0.1
+_AGGREGATION = "yarn.log-aggregation-enable"
+
+T = TypeVar("T")
+
+
+class _Whose(NamedTuple):
+    """A container, and what is known of where it ran."""
+
+    app_id: str
+    container_id: str
+    node: str
+    log_url: str
+    owner: str
+
+    @property
+    def address(self) -> str:
+        """Of its node's web service."""
+        return urlsplit(self.log_url if "://" in self.log_url else f"//{self.log_url}").netloc
+
+
+class YarnLogs:
+    """The logs of any application, for one user. Any thread may use it, one at a time."""
+
+    def __init__(
+        self,
+        conf: SiteConfiguration,
+        user: str,
+        files: Callable[[str], FileSystem] = registry.filesystem,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._conf = conf
+        self._user = user
+        tls = conf.text("yarn.http.policy").upper() == "HTTPS_ONLY"
+        self._web = Web(timeout_s)
+        self._nodes = NodeLogs(self._web, user, tls=tls)
+        self._store = StoredLogs(conf, files)
+        self._server = LogServer(conf, self._web, user)
+        self._masters = MasterPlaces(conf, self._web, user)
+        self._lock = threading.RLock()
+
+    def names(
+        self, app_id: str, container_id: str, node: str, log_url: str, owner: str
+    ) -> List[str]:
+        """The logs of a container, without the files that are YARN's own."""
+        return self._somewhere(
+            _Whose(app_id, container_id, node, log_url, owner),
+            lambda address: self._nodes.names(address, container_id),
+            lambda found: shown(list(found)),
+            lambda: self._server.names(container_id),
+        )
+
+    def read(
+        self,
+        app_id: str,
+        container_id: str,
+        node: str,
+        log_url: str,
+        owner: str,
+        name: str,
+        offset: int,
+        limit: int,
+        *,
+        ended: bool = False,
+    ) -> bytes:
+        """What stands in a log from a place on; nothing when nothing does (yet).
+
+        ``ended``: the application has. Then nothing means that nothing more will come: a
+        container that is just being ended (the master's own, above all) is waited for.
+        """
+        if not name or "/" in name or name in (".", ".."):
+            raise SchedulerError(f"{name!r} is not the name of a log")
+        offset, limit = max(0, offset), min(limit, LARGEST)
+        deadline = time.monotonic() + ENDING_S
+        while True:
+            self._nodes.running = False
+            try:
+                data = self._somewhere(
+                    _Whose(app_id, container_id, node, log_url, owner),
+                    lambda address: self._nodes.read(address, container_id, name, offset, limit),
+                    lambda found: found[name].read(offset, limit) if name in found else b"",
+                    lambda: self._server.read(container_id, name, offset, limit),
+                )
+            except NoSuchLog:
+                return b""
+            if data or not (ended and self._nodes.running) or time.monotonic() > deadline:
+                return data
+            time.sleep(LOOK_S)
+
+    def size(
+        self, app_id: str, container_id: str, node: str, log_url: str, owner: str, name: str
+    ) -> int:
+        """How long a log is now."""
+        try:
+            return self._somewhere(
+                _Whose(app_id, container_id, node, log_url, owner),
+                lambda address: self._nodes.size(address, container_id, name),
+                lambda found: found[name].size if name in found else 0,
+                lambda: self._server.size(container_id, name),
+            )
+        except NoSuchLog:
+            return 0
+
+    def close(self) -> None:
+        """Give back connections."""
+        with self._lock:
+            self._nodes.close()
+            self._server.close()
+            self._store.close()
+            self._web.close()
+
+    # ---------------------------------------------------------------- where they are
+
+    def _somewhere(
+        self,
+        whose: _Whose,
+        on_node: Callable[[str], T],
+        in_store: Callable[[Found], T],
+        on_server: Callable[[], T],
+    ) -> T:
+        with self._lock:
+            try:
+                return self._look(whose, on_node, in_store, on_server)
+            except NoSuchLog:
+                raise
+            except (HadoopError, OSError, ValueError) as error:
+                raise SchedulerError(f"the logs of {whose.container_id}: {error}") from error
+
+    def _look(
+        self,
+        whose: _Whose,
+        on_node: Callable[[str], T],
+        in_store: Callable[[Found], T],
+        on_server: Callable[[], T],
+    ) -> T:
+        found = self._store.known(whose.app_id, whose.container_id)
+        if found is not None:
+            return in_store(found)
+        if not whose.address:
+            place = self._masters.of(whose.app_id, whose.container_id)
+            whose = whose._replace(node=whose.node or place.node, log_url=place.address)
+        missing: Optional[NoSuchLog] = None
+        why, denied = "", False
+        try:
+            if not whose.address:
+                raise LogsElsewhere("the web address of its node is no longer known")
+            return on_node(whose.address)
+        except NoSuchLog as error:
+            missing = error  # or it has just been moved
+        except (LogsElsewhere, LogsDenied) as error:
+            why, denied = str(error), isinstance(error, LogsDenied)
+        try:
+            found = self._store.container(whose.app_id, whose.owner, whose.container_id, whose.node)
+            if found is not None:
+                self._nodes.forget(whose.container_id)
+                return in_store(found)
+            text = self._denied(whose, why) if denied else self._not_there(whose, why)
+        except (FormatError, OSError) as error:
+            text = self._unreadable(whose, error)
+        if missing is not None:
+            raise missing
+        return self._last_resort(on_server, text)
+
+    def _last_resort(self, on_server: Callable[[], T], text: str) -> T:
+        if not self._server.url:
+            raise SchedulerError(text)
+        try:
+            return on_server()
+        except (LogsElsewhere, FormatError) as error:
+            raise SchedulerError(f"{text}; and {error}") from None
+
+    # ---------------------------------------------------------------- why they are not
+
+    def _unreadable(self, whose: _Whose, error: Exception) -> str:
+        if isinstance(error, PermissionError):
+            return (
+                f"{self._user} may not read the logs of {whose.container_id}, which belong to"
+                f" {whose.owner}: ask {whose.owner} or the cluster's administrators ({error})"
+            )
+        return f"the logs of {whose.container_id} cannot be read: {error}"
+
+    def _denied(self, whose: _Whose, why: str) -> str:
+        return (
+            f"{self._user} may not see the logs of {whose.container_id}, which belong to"
+            f" {whose.owner}: the job's owner can let others see them (view ACLs) ({why})"
+        )
+
+    def _not_there(self, whose: _Whose, why: str) -> str:
+        text = f"the logs of {whose.container_id} cannot be read: {why}"
+        if not self._conf.boolean(_AGGREGATION, False):
+            return (
+                f"{text}. This cluster does not collect the logs of ended applications"
+                f" ({_AGGREGATION} is not true): they stay on their node,"
+                f" {whose.node or whose.address or '?'}, for some hours at most"
+            )
+        there = [one for one in self._store.files_of(whose.app_id, whose.owner) if finished(one)]
+        return (
+            f"{text}; and they are not among the logs that were moved into HDFS (those of"
+            f" {len(there)} nodes are there). A node's logs arrive when the application has ended:"
+            " if it has just ended, try again in a moment; if the node was lost, so are its logs"
+        )
+
+
+def master_names(logs: YarnLogs, app_id: str, masters: Sequence[LogRef], owner: str) -> List[str]:
+    """The logs of all of an application's masters, each after its attempt: ``master-1.stdout``."""
+    found: List[str] = []
+    problem: Optional[SchedulerError] = None
+    for ref in masters:
+        try:
+            names = logs.names(app_id, ref.container_id, ref.node, ref.url, owner)
+        except SchedulerError as error:
+            problem = error  # of one that was lost with its node; the others' are there
+            continue
+        found += [f"{_prefix(ref)}{name}" for name in names]
+    if problem is not None and not found:
+        raise problem
+    return found
+
+
+def master_log(masters: Sequence[LogRef], name: str) -> Tuple[LogRef, str]:
+    """Whose log and which a name of :func:`master_names` is; any other: the last master's."""
+    for ref in masters:
+        if name.startswith(_prefix(ref)):
+            return ref, name[len(_prefix(ref)) :]
+    return masters[-1], name
+
+
+def _prefix(ref: LogRef) -> str:
+    return f"master-{ContainerId.parse(ref.container_id).attempt.number}."

@@ -1,0 +1,82 @@
+"""What a master's page must know of the web proxy that it stands behind, from the site's words.
+
+The proxy is a part of each ResourceManager's web server, unless the site runs one of its own
+(``yarn.web-proxy.address``). Who may look follows YARN: with ``yarn.acl.enable`` the owner, the
+job's view list and the cluster's administrators; without, everybody whom the web pages let
+in, unless the job names a list of its own. Where the web pages authenticate nobody, all who
+come are the static user; what that means for a page stands in
+:mod:`tony_core.master.web.proxy_gate`.
+
+Runs on the nodes' Python (3.9), standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Set
+
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.site.urls import proxied
+from tony_core.hadoop.yarn.ids import ApplicationId
+
+STATIC_USER = "dr.who"
+_AUTHENTICATES = "AuthenticationFilterInitializer"
+
+
+def page_extra(
+    conf: SiteConfiguration, application: ApplicationId, view_acl: str
+) -> Dict[str, str]:
+    """``proxy_hosts``, ``static_user``, ``view_acl`` and ``public_url`` of a MasterContext."""
+    own = conf.text("yarn.web-proxy.address")
+    if own:
+        host, _, _ = own.rpartition(":")
+        hosts = [host or own]
+        tls = conf.text("yarn.http.policy").upper() == "HTTPS_ONLY"
+        root = f"{'https' if tls else 'http'}://{own}"
+    else:
+        web = endpoints.rm_web(conf)
+        hosts = [address.host for address in web.addresses]
+        first = web.addresses[0]
+        name = f"[{first.host}]" if ":" in first.host else first.host
+        root = f"{'https' if web.tls else 'http'}://{name}:{first.port}"
+    return {
+        "proxy_hosts": ",".join(host.strip("[]") for host in hosts),
+        "static_user": static_user(conf),
+        "view_acl": viewers(conf, view_acl),
+        "public_url": proxied(root, application),
+    }
+
+
+def static_user(conf: SiteConfiguration) -> str:
+    """In whose name everybody asks; empty where the web pages want to know who it is."""
+    filters = conf.text("hadoop.http.filter.initializers")
+    named = conf.text("hadoop.http.authentication.type", "simple").lower() != "simple" or (
+        not conf.boolean("hadoop.http.authentication.simple.anonymous.allowed", True)
+    )
+    if _AUTHENTICATES in filters and named:
+        return ""
+    return conf.text("hadoop.http.staticuser.user", STATIC_USER)
+
+
+def viewers(conf: SiteConfiguration, view_acl: str) -> str:
+    """The list of those who may look besides the owner, as YARN would decide it.
+
+    But for one thing: a site that keeps lists and names no administrators has everybody for
+    one, in YARN's eyes; and one whose list is a blank has none. Both look the same here, so
+    none it is.
+    """
+    if not conf.boolean("yarn.acl.enable", False):
+        return view_acl.strip() or "*"
+    users: Set[str] = set()
+    groups: Set[str] = set()
+    for text in (view_acl, conf.text("yarn.admin.acl")):
+        if text.strip() == "*":
+            return "*"
+        first, _, second = text.partition(" ")
+        users.update(_names(first))
+        groups.update(_names(second))
+    return f"{','.join(sorted(users))} {','.join(sorted(groups))}".rstrip()
+
+
+def _names(text: str) -> List[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
