@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.master.shell import SECRET, Shell, a_job, until
 from tests.protocol.ends import executor_end
-from tests.protocol.test_codec import STRATEGIES, annotation
+from tests.protocol.test_codec import STRATEGIES
 from tony_core.job.spec import MasterSpec, Resources, Role
 from tony_core.master.executors.bounds import NAMES, NOTES, TURNS, Bounds
 from tony_core.protocol import messages
@@ -36,8 +36,8 @@ def fields(kind: Any) -> Dict[str, Any]:
     """Values of the right type, many of them near those that mean something."""
     made: Dict[str, Any] = {}
     for field in kind._fields:
-        wild = STRATEGIES[annotation(kind, field)]
-        made[field] = st.one_of(NEAR, wild) if wild is STRATEGIES["int"] else wild
+        wild = STRATEGIES[get_type_hints(kind)[field]]
+        made[field] = st.one_of(NEAR, wild) if wild is STRATEGIES[int] else wild
     if "ports" in made:
         near = st.dictionaries(st.sampled_from(["main", "x"]), st.integers(-1, 70_000))
         made["ports"] = st.one_of(near, made["ports"])
