@@ -14,6 +14,7 @@ from tests.importgraph import CHECKOUT, Graph, crossings, room_of, within
 
 _BOTTOM = (
     "tony_core.dataclass",
+    "tony_core.exit_causes",
     "tony_core.faults",
     "tony_core.jsontext",
     "tony_core.hadoop",
@@ -37,6 +38,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core": (),
     "tony_core.version": (),
     "tony_core.dataclass": (),
+    "tony_core.exit_causes": (),
     "tony_core.faults": (),
     "tony_core.jsontext": (),
     "tony_core.leaving": (),
@@ -73,6 +75,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.protocol",
         "tony_core.protocol.jobkey",
         "tony_core.dataclass",
+        "tony_core.exit_causes",
         "tony_core.faults",
         "tony_core.jsontext",
         "tony_core.loopback",
@@ -88,6 +91,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_executor": (
         "tony_core.protocol",
         "tony_core.protocol.jobkey",
+        "tony_core.exit_causes",
         "tony_core.loopback",
         "tony_core.version",
     ),

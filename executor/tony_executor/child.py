@@ -12,6 +12,7 @@ import os
 import signal
 from typing import Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
+from tony_core.exit_causes import ExitCause
 from tony_executor import processes
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -133,29 +134,21 @@ def _give_up(errors: int, code: int, what: str) -> NoReturn:
         os._exit(127)
 
 
-def why_not(error: Exception, program: str, env: Mapping[str, str]) -> Tuple[str, str]:
+def why_not(error: Exception, program: str, env: Mapping[str, str]) -> Tuple[ExitCause, str]:
     """(cause, message) of a program that could not be started."""
     if isinstance(error, NotExecuted):
         if error.code == errno.E2BIG:
             size = sum(len(k) + len(v) + 2 for k, v in env.items())
-            return "environment", (
+            return ExitCause.ENVIRONMENT, (
                 "the program's command or environment is too large for the kernel (its variables"
                 f" have {size} bytes; one variable, or the command, may have 128 KiB): shorten it,"
                 " or put it into a file"
             )
         if error.code in (errno.ENOSPC, errno.EDQUOT):
-            return "disk-full", f"{error.what}: no space is left on the node's disk"
+            return ExitCause.DISK_FULL, f"{error.what}: no space is left on the node's disk"
         if error.what == program and error.code == errno.ENOENT:
-            return "environment", f"the node (or its image) has no {program}"
-        return "localisation", f"the program could not be started: {error}"
+            return ExitCause.ENVIRONMENT, f"the node (or its image) has no {program}"
+        return ExitCause.LOCALISATION, f"the program could not be started: {error}"
     if isinstance(error, ValueError):
-        return "environment", str(error)
-    return "localisation", f"the node has no room for another process: {error}"
-
-
-def decoded(status: int) -> Tuple[int, int]:
-    """(exit code as a shell says it, signal) of a wait status."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return 128 + number, number
-    return os.WEXITSTATUS(status), 0
+        return ExitCause.ENVIRONMENT, str(error)
+    return ExitCause.LOCALISATION, f"the node has no room for another process: {error}"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import List, Sequence, Tuple
+import signal as signals
+from typing import List, Optional, Sequence, Tuple
+
+from tony_core.exit_causes import ExitCause, signal_in
 
 FIRST_SECONDS = 60.0
 """How long after its start "address in use" counts as ours: some import for half a minute."""
@@ -31,22 +34,11 @@ _PORT_NUMBER = (
 _ENV_PYTHON = "'python': "  # as env quotes it
 _PYTHON3 = " Many nodes have no python: say python3, or --python_binary_path"
 
-# Not signal.Signals: importing its names costs more than they are worth.
-_SIGNALS = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    3: "SIGQUIT",
-    4: "SIGILL",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    11: "SIGSEGV",
-    13: "SIGPIPE",
-    15: "SIGTERM",
-    24: "SIGXCPU",
-    25: "SIGXFSZ",
-}
+_NAMED = {
+    signals.SIGHUP, signals.SIGINT, signals.SIGQUIT, signals.SIGILL, signals.SIGABRT,
+    signals.SIGBUS, signals.SIGFPE, signals.SIGKILL, signals.SIGSEGV, signals.SIGPIPE,
+    signals.SIGTERM, signals.SIGXCPU, signals.SIGXFSZ,
+}  # fmt: skip
 
 
 def judge(
@@ -58,15 +50,15 @@ def judge(
     ports_taken: Sequence[str],
     disk_free_mb: float,
     stderr_before: Sequence[str] = (),
-) -> Tuple[str, str]:
-    """(cause as in messages.Ended, message) of an end that TonY did not bring about.
+) -> Tuple[ExitCause, str]:
+    """(cause, message) of an end that TonY did not bring about.
 
     Of ``stderr_before``, the lines before the tail, only what names a port of the task counts.
     """
     if exit_code == 0:
-        return "exited", ""
+        return ExitCause.EXITED, ""
     if _full(stderr_tail, disk_free_mb):
-        return "disk-full", (
+        return ExitCause.DISK_FULL, (
             f"a disk of the node is full ({disk_free_mb:.0f} MB are free where the task runs):"
             " free some space, or write less"
         )
@@ -76,24 +68,25 @@ def judge(
             return in_use
     if signal:
         # Who reads it has the signal's number and the exit code before this.
-        name = _SIGNALS.get(signal, "")
-        return "exited", f"a {name}{_who(signal)}" if name else ""
+        text = f"a {signals.Signals(signal).name}{_who(signal)}" if signal in _NAMED else ""
+        return ExitCause.EXITED, text
     last = stderr_tail[-1] if stderr_tail else ""
     if exit_code == 127:
-        return "not-found", (
+        return ExitCause.NOT_FOUND, (
             "the command, or something it runs, was not found"
             f"{_quoted(last)}: is it in the source folder, the venv or on the node's PATH?"
             f"{_PYTHON3 if ' python: ' in last or _ENV_PYTHON in last else ''}"
         )
     if exit_code == 126:
-        return "not-executable", (
+        return ExitCause.NOT_EXECUTABLE, (
             "the command was found but cannot be executed"
             f"{_quoted(last)}: does it have its exec bit, and is it made for this machine?"
         )
-    if exit_code > 128 and exit_code - 128 in _SIGNALS:
-        number = exit_code - 128
-        return "exited", f"something it ran was ended by {_named(number)}{_who(number)}"
-    return "exited", ""
+    number = signal_in(exit_code)
+    if number in _NAMED:
+        name = signals.Signals(number).name
+        return ExitCause.EXITED, f"something it ran was ended by {name} ({number}){_who(number)}"
+    return ExitCause.EXITED, ""
 
 
 def _full(stderr_tail: Sequence[str], disk_free_mb: float) -> bool:
@@ -104,7 +97,7 @@ def _full(stderr_tail: Sequence[str], disk_free_mb: float) -> bool:
 
 def _in_use(
     before: Sequence[str], tail: Sequence[str], ports: Sequence[int], ports_taken: Sequence[str]
-) -> Tuple[str, str] | None:
+) -> Optional[Tuple[ExitCause, str]]:
     def numbers(line: str) -> List[int]:
         return [int(number) for number in re.findall(_PORT_NUMBER, line)]
 
@@ -119,23 +112,22 @@ def _in_use(
     vague = [line for line in tail if is_no_server(line)]
     if ports_taken and (said or vague or not tail):
         names = ", ".join(ports_taken)
-        return "address-in-use", f"another process listens at the task's port ({names})"
+        return ExitCause.ADDRESS_IN_USE, f"another process listens at the task's port ({names})"
     if not said:
         if any(map(names_ours, vague)):
-            return "address-in-use", "the program cannot listen at a port that the task was given"
+            return (
+                ExitCause.ADDRESS_IN_USE,
+                "the program cannot listen at a port that the task was given",
+            )
         return None
     named = [number for line in said for number in numbers(line)]
     if named and not set(named) & set(ports):
         # New ports would not help: it is one that the program chose itself.
-        return "exited", (
+        return ExitCause.EXITED, (
             f"port {named[0]}, which TonY did not give it, is in use on the node:"
             " use one of the task's own ports (docs: what a task sees)"
         )
-    return "address-in-use", "a port that the task was given is in use on the node"
-
-
-def _named(number: int) -> str:
-    return f"{_SIGNALS[number]} ({number})" if number in _SIGNALS else f"signal {number}"
+    return ExitCause.ADDRESS_IN_USE, "a port that the task was given is in use on the node"
 
 
 def _who(number: int) -> str:

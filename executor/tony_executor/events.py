@@ -3,6 +3,7 @@
 # Annotations are evaluated here: NamedTuple would compile each of them as text.
 from typing import Dict, List, NamedTuple, Union
 
+from tony_core.exit_causes import ExitCause
 from tony_core.protocol.messages import Message
 
 
@@ -45,11 +46,11 @@ class Prepared(NamedTuple):
 
 
 class NotPrepared(NamedTuple):
-    """It could not be laid out; ``cause`` as in messages.Ended."""
+    """It could not be laid out."""
 
     at: float
     session: int
-    cause: str
+    cause: ExitCause
     message: str
 
 
@@ -69,7 +70,7 @@ class ChildNotStarted(NamedTuple):
     at: float
     session: int
     exit_code: int
-    cause: str
+    cause: ExitCause
     message: str
 
 

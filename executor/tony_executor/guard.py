@@ -29,6 +29,7 @@ import os
 import signal
 from typing import NoReturn
 
+from tony_core.exit_causes import decode_status
 from tony_executor import processes
 from tony_executor.phases import EXIT_MASTER_LOST, EXIT_TERMINATED
 
@@ -59,7 +60,7 @@ def _watch(executor: int) -> int:
         if pid == executor:
             break
     processes.kill_now(os.getpid())
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return decode_status(status)[0]
 
 
 def _terminated(number: int, frame: object) -> NoReturn:

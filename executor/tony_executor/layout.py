@@ -11,6 +11,7 @@ import json
 import os
 from typing import Any, Dict, NoReturn
 
+from tony_core.exit_causes import ExitCause
 from tony_executor import child, venv, workdir
 from tony_executor.site import Site
 
@@ -34,17 +35,17 @@ def make_and_exit(site: Site, name: str, source: str, answer: int) -> NoReturn:
             "note": found.note if found is not None else "",
         }
     except venv.VenvError as error:
-        said = {"cause": "environment", "error": str(error)}
+        said = {"cause": ExitCause.ENVIRONMENT, "error": str(error)}
     except workdir.LayoutError as error:
         said = {"cause": error.cause, "error": str(error)}
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         said = {
-            "cause": "disk-full" if full else "localisation",
+            "cause": ExitCause.DISK_FULL if full else ExitCause.LOCALISATION,
             "error": f"the working folder cannot be made: {error}",
         }
     except BaseException as error:
-        said = {"cause": "localisation", "error": f"the working folder: {error!r}"}
+        said = {"cause": ExitCause.LOCALISATION, "error": f"the working folder: {error!r}"}
     try:
         os.write(answer, json.dumps(said).encode())
     finally:

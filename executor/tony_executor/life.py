@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Type
 
+from tony_core.exit_causes import ExitCause
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
@@ -173,7 +174,7 @@ class Life(Masters):
                 self._do(Log(f"session {self.session} runs already: Prepare is not obeyed"))
             return
         if self.phase in HAS_CHILD and self._ending is None:
-            self._ending = Ending("stopped", f"session {message.session} follows")
+            self._ending = Ending(ExitCause.STOPPED, f"session {message.session} follows")
             self._clear(LEFTOVER_GRACE_S)
         elif self._left:
             self._clear(0.0)
@@ -270,7 +271,7 @@ class Life(Masters):
             session=self.session,
             exit_code=exit_code,
             signal=signal,
-            cause=ending.cause,
+            cause=ending.cause.value,
             message=ending.message,
             stderr_tail=list(event.stderr_tail) if event is not None else [],
             duration_s=round(self._ran_s(), 3),
@@ -290,7 +291,7 @@ class Life(Masters):
         if event.session == self.session and self.phase is Phase.RUNNING and not self._ending:
             names = ", ".join(event.names)
             message = f"another process listens at the task's port ({names})"
-            self._ending = Ending("address-in-use", message)
+            self._ending = Ending(ExitCause.ADDRESS_IN_USE, message)
             self._clear(LEFTOVER_GRACE_S)
 
     def _ran_s(self) -> float:
@@ -308,7 +309,7 @@ class Life(Masters):
         self._next = None
         if message.session not in self._stops:
             self._stops.append(message.session)
-        self._stop_child(Ending("stopped", message.reason or "stopped by the master"))
+        self._stop_child(Ending(ExitCause.STOPPED, message.reason or "stopped by the master"))
         self._clear(message.grace_s)
 
     def _shutdown(self, message: Shutdown) -> None:
@@ -319,7 +320,7 @@ class Life(Masters):
         self._next = None
         if self._leaving is None:
             self._leaving = Exit(code, reason)
-        self._stop_child(Ending("stopped", reason))
+        self._stop_child(Ending(ExitCause.STOPPED, reason))
         self._clear(grace_s, everything=True)
 
     def _stop_child(self, ending: Ending) -> None:
@@ -438,7 +439,7 @@ class Life(Masters):
         setting = "(tony.task.executor.registry-timeout-sec)"
         if self.phase is Phase.PREPARING:
             message = f"the working folder and the ports were not there {limit} {setting}"
-            self._end(1, 0, Ending("registry-timeout", message))
+            self._end(1, 0, Ending(ExitCause.REGISTRY_TIMEOUT, message))
         else:
             message = f"the master did not say {limit} which task to be {setting}"
             self._say(Noted("warning", message))
@@ -446,7 +447,7 @@ class Life(Masters):
 
     def _ran_too_long(self) -> None:
         self._ending = Ending(
-            "execution-timeout",
+            ExitCause.EXECUTION_TIMEOUT,
             f"it ran for longer than {self._execution_s:g} s"
             " (tony.task.executor.execution-timeout-ms)",
         )

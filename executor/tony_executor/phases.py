@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Dict, NamedTuple, Set
 
+from tony_core.exit_causes import ExitCause
+
 EXIT_SHUT_DOWN = 0
 EXIT_USAGE = 64
 EXIT_NO_MASTER = 65  # none was ever reached
@@ -79,7 +81,7 @@ class Identity(NamedTuple):
 class Ending(NamedTuple):
     """Why we end the program ourselves."""
 
-    cause: str
+    cause: ExitCause
     message: str
 
 

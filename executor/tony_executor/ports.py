@@ -29,6 +29,7 @@ import os
 import socket
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from tony_core.exit_causes import ExitCause
 from tony_core.protocol.peers import Owner
 from tony_core.protocol.reactor import Reactor
 from tony_executor import processes, sockets
@@ -46,7 +47,7 @@ _KERNEL = "/proc/sys/net/ipv4"
 class NoPort(Exception):
     """No port of the range is free; ``cause`` is the word for it in the task's end."""
 
-    def __init__(self, cause: str, message: str) -> None:
+    def __init__(self, cause: ExitCause, message: str) -> None:
         super().__init__(message)
         self.cause = cause
 
@@ -162,7 +163,9 @@ class Ports:
         held = self._held.get(name)
         self._held[name] = Held(held.claim if held is not None else None, bound)
         if bound is None or _strangers_at(port):
-            raise NoPort("address-in-use", f"port {port}, which peers know, is taken on the node")
+            raise NoPort(
+                ExitCause.ADDRESS_IN_USE, f"port {port}, which peers know, is taken on the node"
+            )
 
 
 class Watch:
@@ -267,9 +270,9 @@ def _draw(span: Optional[Tuple[int, ...]]) -> Tuple[Held, int]:
                 claim.close()
     if span is None:
         message = f"no port from {low} to {high} is free (outside the ephemeral ports)"
-        raise NoPort("address-in-use", message)
+        raise NoPort(ExitCause.ADDRESS_IN_USE, message)
     raise NoPort(
-        "port-range-full",
+        ExitCause.PORT_RANGE_FULL,
         f"no port of tony.task.port-range ({low}-{high}) is free on this node:"
         f" {claimed} held for tasks of TonY, {size - claimed} in use otherwise; give a wider range",
     )

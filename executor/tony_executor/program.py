@@ -10,6 +10,7 @@ import json
 import os
 from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
 
+from tony_core.exit_causes import ExitCause, decode_status
 from tony_core.loopback import loopback
 from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
@@ -106,7 +107,7 @@ class Program:
 
     def reaped(self, pid: int, status: int, largest_rss_mb: float) -> bool:
         """A child of ours ended; whether it was one of those here."""
-        exit_code, number = child.decoded(status)
+        exit_code, number = decode_status(status)
         if self._running is not None and pid == self._running.pid:
             self._ended(self._running, exit_code, number, largest_rss_mb)
             return True
@@ -141,7 +142,9 @@ class Program:
         except OSError as error:
             os.close(reading)
             os.close(writing)
-            self._not_prepared("localisation", f"the node has no more processes: {error.strerror}")
+            self._not_prepared(
+                ExitCause.LOCALISATION, f"the node has no more processes: {error.strerror}"
+            )
             return
         if pid == 0:
             layout.make_and_exit(self._site, name, prepare.source, writing)
@@ -158,7 +161,7 @@ class Program:
     def _gpus_checked(self, complaint: str) -> None:
         if complaint:
             self._drop_layout()
-            self._not_prepared("gpus", complaint)
+            self._not_prepared(ExitCause.GPUS, complaint)
             return
         if self._gpu_check.visible is not None:
             self._gpus.see(self._gpu_check.visible)
@@ -180,11 +183,11 @@ class Program:
             said = json.loads(self._said.decode())
         except ValueError:
             self._gpu_check.cancel()
-            self._not_prepared("localisation", "the working folder's making was interrupted")
+            self._not_prepared(ExitCause.LOCALISATION, "the working folder was not completed")
             return
         if "error" in said:
             self._gpu_check.cancel()
-            self._not_prepared(said["cause"], said["error"])
+            self._not_prepared(ExitCause(said["cause"]), said["error"])
             return
         self._venv = said["venv"]
         if said["note"]:
@@ -207,7 +210,7 @@ class Program:
             return
         self._feed(Prepared(self._reactor.now(), prepare.session, self._site.host, ports))
 
-    def _not_prepared(self, cause: str, message: str) -> None:
+    def _not_prepared(self, cause: ExitCause, message: str) -> None:
         assert self._prepare is not None
         self._feed(NotPrepared(self._reactor.now(), self._prepare.session, cause, message))
 
@@ -226,7 +229,7 @@ class Program:
         try:
             env = self._environment(start)
         except (OSError, workdir.LayoutError) as error:
-            self._not_started(start, 1, "localisation", f"the task's files: {error}")
+            self._not_started(start, 1, ExitCause.LOCALISATION, f"the task's files: {error}")
             return
         if start.command.strip() == tensorboard.SENTINEL:
             self._find_tensorboard(start, env)
@@ -310,7 +313,7 @@ class Program:
             self._relay.close()
             self._relay = None
 
-    def _not_started(self, start: Start, code: int, cause: str, message: str) -> None:
+    def _not_started(self, start: Start, code: int, cause: ExitCause, message: str) -> None:
         self._feed(ChildNotStarted(self._reactor.now(), start.session, code, cause, message))
 
     # ------------------------------------------------------------------ TensorBoard
@@ -339,7 +342,7 @@ class Program:
         wanted = self._tensorboard(start, env)
         if wanted is None:
             message = f"{tensorboard.SENTINEL} needs tony.application.tensorboard-log-dir"
-            self._not_started(start, 1, "environment", message)
+            self._not_started(start, 1, ExitCause.ENVIRONMENT, message)
             return
 
         def found(python: Optional[str]) -> None:
@@ -348,7 +351,7 @@ class Program:
             if python is None:
                 tried = ", ".join(wanted.pythons) or "none of the interpreters is here"
                 message = tensorboard.NOT_FOUND.format(tried=tried)
-                self._not_started(start, 127, "environment", message)
+                self._not_started(start, 127, ExitCause.ENVIRONMENT, message)
                 return
             mine = {**wanted.env, "TONY_REPORT_FILE": env["TONY_REPORT_FILE"]}
             if self._exec(start, tensorboard.command(python, wanted), mine):
@@ -450,7 +453,9 @@ class Program:
                 self._finder = None
             if self._running is None and self._prepare is not None:
                 session = self._prepare.session
-                self._feed(ChildNotStarted(self._reactor.now(), session, 143, "stopped", "stopped"))
+                self._feed(
+                    ChildNotStarted(self._reactor.now(), session, 143, ExitCause.STOPPED, "stopped")
+                )
         if everything:
             self._everything = True
             self._beside.stop()

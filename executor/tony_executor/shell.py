@@ -14,6 +14,7 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, NoReturn, Optional, Set, Type
 
+from tony_core.exit_causes import decode_status
 from tony_core.loopback import loopback
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.handshake_limiter import Door
@@ -243,8 +244,7 @@ class Shell:
             if pid == 0:
                 break
             some = True
-            code = os.WTERMSIG(status) + 128 if os.WIFSIGNALED(status) else status >> 8
-            if not self._seeking.reaped(pid, code):
+            if not self._seeking.reaped(pid, decode_status(status)[0]):
                 self._program.reaped(pid, status, usage.ru_maxrss / 1024.0)
         if some:
             self._program.look_again()

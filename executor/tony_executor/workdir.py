@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 from typing import Iterator, Mapping, Set
 
+from tony_core.exit_causes import ExitCause
+
 RUNTIME = "tony-runtime"
 CACHE = ".tony-cache"  # what the program fetches; it outlives sessions
 PREFIX = "session-"
@@ -30,9 +32,9 @@ _BLOCK = 1024 * 1024
 
 
 class LayoutError(Exception):
-    """The folder cannot be made; ``cause`` as in messages.Ended."""
+    """The folder cannot be made; ``cause`` goes into its Ended."""
 
-    def __init__(self, message: str, cause: str = "localisation") -> None:
+    def __init__(self, message: str, cause: ExitCause = ExitCause.LOCALISATION) -> None:
         super().__init__(message)
         self.cause = cause
 

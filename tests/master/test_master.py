@@ -114,6 +114,17 @@ def test_a_failure_restarts_the_session_in_the_same_containers(tmp_path: Path) -
         assert shell.join()[0] is AppState.SUCCEEDED
 
 
+def test_an_exit_cause_of_a_later_version_stays_as_it_is_with_a_warning(tmp_path: Path) -> None:
+    with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0))) as shell:
+        (executor,) = shell.gang(1)
+        executor.say(Ended(0, 9, cause="moonlight"))
+        until(lambda: any("unknown exit cause 'moonlight'" in text for text in shell.story("note")))
+        shell.go(executor)
+        shell.join()
+    history = read_job(str(tmp_path / "history"), "app_1")
+    assert history.job["root_cause"]["cause"] == "moonlight"
+
+
 def test_the_end_of_a_failed_job_says_why_everywhere(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0))) as shell:
         (executor,) = shell.gang(1)

@@ -93,6 +93,7 @@ PROGRAM = (
 _TOP = (
     "__init__.py",
     "dataclass.py",
+    "exit_causes.py",
     "faults.py",
     "jsontext.py",
     "loopback.py",

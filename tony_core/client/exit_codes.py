@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from tony_core.exit_causes import exit_code_of
 from tony_core.schedulers.port import AppState
 
 
@@ -42,4 +43,4 @@ def of_state(state: AppState) -> int:
 
 def of_signal(number: int) -> int:
     """The exit code of a command that a signal ended, as a shell says it."""
-    return 128 + number
+    return exit_code_of(number)

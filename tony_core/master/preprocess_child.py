@@ -20,6 +20,8 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
+from tony_core.exit_causes import exit_code_of
+
 PARAMETERS_LINE = "Model parameters: "
 MAX_PARAMETERS = 100 * 1024  # one environment variable of every task
 POLL_S = 0.03
@@ -95,7 +97,7 @@ def _run(told: Mapping[str, Any]) -> Dict[str, Any]:
     finally:
         end_descendants(float(told["grace_s"]))
     return {
-        "exit_code": code if code >= 0 else 128 - code,
+        "exit_code": code if code >= 0 else exit_code_of(-code),
         "parameters": parameters(_text(parameters_file), _text(out_path)),
         "stderr_tail": _text(err_path).splitlines()[-20:],
     }

@@ -105,11 +105,9 @@ class Ended(NamedTuple):
     """The program ended: its own exit code, or the signal that ended it."""
 
     session: int
-    exit_code: int  # as a shell would say it: 128 + signal
+    exit_code: int  # tony_core/exit_causes.py
     signal: int = 0
-    cause: str = "exited"  # exited, stopped (by us), execution-timeout, registry-timeout,
-    # not-found, not-executable, address-in-use, port-range-full, environment, disk-full,
-    # localisation, gpus (fewer than asked for: the node is to be avoided)
+    cause: str = "exited"  # the value of an ExitCause
     message: str = ""  # for a person: what it was and what to do
     stderr_tail: List[str] = []
     duration_s: float = 0.0

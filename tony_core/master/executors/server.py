@@ -17,6 +17,7 @@ import resource
 import socket
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Type
 
+from tony_core.exit_causes import ExitCause, parse_cause
 from tony_core.master.executors.bounds import MOST_BYTES, SESSIONS, Bounds
 from tony_core.master.executors.liveness import Liveness
 from tony_core.master.session.events import (
@@ -365,6 +366,9 @@ class Rendezvous:
         if (m.session, m.restart) in self._acknowledged.get(container_id, ()):
             self.send(container_id, Acknowledge(m.session, m.restart))
             return
+        if parse_cause(m.cause) is ExitCause.UNKNOWN:
+            text = f"its executor reported the unknown exit cause {m.cause!r}"
+            self._to.noted(container_id, Noted("warning", text, "unknown-exit-cause"))
         self._to.event(
             TaskEnded(
                 self._reactor.now(),

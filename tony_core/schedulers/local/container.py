@@ -13,6 +13,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from tony_core.exit_causes import exit_code_of
 from tony_core.job.spec import Resources
 from tony_core.schedulers.local import engine, home, images, mastership, processes
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder
@@ -225,7 +226,7 @@ class Running:
             words += f"; left behind, as they cannot be killed: {left}"
         asked = os.path.exists(self.folder.stop)
         cause = Cause.RELEASED if asked else Cause.KILLED
-        return cause, 128 + signal.SIGKILL, words
+        return cause, exit_code_of(signal.SIGKILL), words
 
 
 def _read_story(path: str) -> Optional[Tuple[Cause, int, str]]:

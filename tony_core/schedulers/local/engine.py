@@ -17,6 +17,7 @@ import signal
 import time
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.exit_causes import decode_status
 from tony_core.schedulers.local import processes
 
 REMOVE_S = 20.0
@@ -54,8 +55,7 @@ def ask(argv: Sequence[str], env: Mapping[str, str], limit_s: float) -> Tuple[in
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         return 124, "%s did not answer within %g s" % (" ".join(argv[:2]), limit_s)
-    code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    return code, said.decode("utf-8", "replace").strip()
+    return decode_status(status)[0], said.decode("utf-8", "replace").strip()
 
 
 def _read(handle: int, pid: int, end: float) -> Tuple[bytes, Optional[int]]:

@@ -45,6 +45,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.exit_causes import decode_status, exit_code_of
 from tony_core.schedulers.local import engine, home, processes
 from tony_core.schedulers.local.memory_watch import MB, MemoryWatch
 
@@ -243,7 +244,7 @@ class Shim:
             return
         self._reap()
         unasked = not self._asked_by and self._over is None
-        killed = _exit(self._status)[0] == 128 + signal.SIGKILL
+        killed = _exit(self._status)[0] == exit_code_of(signal.SIGKILL)
         if unasked and killed and engine.out_of_memory(self._image):
             self._over = "over the memory limit: ended by the kernel for its control group"
         self._removed = engine.end(self._image, 0 if self._status is not None else self._pid)
@@ -254,7 +255,7 @@ class Shim:
         code, words = _exit(self._status)
         cause = "exited"
         if self._over is not None:
-            cause, words, code = "memory", self._over, 128 + signal.SIGKILL
+            cause, words, code = "memory", self._over, exit_code_of(signal.SIGKILL)
         elif self._asked_by:
             if os.path.exists(self._folder.stop):
                 cause, words = "released", "stopped by the master"
@@ -361,13 +362,12 @@ def _tell(handle: int) -> None:
 def _exit(status: Optional[int]) -> Tuple[int, str]:
     """The exit code as a shell gives it, and in words."""
     if status is None:
-        return 128 + signal.SIGKILL, "killed"
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        try:
-            name = signal.Signals(number).name
-        except ValueError:
-            name = "signal %d" % number
-        return 128 + number, "ended by %s" % name
-    code = os.WEXITSTATUS(status)
-    return code, "exit code %d" % code
+        return exit_code_of(signal.SIGKILL), "killed"
+    code, number = decode_status(status)
+    if not number:
+        return code, "exit code %d" % code
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "signal %d" % number
+    return code, "ended by %s" % name

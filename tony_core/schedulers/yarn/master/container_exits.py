@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import List, Mapping, Tuple
 
+from tony_core.exit_causes import exit_code_of
 from tony_core.schedulers.port import Cause
 from tony_core.schedulers.yarn.client.traces import is_trace
 from tony_core.schedulers.yarn.master import localization_errors
@@ -26,7 +28,7 @@ _CAUSES: Mapping[int, Tuple[Cause, str]] = {
     -109: (Cause.KILLED, "it wrote more logs than the site allows"),
 }
 
-_NOT_FOUND, _KILLED = 127, 128 + 9
+_NOT_FOUND, _KILLED = 127, exit_code_of(signal.SIGKILL)
 """What programs and people know such ends by, as on every scheduler."""
 
 
