@@ -82,7 +82,7 @@ with DAG("waits", schedule=None, max_active_tasks=1000):
 
 
 class Pages(BaseHTTPRequestHandler):
-    """What the masters of the jobs would say of them."""
+    """What the masters of the jobs would answer."""
 
     protocol_version = "HTTP/1.1"
     asked = 0
@@ -100,13 +100,13 @@ class Pages(BaseHTTPRequestHandler):
             "progress": 0.5,
             "reported": {"accuracy": 0.9},
         }
-        told: Dict[str, Any] = {
+        answer: Dict[str, Any] = {
             "state": "RUNNING",
             "name": "waits",
             "session": 0,
             "links": {"tensorboard": "tensorboard/"},
         }
-        body = json.dumps({"tasks": [task]} if self.path.endswith("tasks") else told).encode()
+        body = json.dumps({"tasks": [task]} if self.path.endswith("tasks") else answer).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

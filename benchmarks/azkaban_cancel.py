@@ -46,9 +46,9 @@ def main() -> int:
         command = _installed(Path(folder))
         executes = MINDS if options.minds else CLINGS
         for number in range(options.runs + 1):
-            told = _run(command, Path(folder), executes, number)
+            sample = _run(command, Path(folder), executes, number)
             if number:  # the first fills caches
-                for what, seconds in told.items():
+                for what, seconds in sample.items():
                     found[what].append(seconds)
     for what, seconds in found.items():
         figure = {
@@ -97,8 +97,8 @@ def _run(command: List[str], folder: Path, executes: str, number: int) -> Dict[s
         "JOB_PROP_FILE": str(folder / "job.properties"),
         "JOB_NAME": "cancelled",
     }
-    said = folder / "said"
-    with said.open("w") as log:
+    output = folder / "said"
+    with output.open("w") as log:
         job = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
     try:
         app_id = ""
@@ -106,9 +106,9 @@ def _run(command: List[str], folder: Path, executes: str, number: int) -> Dict[s
         def runs() -> bool:
             nonlocal app_id
             if job.poll() is not None:
-                sys.exit(said.read_text())
-            told = re.search(r"application (local_\w+)$", said.read_text(), re.M)
-            app_id = told.group(1) if told else ""
+                sys.exit(output.read_text())
+            printed = re.search(r"application (local_\w+)$", output.read_text(), re.M)
+            app_id = printed.group(1) if printed else ""
             return bool(app_id) and any((home / "apps" / app_id).rglob("up"))
 
         _await(runs, "the program runs")

@@ -43,13 +43,14 @@ def main() -> int:
         ways = _ways(Path(folder))
         for number in range(runs + 1):
             for way, (words, env) in ways.items():
-                told = _run(words, env, Path(folder))
+                sample = _run(words, env, Path(folder))
                 if number:  # the first fills caches
-                    found[way].append(told)
+                    found[way].append(sample)
     for index, what in enumerate(("application", "program", "processor")):
-        best = {way: min(each[index] for each in told) for way, told in found.items()}
+        best = {way: min(each[index] for each in samples) for way, samples in found.items()}
         middle = {
-            way: statistics.median(each[index] for each in told) for way, told in found.items()
+            way: statistics.median(each[index] for each in samples)
+            for way, samples in found.items()
         }
         figure = {
             "figure": f"azkaban-start-{what}",
@@ -99,16 +100,16 @@ def _run(words: List[str], env: Dict[str, str], folder: Path) -> Tuple[float, ..
         words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     accepted = 0.0
-    said = []
+    output = []
     assert process.stdout is not None
     for line in process.stdout:
-        said.append(line)
+        output.append(line)
         if not accepted and "application local_" in line:
             accepted = time.time() - began
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit("".join(said))
+        sys.exit("".join(output))
     first = float((folder / "first-line").read_text()) - began
     return accepted, first, usage.ru_utime + usage.ru_stime
 

@@ -49,7 +49,7 @@ def main() -> None:
         if args.lines is not None:
             args.lines.write_text("".join(line + "\n" for line in lines))
     measured, *figures = [json.loads(line) for line in lines]
-    missed = [told["figure"] for told in figures if told.get("verdict") == MISSED]
+    missed = [line["figure"] for line in figures if line.get("verdict") == MISSED]
     if missed:
         sys.stderr.write(f"missed their bars: {', '.join(missed)}\n")
     if args.write:
@@ -97,23 +97,23 @@ def write(measured: str, figures: List[Dict[str, Any]]) -> None:
 
 def table(measured: str, figures: List[Dict[str, Any]]) -> str:
     """As a page shows it."""
-    low, high = (pick(told["load"] for told in figures) for pick in (min, max))
+    low, high = (pick(line["load"] for line in figures) for pick in (min, max))
     lines = [
         f"{measured}; load average {low:g} to {high:g}.",
         "",
         "| figure | median | floor | bar | |",
         "|---|---|---|---|---|",
     ]
-    for told in figures:
-        unit = "" if told["unit"] == "ratio" else f" {told['unit']}"
-        value = f"{shown(told['value'])}{unit}"
-        if "low" in told:
-            value += f" ({shown(told['low'])} to {shown(told['high'])})"
-        floor = f"{shown(told['floor'])}{unit} ({told['floor_is']})" if "floor" in told else ""
-        bar = told.get("bar", "")
+    for line in figures:
+        unit = "" if line["unit"] == "ratio" else f" {line['unit']}"
+        value = f"{shown(line['value'])}{unit}"
+        if "low" in line:
+            value += f" ({shown(line['low'])} to {shown(line['high'])})"
+        floor = f"{shown(line['floor'])}{unit} ({line['floor_is']})" if "floor" in line else ""
+        bar = line.get("bar", "")
         bar = f"{shown(bar)}{unit}" if isinstance(bar, (int, float)) else bar
         lines.append(
-            f"| {told['figure']} | {value} | {floor} | {bar} | {told.get('verdict', '')} |"
+            f"| {line['figure']} | {value} | {floor} | {bar} | {line.get('verdict', '')} |"
         )
     return "\n".join(lines)
 

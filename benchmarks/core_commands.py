@@ -36,12 +36,12 @@ def main() -> None:
             name: lambda command=command: timed(home, command) for name, command in commands.items()
         }
         found = by_turns(args.runs, ways)
-    floor, floor_cpu = (median([told[at] for told in found["bare"]]) for at in (0, 1))
+    floor, floor_cpu = (median([sample[at] for sample in found["bare"]]) for at in (0, 1))
     for name, bar in BARS_S.items():
         figure(
-            f"tony {name}", median([told[0] for told in found[name]]), "s",
+            f"tony {name}", median([sample[0] for sample in found[name]]), "s",
             floor=floor, floor_is="python -c pass", bar=bar, runs=args.runs,
-            cpu_s=median([told[1] for told in found[name]]), floor_cpu_s=floor_cpu,
+            cpu_s=median([sample[1] for sample in found[name]]), floor_cpu_s=floor_cpu,
         )  # fmt: skip
 
 

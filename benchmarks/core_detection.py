@@ -33,7 +33,7 @@ def main() -> None:
         found = by_turns(args.runs, ways)
 
     def of(way: str, at: int) -> float:
-        return median([told[at] for told in found[way]])
+        return median([sample[at] for sample in found[way]])
 
     for name, way, at, bar, floor_is in (
         ("a program's death known to the master", "child", 0, CHILD_BAR_S, "waitpid of a child"),
@@ -80,12 +80,12 @@ def _killed(home: Home, victim: Callable[[Submitted, List[List[str]]], int]) -> 
         again = job.until(lambda: began(folder, 2, 1), "next session")
 
         def known() -> Any:
-            told = job.story("task-state")
-            times = [line["time"] for line in told if line["fields"].get("state") in BAD]
+            lines = job.story("task-state")
+            times = [line["time"] for line in lines if line["fields"].get("state") in BAD]
             return min(times, default=None)
 
-        heard = job.until(known, "line in the story")
-        return heard - at, max(float(told[0]) for told in again) - at
+        received = job.until(known, "line in the story")
+        return received - at, max(float(sample[0]) for sample in again) - at
 
 
 def bare(home: Home) -> Tuple[float, float]:

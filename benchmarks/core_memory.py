@@ -28,26 +28,26 @@ def main() -> None:
     calm_s = 2.0 if args.quick else CALM_S
     many = 4 if args.quick else MANY
     bare = [bare_python(calm_s) for _ in range(args.runs)]
-    floor_mb = median([told["rss_kb"] for told in bare]) / 1024
+    floor_mb = median([sample["rss_kb"] for sample in bare]) / 1024
     floor_is = "a bare Python that waits"
     with Home() as home:
         one = [held(home, 1, calm_s) for _ in range(args.runs)]
         figure(
-            "an executor's memory", median([told["executor_kb"] for told in one]) / 1024, "MB",
+            "an executor's memory", median([sample["executor_kb"] for sample in one]) / 1024, "MB",
             floor=floor_mb, floor_is=floor_is, bar=EXECUTOR_BAR_MB, runs=args.runs,
         )  # fmt: skip
         figure(
-            "an idle executor's share of a core", median([told["idle"] for told in one]), "cores",
-            floor=median([told["idle"] for told in bare]), floor_is=floor_is,
+            "an idle executor's share of a core", median([run["idle"] for run in one]), "cores",
+            floor=median([sample["idle"] for sample in bare]), floor_is=floor_is,
             bar=IDLE_BAR, runs=args.runs, over_s=calm_s,
         )  # fmt: skip
         more = [held(home, many, 1.0)]
-        for count, told in ((1, one), (many, more)):
+        for count, samples in ((1, one), (many, more)):
             figure(
                 f"the master's memory at {count}",
-                median([each["master_kb"] for each in told]) / 1024, "MB",
+                median([each["master_kb"] for each in samples]) / 1024, "MB",
                 floor=floor_mb, floor_is=floor_is,
-                bar=(MASTER_BAR_KB + count * TASK_BAR_KB) / 1024, runs=len(told),
+                bar=(MASTER_BAR_KB + count * TASK_BAR_KB) / 1024, runs=len(samples),
             )  # fmt: skip
 
 
@@ -80,10 +80,10 @@ def bare_python(calm_s: float) -> Dict[str, float]:
     before, at = exact_cpu_s(process.pid), time.monotonic()
     time.sleep(min(calm_s, 2.0))
     idle = (exact_cpu_s(process.pid) - before) / (time.monotonic() - at)
-    told = {"rss_kb": rss_kb(process.pid), "idle": idle}
+    sample = {"rss_kb": rss_kb(process.pid), "idle": idle}
     process.stdin.write(b"\n")
     process.communicate()
-    return told
+    return sample
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def main() -> None:
             pairs = args.runs or (2 if args.quick else PAIRS[count])
             compare(
                 f"steps a second at {count}, over those by hand", "the same processes by hand",
-                pairs, steps, partial(alone, home, count, steps),
+                pairs, steps, partial(rate_by_hand, home, count, steps),
                 partial(submitted, home, count, steps),
             )  # fmt: skip
 
@@ -56,14 +56,14 @@ def compare(
     floor_is: str,
     pairs: int,
     steps: int,
-    alone: Callable[[], float],
+    rate_by_hand: Callable[[], float],
     submitted: Callable[[], float],
 ) -> None:
     """So many pairs of steps a second, either first by turns, and the line of their ratio."""
     hand: List[float] = []
     ours: List[float] = []
     for number in range(pairs):
-        ways = [(hand, alone), (ours, submitted)]
+        ways = [(hand, rate_by_hand), (ours, submitted)]
         for rates, way in ways if number % 2 else reversed(ways):
             rates.append(way())
     ratio, low, high = interval(ours, hand)
@@ -99,8 +99,8 @@ def submitted(home: Home, count: int, steps: int) -> float:
     return float((folder / "rate").read_text())
 
 
-def alone(home: Home, count: int, steps: int) -> float:
-    """By hand."""
+def rate_by_hand(home: Home, count: int, steps: int) -> float:
+    """Steps a second of processes that run without TonY."""
     folder = home.folder()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

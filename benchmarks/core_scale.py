@@ -53,11 +53,11 @@ class Master:
         self._launched: Deque[str] = deque()
         threading.Thread(target=self._read, daemon=True).start()
         until(lambda: (folder / "state" / "master.json").exists(), "the master's port")
-        told = json.loads((folder / "state" / "master.json").read_text())
-        self.address: Tuple[str, int] = (told["host"], int(told["port"]))
+        address = json.loads((folder / "state" / "master.json").read_text())
+        self.address: Tuple[str, int] = (address["host"], int(address["port"]))
 
     def _read(self) -> None:
-        # A thread of its own: a master whose words nobody takes would stand still.
+        # A thread of its own: a master whose output is not read would block.
         for line in self._out:
             verb, *words = line.decode().split()
             if verb == "granted":
@@ -67,7 +67,7 @@ class Master:
             elif verb == "finished":
                 self.finished = float(words[1])
 
-    def hear(self) -> List[str]:
+    def receive(self) -> List[str]:
         """Some executors that are to be started now."""
         return [self._launched.popleft() for _ in range(min(32, len(self._launched)))]
 
@@ -101,15 +101,15 @@ def ours(framework: str, count: int, steady_s: float) -> Dict[str, float]:
             end = time.monotonic() + WITHIN_S
             while len(executors.specs) < count:
                 if time.monotonic() > end or master.process.poll() is not None:
-                    said = (folder / "stderr").read_text()[-3000:]
+                    output = (folder / "stderr").read_text()[-3000:]
                     sys.exit(
                         f"{len(executors.specs)} of {count} are ready, {executors.calls_again}"
-                        f" called again; the master:\n{said}"
+                        f" called again; the master:\n{output}"
                     )
-                for container_id in master.hear():
+                for container_id in master.receive():
                     executors.start(container_id)
                 executors.turn(beating=True)
-            told = {
+            sample = {
                 "ready_s": max(executors.specs) - master.granted,
                 "ready_cpu_s": cpu_s(pid),
                 "spec_kb": executors.spec_bytes / 1024,
@@ -118,7 +118,7 @@ def ours(framework: str, count: int, steady_s: float) -> Dict[str, float]:
             }
             calm = time.monotonic() + min(3.0, steady_s)
             executors.run_until(lambda: time.monotonic() > calm, WITHIN_S, beating=True)
-            told.update(_steady(executors, pid, steady_s))
+            sample.update(_steady(executors, pid, steady_s))
             ended = time.monotonic()
             executors.end_all()
 
@@ -128,9 +128,9 @@ def ours(framework: str, count: int, steady_s: float) -> Dict[str, float]:
                 return bool(master.finished) or master.process.poll() is not None
 
             executors.run_until(over, WITHIN_S, why="the job's end")
-            told["end_s"] = master.finished - ended
+            sample["end_s"] = master.finished - ended
             master.process.wait(60)
-            return told
+            return sample
         finally:
             executors.close()
             master.process.kill()
@@ -176,7 +176,7 @@ def floor(count: int, steady_s: float) -> Dict[str, float]:
                 socks.append(sock)
             by_number = {sock.fileno(): sock for sock in socks}
             _all_back(poll, by_number, 100 * count)
-            told: Dict[str, float] = {"ready_s": time.monotonic() - began}
+            sample: Dict[str, float] = {"ready_s": time.monotonic() - began}
             began, spent, portion = time.monotonic(), cpu_s(process.pid), 0
             beat_at, outside = began, 0
             while time.monotonic() < began + steady_s:
@@ -187,8 +187,8 @@ def floor(count: int, steady_s: float) -> Dict[str, float]:
                     for sock in socks[portion::SPREAD]:
                         outside += sock.send(bytes(BEAT_BYTES))
             took = time.monotonic() - began
-            told["cores"] = (cpu_s(process.pid) - spent) / took
-            told["rss_kb"] = rss_kb(process.pid)
+            sample["cores"] = (cpu_s(process.pid) - spent) / took
+            sample["rss_kb"] = rss_kb(process.pid)
             _all_back(poll, by_number, outside)
             ended = time.monotonic()
             _all_back(poll, by_number, sum(sock.send(bytes(BEAT_BYTES)) for sock in socks))
@@ -196,9 +196,9 @@ def floor(count: int, steady_s: float) -> Dict[str, float]:
                 sock.shutdown(socket.SHUT_WR)
             while by_number:
                 _echoes(poll, by_number)
-            told["end_s"] = time.monotonic() - ended
+            sample["end_s"] = time.monotonic() - ended
             poll.close()
-            return told
+            return sample
         finally:
             for sock in socks:
                 sock.close()
@@ -217,14 +217,14 @@ def _all_back(poll: Any, by_number: Dict[int, socket.socket], count: int) -> Non
 
 def _echoes(poll: Any, by_number: Dict[int, socket.socket]) -> int:
     """The bytes that came; who is hung up on is there no more."""
-    heard = 0
+    received = 0
     for number, _events in poll.poll(1.0 / SPREAD, 1024):
         data = by_number[number].recv(65536)
-        heard += len(data)
+        received += len(data)
         if not data:
             poll.unregister(number)
             del by_number[number]
-    return heard
+    return received
 
 
 def enough_files(count: int) -> None:
@@ -262,7 +262,7 @@ def report(framework: str, count: int, runs: int, found: Dict[str, List[Dict[str
     """Medians."""
 
     def of(what: str, key: str) -> float:
-        return median([told[key] for told in found[what]])
+        return median([sample[key] for sample in found[what]])
 
     name = f"scale {framework} {count}"
     bare = f"{count} bare TCP connections"

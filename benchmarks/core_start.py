@@ -33,7 +33,9 @@ def main() -> None:
                 "floor": lambda count=count: bare(home, count),
             }
             found = by_turns(args.runs, ways)
-            medians = [median([told[at] for told in found[way]]) for at in (0, 1) for way in ways]
+            medians = [
+                median([sample[at] for sample in found[way]]) for at in (0, 1) for way in ways
+            ]
             bare_is = f"{count} of the same program by Popen"
             figure(
                 f"submit to the first line of {count}", medians[0], "s",
@@ -72,7 +74,7 @@ def _times(folder: Path, count: int, at: float, over: float) -> Tuple[float, flo
     started = began(folder, count)
     assert started, list(folder.iterdir())
     last = max(float(path.read_text()) for path in folder.glob("ended-*"))
-    return max(float(told[0]) for told in started) - at, over - last
+    return max(float(sample[0]) for sample in started) - at, over - last
 
 
 def killed(home: Home) -> float:

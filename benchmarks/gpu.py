@@ -59,10 +59,11 @@ def main() -> None:
 
 def overhead(home: Home, size: str, pairs: int, steps: int) -> None:
     """Pairs, as ``core_overhead.py`` has them."""
-    alone(home, size, 10)  # what compiles kernels or fills caches is nobody's
+    rate_by_hand(home, size, 10)  # what compiles kernels or fills caches is charged to no run
     compare(
         f"steps a second on a GPU, {size}, over those by hand", "the same process by hand",
-        pairs, steps, partial(alone, home, size, steps), partial(submitted, home, size, steps),
+        pairs, steps, partial(rate_by_hand, home, size, steps),
+        partial(submitted, home, size, steps),
     )  # fmt: skip
 
 
@@ -74,8 +75,8 @@ def submitted(home: Home, size: str, steps: int) -> float:
     return float((folder / "rate").read_text())
 
 
-def alone(home: Home, size: str, steps: int) -> float:
-    """By hand."""
+def rate_by_hand(home: Home, size: str, steps: int) -> float:
+    """Steps a second of processes that run without TonY."""
     folder = home.folder()
     (process,) = by_hand(itself("steps", folder, size, steps), 1)
     if process.wait(300):

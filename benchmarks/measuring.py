@@ -58,7 +58,7 @@ def figure(
         line["bar"] = bar_is or bar
         good = held if held is not None else bar is not None and value <= bar
         line["verdict"] = HELD if good else MISSED
-    line.update({key: rounded(told) for key, told in more.items()})
+    line.update({key: rounded(sample) for key, sample in more.items()})
     line["load"] = round(os.getloadavg()[0], 2)
     print(json.dumps(line), flush=True)
 
@@ -85,9 +85,9 @@ def by_turns(
     found: Dict[str, List[Any]] = {name: [] for name in ways}
     for number in range(-warm, runs):
         for name, way in ways.items():
-            told = way()
+            sample = way()
             if number >= 0:
-                found[name].append(told)
+                found[name].append(sample)
     return found
 
 
@@ -130,5 +130,5 @@ def until(what: Callable[[], Any], why: str, within_s: float = 60.0, every_s: fl
         if found:
             return found
         if time.monotonic() > end:
-            sys.exit(f"waited {within_s:g} s in vain for {why}")
+            sys.exit(f"waited {within_s:g} s for {why}: it did not come")
         time.sleep(every_s)

@@ -182,11 +182,11 @@ class Submitted:
         words = ["submit", "--scheduler", "local", "--executes", " ".join(command)]
         for key, value in given.items():
             words += ["--conf", f"{key}={value}"]
-        self._said = (home.folder() / "client").open("w+")
+        self._output = (home.folder() / "client").open("w+")
         self.began = time.time()
         self.process = subprocess.Popen(
             [*measuring.TONY, *words],
-            env=home.env, cwd=home.path, stdout=self._said, stderr=subprocess.STDOUT,
+            env=home.env, cwd=home.path, stdout=self._output, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def __enter__(self) -> Submitted:
@@ -203,7 +203,7 @@ class Submitted:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        self._said.close()
+        self._output.close()
 
     @property
     def app_id(self) -> str:
@@ -217,8 +217,8 @@ class Submitted:
         code = self.process.wait(120)
         at = time.time()
         if code:
-            self._said.seek(0)
-            sys.exit(f"the client exited with {code}: {self._said.read()}")
+            self._output.seek(0)
+            sys.exit(f"the client exited with {code}: {self._output.read()}")
         return at
 
     def until(self, what: Callable[[], Any], why: str) -> Any:
@@ -227,8 +227,8 @@ class Submitted:
         def look() -> Any:
             found = what()
             if not found and self.process.poll() is not None:
-                self._said.seek(0)
-                sys.exit(f"no {why}: the client ended: {self._said.read()}")
+                self._output.seek(0)
+                sys.exit(f"no {why}: the client ended: {self._output.read()}")
             return found
 
         return until(look, why, 120, 0.003)
@@ -238,9 +238,9 @@ class Submitted:
         found = []
         for path in sorted((self.home.path / "home" / "history" / self.app_id).glob("events-*")):
             for line in path.read_text().splitlines():
-                told = json.loads(line)
-                if told.get("kind") in kinds:
-                    found.append(told)
+                sample = json.loads(line)
+                if sample.get("kind") in kinds:
+                    found.append(sample)
         return found
 
 
@@ -251,7 +251,7 @@ def began(folder: Path, count: int, session: int = 0) -> List[List[str]]:
 
 
 def by_hand(command: List[str], count: int, **more: str) -> List[subprocess.Popen[bytes]]:
-    """The same program, started by nobody."""
+    """The same program, started without TonY."""
     return [
         subprocess.Popen(
             command,

@@ -78,7 +78,7 @@ class GivingPool(ContainerPool):
     def start(self, sink: Callable[[PoolEvent], None], page_url: str) -> PoolInfo:
         self._sink = sink
         threading.Thread(target=self._read, daemon=True).start()
-        return PoolInfo("simulated", 1, "nobody", "default")
+        return PoolInfo("simulated", 1, "user", "default")
 
     def request(self, asks: Sequence[Ask], gang: bool) -> None:
         given = []
@@ -89,12 +89,12 @@ class GivingPool(ContainerPool):
                 node = f"node{self._given // 4:05}.example.com:45454"
                 given.append(Container(name, node, ask.role, ask.resources))
         if given:
-            _say("granted")
+            _log("granted")
             self._sink(Allocated(tuple(given)))
 
     def launch(self, container: Container, launch: Launch) -> None:
         self._open.add(container.id)
-        _say(f"launched {container.id}")
+        _log(f"launched {container.id}")
         self._sink(Started(container.id))
 
     def release(self, container_id: str) -> None:
@@ -107,7 +107,7 @@ class GivingPool(ContainerPool):
         pass
 
     def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:
-        _say(f"finished {state.value}")
+        _log(f"finished {state.value}")
 
     def close(self) -> None:
         pass
@@ -120,10 +120,10 @@ class GivingPool(ContainerPool):
     def _read(self) -> None:
         for line in sys.stdin:
             self._end(line.split()[1], Cause.EXITED)
-        os._exit(1)  # whoever measures is gone
+        os._exit(1)  # the measuring process is gone
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     os.write(1, f"{text} {time.monotonic()}\n".encode())
 
 
@@ -131,7 +131,7 @@ def be_master(folder: str, framework: str, count: str) -> int:
     """Serve one job of that many workers."""
     role = Role("worker", int(count), Resources(), "true")
     times = Timeouts(heartbeat_s=HEARTBEAT_S)
-    job = Job("many", (role,), framework=framework, user="nobody", timeouts=times)
+    job = Job("many", (role,), framework=framework, user="user", timeouts=times)
     root = Path(folder)
     for name in ("job", "work", "state", "history"):
         (root / name).mkdir()
@@ -215,7 +215,7 @@ class Executors:
             executor.container_id, "127.0.0.1", 40000, 1, "0",
             executor.task, executor.session, executor.phase, PORTS if executor.task else {},
         )  # fmt: skip
-        self._say(executor, first)
+        self._send(executor, first)
 
     def run_until(
         self, what: Callable[[], object], within_s: float, beating: bool = False, why: str = ""
@@ -224,7 +224,7 @@ class Executors:
         end = time.monotonic() + within_s
         while not what():
             if time.monotonic() > end:
-                sys.exit(f"waited {within_s:g} s in vain for {why}")
+                sys.exit(f"waited {within_s:g} s for {why}: it did not come")
             self.turn(beating)
 
     def turn(self, beating: bool = False) -> None:
@@ -247,14 +247,14 @@ class Executors:
             self._portion = (self._portion + 1) % SPREAD
             for number in list(self._by_number):
                 if number % SPREAD == self._portion:
-                    self._say(self._by_number[number], Heartbeat())
+                    self._send(self._by_number[number], Heartbeat())
                     self.beats += 1
 
     def end_all(self) -> None:
         """Every program ends well."""
         self._ending = True
         for executor in list(self._by_number.values()):
-            self._say(executor, Ended(executor.session, 0))
+            self._send(executor, Ended(executor.session, 0))
 
     def close(self) -> None:
         """Hang up."""
@@ -263,7 +263,7 @@ class Executors:
             self._close(executor)
         self._poll.close()
 
-    def _say(self, executor: _Executor, message: Any) -> None:
+    def _send(self, executor: _Executor, message: Any) -> None:
         executor.channel.send(message)
         self._write(executor)
 

@@ -87,7 +87,7 @@ def timed(action: Callable[[], Any]) -> Tuple[float, Any]:
     return time.perf_counter() - begun, given
 
 
-def say(what: str, seconds: float, size: int = 0, **more: Any) -> None:
+def record(what: str, seconds: float, size: int = 0, **more: Any) -> None:
     """One line."""
     line: Dict[str, Any] = {"benchmark": what, "seconds": round(seconds, 3)}
     if size:
@@ -148,14 +148,14 @@ def measure(folder: str, root: str, rounds: int) -> None:
         staged(planned(), number)
 
     seconds, tree = timed(lambda: hashed(environment))
-    say("hash, once", seconds, tree.size, files=len(tree.entries))
+    record("hash, once", seconds, tree.size, files=len(tree.entries))
     size = packing.packed_size(tree)
     seconds, _ = timed(lambda: pack_to(tree, os.devnull))
-    say("pack", seconds, size)
+    record("pack", seconds, size)
     archive = os.path.join(folder, "venv.tar")
     pack_to(tree, archive)
     seconds, _ = timed(lambda: submit(0))
-    say("submit, the very first", seconds, size)
+    record("submit, the very first", seconds, size)
     raw: List[float] = []
     plans: List[float] = []
     ours: List[float] = []
@@ -171,10 +171,10 @@ def measure(folder: str, root: str, rounds: int) -> None:
         for app in (2 * number, 2 * number + 1):
             jobfolder.remove(root, f"application_0_{app}")
     floor = statistics.median(raw)
-    say("raw upload of the tar", floor, size)
+    record("raw upload of the tar", floor, size)
     of_raw = round(floor / statistics.median(ours), 3)
-    say("plan, digests known", statistics.median(plans), files=len(tree.entries))
-    say(
+    record("plan, digests known", statistics.median(plans), files=len(tree.entries))
+    record(
         "stage",
         statistics.median(ours),
         size,
@@ -182,7 +182,7 @@ def measure(folder: str, root: str, rounds: int) -> None:
         rounds=rounds,
         **judged(of_raw, OF_RAW, least=True),
     )
-    say("submit, all is there", statistics.median(again), name_node_calls=sorted(calls))
+    record("submit, all is there", statistics.median(again), name_node_calls=sorted(calls))
 
 
 def main() -> None:

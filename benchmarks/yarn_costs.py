@@ -118,7 +118,7 @@ def until(true: Callable[[], bool], client: Optional[Client] = None) -> None:
     end = time.monotonic() + DEADLINE_S
     while not true():
         if time.monotonic() > end or (client and client.process.poll() is not None):
-            sys.exit(client.text() if client else "waited in vain")
+            sys.exit(client.text() if client else "no client started in time")
         time.sleep(0.02)
 
 
@@ -172,7 +172,7 @@ def recovered(count: int) -> float:
 
 
 def memory(runs: int) -> Iterator[Dict[str, Any]]:
-    """Resident, and of that what is shared with nobody, at 32 tasks."""
+    """Resident, and of that what is shared with no other process, at 32 tasks."""
     with waiting(32) as (client, _):
         time.sleep(3.0)
         found: Dict[str, List[Tuple[float, float]]] = {"client": [used(client.process.pid)]}

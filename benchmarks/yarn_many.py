@@ -68,7 +68,7 @@ class Master:
         job = Job("many", (Role("worker", 1, SMALL, "true"),))
         self.pool = pool_of(conf, application, job, Contexts(), token)
 
-    def hear(self, event: port.PoolEvent) -> None:
+    def receive(self, event: port.PoolEvent) -> None:
         with self._changed:
             if isinstance(event, port.Allocated):
                 for container in event.containers:
@@ -134,7 +134,7 @@ def figures(conf: SiteConfiguration, count: int) -> List[tuple[str, float, str]]
     found: List[tuple[str, float, str]] = []
     master = Master(conf)
     before = memory_mb()
-    master.pool.start(master.hear, "http://127.0.0.1:1/")
+    master.pool.start(master.receive, "http://127.0.0.1:1/")
     begun, paid = time.monotonic(), time.process_time()
     master.pool.request([port.Ask("worker", 0, count, SMALL)], True)
     master.wait(lambda: len(master.held) >= count)

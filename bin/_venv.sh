@@ -1,5 +1,5 @@
 # Sourced, not run: how every script here makes a virtual environment.
-# Needs bash and a python3; everything else is found out and said.
+# Needs bash and a python3; it finds the rest and says so.
 
 # An environment without bytecode imports two to three times slower, and what a
 # surrounding virtual environment or notebook exports must not leak into a new one.
@@ -87,7 +87,7 @@ _checkout_venv() {
         return
     fi
     if [[ -n $(ls -A "$folder" 2>/dev/null) && ! -e $folder/.made-from ]]; then
-        die "$folder was made by somebody else and is left alone: remove it, or name another folder" \
+        die "$folder was not made by this script and stays as it is: remove it, or name another folder" \
             "with TONY_VENV"
     fi
     say "Setting up $folder with $python (once; some minutes where Airflow is part of it;" \

@@ -100,7 +100,7 @@ class TestMakingAnEnvironment:
         (theirs / "pyvenv.cfg").touch()
         done = bash(self.OURS, str(theirs))
         assert done.returncode == 1
-        assert f"{theirs} was made by somebody else and is left alone" in done.stderr
+        assert f"{theirs} was not made by this script and stays as it is" in done.stderr
         assert (theirs / "pyvenv.cfg").exists()
 
     def test_our_own_that_was_interrupted_is_made_again(self, tmp_path: Path) -> None:

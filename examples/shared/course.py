@@ -92,7 +92,7 @@ class Course:
 
     # ---------------------------------------------------------------- progress
 
-    def tell(self, step: int, loss: float) -> None:
+    def report(self, step: int, loss: float) -> None:
         """A step is done; call it before `save`."""
         if self.chief:
             line = {"session": self.session, "step": step, "loss": loss}

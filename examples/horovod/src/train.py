@@ -32,7 +32,7 @@ def main():
         loss = nn.functional.mse_loss(model(inputs), target)
         loss.backward()
         parallel.step()
-        run.tell(step, hvd.allreduce(loss.detach(), name="loss").item())
+        run.report(step, hvd.allreduce(loss.detach(), name="loss").item())
         state = {"model": model.state_dict(), "optimizer": parallel.state_dict()}
         run.save(step + 1, lambda path, state=state: torch.save(state, path))
     run.finish(ranks)

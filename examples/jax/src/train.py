@@ -51,7 +51,7 @@ def main():
         mine = course.batch_at(step, x, y, args.batch, rank, ranks)
         batch = [jax.make_array_from_process_local_data(split, part) for part in mine]
         weights, speed, loss = train_step(weights, speed, *batch)
-        run.tell(step, float(loss))
+        run.report(step, float(loss))
         state = {f"weights.{name}": value for name, value in weights.items()}
         state.update({f"speed.{name}": value for name, value in speed.items()})
         run.save(step + 1, course.save_arrays(state))

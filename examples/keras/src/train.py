@@ -16,7 +16,7 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """An epoch is done."""
-        self.run.tell(epoch, float(logs["loss"]))
+        self.run.report(epoch, float(logs["loss"]))
         self.run.save(epoch + 1, self.write)
 
     def write(self, path):

@@ -39,7 +39,7 @@ def main():
 
     def each(env):
         # Each worker measures by itself, so the set to measure by is the whole one.
-        run.tell(env.iteration, float(env.evaluation_result_list[0][2]))
+        run.report(env.iteration, float(env.evaluation_result_list[0][2]))
         run.save(env.iteration + 1, lambda path: Path(path).write_text(env.model.model_to_string()))
 
     start = run.resume(restore)

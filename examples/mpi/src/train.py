@@ -50,7 +50,7 @@ def main():
             world.Allreduce(np.ascontiguousarray(slope), total)
             speed[name] = 0.9 * speed[name] - 0.02 * total / args.batch
             weights[name] = weights[name] + speed[name]
-        run.tell(step, loss)
+        run.report(step, loss)
         state = {f"weights.{name}": value for name, value in weights.items()}
         state.update({f"speed.{name}": value for name, value in speed.items()})
         run.save(step + 1, course.save_arrays(state))

@@ -51,7 +51,7 @@ def main():
         for name, value in weights.items():
             speed[name][:] = 0.9 * speed[name] - 0.02 * total[name] / args.batch
             value[:] = value + speed[name]
-        run.tell(step, total["loss"].asscalar() / args.batch)
+        run.report(step, total["loss"].asscalar() / args.batch)
         state = {f"weights.{name}": value.asnumpy() for name, value in weights.items()}
         state.update({f"speed.{name}": value.asnumpy() for name, value in speed.items()})
         run.save(step + 1, course.save_arrays(state))

@@ -35,11 +35,11 @@ def main():
         optimizer.step()
         mean = loss.detach()
         dist.all_reduce(mean)
-        run.tell(step, mean.item() / ranks)
+        run.report(step, mean.item() / ranks)
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         run.save(step + 1, lambda path, state=state: torch.save(state, path))
     run.finish(ranks)
-    dist.monitored_barrier()  # nobody hangs up while another is still in its last all-reduce
+    dist.monitored_barrier()  # no rank hangs up while another is still in its last all-reduce
     dist.destroy_process_group()
 
 

@@ -57,7 +57,7 @@ def main():
             slope = np.mean([slopes[name] for _, slopes in found], axis=0)
             speed[name] = 0.9 * speed[name] - 0.05 * slope
             weights[name] = weights[name] + speed[name]
-        run.tell(step, float(np.mean([loss for loss, _ in found])))
+        run.report(step, float(np.mean([loss for loss, _ in found])))
         state = {f"weights.{name}": value for name, value in weights.items()}
         state.update({f"speed.{name}": value for name, value in speed.items()})
         run.save(step + 1, course.save_arrays(state))

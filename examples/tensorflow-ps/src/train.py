@@ -57,7 +57,7 @@ def lead(cluster, args):
             for share in range(workers)
         ]
         coordinator.join()
-        run.tell(step, float(sum(share.fetch() for share in shares)) / workers)
+        run.report(step, float(sum(share.fetch() for share in shares)) / workers)
         run.save(
             step + 1,
             course.save_arrays({name: value.numpy() for name, value in variables.items()}),

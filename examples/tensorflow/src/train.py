@@ -50,7 +50,7 @@ def main():
     for step in range(start, args.steps):
         mine = course.batch_at(step, x, y, args.batch, rank, ranks)
         loss = train_step(*(tf.constant(part) for part in mine))
-        run.tell(step, float(loss))
+        run.report(step, float(loss))
         run.save(
             step + 1,
             course.save_arrays({name: value.numpy() for name, value in variables.items()}),

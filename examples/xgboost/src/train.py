@@ -25,7 +25,7 @@ class Each(xgb.callback.TrainingCallback):
 
     def after_iteration(self, model, epoch, evals_log):
         step = self.start + epoch
-        self.run.tell(step, float(evals_log["train"]["rmse"][-1]) ** 2)
+        self.run.report(step, float(evals_log["train"]["rmse"][-1]) ** 2)
         self.run.save(step + 1, lambda path: Path(path).write_bytes(model.save_raw("ubj")))
         return False
 
