@@ -273,7 +273,7 @@ class TestDescribe:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        monkeypatch.setattr(Scripted, "log_pages_last", lambda self: False)
+        monkeypatch.setattr(Scripted, "urls_outlive_job", False)
         url = "http://node7:8042/node/containerlogs/c1/ada"
         run = {"session": 0, "container": "c0", "log_url": url}
         page.tasks = [task(container="c1", log_url=url, session=1, runs=[run])]
@@ -441,7 +441,7 @@ class TestHistory:
             cleared.append(status.app_id)
             return ours
 
-        monkeypatch.setattr(Scripted, "clear_after", clear)
+        monkeypatch.setattr(Scripted, "remove_leftovers", clear)
         root = tmp_path / place if place else Path(scripted.root, "history")
         where = ("--history", str(root)) if place else ()
         (root / APP).mkdir(parents=True)

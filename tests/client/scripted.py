@@ -16,6 +16,8 @@ from tony_core.job.spec import Job
 from tony_core.schedulers.port import (
     AppState,
     AppStatus,
+    Cleaner,
+    LogReader,
     LogRef,
     NoSuchApplication,
     Scheduler,
@@ -32,7 +34,7 @@ def status(app_id: str = APP, state: AppState = AppState.RUNNING, **words: Any) 
     return AppStatus(app_id, "mnist", "ann", "default", state, **words)
 
 
-class Scripted(Scheduler):
+class Scripted(Scheduler, LogReader, Cleaner):
     """In memory; a test sets what it answers."""
 
     name = "scripted"
@@ -52,12 +54,20 @@ class Scripted(Scheduler):
         self.kill_takes: Optional[threading.Event] = None
         self.garbage: List[str] = []
 
+    @property
+    def log_reader(self) -> Scripted:
+        return self
+
+    @property
+    def cleaner(self) -> Scripted:
+        return self
+
     def set(self, app_id: str = APP, **changes: Any) -> None:
         """Change what is answered for an application."""
         self.apps[app_id] = replace(self.apps[app_id], **changes)
 
-    def staging_root(self, job: Job) -> str:
-        return job.yarn.staging_dir or self.root
+    def staging_root(self, job: Optional[Job] = None) -> str:
+        return (job.yarn.staging_dir if job is not None else None) or self.root
 
     def new_app_id(self, job: Job) -> str:
         return f"app_1_{len(self.apps) + 1:04d}"
@@ -95,7 +105,7 @@ class Scripted(Scheduler):
         if not self.apps[app_id].state.ended:
             self.set(app_id, state=AppState.KILLED, finished=time.time(), diagnostics=reason)
 
-    def log_names(self, app_id: str, ref: LogRef) -> List[str]:
+    def list_logs(self, app_id: str, ref: LogRef) -> List[str]:
         return sorted(name for container, name in self.logs if container == ref.container_id)
 
     def read_log(

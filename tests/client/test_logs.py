@@ -155,10 +155,10 @@ class TestTheReader:
 
     def test_a_master_that_just_starts_is_waited_for(self) -> None:
         class Starting(Scripted):
-            def log_names(self, app_id: str, ref: LogRef) -> List[str]:
+            def list_logs(self, app_id: str, ref: LogRef) -> List[str]:
                 if not self.logs:
                     raise SchedulerError("its container is being prepared")
-                return super().log_names(app_id, ref)
+                return super().list_logs(app_id, ref)
 
         scheduler = Starting("", status())
         reader = self.reader(scheduler, tasks=["am"])

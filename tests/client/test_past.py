@@ -33,12 +33,12 @@ class Cluster(Scripted):
         self.ours = True
         self.cleared: List[str] = []
 
-    def clear_after(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+    def remove_leftovers(self, status: AppStatus, job: Optional[Job] = None) -> bool:
         if self.ours:
             self.cleared.append(status.app_id)
         return self.ours
 
-    def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
+    def list_containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
         return [("am", LogRef("container_1_01", "one"))]
 
 
@@ -211,7 +211,7 @@ def test_one_that_never_had_a_master_leaves_nothing_either(tmp_path: Path) -> No
 def test_what_only_the_scheduler_knows_is_shown_every_time(tmp_path: Path) -> None:
     history(tmp_path)
     scheduler = Cluster(tmp_path)
-    scheduler.containers = lambda app_id: [  # type: ignore[method-assign]
+    scheduler.list_containers = lambda app_id: [  # type: ignore[method-assign]
         ("am", LogRef("container_1_01")),
         ("worker:2", LogRef("c3", "two")),
     ]

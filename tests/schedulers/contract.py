@@ -660,14 +660,14 @@ def test_logs_are_read_by_offset(harness: Harness) -> None:
     ended(harness, app_id)
     scheduler = harness.scheduler
     (ref,) = until(lambda: log_refs(harness, app_id), "the container's logs")
-    names = scheduler.log_names(app_id, ref)
+    names = scheduler.log_reader.list_logs(app_id, ref)
     assert "stdout" in names
-    assert scheduler.read_log(app_id, ref, "stdout", 0) == b"0123456789"
-    assert scheduler.read_log(app_id, ref, "stdout", 4, 3) == b"456"
-    assert scheduler.read_log(app_id, ref, "stdout", 10) == b""
-    assert scheduler.read_log(app_id, ref, "stdout", 1000) == b""
-    assert scheduler.read_log(app_id, ref, "not-there", 0) == b""
-    everything = b"".join(scheduler.read_log(app_id, ref, name, 0) for name in names)
+    assert scheduler.log_reader.read_log(app_id, ref, "stdout", 0) == b"0123456789"
+    assert scheduler.log_reader.read_log(app_id, ref, "stdout", 4, 3) == b"456"
+    assert scheduler.log_reader.read_log(app_id, ref, "stdout", 10) == b""
+    assert scheduler.log_reader.read_log(app_id, ref, "stdout", 1000) == b""
+    assert scheduler.log_reader.read_log(app_id, ref, "not-there", 0) == b""
+    everything = b"".join(scheduler.log_reader.read_log(app_id, ref, name, 0) for name in names)
     assert b"out of the process itself" in everything
 
 

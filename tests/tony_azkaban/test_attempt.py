@@ -19,7 +19,13 @@ from tony_azkaban.site import Site
 from tony_core.cli import failures
 from tony_core.cli.interrupts import Interrupts
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import (
+    AppState,
+    AppStatus,
+    LogReader,
+    NoSuchApplication,
+    SchedulerError,
+)
 
 cancelling.see_through = lambda name, app_id: print("sees through", flush=True)
 how = sys.argv[1]
@@ -32,8 +38,7 @@ class Scheduler:
     name = "yarn"
     user = "me"
 
-    def log_pages_last(self):
-        return True
+    log_reader = LogReader()
 
     def list(self):
         return [self.status(APP)]

@@ -158,7 +158,7 @@ def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]
         missing = "" if story else unknown(scheduler, view, history)
         if missing:
             warn(missing)
-        return view, story, scheduler.log_pages_last(), _masters(scheduler, app_id)
+        return view, story, scheduler.log_reader.urls_outlive_job, _masters(scheduler, app_id)
     finally:
         scheduler.close()
 
@@ -166,7 +166,7 @@ def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]
 def _masters(scheduler: Scheduler, app_id: str) -> List[Master]:
     """Those that the scheduler knows, by attempt; it forgets them some time after the end."""
     try:
-        found = scheduler.containers(app_id)
+        found = scheduler.log_reader.list_containers(app_id)
     except SchedulerError:
         return []
     return [Master(ref.container_id, ref.node, ref.url) for name, ref in found if name == MASTER]

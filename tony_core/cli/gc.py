@@ -146,7 +146,7 @@ def _summary(root: str, damaged: int, removed: int, asked: bool) -> str:
 def _everything(scheduler: Scheduler, root: str, older_s: float, dry_run: bool) -> Iterator[str]:
     from tony_core.bundle import gc
 
-    yield from scheduler.collect_garbage(older_s, dry_run)
+    yield from scheduler.cleaner.collect_garbage(older_s, dry_run)
     # A cluster that cannot be asked may be running it; this machine's files tell for themselves.
     unsure = False if is_remote(root) else None
     yield from gc(root, older_s, dry_run, ended=lambda app_id: _ended(scheduler, app_id, unsure))

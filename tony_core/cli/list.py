@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     scheduler = scheduler_of(args)
     try:
         found = chosen(scheduler.list(), args)
-        for words in scheduler.damaged():
+        for words in scheduler.cleaner.list_damaged():
             note(words)
     finally:
         scheduler.close()

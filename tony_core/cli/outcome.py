@@ -26,7 +26,7 @@ def lines(
     pages_last: bool = True,
     fault_last: bool = False,
 ) -> List[str]:
-    """The whole of it; ``pages_last`` as :meth:`Scheduler.log_pages_last`.
+    """The whole of it; ``pages_last`` as :meth:`LogReader.urls_outlive_job`.
 
     ``fault_last``: for a log that is read from its end, with what went wrong below the rest.
     """

@@ -232,5 +232,5 @@ def presenter_for(as_json: bool, scheduler: Scheduler) -> Presenter:
     if on_terminal(sys.stdout):
         from tony_core.cli.live import LivePresenter
 
-        return Sturdy(LivePresenter(pages_last=scheduler.log_pages_last()))
-    return Sturdy(PlainPresenter(scheduler.log_pages_last()))
+        return Sturdy(LivePresenter(pages_last=scheduler.log_reader.urls_outlive_job))
+    return Sturdy(PlainPresenter(scheduler.log_reader.urls_outlive_job))

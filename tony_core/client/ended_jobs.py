@@ -137,7 +137,7 @@ def settle(
     # Clocks differ, and one may be set back: what ended in the far future has settled too.
     ago = time.time() - (status.finished or 0.0)
     may_come = past is not None and -SKEW_S < ago < SETTLE_S
-    if not may_come and scheduler.clear_after(status, job) and past is not None:
+    if not may_come and scheduler.cleaner.remove_leftovers(status, job) and past is not None:
         return buried(past, root, status)
     return past
 
@@ -168,7 +168,7 @@ def final_view(
         time.sleep(pause)
         pause = min(0.2, pause * 2)
     buries = past is None or not past.job.get("buried")
-    if buries and scheduler.clear_after(status, job) and past is not None:
+    if buries and scheduler.cleaner.remove_leftovers(status, job) and past is not None:
         past = buried(past, root, status, last)
         return _untold(scheduler, past_view(past, status))
     if last is not None and last.tasks:
@@ -231,7 +231,7 @@ def _forgotten(root: str, app_id: str) -> Optional[AppStatus]:
 def _untold(scheduler: Scheduler, view: JobView) -> JobView:
     """With what its master died over: containers it had, and tasks that have ended with it."""
     try:
-        found = scheduler.containers(view.app_id)
+        found = scheduler.log_reader.list_containers(view.app_id)
         if view.tasks:  # the masters' are for a job of which nothing else is known
             found = [(name, ref) for name, ref in found if name != MASTER]
         view = with_containers(view, found)

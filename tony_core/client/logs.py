@@ -137,7 +137,7 @@ class LogFile:
 
     def _size(self) -> int:
         try:
-            told = self._scheduler.log_size(self._app_id, self.ref, self.name)
+            told = self._scheduler.log_reader.log_size(self._app_id, self.ref, self.name)
         except SchedulerError as error:
             self.problem = str(error)
             return 0
@@ -159,7 +159,8 @@ class LogFile:
 
     def _bytes(self, offset: int, limit: int) -> bytes:
         try:
-            data = self._scheduler.read_log(self._app_id, self.ref, self.name, offset, limit)
+            logs = self._scheduler.log_reader
+            data = logs.read_log(self._app_id, self.ref, self.name, offset, limit)
         except SchedulerError as error:
             self.problem = str(error)
             return b""
@@ -247,7 +248,7 @@ class LogReader:
         refs = [ref for task in view.tasks if self._wants(task) for ref in task.log_refs()]
         for ref in refs[:LOOKS]:
             try:
-                there.update(self._scheduler.log_names(self._app_id, ref))
+                there.update(self._scheduler.log_reader.list_logs(self._app_id, ref))
             except SchedulerError:
                 return  # nobody can say
         if there and self._stream not in there:
@@ -274,7 +275,7 @@ class LogReader:
         self._task[ref.container_id] = MASTER
         self._masters = None
         try:
-            names = self._scheduler.log_names(self._app_id, ref)
+            names = self._scheduler.log_reader.list_logs(self._app_id, ref)
         except SchedulerError as error:
             self._masters = str(error)  # it may just be starting
             return

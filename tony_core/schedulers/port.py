@@ -4,13 +4,14 @@ Theory of operation
 ===================
 
 A scheduler has two sides. The **client side** (:class:`Scheduler`) lives in the process
-that submits: it says exactly what it would send (:meth:`Scheduler.dry_run`), sends it,
-and answers for any application by its id, from any process, at any time. The **master
-side** (:class:`ContainerPool`) lives in the job's master: it is told what containers are
-wanted and what to run in them, and it speaks through one stream of events.
+that submits: it prints exactly what it would send (:meth:`Scheduler.dry_run`), sends it,
+and answers for any application by its id, from any process, at any time. A scheduler that keeps
+logs, or leaves files behind, adds a :class:`LogReader` and a :class:`Cleaner`. The **master
+side** (:class:`ContainerPool`) lives in the job's master: it gets requests for containers and
+the commands to run in them, and it reports in one stream of events.
 
 The master cannot tell which scheduler it runs on. Everything that differs stands behind
-these two classes:
+these classes:
 
 * *asks* are absolute and named: :meth:`ContainerPool.request` replaces what was wanted
   under the same (role, session); asking for zero withdraws. A pool may grant more than
@@ -22,8 +23,8 @@ these two classes:
 * *events* are delivered through the ``sink`` given to :meth:`ContainerPool.start`, from any
   thread; never before ``start`` returned its :class:`PoolInfo`, and never after
   :meth:`ContainerPool.close`.
-* every call is idempotent: stopping what has ended and releasing what was never given
-  is silence.
+* every call is idempotent: to stop what has ended, or to release what was never granted, does
+  nothing.
 
 The same contract suite (``tests/schedulers/contract.py``) runs on every implementation.
 
@@ -145,14 +146,21 @@ class NoSuchApplication(SchedulerError):
 
 
 class Scheduler(ABC):
-    """The client's side of a scheduler. Safe to open from any process."""
+    """Runs jobs: the client's side of a scheduler, for any process at any time.
+
+    Eight methods have to be written. What else a client may ask for (logs, cleaning up, an
+    examination) has a default that says that there is none.
+    """
 
     name: str = ""
-    user: str = ""  # whom it takes us for, where names are what it goes by
+    user: str = ""  # the user that the scheduler takes us for, where it goes by names
 
     @abstractmethod
-    def staging_root(self, job: Job) -> str:
-        """Where content and job folders are staged: a path or URL of the file-system port."""
+    def staging_root(self, job: Optional[Job] = None) -> str:
+        """Where content and job folders are staged: a path or URL of the file-system port.
+
+        Without a job: where they are when a job names no place of its own.
+        """
 
     @abstractmethod
     def new_app_id(self, job: Job) -> str:
@@ -161,10 +169,6 @@ class Scheduler(ABC):
     @abstractmethod
     def check(self, job: Job) -> List[str]:
         """Why this job can never run here (too large, unknown resource...); empty if it can."""
-
-    def warnings(self, job: Job) -> List[str]:
-        """What the job asks for that has no effect here; worth a line each, no more."""
-        return []
 
     @abstractmethod
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
@@ -176,64 +180,41 @@ class Scheduler(ABC):
 
     @abstractmethod
     def status(self, app_id: str) -> AppStatus:
-        """Raises :class:`NoSuchApplication`."""
+        """The state of one application; raises :class:`NoSuchApplication`."""
 
     @abstractmethod
     def list(self) -> List[AppStatus]:
         """Every application that is still known, the newest first."""
 
-    def damaged(self) -> List[str]:
-        """A line for each application that :meth:`list` cannot show as it stands."""
-        return []
-
     @abstractmethod
     def kill(self, app_id: str, reason: str) -> None:
-        """End it, with everything that belongs to it; silence when it has ended already."""
+        """End it, with everything that belongs to it; does nothing when it has ended already."""
 
-    def clear_after(self, status: AppStatus, job: Optional[Job] = None) -> bool:
-        """Remove what the master of an ended application would have, had it lived to the end.
-
-        Whether the application is the caller's own: what is another's, nobody touches.
-        """
-        return False
-
-    def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
-        """(task, container) of what was launched, as the scheduler itself remembers it.
-
-        For a job whose master died before it could tell anybody; nothing, where nothing is kept.
-        """
+    def warnings(self, job: Job) -> List[str]:
+        """What the job asks for that has no effect here; worth a line each, no more."""
         return []
 
-    @abstractmethod
-    def log_names(self, app_id: str, ref: LogRef) -> List[str]:
-        """The log files of one container (``stdout``, ``stderr``, ``executor.log``...)."""
-
-    @abstractmethod
-    def read_log(
-        self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
-    ) -> bytes:
-        """Bytes of a log file from ``offset`` on; empty when there is nothing more (yet)."""
-
-    def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
-        """How long a log file is now; ``None`` where only reading it would tell."""
-        return None
-
-    def log_pages_last(self) -> bool:
-        """Whether a container's log URL answers when its application has ended."""
-        return True
-
-    @abstractmethod
     def history_root(self, job: Optional[Job] = None) -> Optional[str]:
         """Where ended jobs' history stands when the job names no place of its own."""
+        try:
+            return f"{self.staging_root(job)}/history"
+        except SchedulerError:
+            return None
 
-    @abstractmethod
-    def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
-        """Remove what dead applications left here; yields a line for each thing removed."""
+    @property
+    def log_reader(self) -> LogReader:
+        """Reads the logs of containers."""
+        return LogReader()
+
+    @property
+    def cleaner(self) -> Cleaner:
+        """Removes what ended applications leave."""
+        return Cleaner()
 
     def examine(
         self, job: Job, stage: Optional[Callable[[Job, str], Tuple[Artifact, ...]]] = None
     ) -> Iterator[Finding]:
-        """Look whether jobs like this one can run here, thing by thing, each as it is known.
+        """Examine whether jobs like this one can run here; yields each finding at once.
 
         ``stage`` (a job, an application's id) brings our own code to where containers find it.
         Without it only questions are asked: no container is started, no file written.
@@ -242,6 +223,52 @@ class Scheduler(ABC):
 
     def close(self) -> None:
         """Give back connections."""
+
+
+class LogReader:
+    """Reads what containers wrote. This one is for a scheduler that keeps no logs."""
+
+    urls_outlive_job = True  # whether a container's log URL answers after the application's end
+
+    def list_containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
+        """(task, container) of what was launched, as the scheduler itself remembers it.
+
+        For a job whose master died before it could say; empty where nothing is kept.
+        """
+        return []
+
+    def list_logs(self, app_id: str, ref: LogRef) -> List[str]:
+        """The log files of one container (``stdout``, ``stderr``, ``executor.log``...)."""
+        return []
+
+    def read_log(
+        self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
+    ) -> bytes:
+        """Bytes of a log file from ``offset`` on; empty when there is nothing more (yet)."""
+        return b""
+
+    def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
+        """How long a log file is now; ``None`` where only reading it would tell."""
+        return None
+
+
+class Cleaner:
+    """Removes what ended applications leave. This one is for a scheduler that keeps nothing."""
+
+    def remove_leftovers(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+        """Remove what the master of an ended application would have removed at its end.
+
+        Returns whether the application is the caller's own; another user's is left as it is.
+        """
+        return False
+
+    def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
+        """Remove what ended applications left here; yields a line for each thing removed."""
+        return iter(())
+
+    def list_damaged(self) -> List[str]:
+        """A line for each application that :meth:`Scheduler.list` cannot show as it stands."""
+        return []
 
 
 # --------------------------------------------------------------------------- master side

@@ -98,11 +98,11 @@ def _read(
 ) -> List[str]:
     key = _key(ref, name)
     begin = reached.get(key, 0)
-    size = scheduler.log_size(app_id, ref, name)
+    size = scheduler.log_reader.log_size(app_id, ref, name)
     skipped = size is not None and size - begin > LOOK_BYTES
     if skipped and size is not None:
         begin = size - LOOK_BYTES
-    data = scheduler.read_log(app_id, ref, name, begin, LOOK_BYTES)
+    data = scheduler.log_reader.read_log(app_id, ref, name, begin, LOOK_BYTES)
     if not data:
         return []
     end = data.rfind(b"\n") + 1

@@ -51,7 +51,7 @@ class Attempt:
         """Submit or take over, watch, tell; the exit code."""
         scheduler = open_scheduler(self._job.scheduler)
         try:
-            log = Log(scheduler.log_pages_last())
+            log = Log(scheduler.log_reader.urls_outlive_job)
             taken = self._predecessor(scheduler, log)
             if taken is None:
                 return self._submit(scheduler, log, notes)

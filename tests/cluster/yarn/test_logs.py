@@ -70,31 +70,32 @@ class TestLogs:
             cluster,
             "for i in 0 1 2 3 4 5 6 7 8 9; do seq 1 3000; sleep 0.2; done; echo said >&2; exit 3",
         )
-        master = until(lambda: scheduler.containers(app), "a master's container")[0][1]
+        logs = scheduler.log_reader
+        master = until(lambda: logs.list_containers(app), "a master's container")[0][1]
         found, errors = b"", []
         deadline = time.monotonic() + 90
         while not moved(cluster, app):
             assert time.monotonic() < deadline
             for _ in range(20):
                 try:
-                    found += scheduler.read_log(app, master, "stdout", len(found), 10_000)
+                    found += logs.read_log(app, master, "stdout", len(found), 10_000)
                 except SchedulerError as error:
                     errors.append((len(found), str(error)))
         while True:
-            data = scheduler.read_log(app, master, "stdout", len(found), 10_000)
+            data = scheduler.log_reader.read_log(app, master, "stdout", len(found), 10_000)
             if not data:
                 break
             found += data
         assert found == b"".join(b"%d\n" % number for number in range(1, 3001)) * 10
         # Before it started nobody has it; from then on it is always somewhere.
         assert [said for at, said in errors if at] == []
-        assert scheduler.log_names(app, master) == [
+        assert scheduler.log_reader.list_logs(app, master) == [
             "prelaunch.err",
             "prelaunch.out",
             "stderr",
             "stdout",
         ]
-        assert scheduler.log_size(app, master, "stdout") == len(found)
+        assert scheduler.log_reader.log_size(app, master, "stdout") == len(found)
 
     def test_all_masters_and_the_end_of_a_large_log(
         self,
@@ -112,13 +113,13 @@ class TestLogs:
         cluster.wait_for(app, ENDED)
         until(lambda: moved(cluster, app), "its logs in HDFS")
         scheduler = yarn(cluster)
-        names = scheduler.log_names(app, LogRef(""))
+        names = scheduler.log_reader.list_logs(app, LogRef(""))
         assert {f"master-{n}.{name}" for n in (1, 2) for name in ("stdout", "stderr")} <= set(names)
         for number in (1, 2):
-            said = scheduler.read_log(app, LogRef(""), f"master-{number}.stderr", 0)
+            said = scheduler.log_reader.read_log(app, LogRef(""), f"master-{number}.stderr", 0)
             assert said.startswith(b"from container_")
             assert f"_{number:02d}_000001\n".encode() in said
-        assert scheduler.log_size(app, LogRef(""), "master-1.stdout") == 36_000_000
+        assert scheduler.log_reader.log_size(app, LogRef(""), "master-1.stdout") == 36_000_000
         began = time.monotonic()
         lines = list(read_logs(scheduler, app, tasks=["am"], stream="stdout", tail=3))
         assert [line.text for line in lines] == [LINE.strip()] * 6

@@ -429,34 +429,38 @@ def test_the_newest_is_listed_first(harness: LocalHarness) -> None:
 def test_logs_of_the_master_and_no_others(harness: LocalHarness) -> None:
     app_id = waiting(harness)
     scheduler = harness.scheduler
-    assert scheduler.log_names(app_id, LogRef("")) == ["master-1.stderr", "master-1.stdout"]
+    assert scheduler.log_reader.list_logs(app_id, LogRef("")) == [
+        "master-1.stderr",
+        "master-1.stdout",
+    ]
     (ref,) = log_refs(harness, app_id)
     for name in ("../../app.json", "..", ".", "", "/etc/passwd"):
         with pytest.raises(SchedulerError, match="name of a log"):
-            scheduler.read_log(app_id, ref, name, 0)
+            scheduler.log_reader.read_log(app_id, ref, name, 0)
     with pytest.raises(SchedulerError, match="id of a container"):
-        scheduler.log_names(app_id, LogRef("../containers"))
+        scheduler.log_reader.list_logs(app_id, LogRef("../containers"))
     for wrong in ("../" + app_id, "", ".hidden", "nobody"):
         with pytest.raises(NoSuchApplication):
             scheduler.status(wrong)
     folder = harness.home.app(app_id).master
     os.mkfifo(os.path.join(folder, "pipe"))
     with pytest.raises(SchedulerError, match="pipe cannot be read"):
-        scheduler.read_log(app_id, LogRef(""), "pipe", 0)  # and it is not waited for
+        scheduler.log_reader.read_log(app_id, LogRef(""), "pipe", 0)  # and it is not waited for
     os.symlink("/dev/zero", os.path.join(folder, "endless"))
     with pytest.raises(SchedulerError, match="endless cannot be read"):
-        scheduler.read_log(app_id, LogRef(""), "endless", 0)
+        scheduler.log_reader.read_log(app_id, LogRef(""), "endless", 0)
 
 
 def test_the_logs_of_a_job_whose_master_could_tell_nobody(harness: LocalHarness) -> None:
     code = "import time; print('said before', flush=True); time.sleep(60)"
     argv = [sys.executable, "-I", "-S", "-c", code, f"marker-{time.time_ns()}"]
     app_id = waiting(harness, argv[-1], argv=argv, attempts=1)
-    ((_, where),) = harness.scheduler.containers(app_id)
-    until(lambda: harness.scheduler.read_log(app_id, where, "executor.log", 0), "its words")
+    logs = harness.scheduler.log_reader
+    ((_, where),) = logs.list_containers(app_id)
+    until(lambda: logs.read_log(app_id, where, "executor.log", 0), "its words")
     harness.kill_master(app_id)
     status = harness.scheduler.status(app_id)
-    ((task, ref),) = harness.scheduler.containers(app_id)
+    ((task, ref),) = harness.scheduler.log_reader.list_containers(app_id)
     assert task == "worker:0"
     assert ref.container_id in harness.home.app(app_id).container_ids()
     view = current_view(harness.scheduler, status)
@@ -472,12 +476,12 @@ def test_garbage_is_what_ended_long_ago(harness: LocalHarness) -> None:
         scheduler.kill(app_id, "done")
     path = harness.home.app(old).status
     home.write_json(path, {**(home.read_json(path) or {}), "finished": time.time() - 5000})
-    (line,) = scheduler.collect_garbage(3600, dry_run=True)
+    (line,) = scheduler.cleaner.collect_garbage(3600, dry_run=True)
     assert old in line
     assert len(scheduler.list()) == 3
-    assert list(scheduler.collect_garbage(3600)) == [line]
+    assert list(scheduler.cleaner.collect_garbage(3600)) == [line]
     assert [status.app_id for status in scheduler.list()] == [alive, new]
-    assert len(list(scheduler.collect_garbage(0))) == 1
+    assert len(list(scheduler.cleaner.collect_garbage(0))) == 1
     assert scheduler.status(alive).state is AppState.RUNNING
 
 

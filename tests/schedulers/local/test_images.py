@@ -292,7 +292,7 @@ def test_a_job_that_nobody_ends_is_ended_with_its_containers(
     harness.scheduler.kill(app_id, "enough")
     assert ended(harness, app_id).state.ended
     assert kept(notes) == []
-    list(harness.scheduler.collect_garbage(0.0))
+    list(harness.scheduler.cleaner.collect_garbage(0.0))
     assert harness.home.app_ids() == []
 
 

@@ -404,14 +404,14 @@ class TestLooking:
         monkeypatch.setattr(jobfolder, "remove", remove)
         rm.states = ["KILLED"]
         over = scheduler.status(str(APP))
-        assert scheduler.clear_after(over)
-        assert scheduler.clear_after(over, job(yarn=Yarn(staging_dir="/data/ada")))
+        assert scheduler.cleaner.remove_leftovers(over)
+        assert scheduler.cleaner.remove_leftovers(over, job(yarn=Yarn(staging_dir="/data/ada")))
         assert removed == [
             f"hdfs://lake:8020/user/ada/.tony: {APP}",
             f"hdfs://lake:8020/data/ada: {APP}",
         ]
-        assert not scheduler.clear_after(replace(over, user="bob"))
-        assert not scheduler.clear_after(replace(over, state=AppState.RUNNING))
+        assert not scheduler.cleaner.remove_leftovers(replace(over, user="bob"))
+        assert not scheduler.cleaner.remove_leftovers(replace(over, state=AppState.RUNNING))
         assert len(removed) == 2
 
     def test_both_folders_go_where_a_job_is_staged_elsewhere(
@@ -422,14 +422,14 @@ class TestLooking:
         rm.states = ["KILLED"]
         over = scheduler.status(str(APP))
         home = "hdfs://lake:8020/user/ada/.tony"
-        assert scheduler.clear_after(over, job(yarn=Yarn(staging_dir="/data/ada")))
+        assert scheduler.cleaner.remove_leftovers(over, job(yarn=Yarn(staging_dir="/data/ada")))
         assert removed == ["hdfs://lake:8020/data/ada", home], "who kills it looks for it at home"
         removed.clear()
-        assert scheduler.clear_after(over, job())
+        assert scheduler.cleaner.remove_leftovers(over, job())
         assert removed == [home]
 
     def test_what_yarn_knows_of_containers(self, scheduler: YarnScheduler, rm: Rm) -> None:
-        assert scheduler.containers(str(APP)) == [
+        assert scheduler.log_reader.list_containers(str(APP)) == [
             ("am", LogRef(str(MASTER), "one:45454", "http://one/l"))
         ]
 

@@ -56,11 +56,8 @@ class LocalScheduler(port.Scheduler):
 
     # ------------------------------------------------------------------ submitting
 
-    def staging_root(self, job: Job) -> str:
+    def staging_root(self, job: Optional[Job] = None) -> str:
         return self._home.root
-
-    def history_root(self, job: Optional[Job] = None) -> Optional[str]:
-        return self._home.history
 
     def new_app_id(self, job: Job) -> str:
         return time.strftime("local_%Y%m%d%H%M%S_", time.gmtime()) + secrets.token_hex(3)
@@ -76,7 +73,7 @@ class LocalScheduler(port.Scheduler):
         return found
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
-        folder = self._folder(app_id)
+        folder = app_folder(self._home, app_id)
         described = self._application(app_id, job, artifacts)
         app = described.to_json()
         return Submission(
@@ -102,7 +99,7 @@ class LocalScheduler(port.Scheduler):
         problems = self.check(submission.job)
         if problems:
             raise SchedulerError("; ".join(problems))
-        folder = self._folder(app_id)
+        folder = app_folder(self._home, app_id)
         if os.path.exists(folder.app):
             raise SchedulerError(f"there is an application {app_id} already")
         app = self._application(app_id, submission.job, submission.artifacts)
@@ -191,8 +188,7 @@ class LocalScheduler(port.Scheduler):
     # ------------------------------------------------------------------ how it stands
 
     def status(self, app_id: str) -> AppStatus:
-        folder = self._folder(app_id)
-        app = self._known(folder)
+        folder, app = find_application(self._home, app_id)
         status = read_status(folder, app)
         if status.state.ended or not app.here:
             return status
@@ -213,15 +209,10 @@ class LocalScheduler(port.Scheduler):
                 continue  # being staged, or collected meanwhile
         return sorted(found, key=lambda status: (-status.submitted, status.app_id))
 
-    def damaged(self) -> List[str]:
-        found = (why_damaged(self._home.app(app_id)) for app_id in self._home.app_ids())
-        return [line for line in found if line]
-
     # ------------------------------------------------------------------ ending it
 
     def kill(self, app_id: str, reason: str) -> None:
-        folder = self._folder(app_id)
-        app = self._known(folder)
+        folder, app = find_application(self._home, app_id)
         if read_status(folder, app).state.ended:
             return
         if not app.here:
@@ -273,23 +264,41 @@ class LocalScheduler(port.Scheduler):
         os.close(handle)
         return True
 
-    def clear_after(self, status: AppStatus, job: Optional[Job] = None) -> bool:
-        return status.state.ended  # it was buried then, and $TONY_HOME is one user's
+    # ------------------------------------------------------------------ for other readers
 
-    # ------------------------------------------------------------------ logs and leftovers
+    @property
+    def log_reader(self) -> LocalLogReader:
+        return LocalLogReader(self._home)
 
-    def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
-        folder = self._folder(app_id)
-        self._known(folder)
+    @property
+    def cleaner(self) -> LocalCleaner:
+        return LocalCleaner(self._home, self.status)
+
+    def examine(
+        self, job: Job, stage: Optional[Callable[[Job, str], Tuple[Artifact, ...]]] = None
+    ) -> Iterator[port.Finding]:
+        from tony_core.schedulers.local.doctor import examine
+
+        return examine(self, self._home.root, job, self._env, stage)
+
+
+class LocalLogReader(port.LogReader):
+    """Reads the log folders of an application's containers and masters."""
+
+    def __init__(self, root: Home) -> None:
+        self._home = root
+
+    def list_containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
+        folder, _ = find_application(self._home, app_id)
         found = []
         for container_id in folder.container_ids():
-            told = home.read_json(folder.container(container_id).container)
-            if told is not None and told.get("task"):
-                ref = LogRef(container_id, str(told.get("node", "")), str(told.get("log_url", "")))
-                found.append((str(told["task"]), ref))
+            data = home.read_json(folder.container(container_id).container)
+            if data is not None and data.get("task"):
+                ref = LogRef(container_id, str(data.get("node", "")), str(data.get("log_url", "")))
+                found.append((str(data["task"]), ref))
         return found
 
-    def log_names(self, app_id: str, ref: LogRef) -> List[str]:
+    def list_logs(self, app_id: str, ref: LogRef) -> List[str]:
         return [name for name in home.names_in(self._logs(app_id, ref)) if home.safe_name(name)]
 
     def read_log(
@@ -299,8 +308,8 @@ class LocalScheduler(port.Scheduler):
             raise SchedulerError(f"{name!r} is not the name of a log")
         path = os.path.join(self._logs(app_id, ref), name)
         try:
-            # The folder is the program's to write: a pipe that it left there is not waited for,
-            # and of /dev/zero there is no end.
+            # The program may write into this folder: opening a pipe must not block, and reading
+            # /dev/zero would never end.
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 mode = os.fstat(handle).st_mode
@@ -316,20 +325,30 @@ class LocalScheduler(port.Scheduler):
 
     def _logs(self, app_id: str, ref: LogRef) -> str:
         """A container's log folder; the master's own for a reference to no container."""
-        folder = self._folder(app_id)
-        self._known(folder)
+        folder, _ = find_application(self._home, app_id)
         if not ref.container_id:
             return folder.master
         if not home.safe_name(ref.container_id):
             raise SchedulerError(f"{ref.container_id!r} is not the id of a container")
         return folder.container(ref.container_id).logs
 
+
+class LocalCleaner(port.Cleaner):
+    """Removes the folders of ended applications."""
+
+    def __init__(self, root: Home, status: Callable[[str], AppStatus]) -> None:
+        self._home = root
+        self._status = status
+
+    def remove_leftovers(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+        return status.state.ended  # its end removed them, and $TONY_HOME is one user's
+
     def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
         now = time.time()
         for app_id in self._home.app_ids():
-            folder = self._folder(app_id)
+            folder = self._home.app(app_id)
             try:
-                status = self.status(app_id)
+                status = self._status(app_id)
             except port.NoSuchApplication:
                 continue  # staged and never submitted: the staging's own collector
             if os.path.islink(folder.path):
@@ -340,24 +359,22 @@ class LocalScheduler(port.Scheduler):
                 shutil.rmtree(folder.path, ignore_errors=True)
             yield f"application {app_id} ({status.name}, {status.state.value}): {folder.path}"
 
-    def examine(
-        self, job: Job, stage: Optional[Callable[[Job, str], Tuple[Artifact, ...]]] = None
-    ) -> Iterator[port.Finding]:
-        from tony_core.schedulers.local.doctor import examine
+    def list_damaged(self) -> List[str]:
+        found = (why_damaged(self._home.app(app_id)) for app_id in self._home.app_ids())
+        return [line for line in found if line]
 
-        return examine(self, self._home.root, job, self._env, stage)
 
-    # ------------------------------------------------------------------ folders
+def app_folder(root: Home, app_id: str) -> AppFolder:
+    """The folder of an application; NoSuchApplication for what cannot be an id."""
+    if not home.safe_name(app_id):
+        raise port.NoSuchApplication(f"{app_id!r} is not the id of an application")
+    return root.app(app_id)
 
-    def _folder(self, app_id: str) -> AppFolder:
-        if not home.safe_name(app_id):
-            raise port.NoSuchApplication(f"{app_id!r} is not the id of an application")
-        return self._home.app(app_id)
 
-    def _known(self, folder: AppFolder) -> Application:
-        app = Application.read(folder)
-        if app is None:
-            raise port.NoSuchApplication(
-                f"there is no application {folder.app_id} in {self._home.apps}"
-            )
-        return app
+def find_application(root: Home, app_id: str) -> Tuple[AppFolder, Application]:
+    """A submitted application and its folder; else NoSuchApplication."""
+    folder = app_folder(root, app_id)
+    app = Application.read(folder)
+    if app is None:
+        raise port.NoSuchApplication(f"there is no application {app_id} in {root.apps}")
+    return folder, app

@@ -13,7 +13,18 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 from urllib.parse import urlsplit
 
 from tony_core.dataclass import dataclass, field
@@ -25,7 +36,6 @@ from tony_core.hadoop.errors import ConfigurationError, HadoopError
 from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
-from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.records import NewApplication
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job
@@ -33,12 +43,11 @@ from tony_core.schedulers import port
 from tony_core.schedulers.port import (
     AppStatus,
     LastingRefusal,
-    LogRef,
-    NoSuchApplication,
     SchedulerError,
     Submission,
 )
 from tony_core.schedulers.yarn.client import connectivity, refusals, status
+from tony_core.schedulers.yarn.client.logs import YarnLogReader
 
 if TYPE_CHECKING:
     from tony_core.schedulers.yarn.client.cluster_limits import ClusterFacts
@@ -47,7 +56,6 @@ if TYPE_CHECKING:
     from tony_core.schedulers.yarn.client.rest import RestClient
     from tony_core.schedulers.yarn.client.submission import AppRequest
     from tony_core.schedulers.yarn.job_credentials import MasterParcel
-    from tony_core.schedulers.yarn.logs.reader import YarnLogs
 
 UNDO_S = 5.0
 FAILOVER_TRIES = 10  # some 15 s
@@ -74,7 +82,7 @@ class YarnScheduler(port.Scheduler):
         self.user = self._user = user_name(self._env)
         self._rpc: Optional[RmClient] = None
         self._rest: Optional[RestClient] = None
-        self._logs: Optional[YarnLogs] = None
+        self._logs: Optional[YarnLogReader] = None
         self._new: Optional[NewApplication] = None  # an id that nobody has used yet
         self._facts: Dict[int, Tuple[Job, ClusterFacts]] = {}
         self._visibility: Dict[str, Visibility] = {}
@@ -84,21 +92,14 @@ class YarnScheduler(port.Scheduler):
 
     # ------------------------------------------------------------------ submitting
 
-    def staging_root(self, job: Job) -> str:
-        if job.yarn.staging_dir:
+    def staging_root(self, job: Optional[Job] = None) -> str:
+        if job is not None and job.yarn.staging_dir:
             root = job.yarn.staging_dir.rstrip("/")
             if is_remote(root) and scheme_of(root) != "viewfs":
                 return root
             path = urlsplit(root).path if is_remote(root) else root
             return self._on_hdfs("/" + path.lstrip("/"))
         return self._home()
-
-    def history_root(self, job: Optional[Job] = None) -> Optional[str]:
-        try:
-            root = self._home() if job is None else self.staging_root(job)
-        except SchedulerError:
-            return None
-        return f"{root}/history"
 
     def new_app_id(self, job: Job) -> str:
         new, self._new = self._new, None
@@ -172,7 +173,7 @@ class YarnScheduler(port.Scheduler):
         from tony_core.schedulers.yarn.client import submission
 
         visible = self._visible(self.staging_root(job))(artifacts)
-        return submission.build(_parse(app_id), job, artifacts, self._user, visible)
+        return submission.build(refusals.parse_id(app_id), job, artifacts, self._user, visible)
 
     def _parcel(self, job: Job, artifacts: Sequence[Artifact], root: str) -> MasterParcel:
         from tony_core.schedulers.yarn.client import submit
@@ -190,14 +191,14 @@ class YarnScheduler(port.Scheduler):
     def _undo(self, app_id: str) -> None:
         """Whatever was begun: the error that led here is the one to tell."""
         try:
-            self._rm().kill(_parse(app_id), "its submission failed", within_s=UNDO_S)
+            self._rm().kill(refusals.parse_id(app_id), "its submission failed", within_s=UNDO_S)
         except (SchedulerError, HadoopError):
             pass
 
     # ------------------------------------------------------------------ how it stands
 
     def status(self, app_id: str) -> AppStatus:
-        application = _parse(app_id)
+        application = refusals.parse_id(app_id)
         try:
             return status.status_of(self._rm().report(application))
         except HadoopError as error:
@@ -215,7 +216,7 @@ class YarnScheduler(port.Scheduler):
     def kill(self, app_id: str, reason: str) -> None:
         from tony_core.schedulers.yarn.client import killing
 
-        application = _parse(app_id)
+        application = refusals.parse_id(app_id)
         try:
             rm = self._rm()
             report = rm.report(application)
@@ -234,105 +235,29 @@ class YarnScheduler(port.Scheduler):
         except SchedulerError:
             return None  # no HDFS: its reason stands nowhere
 
-    def clear_after(self, status: AppStatus, job: Optional[Job] = None) -> bool:
-        from tony_core.bundle import jobfolder
+    # ------------------------------------------------------------------ for other readers
 
-        if status.user != self._user or not status.state.ended:
-            return False
-        try:
-            root = self._home() if job is None else self.staging_root(job)
-            jobfolder.remove(root, status.app_id)
-            if root != self._usual(root):
-                jobfolder.remove(self._home(), status.app_id)  # it said where the other is
-        except (SchedulerError, OSError, ValueError):
-            pass  # tony gc takes it, some day
-        return True
-
-    # ------------------------------------------------------------------ logs and leftovers
-
-    def containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
-        """The masters', by attempt: which task another container was for, YARN never knew.
-
-        Where an attempt ran that has ended, the ResourceManager has forgotten.
-        """
-        application = _parse(app_id)
-        try:
-            rm = self._rm()
-            if isinstance(rm, RmClient):
-                found = self._masters(rm, application)
-            else:
-                found = rm.masters(application)
-        except HadoopError as error:
-            raise refusals.told(error, app_id) from error
-        return [("am", ref) for ref in found]
-
-    def _masters(self, rm: RmClient, application: ApplicationId) -> List[LogRef]:
-        found = []
-        for attempt in rm.attempts(application):
-            if attempt.master_container is None:
-                continue
-            held = {one.id: one for one in rm.containers(attempt.id)}.get(attempt.master_container)
-            name = str(attempt.master_container)
-            found.append(LogRef(name, str(held.node), held.log_url) if held else LogRef(name))
-        return found
-
-    def log_names(self, app_id: str, ref: LogRef) -> List[str]:
-        from tony_core.schedulers.yarn.logs.reader import master_names
-
-        found = self.status(app_id)
-        if not ref.container_id:
-            return master_names(self._container_logs(), app_id, self._attempts(app_id), found.user)
-        return self._container_logs().names(app_id, ref.container_id, ref.node, ref.url, found.user)
-
-    def read_log(
-        self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
-    ) -> bytes:
-        ref, name = self._of_container(app_id, ref, name)
-        found = self.status(app_id)
-        return self._container_logs().read(
-            app_id,
-            ref.container_id,
-            ref.node,
-            ref.url,
-            found.user,
-            name,
-            offset,
-            limit,
-            ended=found.state.ended,
-        )
-
-    def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
-        ref, name = self._of_container(app_id, ref, name)
-        owner = self.status(app_id).user
-        return self._container_logs().size(app_id, ref.container_id, ref.node, ref.url, owner, name)
-
-    def _of_container(self, app_id: str, ref: LogRef, name: str) -> Tuple[LogRef, str]:
-        """Whose log and which; for a reference to no container, of one of the masters."""
-        if ref.container_id:
-            return ref, name
-        from tony_core.schedulers.yarn.logs.reader import master_log
-
-        return master_log(self._attempts(app_id), name)
-
-    def _attempts(self, app_id: str) -> List[LogRef]:
-        masters = [ref for _, ref in self.containers(app_id)]
-        if not masters:
-            raise SchedulerError(f"{app_id} has had no master yet")
-        return masters
-
-    def _container_logs(self) -> YarnLogs:
+    @property
+    def log_reader(self) -> YarnLogReader:
         if self._logs is None:
-            from tony_core.schedulers.yarn.logs.reader import YarnLogs
-
-            self._logs = YarnLogs(self._conf, self._user, registry.filesystem)
+            self._logs = YarnLogReader(self._conf, self._user, self._rm, self.status)
         return self._logs
 
-    def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
-        """Nothing: what applications leave on HDFS is the staging's, which collects it."""
-        return iter(())
+    @property
+    def cleaner(self) -> YarnCleaner:
+        return YarnCleaner(self._user, self._remove_job_folder)
 
-    def log_pages_last(self) -> bool:
-        return bool(self._conf.text("yarn.log.server.url"))  # where a NodeManager sends one on
+    def _remove_job_folder(self, app_id: str, job: Optional[Job]) -> None:
+        """Remove what an application staged for itself, and the note where that is."""
+        from tony_core.bundle import jobfolder
+
+        try:
+            root = self.staging_root(job)
+            jobfolder.remove(root, app_id)
+            if root != self._usual(root):
+                jobfolder.remove(self._home(), app_id)  # it said where the other is
+        except (SchedulerError, OSError, ValueError):
+            pass  # tony gc takes it, some day
 
     def examine(self, job: Job, stage: Optional[Stage] = None) -> Iterator[port.Finding]:
         from tony_core.schedulers.yarn.client.doctor import Cluster, examine
@@ -425,8 +350,15 @@ class _Files:
         return WebHdfsFileSystem(self.conf, self.user)
 
 
-def _parse(app_id: str) -> ApplicationId:
-    try:
-        return ApplicationId.parse(app_id)
-    except ValueError:
-        raise NoSuchApplication(f"{app_id!r} is not the id of an application of YARN") from None
+class YarnCleaner(port.Cleaner):
+    """Removes job folders. What else applications leave on HDFS, the staging's collector does."""
+
+    def __init__(self, user: str, remove_job_folder: Callable[[str, Optional[Job]], None]) -> None:
+        self._user = user
+        self._remove_job_folder = remove_job_folder
+
+    def remove_leftovers(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+        if status.user != self._user or not status.state.ended:
+            return False
+        self._remove_job_folder(status.app_id, job)
+        return True

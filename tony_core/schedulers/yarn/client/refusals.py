@@ -17,6 +17,7 @@ from tony_core.hadoop.errors import (
     RemoteError,
     Unreachable,
 )
+from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
 
 _Words = Callable[[Match[str]], str]
@@ -162,3 +163,11 @@ def told(error: HadoopError, what: str) -> SchedulerError:
             words = f"{_said(error.text) or 'no reason given'} ({error.short_class})"
         return _kind(error.text)(f"{what} was refused: {words}")
     return SchedulerError(f"{what}: {error}")
+
+
+def parse_id(app_id: str) -> ApplicationId:
+    """The id that this text is; else NoSuchApplication."""
+    try:
+        return ApplicationId.parse(app_id)
+    except ValueError:
+        raise NoSuchApplication(f"{app_id!r} is not the id of an application of YARN") from None
