@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, List
 
@@ -18,7 +19,6 @@ from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tests.fuzzing import fuzz
 from tony_core.cli import failures, live, output
 from tony_core.client.view import from_page
-from tony_core.dataclass import replace
 from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, SchedulerError
 

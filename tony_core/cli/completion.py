@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Callable, Dict, Iterator, List, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 from tony_core.cli.output import line
 from tony_core.cli.verbs import VERBS, parser_of
 from tony_core.client.errors import UsageError
-from tony_core.dataclass import dataclass
 
 NAME = "completion"
 HELP = "a shell's completion of this command"
@@ -37,8 +36,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One option: its spellings, what it does, and what its value is (if it takes one)."""
 
     names: Tuple[str, ...]
@@ -46,8 +44,7 @@ class Option:
     value: str = ""  # "", "path", "word", or words with spaces between to choose from
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """One verb (``history show`` counts as one)."""
 
     path: str

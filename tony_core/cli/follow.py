@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Callable, Optional
 
 from tony_core.cli.interrupts import KILLED_BY, WORDS, Interrupts
@@ -20,7 +21,6 @@ from tony_core.client.exit_codes import of_signal, of_state
 from tony_core.client.kill import ALLOWANCE_S, GRACE_S, Killing
 from tony_core.client.view import JobView
 from tony_core.client.watch import Watch
-from tony_core.dataclass import replace
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 

@@ -6,7 +6,6 @@ import os
 import sys
 from typing import List, Optional, Sequence
 
-from tony_core.leaving import leave
 from tony_core.version import __version__
 
 DEBUG = "--debug"
@@ -109,8 +108,8 @@ def overview() -> str:
 
 
 def entry() -> None:
-    """``tony``, and ``python -m tony_core.cli.main``: the process ends with its last word."""
-    leave(main())
+    """Run ``tony`` (also ``python -m tony_core.cli.main``) and exit with its code."""
+    sys.exit(main())
 
 
 if __name__ == "__main__":

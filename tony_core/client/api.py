@@ -13,6 +13,7 @@ left by an exception ends its application, unless it was submitted detached.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple, Type, Union
 
@@ -24,7 +25,6 @@ from tony_core.client.logs import Line, read_logs
 from tony_core.client.submission import Prepared, prepare, send
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import Callbacks, Event, Watch
-from tony_core.dataclass import dataclass, replace
 from tony_core.job.load import JobArguments
 from tony_core.job.problems import Problem
 from tony_core.job.spec import Job

@@ -10,12 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from queue import SimpleQueue
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from tony_core.client.errors import PageError
 from tony_core.client.page import LONGEST_PAUSE_S, Page
 from tony_core.client.poll_interval import Pace
-from tony_core.dataclass import dataclass
 from tony_core.faults import Faults
 
 POLL_S = 2.0  # tasks and metrics change without an event
@@ -24,30 +23,26 @@ SHARE = 0.2  # of the time may go into reading tasks: the page is the job's own
 JOB_ENDED = "job-ended"  # the story's last line; what the page says after it is final
 
 
-@dataclass(frozen=True)
-class Story:
+class Story(NamedTuple):
     """Events that are new, oldest first."""
 
     events: Tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What the page says of the job and its tasks."""
 
     job: Mapping[str, Any]
     tasks: Tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True)
-class Silence:
+class Silence(NamedTuple):
     """The page stopped answering."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Wake:
+class Wake(NamedTuple):
     """Somebody wants the watcher to look around."""
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict, replace
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from tony_core.client.view import PAGE, JobView, end_of, lasting
-from tony_core.dataclass import asdict, replace
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
 from tony_core.history.access import file_mode

@@ -5,9 +5,8 @@ from __future__ import annotations
 import getpass
 import threading
 import time
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
-from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
 
 #: Beyond the grace that programs get, until the scheduler itself has cleared away.
@@ -15,8 +14,7 @@ ALLOWANCE_S = 20.0
 GRACE_S = 10.0
 
 
-@dataclass(frozen=True)
-class Killed:
+class Killed(NamedTuple):
     """What became of it."""
 
     status: AppStatus

@@ -24,13 +24,12 @@ from __future__ import annotations
 
 import codecs
 import time
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.client.ended_jobs import current_view, final_view, unknown
 from tony_core.client.errors import UsageError
 from tony_core.client.poll_interval import Pace
 from tony_core.client.view import JobView, Part, TaskView
-from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
 
 STREAMS = {
@@ -47,8 +46,7 @@ LOOKS = 20  # containers whose files are named to somebody who asked for none of
 VIEW_S = 1.0  # how often new containers are looked for
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line, without its end."""
 
     task: str

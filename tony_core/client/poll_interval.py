@@ -7,7 +7,7 @@ is cheap is asked often, and nobody is asked for more than a small part of the t
 
 from __future__ import annotations
 
-from tony_core.dataclass import dataclass
+from dataclasses import dataclass
 
 LEAST_S = 0.1
 MOST_S = 2.0

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 from tony_core.client.ended_jobs import read_past
 from tony_core.client.errors import NotFound
-from tony_core.dataclass import dataclass
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler
 
 SHOWN = 5
 
 
-@dataclass(frozen=True)
-class Meant:
+class Meant(NamedTuple):
     """The application, and in words how it was found when that was not plain."""
 
     app_id: str

@@ -9,12 +9,12 @@ takes.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Callable, Optional, Tuple
 
 from tony_core import frameworks, schedulers
 from tony_core.bundle import Plan, jobfolder, plan, stage
 from tony_core.client import tlskey
-from tony_core.dataclass import dataclass
 from tony_core.job.limits import check_limits, problem_at
 from tony_core.job.problems import JobError, Problem, Severity, errors, warnings
 from tony_core.job.spec import Job

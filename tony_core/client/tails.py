@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Callable, Iterable, List, Tuple
+from dataclasses import dataclass
+from typing import Callable, Iterable, List, NamedTuple, Tuple
 
 from tony_core.client.logs import STREAMS, LogFile
 from tony_core.client.view import MASTER, JobView, Part, TaskView
-from tony_core.dataclass import dataclass
 from tony_core.job.mask import KnownSecrets
 from tony_core.schedulers.port import Scheduler
 
@@ -27,8 +27,7 @@ LONGEST = 1000  # characters of a line
 _SEQUENCE = re.compile(r"\x1b\[[0-?]{0,60}[ -/]{0,4}[@-~]")
 
 
-@dataclass(frozen=True)
-class Tail:
+class Tail(NamedTuple):
     """The end of what a task wrote last to one stream; control characters may be in it."""
 
     task: str

@@ -6,10 +6,10 @@ may have died in the middle of a sentence.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
-from tony_core.dataclass import asdict, dataclass, field, replace
 from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
 

@@ -21,6 +21,7 @@ ends the watch and reaches its caller.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Callable, Mapping, Optional, Tuple
 
@@ -35,7 +36,6 @@ from tony_core.client.view import (
     from_status,
     under_status,
 )
-from tony_core.dataclass import dataclass
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
 

@@ -11,9 +11,9 @@ import errno
 import os
 import stat
 import time
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.files.location import is_app_id, is_remote, join, local_path
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem

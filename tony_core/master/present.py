@@ -7,9 +7,9 @@ since the epoch. What the machine does not know (links, measures, who the user i
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.job.spec import Job
 from tony_core.master.view import JobView, TaskView
 

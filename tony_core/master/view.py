@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from tony_core.dataclass import dataclass
 from tony_core.job.spec import Mode
 from tony_core.master.session.records import Run, TaskState
 

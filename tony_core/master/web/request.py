@@ -6,10 +6,9 @@ Everything that is wrong with a request is a :class:`BadRequest`, which says wha
 from __future__ import annotations
 
 import math
-from typing import Dict, Mapping, Optional
+from dataclasses import dataclass, replace
+from typing import Dict, Mapping, NamedTuple, Optional
 from urllib.parse import parse_qsl, unquote
-
-from tony_core.dataclass import dataclass, replace
 
 MAX_HEAD = 16 * 1024
 MAX_BODY = 4 * 1024 * 1024
@@ -79,8 +78,7 @@ def parse(data: bytearray) -> Optional[Request]:
     return None if head is None else head.take(data)
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """A request whose body may not be all there yet."""
 
     request: Request

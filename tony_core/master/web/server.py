@@ -26,9 +26,9 @@ from __future__ import annotations
 
 import resource
 import socket
-from typing import Callable, List, Mapping, Optional, Set, Tuple
+from types import MappingProxyType
+from typing import Callable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.master.web.request import MAX_BODY, MAX_HEAD, BadRequest, Head, Request, parse_head
 from tony_core.protocol.link import Listener, listen
 from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
@@ -52,18 +52,16 @@ _REASONS = {
 _TEXT_ONLY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """A whole answer."""
 
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Admission:
+class Admission(NamedTuple):
     """What is known of the other end of a connection when it is accepted."""
 
     trusted: bool

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import Callable, List, Optional, Set, Tuple
+from typing import Callable, List, NamedTuple, Optional, Set, Tuple
 from urllib.parse import quote, urlsplit
 
-from tony_core.dataclass import dataclass
 from tony_core.master.web.request import BadRequest, Request
 from tony_core.master.web.server import HIGH_WATER, Answer, Exchange
 from tony_core.protocol.link import Dial, dial
@@ -55,8 +54,7 @@ class AnswerError(Exception):
     """What came is no answer that can be passed on; says why."""
 
 
-@dataclass(frozen=True)
-class AnswerHead:
+class AnswerHead(NamedTuple):
     """How an answer begins, as it is passed on."""
 
     status: int
