@@ -32,7 +32,7 @@ from tony_core.bundle import jobfolder, packing
 from tony_core.bundle.digests import GRAIN_NS, DigestCache
 from tony_core.bundle.tree import Tree, hash_tree, scan
 from tony_core.files.registry import filesystem
-from tony_core.files.webhdfs_names import NameNodes
+from tony_core.files.webhdfs.namenodes import NameNodes
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
 from tony_core.hadoop.site.endpoints import name_service
 from tony_core.job.spec import Job, Program, Resources, Role

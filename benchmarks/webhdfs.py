@@ -20,7 +20,7 @@ import time
 from typing import BinaryIO, Callable, Dict, List
 from urllib.parse import urlsplit
 
-from tony_core.files.webhdfs import of_site
+from tony_core.files.hdfs import of_site
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
 from tony_core.hadoop.site.endpoints import name_service
 

@@ -18,7 +18,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, List, Optional, Tuple, Union
 
-from tony_webhdfs import Hdfs, Status, connect
+from tony_hdfs_client import Hdfs, connect
+from tony_webhdfs.answers import Status
 
 __all__ = ["HdfsCheckpoints", "connect", "fetch", "upload"]
 

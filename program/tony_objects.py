@@ -21,7 +21,7 @@ import uuid
 from typing import Any, Callable, Iterator, List, Set, Tuple
 
 import tony_hdfs
-from tony_webhdfs import Status
+from tony_webhdfs.answers import Status
 
 __all__ = ["SCHEMES", "ObjectCheckpoints", "Objects", "connect", "fetch", "upload"]
 

@@ -39,7 +39,7 @@ def package_files() -> Set[str]:
 def test_every_package_is_declared() -> None:
     listed = set(declared()["options"]["packages"].split())
     found = {name for name, path in Graph().files.items() if path.name == "__init__.py"}
-    assert listed == found
+    assert listed == found | {"tony_webhdfs"}  # tony_core.files.webhdfs, for programs
 
 
 def test_what_a_program_may_import_is_declared() -> None:
@@ -136,6 +136,8 @@ def test_the_wheel_holds_every_file(wheel: Path) -> None:
         words = archive.read(metadata).decode()
         licensed = any(name.endswith("/LICENSE") for name in archive.namelist())
     assert {name for name in held if name.partition("/")[0] in PACKAGES} == package_files()
+    shared = {name.rpartition("/")[2] for name in held if name.startswith("tony_webhdfs/")}
+    assert shared == {path.name for path in (CHECKOUT / "program/tony_webhdfs").glob("*.py")}
     assert "\nName: tony-py\n" in words
     assert licensed
 

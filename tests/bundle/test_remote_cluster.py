@@ -20,7 +20,7 @@ from tony_core.bundle import jobfolder
 from tony_core.bundle.remote.store import RemoteStore
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Kind
-from tony_core.files.webhdfs import WebHdfsFileSystem
+from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.job.spec import Job
 

@@ -26,7 +26,8 @@ from tony_core.cli.describe import tasks
 from tony_core.cli.list import origin_of
 from tony_core.cli.status import head, show
 from tony_core.client.view import JobView, from_page, with_containers
-from tony_core.files import registry, webhdfs_names
+from tony_core.files import registry
+from tony_core.files.webhdfs import namenodes
 from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
 
@@ -602,7 +603,7 @@ def test_a_file_system_that_never_answers_is_waited_for_briefly_and_named(
     hdfs = FakeHdfs()
     hdfs.nn[0].always = hang
     monkeypatch.setattr(main, "LOOK_S", 0.4)
-    monkeypatch.setattr(webhdfs_names, "REMEMBERED_S", 60.0)
+    monkeypatch.setattr(namenodes, "REMEMBERED_S", 60.0)
     registry.register("hdfs", lambda: hdfs.client(patience_s=30))
     scripted.apps[APP] = status(state=AppState.FAILED, page_url=None)
     scripted.root = "hdfs://sandbox/history"

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations
-from tony_core.files import webhdfs
+from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.files.http import HttpFileSystem, check_redirect
-from tony_core.files.webhdfs import WebHdfsFileSystem
-from tony_core.files.webhdfs_errors import refusal
-from tony_core.files.webhdfs_http import Connection, split
-from tony_core.files.webhdfs_names import Reply
-from tony_core.hadoop.rpc.connection import Address
+from tony_core.files.webhdfs import client
+from tony_core.files.webhdfs.answers import parse_refusal
+from tony_core.files.webhdfs.connection import Address, Connection, split_url
+from tony_core.files.webhdfs.namenodes import Reply
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 
@@ -140,12 +139,12 @@ class TestHttpOfWebHdfs:
     )  # fmt: skip
     def test_a_redirect_to_no_data_node(self, url: str) -> None:
         with pytest.raises(OSError):
-            split(url)
+            split_url(url)
 
     @fuzz(url=st.one_of(st.text(max_size=40), st.text(max_size=40).map("http://".__add__)))
     def test_any_redirect(self, url: str) -> None:
         try:
-            _, address, target = split(url)
+            _, address, target = split_url(url)
         except OSError:
             return
         assert address.host and 0 <= address.port <= 0xFFFF
@@ -153,8 +152,8 @@ class TestHttpOfWebHdfs:
 
     def test_tls_never_becomes_plain(self) -> None:
         with pytest.raises(OSError, match="from https to http"):
-            split("http://dn:9864/webhdfs/v1/x", from_tls=True)
-        assert split("https://dn:9865/x", from_tls=True)[0]
+            split_url("http://dn:9864/webhdfs/v1/x", from_tls=True)
+        assert split_url("https://dn:9865/x", from_tls=True)[0]
 
 
 @pytest.fixture
@@ -230,7 +229,7 @@ class TestNameNodes:
     def test_any_answer(self, data: bytes) -> None:
         conf = SiteConfiguration.of({"fs.defaultFS": "webhdfs://127.0.0.1:1"})
         hdfs = WebHdfsFileSystem(conf, "ann")
-        hdfs._call = lambda *words, **more: Reply(data)  # type: ignore[method-assign]
+        hdfs._place("/")[0]._call = lambda *words, **more: Reply(data)  # type: ignore[method-assign]
         calls: List[Callable[[], Any]] = [
             lambda: hdfs.stat("/d"),
             lambda: hdfs.delete("/d"),
@@ -257,14 +256,14 @@ class TestNameNodes:
         status=st.integers(300, 599),
     )
     def test_any_refusal(self, data: bytes, status: int) -> None:
-        assert str(refusal(status, data, "OPEN", "h:1"))
+        assert parse_refusal(status, data, "h:1").server == "h:1"
 
     def test_a_listing_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(webhdfs, "_MOST_LISTED", 10)
+        monkeypatch.setattr(client, "_MOST_LISTED", 10)
         conf = SiteConfiguration.of({"fs.defaultFS": "webhdfs://127.0.0.1:1"})
         hdfs = WebHdfsFileSystem(conf, "ann")
         count = iter(range(1000))
-        hdfs._call = lambda *words, **more: Reply(  # type: ignore[method-assign]
+        hdfs._place("/")[0]._call = lambda *words, **more: Reply(  # type: ignore[method-assign]
             page(entry(f"n{next(count):04}"), remaining=1)
         )
         with pytest.raises(OSError, match="more than 10"):

@@ -28,13 +28,14 @@ from tests.files.webhdfs_server import (
     leads_to,
     page,
 )
-from tony_core.files import registry, webhdfs_names, webhdfs_streams
+from tony_core.files import registry
+from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.files.location import base_name, join
-from tony_core.files.port import UnsupportedLocation, looking
-from tony_core.files.webhdfs import WebHdfsFileSystem
-from tony_core.files.webhdfs_http import CONNECT_S, WAIT_S
-from tony_core.files.webhdfs_streams import LostNode, Upload, fetch
-from tony_core.hadoop.errors import Unreachable
+from tony_core.files.port import UnsupportedLocation, look_limit, looking
+from tony_core.files.webhdfs import datanodes, namenodes
+from tony_core.files.webhdfs.connection import CONNECT_S, WAIT_S
+from tony_core.files.webhdfs.datanodes import LostNode, Upload, fetch
+from tony_core.files.webhdfs.namenodes import Unreachable
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 Make = Callable[..., FakeHdfs]
@@ -437,14 +438,14 @@ class TestNobodyAnswers:
         def sleep(seconds: float) -> None:
             pauses.append(seconds)
 
-        monkeypatch.setattr(webhdfs_names.time, "sleep", sleep)
-        monkeypatch.setattr(webhdfs_names.time, "monotonic", lambda: real() + sum(pauses))
+        monkeypatch.setattr(namenodes.time, "sleep", sleep)
+        monkeypatch.setattr(namenodes.time, "monotonic", lambda: real() + sum(pauses))
         return pauses
 
     @pytest.mark.parametrize("answers", [True, False])
     def test_it_is_waited_for_once(self, make: Make, slept: List[float], answers: bool) -> None:
         hdfs = make(2)
-        most = 30.0 if answers else webhdfs_names.FIRST_PATIENCE_S
+        most = 30.0 if answers else namenodes.FIRST_PATIENCE_S
         for server in hdfs.nn:
             server.always = "standby" if answers else drop
         files = hdfs.client(patience_s=30)
@@ -464,7 +465,7 @@ class TestNobodyAnswers:
             files.mkdir("hdfs:///d")
         hdfs.nn[0].always = ""
         hdfs.plays("mkdirs")
-        slept.append(webhdfs_names.REMEMBERED_S)
+        slept.append(namenodes.REMEMBERED_S)
         files.mkdir("hdfs:///d")
 
     def test_a_host_that_takes_no_connection_is_given_five_seconds(
@@ -476,12 +477,12 @@ class TestNobodyAnswers:
             limits.append(timeout)
             raise TimeoutError("timed out")
 
-        monkeypatch.setattr(webhdfs_names.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(namenodes.time, "sleep", lambda seconds: None)
         with monkeypatch.context() as patch:
             patch.setattr(socket, "create_connection", connect)
             with pytest.raises(OSError, match="no answer in time"):
                 hdfs.client(patience_s=0.0).stat("hdfs:///d")
-        assert limits and max(limits) <= webhdfs_names.FIRST_PATIENCE_S
+        assert limits and max(limits) <= namenodes.FIRST_PATIENCE_S
 
 
 class TestLooking:
@@ -491,7 +492,7 @@ class TestLooking:
     def test_a_name_node_that_never_answers(
         self, make: Make, monkeypatch: pytest.MonkeyPatch, name_nodes: int
     ) -> None:
-        monkeypatch.setattr(webhdfs_names, "REMEMBERED_S", 60.0)
+        monkeypatch.setattr(namenodes, "REMEMBERED_S", 60.0)
         hdfs = make(name_nodes)
         for server in hdfs.nn:
             server.always = hang
@@ -513,13 +514,13 @@ class TestLooking:
             limits.append(words[-1])
             raise Unreachable(f"{address}: no answer in time", sent=True)
 
-        monkeypatch.setattr(webhdfs_names.NameNodes, "_exchange", exchange)
-        monkeypatch.setattr(webhdfs_names.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(namenodes.NameNodes, "_exchange", exchange)
+        monkeypatch.setattr(namenodes.time, "sleep", lambda seconds: None)
         with looking(18.0), pytest.raises(OSError, match="no answer in time"):
             make(2).client(patience_s=0.0).stat("hdfs:///d")
         with pytest.raises(OSError, match="no answer in time"):
             make(2).client(patience_s=0.0).stat("hdfs:///d")
-        assert limits == [9.0, 9.0, webhdfs_names.CALL_S, webhdfs_names.CALL_S]
+        assert limits == [9.0, 9.0, namenodes.CALL_S, namenodes.CALL_S]
 
     def test_so_do_the_data_nodes_that_are_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
         limits: List[Tuple[float, float]] = []
@@ -528,16 +529,16 @@ class TestLooking:
             limits.append((wait_s, connect_s))
             raise TimeoutError("timed out")
 
-        monkeypatch.setattr(webhdfs_streams, "Connection", connection)
+        monkeypatch.setattr(datanodes, "Connection", connection)
         for seconds in (18.0, 300.0):
             with looking(seconds), pytest.raises(LostNode):
-                fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me")
+                fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me", look_limit.get())
         with pytest.raises(LostNode):
-            fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me")
+            fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me", look_limit.get())
         assert limits == [(6.0, 6.0), (100.0, CONNECT_S), (WAIT_S, CONNECT_S)]
 
     def test_nothing_else_waits_less(self, hdfs: FakeHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(webhdfs_names, "CALL_S", 1.0)
+        monkeypatch.setattr(namenodes, "CALL_S", 1.0)
         hdfs.nn[0].always = hang
         with looking(0.01):
             pass
@@ -763,7 +764,7 @@ def test_a_factory_may_know_better(hdfs: FakeHdfs) -> None:
 def test_it_is_light() -> None:
     heavy = ["ssl", "http.client", "email", "urllib.request", "asyncio", "tempfile"]
     code = (
-        "import sys, tony_core.files.webhdfs\n"
+        "import sys, tony_core.files.hdfs\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -15,9 +15,10 @@ import pytest
 
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
+from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.files.location import base_name, join
 from tony_core.files.registry import filesystem
-from tony_core.files.webhdfs import TEMPORARY, WebHdfsFileSystem
+from tony_core.files.webhdfs.client import TEMPORARY
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 pytestmark = pytest.mark.cluster

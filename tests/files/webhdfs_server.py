@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Union
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.files.record_webhdfs import RECORDED
-from tony_core.files.webhdfs import WebHdfsFileSystem
+from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 ANSWERS: Dict[str, Any] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}

@@ -119,13 +119,14 @@ class FakeHdfs:
         said: Any = {"boolean": True}
         if op == "GETFILESTATUS":
             said = {"FileStatus": self._status(path)}
-        elif op == "LISTSTATUS":
+        elif op == "LISTSTATUS_BATCH":
             self._status(path)
             prefix = path.rstrip("/") + "/"
             below = [each for each in self.files if each.startswith(prefix) and each != "/"]
             direct = sorted({each for each in below if "/" not in each[len(prefix) :]})
             found = [{**self._status(each), "pathSuffix": each[len(prefix) :]} for each in direct]
-            said = {"FileStatuses": {"FileStatus": found}}
+            listed = {"FileStatuses": {"FileStatus": found}}
+            said = {"DirectoryListing": {"partialListing": listed, "remainingEntries": 0}}
         elif op == "MKDIRS":
             self.put(path, None)
         elif op == "DELETE":

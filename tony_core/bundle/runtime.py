@@ -86,10 +86,12 @@ PROGRAM = (
     "tony.py",
     "tony_boosting.py",
     "tony_hdfs.py",
+    "tony_hdfs_client.py",
     "tony_objects.py",
     "tony_ray.py",
-    "tony_webhdfs.py",
 )
+# The package of ours that programs import under a name of its own.
+PROGRAM_WEBHDFS = "tony_webhdfs"
 _TOP = (
     "__init__.py",
     "dataclass.py",
@@ -243,6 +245,8 @@ def source_files() -> Dict[str, str]:
     program = _program_file(core)
     for name in PROGRAM:
         found[f"program/{name}"] = os.path.join(os.path.dirname(program), name)
+    for name, path in _files(os.path.join(core, "files", "webhdfs")):
+        found[f"program/{PROGRAM_WEBHDFS}/{name}"] = path
     found["__main__.py"] = os.path.join(core, "bundle", "runtime_main.py")
     return {name: path for name, path in found.items() if os.path.exists(path)}
 

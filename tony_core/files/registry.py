@@ -23,9 +23,9 @@ _BUILT_IN: Dict[str, Tuple[str, str]] = {
     "file": ("tony_core.files.local", "LocalFileSystem"),
     "http": ("tony_core.files.http", "HttpFileSystem"),
     "https": ("tony_core.files.http", "HttpFileSystem"),
-    "hdfs": ("tony_core.files.webhdfs", "of_site"),
-    "webhdfs": ("tony_core.files.webhdfs", "by_address"),
-    "swebhdfs": ("tony_core.files.webhdfs", "by_address"),
+    "hdfs": ("tony_core.files.hdfs", "of_site"),
+    "webhdfs": ("tony_core.files.hdfs", "by_address"),
+    "swebhdfs": ("tony_core.files.hdfs", "by_address"),
     **dict.fromkeys(OBJECT_STORES, ("tony_core.files.objects", "ObjectFileSystem")),
 }
 

@@ -1,6 +1,6 @@
 """TONY_HDFS: what a program needs to reach HDFS by itself, where its node has no Hadoop.
 
-Read by ``program/tony_webhdfs.py`` (``tony.checkpoints``, ``tony.dataset``)::
+Read by ``program/tony_hdfs_client.py`` (``tony.checkpoints``, ``tony.dataset``)::
 
     {"default_fs": "hdfs://ns", "user": "ann", "namenodes": {"ns": ["http://h1:9870", ...]}}
 

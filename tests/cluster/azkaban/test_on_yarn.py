@@ -13,7 +13,7 @@ from tests.cluster.azkaban.fixture import GetFlows
 from tests.cluster.azkaban.flows import LASTS, Flows, Run, cut_links, until
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
-from tony_core.files.webhdfs import WebHdfsFileSystem
+from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]

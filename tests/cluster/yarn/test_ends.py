@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import Running, Tony, until
-from tony_core.files.webhdfs import WebHdfsFileSystem
+from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -345,7 +345,7 @@ class _Files:
     conf: SiteConfiguration = field(compare=False)
 
     def __call__(self) -> FileSystem:
-        from tony_core.files.webhdfs import WebHdfsFileSystem
+        from tony_core.files.hdfs import WebHdfsFileSystem
 
         return WebHdfsFileSystem(self.conf, self.user)
 

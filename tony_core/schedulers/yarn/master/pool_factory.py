@@ -173,7 +173,7 @@ def write_job_folder(told: job_credentials.MasterParcel, folder: str) -> str:
 
 def use_files(told: job_credentials.MasterParcel) -> None:
     """HDFS as the client knew it: no configuration of Hadoop is needed here."""
-    from tony_core.files.webhdfs import WebHdfsFileSystem
+    from tony_core.files.hdfs import WebHdfsFileSystem
 
     files = WebHdfsFileSystem(SiteConfiguration.of(told.site), told.user)
     for scheme in ("hdfs", "webhdfs", "swebhdfs"):

@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 def open_files(site: Mapping[str, str], user: str) -> FileSystem:
     """The staging file system, as the client found it."""
-    from tony_core.files.webhdfs import WebHdfsFileSystem
+    from tony_core.files.hdfs import WebHdfsFileSystem
     from tony_core.hadoop.site.configuration import SiteConfiguration
 
     return WebHdfsFileSystem(SiteConfiguration.of(site), user)

@@ -85,8 +85,8 @@ def look() -> Dict[str, Any]:
 
 def storage(parcel: MasterParcel, conf: SiteConfiguration) -> str:
     """A file written below the staging root, read again and removed, from here."""
+    from tony_core.files.hdfs import WebHdfsFileSystem
     from tony_core.files.location import join
-    from tony_core.files.webhdfs import WebHdfsFileSystem
 
     files = WebHdfsFileSystem(conf, parcel.user)
     place = join(parcel.root, f"probe-{os.getpid()}-{time.time_ns()}")

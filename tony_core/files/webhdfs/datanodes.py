@@ -1,8 +1,8 @@
 """Bytes from and to a DataNode, as Python's streams.
 
-Downwards: a file from an offset on. Upwards: one piece after the other, whose sum nobody needs
-to know before (chunked). Each wait has a limit (a shorter one for what only looks); there is none
-for the whole, since a file may be of any size.
+A download is a file from an offset on. An upload is one piece after the other, of any sum
+(chunked). Each wait has a limit (a shorter one for what only looks); there is none for the whole,
+since a file may be of any size.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ import io
 import socket
 from typing import Any, BinaryIO, Callable, List, Optional, cast
 
-from tony_core.files.location import masked
-from tony_core.files.port import look_limit
-from tony_core.files.webhdfs_errors import lost_node, refusal, refused, words
-from tony_core.files.webhdfs_http import CONNECT_S, WAIT_S, Answer, Connection, split
-from tony_core.hadoop.rpc.connection import Address
+from .answers import parse_refusal, translate_refusal
+from .connection import CONNECT_S, WAIT_S, Address, Answer, Connection, describe, split_url
 
 AT_ONCE = 1 << 20
 DATA_NODES_TRIED = 3
@@ -26,15 +23,25 @@ _FIELDS = "Content-Type: application/octet-stream\r\nConnection: close\r\n"
 
 
 class LostNode(Exception):
-    """A DataNode is out of reach, or broke off: another one may do."""
+    """A DataNode cannot be reached, or closed the connection: another one may serve."""
 
     def __init__(self, node: Address, error: OSError) -> None:
         super().__init__(str(error))
         self.node = node
         self.error = error
 
+    def as_error(self, path: str, doing: str) -> OSError:
+        """The error when no other DataNode serves either."""
+        return OSError(
+            errno.EHOSTUNREACH,
+            f"the DataNode {self.node} could not be reached for {doing} ({describe(self.error)})."
+            " The NameNode named it: it is down, or a firewall or its host name keeps this machine"
+            " from it",
+            path,
+        )
+
     def addresses(self) -> List[str]:
-        """By which a NameNode knows what to leave out: neither names nor ports will do."""
+        """The node's IP addresses: a NameNode excludes by them, not by names or ports."""
         try:
             found = socket.getaddrinfo(self.node.host, None, type=socket.SOCK_STREAM)
         except OSError:
@@ -42,34 +49,33 @@ class LostNode(Exception):
         return sorted({str(one[4][0]) for one in found})
 
 
-def fetch(url: str, location: str, user: str) -> BinaryIO:
+def fetch(url: str, path: str, user: str, limit_s: Optional[float] = None) -> io.BufferedReader:
     """What a DataNode has at a URL that a NameNode gave; :class:`LostNode`, or an OSError."""
-    tls, address, target = split(url)
-    looks = look_limit.get()
+    tls, address, target = split_url(url)
     try:
-        wait_s = WAIT_S if looks is None else looks / DATA_NODES_TRIED
+        wait_s = WAIT_S if limit_s is None else limit_s / DATA_NODES_TRIED
         connection = Connection(address, tls, wait_s=wait_s, connect_s=min(CONNECT_S, wait_s))
     except OSError as error:
         raise LostNode(address, error) from None
     try:
         answer = connection.ask("GET", target)
         if answer.status != 200:
-            _refuse(answer, location, user)
+            _refuse(answer, path, user)
     except OSError as error:
         connection.close()
         if error.filename is None:
             raise LostNode(address, error) from None
         raise
-    return cast(BinaryIO, io.BufferedReader(_Download(answer, location), _READ_AHEAD))
+    return io.BufferedReader(_Download(answer, path), _READ_AHEAD)
 
 
 class _Download(io.RawIOBase):
     """The body of an answer."""
 
-    def __init__(self, answer: Answer, location: str) -> None:
+    def __init__(self, answer: Answer, path: str) -> None:
         super().__init__()
         self._answer = answer
-        self._location = location
+        self._path = path
 
     def readable(self) -> bool:
         return True
@@ -79,8 +85,8 @@ class _Download(io.RawIOBase):
             return self._answer.read_into(memoryview(buffer))
         except OSError as error:
             node = self._answer.connection.address
-            text = f"the DataNode {node} broke off in mid-file ({words(error)}); read it again"
-            raise OSError(errno.EIO, text, masked(self._location)) from None
+            text = f"the DataNode {node} broke off in mid-file ({describe(error)}); read it again"
+            raise OSError(errno.EIO, text, self._path) from None
 
     def readall(self) -> bytes:
         parts: List[bytes] = []
@@ -100,10 +106,10 @@ class _Download(io.RawIOBase):
 class Upload:
     """A file on its way to a DataNode. ``begun`` is false while nothing has been sent."""
 
-    def __init__(self, url: str, location: str, user: str) -> None:
-        tls, address, self._target = split(url)
+    def __init__(self, url: str, path: str, user: str) -> None:
+        tls, address, self._target = split_url(url)
         self.node = address
-        self._location = location
+        self._path = path
         self._user = user
         self.begun = False
         try:
@@ -112,7 +118,7 @@ class Upload:
             raise LostNode(self.node, error) from None
 
     def close(self) -> None:
-        """Whatever has happened."""
+        """Close the connection, whatever has happened."""
         self._connection.close()
 
     def send_bytes(self, data: bytes) -> None:
@@ -184,13 +190,13 @@ class Upload:
                 answer = self._connection.answer()
             except OSError:
                 raise LostNode(self.node, error) from None
-            _refuse(answer, self._location, self._user)
+            _refuse(answer, self._path, self._user)
 
     def _finish(self) -> None:
         try:
             answer = self._connection.answer()
             if answer.status not in (200, 201):
-                _refuse(answer, self._location, self._user)
+                _refuse(answer, self._path, self._user)
         except OSError as error:
             if error.filename is not None:
                 raise
@@ -235,12 +241,7 @@ class _Pieces(io.RawIOBase):
         return count
 
 
-def _refuse(answer: Answer, location: str, user: str) -> None:
-    node = str(answer.connection.address)
-    error = refusal(answer.status, answer.read(_FAILURE), "", f"the DataNode {node}")
-    raise refused(error, location, user)
-
-
-def gone(lost: LostNode, location: str, doing: str) -> OSError:
-    """What a caller is told in the end."""
-    return lost_node(str(lost.node), lost.error, location, doing)
+def _refuse(answer: Answer, path: str, user: str) -> None:
+    server = f"the DataNode {answer.connection.address}"
+    refusal = parse_refusal(answer.status, answer.read(_FAILURE), server)
+    raise translate_refusal(refusal, path, user)

@@ -1,8 +1,8 @@
 """As much of HTTP/1.1 as WebHDFS needs, on a socket, with a limit for every wait.
 
-The library's own client brings along the parser for electronic mail and TLS: 19 ms and 3 MB in
-every process that reads one small file on a node. And it knows one limit per wait only, so a
-server that sends a byte now and then is never given up; here a call has a deadline too.
+``http.client`` imports the parser for electronic mail and TLS: 19 ms and 3 MB in every process
+that reads one small file on a node. It has a limit for each wait only, so it never gives up a
+server that sends a byte now and then; here a call has a deadline too.
 
 A :class:`Connection` serves one exchange at a time: :meth:`Connection.ask`, or a head, a body
 in pieces and :meth:`Connection.answer`. Whatever goes wrong is an ``OSError``.
@@ -14,9 +14,7 @@ import errno
 import re
 import socket
 import time
-from typing import Any, Dict, List, Optional, Tuple
-
-from tony_core.hadoop.rpc.connection import Address
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 CONNECT_S = 10.0
 WAIT_S = 120.0  # for each piece; a DataNode may wait half as long for another one
@@ -36,8 +34,19 @@ _PLACE = re.compile(
 _TARGET = re.compile(r"/[!-~]*")
 
 
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = "[%s]" % self.host if ":" in self.host else self.host
+        return "%s:%d" % (host, self.port)
+
+
 class Broken(OSError):
-    """The other side broke off, or what it sends is no HTTP."""
+    """The server closed the connection too early, or what it sends is no HTTP."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EPROTO, text)
@@ -74,7 +83,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Any number of times."""
+        """Close it; a second call does nothing."""
         sock, self._sock = getattr(self, "_sock", None), None
         if sock is not None:
             if self._stream is not None:
@@ -83,11 +92,11 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """By us."""
+        """Whether :meth:`close` was called."""
         return self._sock is None
 
     def until(self, deadline: float) -> None:
-        """What comes now has to be over by then (of ``time.monotonic``)."""
+        """Set the deadline (of ``time.monotonic``) of what follows."""
         self._deadline = deadline
 
     def ask(self, method: str, target: str) -> Answer:
@@ -103,12 +112,12 @@ class Connection:
         self.send(text.encode("ascii"))
 
     def send(self, data: Any) -> None:
-        """All of it."""
+        """Send all of the data."""
         sock = self._ready()
         sock.sendall(data)
 
     def send_file(self, file: Any, count: int) -> int:
-        """So many bytes from a file, without their passing through here; how many there were."""
+        """Let the kernel send bytes of a file; how many there were."""
         sock = self._ready()
         return int(sock.sendfile(file, 0, count)) if count else 0
 
@@ -127,12 +136,12 @@ class Connection:
             if status >= 200:
                 self.used = True
                 return Answer(self, status, words[0] == "HTTP/1.0", headers)
-        raise Broken(f"{_MOST_INTERIM} answers, and none of them the last")
+        raise Broken(f"{_MOST_INTERIM} interim answers and no final one")
 
     # ------------------------------------------------------------------ bytes
 
     def read_into(self, view: memoryview) -> int:
-        """What is there, once something is; 0 at the end."""
+        """Wait for some bytes; 0 at the end."""
         self._ready()
         return int(self._stream.readinto1(view))
 
@@ -242,10 +251,10 @@ def _secured(sock: socket.socket, host: str) -> Any:
     return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
 
 
-def split(url: str, *, from_tls: bool = False) -> Tuple[bool, Address, str]:
-    """A URL's TLS, address and the rest, as a redirect names them; ``OSError`` if it may not.
+def split_url(url: str, *, from_tls: bool = False) -> Tuple[bool, Address, str]:
+    """A URL's TLS, address and the rest; :class:`Broken` for one that is not used.
 
-    ``from_tls``: who leads there was asked by https, which never goes on by http.
+    ``from_tls``: a server that was asked by https redirects to it; it may not lead to http.
     """
     scheme, mark, rest = url.partition("://")
     place, slash, path = rest.partition("/")
@@ -254,9 +263,23 @@ def split(url: str, *, from_tls: bool = False) -> Tuple[bool, Address, str]:
     port = int((found[3] if found else None) or (443 if tls else 80))
     shown = url.partition("?")[0][:200]  # what follows may be secret
     if not mark or scheme.lower() not in ("http", "https") or found is None or port > 0xFFFF:
-        raise Broken(f"a redirect to {shown!r}")
+        raise Broken(f"{shown!r}, which is no http or https address")
     if not _TARGET.fullmatch(target):
-        raise Broken(f"a redirect to {shown!r}, which holds what no URL can")
+        raise Broken(f"{shown!r}, which holds what no URL can")
     if from_tls and not tls:
-        raise Broken(f"a redirect from https to http, which is not followed: {shown!r}")
+        raise Broken(f"from https to http, which is not followed: {shown!r}")
     return tls, Address(found[1] or found[2], port), target
+
+
+def describe(error: OSError) -> str:
+    """The reason in an error of a socket."""
+    if isinstance(error, socket.timeout):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror):
+        return "no such host is known"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return (
+            "its certificate is not trusted here; SSL_CERT_FILE may name a file "
+            "with the authorities to trust"
+        )
+    return error.strerror or str(error) or type(error).__name__

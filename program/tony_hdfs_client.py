@@ -1,0 +1,234 @@
+"""HDFS for :mod:`tony`: which file systems there are, and transfers that outlast a trouble.
+
+Which file system there is comes from TONY_HDFS (JSON, set by TonY in a job on a cluster), else
+from the Hadoop configuration that HADOOP_CONF_DIR names, so that a program runs by hand
+unchanged::
+
+    {"default_fs": "hdfs://ns", "user": "ann", "namenodes": {"ns": ["http://h1:9870", ...]}}
+
+Every call is tried again, at the next NameNode too, until one succeeds or it has made no progress
+for :data:`DEADLINE_S`. The client itself is :mod:`tony_webhdfs`, the same that TonY uses.
+"""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import json
+import os
+import posixpath
+import time
+from typing import BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+from tony_webhdfs.answers import Status
+from tony_webhdfs.client import WebHdfs
+from tony_webhdfs.connection import split_url
+from tony_webhdfs.namenodes import Patience, Service
+
+DEADLINE_S = 120.0
+CALL_S = 20.0  # for one answer of a NameNode
+DEEPEST = 200  # folders within folders
+_BLOCK = 1 << 20
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+# Errors that may be over a little later: of the servers, and of the way to them.
+_PASSING = (errno.EHOSTUNREACH, errno.EIO, errno.EPROTO, errno.EROFS)
+
+
+class Site(NamedTuple):
+    """Which file systems there are, and who we are there."""
+
+    default_fs: str
+    user: str
+    namenodes: Dict[str, List[str]]
+
+
+def site() -> Site:
+    """As TONY_HDFS says, else Hadoop's configuration on this machine."""
+    text = os.environ.get("TONY_HDFS")
+    if text:
+        try:
+            said = json.loads(text)
+            nodes = {
+                str(name): [str(url) for url in urls] for name, urls in said["namenodes"].items()
+            }
+            return Site(str(said["default_fs"]), str(said.get("user") or _user()), nodes)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"TONY_HDFS cannot be understood: {error!r}") from None
+    conf = _configuration()
+    default_fs = conf.get("fs.defaultFS") or conf.get("fs.default.name") or ""
+    tls = conf.get("dfs.http.policy", "").upper() == "HTTPS_ONLY"
+    scheme, port = ("https", 9871) if tls else ("http", 9870)
+    key = f"dfs.namenode.{scheme}-address"
+    nodes = {}
+    for name in _names(conf, "dfs.nameservices"):
+        ids = _names(conf, f"dfs.ha.namenodes.{name}") or [""]
+        tails = [f".{name}.{each}" if each else f".{name}" for each in ids]
+        for tail in tails:
+            rpc = conf.get(f"dfs.namenode.rpc-address{tail}", "").partition(":")[0]
+            nodes.setdefault(name, []).append(_web(scheme, conf.get(key + tail), rpc, port))
+    try:
+        authority = urlsplit(default_fs).netloc
+    except ValueError as error:
+        raise ValueError(f"fs.defaultFS {default_fs!r}: {error}") from None
+    if authority and authority not in nodes:
+        host = authority.rpartition(":")[0] or authority
+        nodes[authority] = [_web(scheme, conf.get(key), host, port)]
+    return Site(default_fs, _user(), nodes)
+
+
+def _web(scheme: str, address: Optional[str], host: str, port: int) -> str:
+    text = address or f"{host}:{port}"
+    return f"{scheme}://" + text.replace("0.0.0.0", host, 1)
+
+
+def _user() -> str:
+    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+
+
+def _names(conf: Dict[str, str], key: str) -> List[str]:
+    return [word.strip() for word in conf.get(key, "").split(",") if word.strip()]
+
+
+def _configuration() -> Dict[str, str]:
+    env = os.environ
+    folders = [env.get("YARN_CONF_DIR"), env.get("HADOOP_CONF_DIR"), "/etc/hadoop/conf"]
+    if env.get("HADOOP_HOME"):
+        folders.insert(2, os.path.join(env["HADOOP_HOME"], "etc", "hadoop"))
+    found: Dict[str, str] = {}
+    for name in ("core-site.xml", "hdfs-site.xml"):
+        for folder in folders:
+            path = os.path.join(folder or "", name)
+            if folder and os.path.isfile(path):
+                found.update(_properties(path))
+                break
+    return found
+
+
+def _properties(path: str) -> Dict[str, str]:
+    """The properties of a Hadoop XML file; ValueError, with its path, for a damaged one."""
+    try:
+        properties = list(ElementTree.parse(path).iter("property"))  # noqa: S314
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    return {
+        each.findtext("name", "").strip(): each.findtext("value", "").strip() for each in properties
+    }
+
+
+# ------------------------------------------------------------------ the client
+
+
+class Hdfs(WebHdfs):
+    """One file system over WebHDFS, with transfers that are tried again."""
+
+    def __init__(self, namenodes: List[str], user: str, deadline_s: Optional[float] = None) -> None:
+        self.namenodes = list(namenodes)
+        self.deadline_s = DEADLINE_S if deadline_s is None else deadline_s
+        parts = [split_url(url) for url in self.namenodes]
+        service = Service([address for _, address, _ in parts], any(tls for tls, _, _ in parts))
+        call_s = min(CALL_S, self.deadline_s)
+        patience = Patience(self.deadline_s, self.deadline_s, call_s, thorough=True)
+        super().__init__(service, user, patience=patience)
+
+    def walk(self, path: str, below: str = "") -> Iterator[Tuple[str, Status]]:
+        """(relative name, status) of all that is below a folder, folders before their content."""
+        if below.count("/") >= DEEPEST:
+            raise OSError(errno.ELOOP, f"more than {DEEPEST} folders deep", path)
+        top = path.rstrip("/")
+        for each in self.list(f"{top}/{below}" if below else path):
+            name = f"{below}/{each.name}" if below else each.name
+            yield name, each
+            if each.is_dir:
+                yield from self.walk(path, name)
+
+    def upload(self, local: str, path: str) -> None:
+        """A file's whole content, from its beginning at each try."""
+
+        def send() -> None:
+            with open(local, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                self.create(path, lambda upload: upload.send_file(file, size, local))
+
+        self._retry(send, path, lambda: 0)
+
+    def download(self, path: str, size: int, local: str) -> None:
+        """A file of that size, not one byte more; goes on where it broke off."""
+
+        def receive() -> None:
+            at = _size(local)
+            if at >= size:
+                if not size:
+                    _open(local).close()
+                return
+            with self.open(path, at) as stream, _open(local) as file:
+                while at < size:
+                    block = stream.read1(min(_BLOCK, size - at))
+                    if not block:
+                        raise OSError(errno.EIO, f"ended after {at} of {size} bytes", path)
+                    file.write(block)
+                    at += len(block)
+                if stream.read1(1):
+                    os.unlink(local)
+                    raise OSError(errno.ESTALE, "has changed while it was read", path)
+
+        self._retry(receive, path, lambda: _size(local))
+        if _size(local) != size:
+            os.unlink(local)
+            raise OSError(errno.ESTALE, "has changed while it was read", path)
+
+    def _retry(self, do: Callable[[], None], path: str, progress: Callable[[], int]) -> None:
+        """Do it until it is done, or has made no progress for the deadline."""
+        until, best, pause = time.monotonic() + self.deadline_s, progress(), _FIRST_PAUSE_S
+        while True:
+            try:
+                do()
+                return
+            except OSError as error:
+                no_node = error.errno == errno.ENOSPC and error.filename == path  # not our disk
+                if error.errno not in _PASSING and not no_node:
+                    raise
+                if progress() > best:
+                    until, best = time.monotonic() + self.deadline_s, progress()
+                    pause = _FIRST_PAUSE_S
+                if time.monotonic() + pause > until:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def _open(path: str) -> BinaryIO:
+    """A file to append to; never one that a link leads to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o666), "ab")
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def connect(url: str, deadline_s: Optional[float] = None) -> Tuple[Hdfs, str, str]:
+    """(file system, path there, the whole URL) of an ``hdfs://`` or ``webhdfs://`` URL."""
+    parts = urlsplit(url)
+    here = site()
+    authority = parts.netloc
+    if parts.scheme in ("webhdfs", "swebhdfs") and authority:
+        nodes = [("http://" if parts.scheme == "webhdfs" else "https://") + authority]
+    else:
+        authority = authority or urlsplit(here.default_fs).netloc
+        host = authority.rpartition(":")[0] or authority
+        same = (authority, f"{authority}:8020", host if authority.endswith(":8020") else authority)
+        known = [here.namenodes[name] for name in same if name in here.namenodes]
+        nodes = known[0] if known else [f"http://{host}:9870"] if host else []
+    if not nodes:
+        raise ValueError(
+            f"{url} names no file system, and there is none to take instead: set HADOOP_CONF_DIR"
+            " or write hdfs://HOST:PORT/..."
+        )
+    path = posixpath.normpath("/" + parts.path.strip("/"))
+    return Hdfs(nodes, here.user, deadline_s), path, f"{parts.scheme}://{authority}{path}"

@@ -1,0 +1,266 @@
+"""The file system of ``hdfs``, ``webhdfs`` and ``swebhdfs`` locations, by WebHDFS.
+
+Locations are URLs, their paths percent-encoded where need be. ``hdfs:///x`` is on the file
+system of ``fs.defaultFS``, as is a plain ``/x``, in which nothing is encoded. An authority is a
+nameservice of the site's configuration, or a NameNode: for ``hdfs`` by its RPC port, for the
+others by its HTTP port.
+
+A file is written under a hidden name of its own in the same folder (``.put-...``) and renamed over
+its target, which HDFS does atomically, so that a reader sees the old file or the new one.
+
+Why our own client (:mod:`tony_core.files.webhdfs`): on the nodes there is only the standard
+library, and the same code serves both sides. The clients that exist need a JVM (libhdfs, and so
+pyarrow), or packages on the nodes, and most know one address of one NameNode where a site has a
+pair. docs/hdfs.md has more.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import threading
+from contextlib import contextmanager
+from typing import BinaryIO, Callable, Dict, Iterator, List, NoReturn, Optional, Tuple, cast
+from urllib.parse import unquote
+
+from tony_core.files.location import join, masked, scheme_of
+from tony_core.files.port import FileSystem, Stat, UnsupportedLocation, look_limit
+from tony_core.files.webhdfs.answers import Status
+from tony_core.files.webhdfs.client import Summary, WebHdfs
+from tony_core.files.webhdfs.connection import Address
+from tony_core.files.webhdfs.datanodes import Upload
+from tony_core.files.webhdfs.namenodes import PATIENCE_S, Patience, Service
+from tony_core.hadoop.errors import ConfigurationError
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+
+
+class WebHdfsFileSystem(FileSystem):
+    """All file systems that one site's configuration knows, as one user. Any thread may use it.
+
+    ``delegation`` is a delegation token (as WebHDFS writes it) to send in place of the name.
+    """
+
+    scheme = "hdfs"
+
+    def __init__(
+        self,
+        conf: SiteConfiguration,
+        user: str,
+        *,
+        delegation: str = "",
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.user = user
+        self._conf = conf
+        self._delegation = delegation
+        self._patience = Patience(patience_s)
+        self._known: Dict[str, WebHdfs] = {}
+        self._lock = threading.Lock()
+        if not delegation:
+            endpoints.refuse_kerberos(conf)
+
+    def close(self) -> None:
+        for hdfs in list(self._known.values()):
+            hdfs.close()
+
+    # ------------------------------------------------------------------ the port
+
+    def stat(self, location: str) -> Stat:
+        with self._on(location) as (hdfs, path):
+            return _stat(location, hdfs.status(path))
+
+    def open(self, location: str, offset: int = 0) -> BinaryIO:
+        if offset < 0:
+            raise ValueError(f"{masked(location)}: nothing lies before the file's first byte")
+        with self._on(location) as (hdfs, path):
+            return cast(BinaryIO, hdfs.open(path, offset, shown=masked(location)))
+
+    def list(self, location: str) -> List[Stat]:
+        with self._on(location) as (hdfs, path):
+            return [_stat(join(location, one.name), one) for one in hdfs.list(path)]
+
+    def write(
+        self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
+    ) -> None:
+        self._write(location, lambda upload: upload.send_stream(produce), mode, repeatable=False)
+
+    def put(self, location: str, data: bytes, mode: int = 0o644) -> None:
+        self._write(location, lambda upload: upload.send_bytes(data), mode, repeatable=True)
+
+    def upload(self, source: str, location: str, mode: int = 0o644) -> None:
+        with open(source, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            self._write(
+                location,
+                lambda upload: upload.send_file(file, size, source),
+                mode,
+                repeatable=True,
+            )
+
+    def mkdir(self, location: str, mode: int = 0o755) -> None:
+        with self._on(location) as (hdfs, path):
+            hdfs.mkdirs(path, mode)
+
+    def rename(self, source: str, target: str) -> None:
+        hdfs, old = self._place(source)
+        other, new = self._place(target)
+        if hdfs is not other:
+            raise OSError(errno.EXDEV, "on another file system", masked(target))
+        if old == new:
+            self.stat(source)
+            return
+        with _locations({old: source, new: target}):
+            try:
+                hdfs.rename(old, new)
+            except (FileExistsError, IsADirectoryError) as error:
+                if hdfs.status(old).is_dir:
+                    raise FileExistsError(errno.EEXIST, "there already", new) from None
+                if isinstance(error, IsADirectoryError):
+                    raise
+                hdfs.rename(old, new, overwrite=True)
+
+    def delete(self, location: str) -> bool:
+        with self._on(location) as (hdfs, path):
+            return hdfs.delete(path)
+
+    def chmod(self, location: str, mode: int) -> None:
+        with self._on(location) as (hdfs, path):
+            hdfs.chmod(path, mode)
+
+    # ------------------------------------------------------------------ and more
+
+    def checksum(self, location: str) -> str:
+        """``ALGORITHM:HEX`` of a file; see :meth:`WebHdfs.checksum`."""
+        with self._on(location) as (hdfs, path):
+            return hdfs.checksum(path)
+
+    def note(self, location: str, name: str, data: bytes) -> None:
+        """Keep a few kilobytes beside a file or folder; see :meth:`WebHdfs.set_attribute`."""
+        with self._on(location) as (hdfs, path):
+            hdfs.set_attribute(path, name, data)
+
+    def noted(self, location: str, name: str) -> Optional[bytes]:
+        """What :meth:`note` has kept there; None if nothing."""
+        with self._on(location) as (hdfs, path):
+            return hdfs.attribute(path, name)
+
+    def summary(self, location: str) -> Summary:
+        """How much a folder holds."""
+        with self._on(location) as (hdfs, path):
+            return hdfs.summary(path)
+
+    # ------------------------------------------------------------------ writing
+
+    def _write(
+        self, location: str, send: Callable[[Upload], None], mode: int, *, repeatable: bool
+    ) -> None:
+        with self._on(location) as (hdfs, path):
+            if path == "/":
+                raise IsADirectoryError(errno.EISDIR, "this is a folder", path)
+            hdfs.write(path, send, mode, repeatable=repeatable)
+
+    # ------------------------------------------------------------------ locations
+
+    @contextmanager
+    def _on(self, location: str) -> Iterator[Tuple[WebHdfs, str]]:
+        """The file system of a location and the path there; errors name the location."""
+        hdfs, path = self._place(location)
+        with _locations({path: location}):
+            yield hdfs, path
+
+    def _place(self, location: str) -> Tuple[WebHdfs, str]:
+        base, path = _taken_apart(location)
+        with self._lock:
+            hdfs = self._known.get(base)
+            if hdfs is None:
+                try:
+                    web = endpoints.name_service(self._conf, base or None).web
+                except ConfigurationError as error:
+                    raise UnsupportedLocation(
+                        errno.EPROTONOSUPPORT, str(error), masked(location)
+                    ) from None
+                addresses = tuple(Address(one.host, one.port) for one in web.addresses)
+                service = Service(addresses, web.tls, web.service, web.note)
+                # Of several ways to write one file system: rename has to know that it is one.
+                same = [
+                    one
+                    for one in self._known.values()
+                    if (one.service.addresses, one.service.tls) == (addresses, web.tls)
+                ]
+                hdfs = same[0] if same else self._connect(service)
+                self._known[base] = hdfs
+        return hdfs, path
+
+    def _connect(self, service: Service) -> WebHdfs:
+        return WebHdfs(
+            service,
+            self.user,
+            delegation=self._delegation,
+            patience=self._patience,
+            limit_s=look_limit.get,
+        )
+
+
+@contextmanager
+def _locations(paths: Dict[str, str]) -> Iterator[None]:
+    """Name in an error the location that its path is of."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in paths:
+            error.filename = masked(paths[error.filename])
+        raise
+
+
+def _stat(location: str, found: Status) -> Stat:
+    return Stat(location, found.is_dir, found.size, found.changed_ms, found.mode)
+
+
+def of_site() -> WebHdfsFileSystem:
+    """By the environment: HADOOP_CONF_DIR, HADOOP_USER_NAME."""
+    try:
+        conf = SiteConfiguration.load()
+        if not conf.files:
+            raise ConfigurationError(
+                "HDFS is reached by the cluster's configuration, and there is none: set "
+                f"HADOOP_CONF_DIR to the folder of core-site.xml. {conf.where()}"
+            )
+        return WebHdfsFileSystem(conf, user_name())
+    except ConfigurationError as error:
+        raise UnsupportedLocation(errno.EPROTONOSUPPORT, str(error), "hdfs://") from None
+
+
+def by_address() -> WebHdfsFileSystem:
+    """For locations that name the server themselves; a site's configuration is used if there."""
+    try:
+        return WebHdfsFileSystem(SiteConfiguration.load(), user_name())
+    except ConfigurationError as error:
+        raise UnsupportedLocation(errno.EPROTONOSUPPORT, str(error), "webhdfs://") from None
+
+
+def _taken_apart(location: str) -> Tuple[str, str]:
+    """Scheme and authority (empty: that of ``fs.defaultFS``), and the path."""
+    scheme = scheme_of(location)
+    if scheme not in ("", "hdfs", "webhdfs", "swebhdfs"):
+        _invalid(location, "this is no location on HDFS")
+    authority, path = "", location
+    if scheme:
+        if "?" in location or "#" in location:
+            _invalid(location, "a file's URL has neither ? nor #: in a name, write %3F and %23")
+        authority, _, path = location[len(scheme) + 3 :].partition("/")
+        path = "/" + unquote(path)
+    if not path.startswith("/"):
+        _invalid(location, "a path on HDFS begins with /")
+    path = "/" + posixpath.normpath(path).lstrip("/")
+    if "\x00" in path:
+        _invalid(location, "a name cannot hold a zero byte")
+    if any("\ud800" <= letter <= "\udfff" for letter in path):
+        _invalid(location, "names on HDFS are UTF-8")
+    base = f"{scheme}://{authority.rpartition('@')[2]}" if authority else ""
+    return base, path
+
+
+def _invalid(location: str, why: str) -> NoReturn:
+    raise OSError(errno.EINVAL, why, masked(location))

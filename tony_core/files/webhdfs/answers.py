@@ -1,0 +1,187 @@
+"""What servers of HDFS send: status, listings and refusals, checked and translated.
+
+A server refuses with the name of a Java class and a message. The table maps the names once to
+Python's errors; an unknown one is an input/output error with name and message in its text. A
+listed name is one plain segment of a path.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+_SECURE = (
+    "the cluster wants to know for sure who asks (Kerberos, or a delegation token that is "
+    "still valid), and secure clusters are not supported yet"
+)
+_SAFE_MODE = (
+    "HDFS is in safe mode and takes no changes: wait until it has left it, or ask the administrator"
+)
+_QUOTA = "a quota of HDFS is used up: remove files, or ask the administrator for more"
+_NO_SPACE = (
+    "HDFS has no DataNode that can take the data (their disks are full, or they are down): "
+    "ask the administrator"
+)
+_LOST = "no DataNode that has the data is up: ask the administrator"
+_BUSY = "another program writes this file just now"
+
+NO_NODE = ("Failed to find datanode", "No active nodes contain this block")
+"""What a NameNode says that can lead to no DataNode, or to none but those that were excluded."""
+
+_KNOWN: Dict[str, Tuple[int, str]] = {
+    "FileNotFoundException": (errno.ENOENT, ""),
+    "FileAlreadyExistsException": (errno.EEXIST, ""),
+    "ParentNotDirectoryException": (errno.ENOTDIR, ""),
+    "PathIsNotDirectoryException": (errno.ENOTDIR, ""),
+    "PathIsNotEmptyDirectoryException": (errno.ENOTEMPTY, ""),
+    "InvalidPathException": (errno.EINVAL, "HDFS does not allow such a name"),
+    "IllegalArgumentException": (errno.EINVAL, ""),
+    "HadoopIllegalArgumentException": (errno.EINVAL, ""),
+    "UnsupportedOperationException": (errno.EOPNOTSUPP, ""),
+    "PathComponentTooLongException": (errno.ENAMETOOLONG, ""),
+    "AccessControlException": (errno.EACCES, ""),
+    "AuthorizationException": (errno.EACCES, ""),
+    "SecurityException": (errno.EACCES, _SECURE),
+    "AuthenticationException": (errno.EACCES, _SECURE),
+    "InvalidToken": (errno.EACCES, _SECURE),
+    "SafeModeException": (errno.EROFS, _SAFE_MODE),
+    "NSQuotaExceededException": (errno.EDQUOT, _QUOTA),
+    "DSQuotaExceededException": (errno.EDQUOT, _QUOTA),
+    "QuotaExceededException": (errno.EDQUOT, _QUOTA),
+    "QuotaByStorageTypeExceededException": (errno.EDQUOT, _QUOTA),
+    "MaxDirectoryItemsExceededException": (errno.EDQUOT, "the folder holds too many files"),
+    "AlreadyBeingCreatedException": (errno.EBUSY, _BUSY),
+    "LeaseExpiredException": (errno.EBUSY, _BUSY),
+    "BlockMissingException": (errno.EIO, _LOST),
+}
+
+_BY_TEXT: Tuple[Tuple[str, int, str], ...] = (
+    ("Path is not a file", errno.EISDIR, ""),
+    ("must both be directories", errno.EISDIR, ""),
+    ("could only be written to", errno.ENOSPC, _NO_SPACE),
+    ("could only be replicated to", errno.ENOSPC, _NO_SPACE),
+    (NO_NODE[0], errno.ENOSPC, _NO_SPACE),
+    ("Could not obtain block", errno.EIO, _LOST),
+    (NO_NODE[1], errno.EIO, _LOST),
+)
+"""Some reasons are in the message alone, under a class that says nothing."""
+
+
+class Refusal(NamedTuple):
+    """An answer that is no success."""
+
+    name: str  # of the Java class, without its package; empty: the answer is not WebHDFS's
+    text: str
+    server: str
+    status: int
+
+
+def parse_refusal(status: int, body: bytes, server: str) -> Refusal:
+    """The exception in an answer, or what else an answer of this status stands for."""
+    try:
+        found = json.loads(body)["RemoteException"]
+        remote = str(found.get("javaClassName") or found["exception"])
+        return Refusal(
+            _short(remote), _message(remote, str(found.get("message") or "")), server, status
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+    if 300 <= status < 400:
+        return Refusal("", f"a redirect ({status}), which is not followed", server, status)
+    if status == 401:
+        return Refusal("AuthenticationException", "401, without a reason", server, status)
+    text = f"an answer of status {status} that is not WebHDFS's"
+    return Refusal("", text, server, status)
+
+
+def _short(remote: str) -> str:
+    return remote.replace("$", ".").rpartition(".")[2]
+
+
+def _message(remote: str, text: str) -> str:
+    """The message in a printed Java exception, without its class and its stack trace."""
+    message = text.partition("\n\tat ")[0].strip()
+    if message == remote:
+        return ""
+    return message[len(remote) + 2 :] if message.startswith(remote + ": ") else message
+
+
+def translate_refusal(refusal: Refusal, path: str, user: str) -> OSError:
+    """A refusal as Python's error, with whose fault it is and what to do."""
+    name, text, server, _ = refusal
+    code, advice = _KNOWN.get(name, (errno.EIO, ""))
+    for part, other, hint in _BY_TEXT:
+        if part in text:
+            code, advice = other, hint
+    if name == "AccessControlException":
+        who = f"TonY asks as {user!r}, by HADOOP_USER_NAME or the login"
+        return PermissionError(errno.EACCES, f"{text or 'permission denied'} ({who})", path)
+    if not name:
+        where = f"{server} gave {text}: is that the web address of a NameNode?"
+        return OSError(errno.EPROTO, where, path)
+    words = [advice, f"HDFS says: {text or 'nothing'} ({name})"] if advice else []
+    if not words:
+        words = [f"HDFS says: {text}" if text else f"HDFS says: {name}"]
+        if code == errno.EIO:
+            words[0] += f" ({name}, from {server})"
+    return OSError(code, "; ".join(words), path)
+
+
+# ------------------------------------------------------------------ status and listings
+
+
+class Status(NamedTuple):
+    """What a path is."""
+
+    is_dir: bool
+    size: int
+    changed_ms: int
+    name: str = ""  # in a listing
+    mode: Optional[int] = None  # permission bits
+
+
+class Page(NamedTuple):
+    """Part of a listing."""
+
+    entries: List[Status]
+    complete: bool
+
+
+@contextmanager
+def understood(path: str) -> Iterator[None]:
+    """Raise one error for whatever an answer of no WebHDFS leads to."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        why = f"an answer that is not WebHDFS's: {str(error) or type(error).__name__}"
+        raise OSError(errno.EPROTO, why, path) from None
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a JSON body; ValueError for anything else."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("no JSON") from None
+
+
+def parse_status(found: Dict[str, Any]) -> Status:
+    """One ``FileStatus``."""
+    mode = int(found["permission"], 8) if "permission" in found else None
+    size, name = int(found["length"]), found.get("pathSuffix", "")
+    if size < 0:
+        raise ValueError(f"a length of {size}")
+    if not isinstance(name, str) or name in (".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no name of a file or folder")
+    name.encode()  # ValueError for half a surrogate
+    return Status(found["type"] == "DIRECTORY", size, int(found["modificationTime"]), name, mode)
+
+
+def parse_page(answer: Dict[str, Any]) -> Page:
+    """The answer of LISTSTATUS_BATCH, or of LISTSTATUS."""
+    listing = answer.get("DirectoryListing", {})
+    listed = (listing.get("partialListing") or answer)["FileStatuses"]["FileStatus"]
+    entries = [parse_status(one) for one in listed]
+    return Page(entries, not entries or not listing.get("remainingEntries"))
