@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.job.loading import CWD, SAMPLES, load
 from tony_core.job import job as program_job
 from tony_core.job.jsonfile import job_from_json, job_to_json
-from tony_core.job.load import JobArguments, load_job
+from tony_core.job.load import JobArguments, job_from_xml, load_job
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job, Setting
-from tony_core.job.xmlfile import job_from_xml, job_to_xml
+from tony_core.job.xmlfile import job_to_xml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TEXT = st.text(

@@ -9,7 +9,7 @@ from tony_core.job.build import build_job
 from tony_core.job.keys import RESERVED_ROLES, Key, Kind, Status, Table, table
 from tony_core.job.settings import Settings
 from tony_core.job.spec import Job
-from tony_core.job.xmlreader import Entry
+from tony_core.job.xmlfile import Entry
 
 
 def read_everything() -> Settings:

@@ -9,8 +9,8 @@ from tony_core.job.keys import RESERVED_ROLES
 from tony_core.job.limits import check_limits
 from tony_core.job.load import JobArguments, load_job
 from tony_core.job.problems import JobError, Problem, Severity
-from tony_core.job.sources import missing_sources
 from tony_core.job.spec import Job, Limits, RestartScope
+from tony_core.job.validate import missing_sources
 
 WORKER = {"tony.worker.instances": "2"}
 

@@ -11,7 +11,7 @@ from tests.fuzzing import fuzz, mutations
 from tests.job.loading import CWD
 from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.problems import JobError, errors
-from tony_core.job.xmlreader import MOST_BYTES, read_xml
+from tony_core.job.xmlfile import MOST_BYTES, read_xml
 
 HEAD = "<configuration>"
 TAIL = "</configuration>"

@@ -14,7 +14,7 @@ from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.mask import mask_settings, mask_text
 from tony_core.job.problems import JobError, Problem, errors
 from tony_core.job.reference import as_dict, kind_of
-from tony_core.job.sources import missing_sources
+from tony_core.job.validate import missing_sources
 
 NAME = "config"
 HELP = "show the merged configuration, list all keys, check a job file"

@@ -8,11 +8,10 @@ from tony_core import schedulers
 from tony_core.files.registry import filesystem
 from tony_core.frameworks import UnknownFramework, find, names, refusals
 from tony_core.frameworks.base import Problem as FrameworkProblem
-from tony_core.job.limits import problem_at
 from tony_core.job.load import JobArguments, Loaded, load_job
-from tony_core.job.problems import JobError
-from tony_core.job.sources import missing_sources
+from tony_core.job.problems import JobError, problem_at
 from tony_core.job.spec import Job
+from tony_core.job.validate import missing_sources
 
 Check = Callable[[Job], Sequence[FrameworkProblem]]
 

@@ -15,8 +15,8 @@ from typing import Callable, Optional, Tuple
 from tony_core import frameworks, schedulers
 from tony_core.bundle import Plan, jobfolder, plan, stage
 from tony_core.client import tlskey
-from tony_core.job.limits import check_limits, problem_at
-from tony_core.job.problems import JobError, Problem, Severity, errors, warnings
+from tony_core.job.limits import check_limits
+from tony_core.job.problems import JobError, Problem, Severity, errors, problem_at, warnings
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import Scheduler, SchedulerError, Submission
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from tony_core.job.limits import check_limits as check_limits
     from tony_core.job.load import JobArguments as JobArguments
     from tony_core.job.load import Loaded as Loaded
+    from tony_core.job.load import job as job
+    from tony_core.job.load import job_from_xml as job_from_xml
     from tony_core.job.load import load_job as load_job
     from tony_core.job.problems import JobError as JobError
     from tony_core.job.problems import Problem as Problem
     from tony_core.job.problems import Severity as Severity
-    from tony_core.job.program import job as job
-    from tony_core.job.sources import missing_sources as missing_sources
     from tony_core.job.spec import Job as Job
     from tony_core.job.spec import Role as Role
     from tony_core.job.spec import Tracking as Tracking
-    from tony_core.job.xmlfile import job_from_xml as job_from_xml
+    from tony_core.job.validate import missing_sources as missing_sources
     from tony_core.job.xmlfile import job_to_xml as job_to_xml
 
 _WHERE = {
@@ -37,13 +37,13 @@ _WHERE = {
     "Severity": "problems",
     "Tracking": "spec",
     "check_limits": "limits",
-    "job": "program",
+    "job": "load",
     "job_from_json": "jsonfile",
-    "job_from_xml": "xmlfile",
+    "job_from_xml": "load",
     "job_to_json": "jsonfile",
     "job_to_xml": "xmlfile",
     "load_job": "load",
-    "missing_sources": "sources",
+    "missing_sources": "validate",
 }
 __all__ = list(_WHERE)
 

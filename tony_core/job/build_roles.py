@@ -17,7 +17,7 @@ from tony_core.job.spec import (
     Role,
     Tracking,
 )
-from tony_core.job.xmlreader import Entry
+from tony_core.job.xmlfile import Entry
 
 TENSORBOARD = "tensorboard"
 SINGLE = "worker"  # what the one task of a job without instances is called

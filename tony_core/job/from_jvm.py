@@ -12,7 +12,7 @@ from tony_core.job.mask import mask_text
 from tony_core.job.problems import Problem, Severity
 from tony_core.job.settings import Settings
 from tony_core.job.spec import Job, Tracking
-from tony_core.job.xmlreader import Entry
+from tony_core.job.xmlfile import Entry
 
 PAGE = "docs/from-jvm-tony.md"
 _SECURITY = "tony.application.security.enabled"

@@ -15,8 +15,8 @@ import re
 from enum import Enum
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from tony_core.job.mask import ENV_PREFIXES, is_secret
 from tony_core.job.problems import did_you_mean
-from tony_core.job.secretnames import ENV_PREFIXES, is_secret
 
 
 class Kind(str, Enum):

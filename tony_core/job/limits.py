@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import List
 
-from tony_core.job.problems import Problem, Severity
+from tony_core.job.problems import Problem, problem_at
 from tony_core.job.spec import Job, Role
 from tony_core.job.units import format_memory
-
-_PLACE = re.compile(r"(.+):([0-9]+)", re.DOTALL)  # file:line
 
 
 def check_limits(job: Job) -> List[Problem]:
@@ -46,17 +43,6 @@ def amount_of(role: Role, resource: str) -> int:
         "gpus": role.resources.gpus,
     }
     return known.get(resource, dict(role.resources.other).get(resource, 0))
-
-
-def problem_at(job: Job, key: str, message: str, severity: Severity = Severity.ERROR) -> Problem:
-    """A problem with a key, at the place where it was set, if it was."""
-    for item in job.settings:
-        if item.key == key and item.source != "default":
-            placed = _PLACE.fullmatch(item.source)
-            if placed is None:
-                return Problem(message, key, item.source, severity=severity)
-            return Problem(message, key, placed[1], int(placed[2]), severity)
-    return Problem(message, key, severity=severity)
 
 
 def _over(job: Job, key: str, wanted: str, limit: str) -> Problem:

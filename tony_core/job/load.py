@@ -8,19 +8,19 @@ import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from tony_core.job import from_jvm
 from tony_core.job.build import build_job
-from tony_core.job.layers import check_known, merge, parse_conf
+from tony_core.job.layers import Substitution, check_known, merge, parse_conf
 from tony_core.job.problems import JobError, Problem, did_you_mean, errors, warnings
 from tony_core.job.settings import Settings, is_remote
 from tony_core.job.spec import Job
-from tony_core.job.substitute import Substitution
 from tony_core.job.units import ENV_NAME
 from tony_core.job.validate import FrameworkChecks, validate
-from tony_core.job.xmlreader import MOST_BYTES, Entry, read_xml
+from tony_core.job.xmlfile import MOST_BYTES, Entry, read_xml
 
+PROGRAM = "program"  # the source of what a Python program sets
 SITE_FILE = "tony-site.xml"
 JOB_FILE = "tony.xml"
 Words = Union[Sequence[str], Mapping[str, str]]
@@ -110,6 +110,91 @@ def load_job(
     if errors(problems):
         raise JobError(problems)
     return Loaded(job, tuple(warnings(problems)))
+
+
+def job_from_xml(
+    text: str,
+    *,
+    user: str = "",
+    cwd: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None,
+    file: str = "tony-final.xml",
+) -> Job:
+    """The job that an unmasked XML describes; no site file and no defaults of a machine."""
+    entries, problems = read_xml(text.encode("utf-8", "replace"), file)
+    if errors(problems):
+        raise JobError(problems)
+    return load_job(
+        JobArguments(), conf_dir="", env=env or {}, cwd=cwd, user=user, program=entries
+    ).job
+
+
+def job(
+    name: Optional[str] = None,
+    roles: Optional[Mapping[str, Mapping[str, Any]]] = None,
+    *,
+    command: Optional[str] = None,
+    framework: Optional[str] = None,
+    src: Optional[str] = None,
+    venv: Optional[str] = None,
+    python: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None,
+    conf: Optional[Mapping[str, Any]] = None,
+    frameworks: Optional[FrameworkChecks] = None,
+    conf_dir: Optional[str] = None,
+    cwd: Optional[str] = None,
+    user: Optional[str] = None,
+) -> Job:
+    """``job("mnist", {"worker": {"instances": 2, "memory": "2g"}}, command="python train.py")``.
+
+    What a role holds are the ``tony.<role>.*`` keys without their beginning, with ``_`` or
+    ``-`` (other resource types as ``"resource": {"fpga": 1}``). ``env`` is the program's own
+    environment; ``conf`` any other keys. JobError says everything that is wrong.
+    """
+    entries: List[Entry] = []
+    for key, value in (
+        ("tony.application.name", name),
+        ("tony.application.framework", framework),
+        ("tony.containers.command", command),
+        ("tony.client.src-dir", src),
+        ("tony.client.python-venv", venv),
+        ("tony.client.python-binary-path", python),
+    ):
+        if value is not None:
+            entries.append(Entry(key, value, PROGRAM))
+    for role, settings in (roles or {}).items():
+        for word, value in settings.items():
+            key = f"tony.{role}.{word.replace('_', '-')}"
+            if word == "resource" and isinstance(value, Mapping):
+                entries.extend(Entry(f"{key}.{n}", text_of(v), PROGRAM) for n, v in value.items())
+            elif value is not None:
+                entries.append(Entry(key, text_of(value), PROGRAM))
+    entries.extend(
+        Entry(f"tony.execution.env.{variable}", str(value), PROGRAM)
+        for variable, value in (env or {}).items()
+    )
+    entries.extend(Entry(key, text_of(value), PROGRAM) for key, value in (conf or {}).items())
+    return load_job(
+        JobArguments(),
+        conf_dir=conf_dir,
+        cwd=cwd,
+        frameworks=frameworks,
+        user=user,
+        program=entries,
+    ).job
+
+
+def text_of(value: Any) -> str:
+    """A Python value as a job file says it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return ",".join(
+            f"{key}={str(text).replace(',', chr(92) + ',')}" for key, text in value.items()
+        )
+    if isinstance(value, (list, tuple)):
+        return ",".join(text_of(item) for item in value)
+    return str(value)
 
 
 def _sorted(problems: Sequence[Problem]) -> List[Problem]:

@@ -6,8 +6,14 @@ on nodes too (the master checks limits again): standard library only.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Iterable, List, NamedTuple, Optional, Sequence
+
+from tony_core.job.mask import mask_text
+from tony_core.job.spec import Job
+
+_PLACE = re.compile(r"(.+):([0-9]+)", re.DOTALL)  # file:line
 
 
 class Severity(str, Enum):
@@ -31,9 +37,18 @@ class Problem(NamedTuple):
         if self.file and self.line is not None:
             where = f"{self.file}:{self.line}"
         # A message may quote what was written: a URL with a password in it, say.
-        from tony_core.job.mask import mask_text
-
         return mask_text(": ".join(part for part in (where, self.key or "", self.message) if part))
+
+
+def problem_at(job: Job, key: str, message: str, severity: Severity = Severity.ERROR) -> Problem:
+    """A problem with a key, at the place where it was set, if it was."""
+    for item in job.settings:
+        if item.key == key and item.source != "default":
+            placed = _PLACE.fullmatch(item.source)
+            if placed is None:
+                return Problem(message, key, item.source, severity=severity)
+            return Problem(message, key, placed[1], int(placed[2]), severity)
+    return Problem(message, key, severity=severity)
 
 
 class JobError(Exception):
@@ -46,7 +61,7 @@ class JobError(Exception):
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """`` (did you mean X?)``, or nothing when no known word is near."""
-    import difflib
+    import difflib  # only an error needs it
 
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
     return f" (did you mean {near[0]}?)" if near else ""

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from tony_core.job import units
 from tony_core.job.keys import Key, Kind, Off, table
+from tony_core.job.mask import is_secret
 from tony_core.job.problems import Problem, Severity, did_you_mean
-from tony_core.job.secretnames import is_secret
 from tony_core.job.spec import FileRef
-from tony_core.job.xmlreader import Entry
+from tony_core.job.xmlfile import Entry
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _ARCHIVE = "#archive"

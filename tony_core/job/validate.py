@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence
+import os.path
+from typing import (
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 from urllib.parse import urlsplit
 
-from tony_core.job.alone import check_alone
-from tony_core.job.elastic import check_elastic
 from tony_core.job.keys import Kind, table
-from tony_core.job.limits import check_limits, problem_at
-from tony_core.job.problems import Problem, Severity, did_you_mean
-from tony_core.job.settings import Settings, is_url
-from tony_core.job.spec import Job, Tracking
+from tony_core.job.limits import check_limits
+from tony_core.job.problems import Problem, Severity, did_you_mean, problem_at
+from tony_core.job.settings import Settings, is_remote, is_url
+from tony_core.job.spec import Job, Mode, RestartScope, Role, Tracking
 
 
 class Complaint(Protocol):
@@ -34,6 +43,9 @@ MOST_OF_ONE_TASK = {"memory_mb": 64 * 1024 * 1024, "vcores": 16_384, "gpus": 1_0
 LEAST_INTERVAL_S = 0.01
 LEAST_MEMORY_MB = 64  # a Python that imports numpy takes more
 LEAST_SILENCE_S = 0.05  # what any process may be kept from running on a busy machine
+_ELASTIC_INTERVAL = "tony.application.elastic-interval"
+# What new tasks of an elastic role wait for beside the interval: other tasks, the programs' end.
+ELASTIC_ROOM_S = 60.0
 _WITH_HOST = ("http", "https", "webhdfs", "swebhdfs", "s3", "gs")
 
 
@@ -48,7 +60,7 @@ def validate(
     problems += _commands(job, settings, needs_command)
     problems += _roles(job)
     problems += check_elastic(job)
-    problems += check_alone(job)
+    problems += check_restart_scope(job)
     problems += _cycle(job)
     problems += _amounts(job)
     problems += _small_memory(job, settings)
@@ -236,3 +248,115 @@ def _framework(job: Job, frameworks: FrameworkChecks) -> List[Problem]:
         else problem_at(job, complaint.key or FRAMEWORK, complaint.message)
         for complaint in check(job)
     ]
+
+
+def check_elastic(job: Job) -> List[Problem]:
+    """What is wrong with the elastic roles."""
+    problems = []
+    for role in job.roles:
+        why = _why_not_elastic(job, role)
+        if why is not None:
+            problems.append(problem_at(job, f"tony.{role.name}.min-instances", why))
+    times = job.timeouts
+    too_long = times.elastic_interval_s + ELASTIC_ROOM_S >= times.registry_s
+    if any(role.is_elastic for role in job.roles) and too_long:
+        message = (
+            "newcomers wait so long, and their executors give up after"
+            f" tony.task.executor.registry-timeout-sec={times.registry_s:g}s: it must be shorter"
+            f" by more than {ELASTIC_ROOM_S:g} s"
+        )
+        problems.append(problem_at(job, _ELASTIC_INTERVAL, message))
+    return problems
+
+
+def _why_not_elastic(job: Job, role: Role) -> Optional[str]:
+    count = f"tony.{role.name}.instances ({role.instances})"
+    if role.least > role.instances:
+        return f"{role.least} are more than {count}"
+    if not role.is_elastic:
+        return None
+    if job.mode is not Mode.GANG:
+        return (
+            f"only a gang is elastic: with tony.application.distributed-mode={job.mode.value}"
+            f" every task starts by itself; it must equal {count}"
+        )
+    if role.tracking is not Tracking.TRACKED:
+        kind = role.tracking.value
+        return f"{role.name} is {kind}: only a tracked role is elastic; it must equal {count}"
+    waiting = [other.name for other in job.roles if role.name in other.depends_on]
+    if waiting:
+        return (
+            f"{', '.join(waiting)} must wait for every {role.name}, so their number must be"
+            f" certain: it must equal {count}"
+        )
+    return None
+
+
+def check_restart_scope(job: Job) -> List[Problem]:
+    """What is wrong with the roles whose tasks are to be started again alone."""
+    problems = []
+    for role in job.roles:
+        why = _why_no_task_restart(role) if role.restart_scope is RestartScope.TASK else None
+        if why is not None:
+            problems.append(problem_at(job, f"tony.{role.name}.restart-scope", why))
+    return problems
+
+
+def _why_no_task_restart(role: Role) -> Optional[str]:
+    if role.is_elastic:
+        return (
+            f"{role.name} is elastic: what is lost of it brings a new round for all; it must be"
+            " session"
+        )
+    if role.name == "chief":
+        return "the others work for the chief, and begin anew with it; it must be session"
+    return None
+
+
+def named_sources(job: Job) -> Iterator[Tuple[str, str]]:
+    """(key, source) of everything that is sent with the job. A missing hdfs_classpath is
+    skipped when staged, so it is none of these."""
+    if job.program.src:
+        yield "tony.client.src-dir", job.program.src
+    if job.program.venv:
+        yield "tony.client.python-venv", job.program.venv
+    for ref in job.files:
+        yield "tony.containers.resources", ref.source
+    for ref in job.master.files:
+        yield "tony.am.resources", ref.source
+    for role in job.roles:
+        for ref in role.files:
+            yield f"tony.{role.name}.resources", ref.source
+    for key, path in (
+        ("tony.application.hadoop.location", job.hadoop.location),
+        ("tony.application.hdfs-conf-path", job.hadoop.hdfs_conf),
+        ("tony.application.yarn-conf-path", job.hadoop.yarn_conf),
+        ("tony.application.mapred-conf-path", job.hadoop.mapred_conf),
+    ):
+        if path:
+            yield key, path.partition("#")[0]
+
+
+def missing_sources(job: Job, exists: Callable[[str], bool] = os.path.exists) -> List[Problem]:
+    """The local ones that are not there."""
+    problems: List[Problem] = []
+    for key, source in dict.fromkeys(named_sources(job)):
+        if not is_remote(source) and not exists(source):
+            words = f"{source} does not exist{_from_where(job, key, source)}"
+            problems.append(problem_at(job, key, words))
+    return problems
+
+
+def _from_where(job: Job, key: str, source: str) -> str:
+    """Of a relative path: the folder that it was looked for from, which is nowhere in the file."""
+    for item in job.setting(key).split(","):
+        path = item.strip().partition("::")[0].partition("#")[0]
+        if not path or path.startswith("/") or is_url(path):
+            continue
+        tail = f"/{os.path.normpath(path)}"
+        if source.endswith(tail):
+            folder = source[: -len(tail)] or "/"
+            return f" ({path} is taken from the folder you submit from, {folder})"
+        if path.startswith(".") and os.path.basename(source) == os.path.basename(tail):
+            return f" ({path} is taken from the folder you submit from)"
+    return ""

@@ -18,10 +18,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_airflow.durations import seconds_of
 from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
-from tony_core.job.load import JobArguments
+from tony_core.job.load import JobArguments, text_of
 from tony_core.job.mask import secrets_in
 from tony_core.job.problems import JobError, Problem, did_you_mean
-from tony_core.job.program import text_of
 from tony_core.job.settings import is_url
 from tony_core.job.units import ENV_NAME
 

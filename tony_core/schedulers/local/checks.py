@@ -12,7 +12,7 @@ from typing import List, Optional
 
 from tony_core.dataclass import replace
 from tony_core.files.location import OBJECT_STORES, is_remote, local_path, scheme_of
-from tony_core.job.limits import problem_at
+from tony_core.job.problems import problem_at
 from tony_core.job.spec import Job, Mode, Role, Tracking
 from tony_core.schedulers.local import capacity, home, images
 from tony_core.schedulers.local.allocation import Capacity, Demand, never_fits, total

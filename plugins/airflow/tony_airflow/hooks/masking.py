@@ -6,8 +6,7 @@ from typing import Iterable
 
 from airflow.providers.common.compat.sdk import mask_secret
 
-from tony_core.job.mask import secrets_in, written_forms
-from tony_core.job.secretnames import ENV_PREFIXES
+from tony_core.job.mask import ENV_PREFIXES, secrets_in, written_forms
 from tony_core.job.spec import Setting
 
 

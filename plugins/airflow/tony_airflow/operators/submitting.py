@@ -12,8 +12,8 @@ from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.jobs import TAGS, JobWords, read_arguments, secrets_of
 from tony_airflow.operators.jobfile import as_file, folder_of
 from tony_airflow.tags import LINK, TaskTags
+from tony_core.job.load import text_of
 from tony_core.job.problems import JobError
-from tony_core.job.program import text_of
 
 LINKS = "tony.application.links"
 

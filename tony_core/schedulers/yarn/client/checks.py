@@ -12,7 +12,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from tony_core.dataclass import dataclass
 from tony_core.hadoop.yarn.records import MEMORY, VCORES, Queue
-from tony_core.job.limits import problem_at
+from tony_core.job.problems import problem_at
 from tony_core.job.spec import Job, Mode, Resources, Role, Tracking
 from tony_core.schedulers.yarn import amounts, constraints
 from tony_core.schedulers.yarn.client import docker
