@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from tony_airflow.connection import SiteError
-from tony_airflow.errors import as_airflow, words
+from tony_airflow.errors import as_airflow, message_of
 from tony_core.client.errors import NotFound, PageError, UsageError
 from tony_core.job.problems import JobError, Problem, Severity
 from tony_core.schedulers.port import (
@@ -36,7 +36,7 @@ from tony_core.schedulers.port import (
 def test_what_would_go_wrong_again_fails_for_good(error: Exception) -> None:
     found = as_airflow(error)
     assert isinstance(found, AirflowFailException)
-    assert str(found) == words(error)
+    assert str(found) == message_of(error)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_one_clear_message_each() -> None:
     one = Problem("is no number", "tony.worker.instances", "job.xml", 3)
     hint = Problem("of no effect", "tony.http.port", severity=Severity.WARNING)
     two = Problem("unknown key", "tony.x")
-    assert words(JobError([one, hint])) == (
+    assert message_of(JobError([one, hint])) == (
         "the job was not submitted: job.xml:3: tony.worker.instances: is no number"
     )
-    assert words(JobError([one, two])) == (
+    assert message_of(JobError([one, two])) == (
         "the job was not submitted, 2 things are wrong with it:"
         "\n  job.xml:3: tony.worker.instances: is no number\n  tony.x: unknown key"
     )
-    assert words(OSError("full")) == "OSError: full"
-    assert "hunter2" not in words(SchedulerError("hdfs://me:hunter2@nn/x cannot be written"))
+    assert message_of(OSError("full")) == "OSError: full"
+    assert "hunter2" not in message_of(SchedulerError("hdfs://me:hunter2@nn/x cannot be written"))
 
 
 def test_arguments_are_called_what_they_are_called_here() -> None:
@@ -80,6 +80,6 @@ def test_arguments_are_called_what_they_are_called_here() -> None:
         Problem("'1A' is not a name for an environment variable", file="--shell_env"),
         Problem("does not know --executed, a--conf or --conf-dir", file="--conf"),
     ]
-    said = words(JobError(wrong))
+    said = message_of(JobError(wrong))
     assert "give executes, or" in said and "\n  env: '1A'" in said
     assert "\n  conf: does not know --executed, a--conf or" in said

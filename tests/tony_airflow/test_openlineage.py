@@ -9,8 +9,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from tests.tony_airflow.tasks import Instance, operator
-from tony_airflow import openlineage
-from tony_airflow.openlineage import lineage_of, namespace_and_name
+from tony_airflow import assets
+from tony_airflow.assets import lineage_of, namespace_and_name
 
 SUMMARY: Dict[str, Any] = {
     "application_id": "app_1",
@@ -59,7 +59,7 @@ def test_with_it() -> None:
 
 def test_of_a_job_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     told: List[Any] = []
-    monkeypatch.setattr(openlineage, "lineage_of", lambda *words: told.append(words))
+    monkeypatch.setattr(assets, "lineage_of", lambda *words: told.append(words))
     task = operator("import sys; sys.exit(3)")
     instance = Instance()
     with pytest.raises(AirflowException):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tony_airflow.tags import TaskTags, generation_of, sort_out, task_tags
+from tony_airflow.tags import TaskTags, generation_of, task_tags
 from tony_core.schedulers.port import AppState, AppStatus
 
 TAGS = TaskTags("dag", "run", "task", -1, 0, first=False)
@@ -29,7 +29,7 @@ def test_labels_for_people() -> None:
     )  # fmt: skip
     tags = task_tags(ti, 2)
     assert tags.url == "http://airflow/dags/Train"
-    assert set(tags.beside(["mine"])) == {
+    assert set(tags.added_to(["mine"])) == {
         "mine", *tags.both, "airflow.dag:Train", "airflow.run:manual__2026-11-23T02:08:43+00:00",
         "airflow.task:t_b__ingen", "airflow.try:2", "airflow.map:3",
     }  # fmt: skip
@@ -41,7 +41,7 @@ def test_labels_for_people() -> None:
 def test_labels_give_way_to_the_jobs_own_tags() -> None:
     own = [f"tag{number}" for number in range(12)]
     for count in range(len(own)):
-        kept = TAGS.beside(own[:count])
+        kept = TAGS.added_to(own[:count])
         assert {*own[:count], *TAGS.both} <= set(kept)
         assert len(kept) <= max(9, count + 2)
 
@@ -78,32 +78,32 @@ def test_the_running_one_of_this_generation_is_kept_and_others_are_left() -> Non
     mine, older, stranger = app(TAGS, at=3.0), app(CLEARED, at=2.0), app(TAGS, at=9.0)
     stranger = AppStatus("x", "n", "u", "q", AppState.RUNNING, tags=("airflow_task_else",))
     ended = app(CLEARED, AppState.KILLED, at=1.0)
-    found = sort_out([older, stranger, ended, mine], TAGS)
-    assert found.mine == mine
-    assert found.left == (older,)
+    found = TAGS.predecessors([older, stranger, ended, mine])
+    assert found.reusable == mine
+    assert found.stale == (older,)
 
 
 def test_of_two_of_a_generation_the_newest_goes_on() -> None:
     old, new = app(TAGS, at=1.0), app(TAGS, at=2.0)
-    found = sort_out([old, new], TAGS)
-    assert found.mine == new and found.left == (old,)
+    found = TAGS.predecessors([old, new])
+    assert found.reusable == new and found.stale == (old,)
 
 
 def test_one_that_succeeded_is_a_retrys_result_and_nobody_elses() -> None:
     done = app(TAGS, AppState.SUCCEEDED)
-    assert sort_out([done], TAGS).mine == done
-    assert sort_out([done], TaskTags("dag", "run", "task", -1, 0, first=True)).mine is None
-    assert sort_out([done], CLEARED).mine is None
-    assert sort_out([app(TAGS, AppState.FAILED)], TAGS).mine is None
+    assert TAGS.predecessors([done]).reusable == done
+    assert TaskTags("dag", "run", "task", -1, 0, first=True).predecessors([done]).reusable is None
+    assert CLEARED.predecessors([done]).reusable is None
+    assert TAGS.predecessors([app(TAGS, AppState.FAILED)]).reusable is None
 
 
 def test_a_running_one_comes_before_one_that_succeeded() -> None:
     done, running = app(TAGS, AppState.SUCCEEDED, at=2.0), app(TAGS, at=1.0)
-    assert sort_out([done, running], TAGS).mine == running
+    assert TAGS.predecessors([done, running]).reusable == running
 
 
 def test_yarn_may_have_lower_cased_what_it_was_given() -> None:
     loud = AppStatus(
         "a", "n", "u", "q", AppState.RUNNING, tags=tuple(tag.upper() for tag in TAGS.both)
     )
-    assert sort_out([loud], TAGS).mine == loud
+    assert TAGS.predecessors([loud]).reusable == loud

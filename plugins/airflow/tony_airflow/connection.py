@@ -16,6 +16,7 @@ import re
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from tony_core.client.errors import UsageError
 from tony_core.hadoop.site.configuration import GIVEN
 from tony_core.hadoop.site.endpoints import RM_CLIENT_PORT, RM_SCHEDULER_PORT, RM_WEB_PORT
 from tony_core.job.mask import mask_value
@@ -34,8 +35,8 @@ _FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "HADOOP_PREFIX")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]/:]+)(?::(\d+))?")
 
 
-class SiteError(Exception):
-    """The connection cannot be used as it is; trying again cannot help."""
+class SiteError(UsageError):
+    """The connection cannot be used as it is; a retry cannot help."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
-"""Whose fault it is, in Airflow's terms: what a retry may mend, and what it cannot.
+"""The client's errors as Airflow's exceptions, which decide whether Airflow retries the task.
 
-Airflow knows two ends of a task that went wrong: failed for good (``AirflowFailException``) and
-failed, to be retried while there are retries. What the job, its arguments or the connection got
-wrong would go wrong again; what the cluster could not do just now may work in five minutes.
+``AirflowFailException`` fails a task for good, ``AirflowException`` while retries are left. An
+error in the job, its arguments or the connection would occur again; what a cluster cannot do now
+may work in five minutes.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
+from typing import Iterator
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -15,52 +17,54 @@ from airflow.providers.common.compat.sdk import (
     AirflowNotFoundException,
 )
 
-from tony_airflow.connection import SiteError
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.job.mask import mask_text
 from tony_core.job.problems import JobError, errors
 from tony_core.schedulers.port import LastingRefusal, NoSuchScheduler, SchedulerError
 
-FOR_GOOD = (
-    JobError,
-    SiteError,
-    UsageError,
-    NoSuchScheduler,
-    LastingRefusal,
-    AirflowNotFoundException,
-)
-"""What asking again cannot mend."""
+FOR_GOOD = (JobError, UsageError, NoSuchScheduler, LastingRefusal, AirflowNotFoundException)
+"""Errors that a retry cannot mend."""
 
-_CALLED = {"shell_env": "env", "sidecar_tensorboard_log_dir": "tensorboard_log_dir"}
-_COMMAND_LINES = re.compile(
+_ARGUMENTS = {"shell_env": "env", "sidecar_tensorboard_log_dir": "tensorboard_log_dir"}
+_OPTIONS = re.compile(
     r"(?<![\w-])--(executes|task_params|src_dir|python_venv|python_binary_path|conf_file|conf"
     r"|hdfs_classpath|scheduler|shell_env|container_env|sidecar_tensorboard_log_dir)\b"
 )
-"""The words of ``tony submit`` for what are arguments here."""
+"""The options of ``tony submit`` that are arguments here."""
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise the client's errors as Airflow's."""
+    try:
+        yield
+    except (JobError, ClientError, SchedulerError, AirflowNotFoundException) as error:
+        # The message has all of it; a second traceback would only bury it in the task's log.
+        raise as_airflow(error) from None
 
 
 def as_airflow(error: BaseException) -> AirflowException:
-    """The exception that a task raises for it: ``raise as_airflow(error) from error``."""
+    """The exception that a task raises for an error: ``raise as_airflow(error) from error``."""
     if isinstance(error, FOR_GOOD):
-        return AirflowFailException(words(error))
+        return AirflowFailException(message_of(error))
     if isinstance(error, AirflowException):
         return error
-    return AirflowException(words(error))
+    return AirflowException(message_of(error))
 
 
-def words(error: BaseException) -> str:
-    """One clear message, without what is secret."""
+def message_of(error: BaseException) -> str:
+    """One message, without secrets."""
     if isinstance(error, JobError):
-        wrong = [in_our_words(str(each)) for each in errors(error.problems) or error.problems]
+        wrong = [with_arguments(str(each)) for each in errors(error.problems) or error.problems]
         if len(wrong) == 1:
             return f"the job was not submitted: {wrong[0]}"
         lines = "".join(f"\n  {each}" for each in wrong)
         return f"the job was not submitted, {len(wrong)} things are wrong with it:{lines}"
-    if isinstance(error, (SchedulerError, ClientError, SiteError, AirflowException)):
+    if isinstance(error, (SchedulerError, ClientError, AirflowException)):
         return mask_text(str(error))
     return mask_text(f"{type(error).__name__}: {error}")
 
 
-def in_our_words(text: str) -> str:
-    """With the operator's arguments for the command line's words: ``executes``, ``env``."""
-    return _COMMAND_LINES.sub(lambda found: _CALLED.get(found[1], found[1]), text)
+def with_arguments(text: str) -> str:
+    """The text with arguments' names in place of options: ``env`` for ``--shell_env``."""
+    return _OPTIONS.sub(lambda found: _ARGUMENTS.get(found[1], found[1]), text)

@@ -1,4 +1,4 @@
-"""What Airflow is told of this package, by the entry point ``apache_airflow_provider``."""
+"""This package's description for Airflow, by the entry point ``apache_airflow_provider``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ INTEGRATION = "TonY"
 
 
 def get_provider_info() -> Dict[str, Any]:
-    """Read in every process of Airflow: plain data, nothing is imported for it."""
+    """Plain data, which imports nothing: every process of Airflow calls this."""
     return {
         "package-name": "tony-py",
         "name": "TonY",

@@ -1,43 +1,45 @@
-"""Tags by which a task finds the jobs that it, or an earlier try of it, has submitted.
+"""The tags by which a task finds the jobs that it, or an earlier try of it, has submitted.
 
-A task that dies between a submit and the moment when the job's id was written down would leave
-a job that nobody knows. So each job carries two tags, set before it is submitted:
+Each job carries two tags, set before it is submitted:
 
-* ``airflow_task_HASH``: of which task instance (DAG, run, task, map index) it is, always the same;
-* ``airflow_HASH``: the same with the *generation*, which counts anew whenever the task is cleared.
+* ``airflow_task_HASH`` names the task instance (DAG, run, task, map index) and never changes;
+* ``airflow_HASH`` names it with its *generation*, a number that changes whenever the task is
+  cleared.
 
-A running job of the same generation is one's own, and is taken up again; one of another
-generation was to end with the clear, and is ended before a new one begins. An ended job of the
-same generation that succeeded is the result that an earlier try did not live to tell; the first
-try had none before it, so for that one it is something else's (a DAG tested again and again with
-one date has the same run each time).
+A running job of the same generation is continued. A job of another generation should have ended
+with the clear; it is ended before a new one begins. A job of the same generation that succeeded is
+the result of an earlier try that died before it could return it. The first try has no earlier one,
+so for it such a job is another's (a DAG that is tested again with the same date has the same run).
 
-For people there are labels besides (``airflow.dag:train``, ``airflow.run:...``, ``airflow.task``,
-``airflow.try``, ``airflow.map``), and a link back to the task. Nothing is found by them: where YARN
-takes no more tags, they give way to the job's own.
+Labels for people come on top (``airflow.dag:train``, ``airflow.run:...``, ``airflow.task``,
+``airflow.try``, ``airflow.map``), and a link back to the task. Nothing searches by them: where YARN
+takes no more tags, the job's own come first.
 
-The generation is what Airflow itself keeps: a clear raises ``max_tries`` to the tries so far
-plus ``retries``; a retry leaves it. Tags are hashes since YARN lower-cases tags, and takes only
-ASCII and 100 characters of each.
+The generation follows from what Airflow keeps: a clear raises ``max_tries`` to the tries so far
+plus ``retries``; a retry leaves it. The two tags are hashes, since YARN lower-cases tags and takes
+only 100 ASCII characters of each.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Any, Iterable, Optional, Tuple
 
-from tony_core.schedulers.port import AppState, AppStatus
+from tony_core.client.workflow.tags import (
+    LONGEST_TAG,
+    MOST_TAGS,
+    Predecessors,
+    choose_predecessor,
+    printable,
+)
+from tony_core.schedulers.port import AppStatus
 
 LINK = "airflow"
 """The link on the job's page that leads back to the task."""
 
-MOST_TAGS, LONGEST_TAG = 9, 100  # YARN's, which takes ten: one may be TonY's own
-_PLAIN = re.compile(r"[!-+\--~]")  # printable ASCII without a blank or comma
-
 STATE_KEY = "tony_application_id"
-"""Where Airflow's own task state keeps a job's id; a generation is added to it."""
+"""The key of the job's id in Airflow's task state, without the generation."""
 
 
 @dataclass(frozen=True)
@@ -49,59 +51,66 @@ class TaskTags:
     task_id: str
     map_index: int
     generation: int
-    first: bool = True  # whether no try of this generation came before
+    first: bool = True  # whether this is the first try of its generation
     try_number: int = 1
     url: str = ""  # of the task instance, in Airflow's own pages
 
     @property
     def of_task(self) -> str:
-        """The same for every generation."""
+        """The tag of the task instance, in every generation."""
         return f"airflow_task_{self._hash()}"
 
     @property
     def of_generation(self) -> str:
-        """That of the tries since the last clear."""
+        """The tag of the tries since the last clear."""
         return f"airflow_{self._hash(str(self.generation))}"
 
     @property
     def both(self) -> Tuple[str, str]:
-        """What a job is submitted with."""
+        """The tags with which a job is submitted."""
         return (self.of_generation, self.of_task)
 
-    def beside(self, own: Iterable[str]) -> Tuple[str, ...]:
-        """A job's own tags with these, as many of the labels as YARN takes."""
+    def added_to(self, own: Iterable[str]) -> Tuple[str, ...]:
+        """A job's own tags with these, and as many of the labels as YARN takes."""
         kept = tuple(dict.fromkeys((*own, *self.both)))
-        room = max(0, MOST_TAGS - len(kept))
+        room = max(0, MOST_TAGS - 1 - len(kept))  # TonY may add one
         return (*kept, *self.labels()[:room])
 
     def labels(self) -> Tuple[str, ...]:
-        """Whose job it is, for people, what is most needed first."""
-        told = {
+        """The task's names for people, the most useful first."""
+        names = {
             "run": self.run_id,
             "dag": self.dag_id,
             "task": self.task_id,
             **({"map": str(self.map_index)} if self.map_index >= 0 else {}),
             "try": str(self.try_number),
         }
-        found = [f"airflow.{name}:{value}" for name, value in told.items()]
-        return tuple(
-            "".join(mark if _PLAIN.fullmatch(mark) else "_" for mark in label)[:LONGEST_TAG]
-            for label in found
-        )
+        labels = (f"airflow.{name}:{value}" for name, value in names.items())
+        return tuple(printable(label)[:LONGEST_TAG] for label in labels)
 
     @property
     def state_key(self) -> str:
-        """Under which key the id of this generation's job is kept."""
+        """The key of this generation's job in Airflow's task state."""
         return f"{STATE_KEY}_{self.generation}"
 
+    def predecessors(self, found: Iterable[AppStatus]) -> Predecessors:
+        """The applications of earlier tries, among those found in any order."""
+        mine = [status for status in found if self.of_task in _lower(status.tags)]
+        mine.sort(key=lambda status: (status.submitted, status.app_id), reverse=True)
+        return choose_predecessor(
+            mine,
+            lambda status: self.of_generation in _lower(status.tags),
+            accept_succeeded=not self.first,
+        )
+
     def _hash(self, *more: str) -> str:
-        said = (self.dag_id, self.run_id, self.task_id, str(self.map_index), *more)
+        parts = (self.dag_id, self.run_id, self.task_id, str(self.map_index), *more)
         # No part can hold a zero byte: two different tasks never give the same text.
-        return hashlib.sha1("\0".join(said).encode(), usedforsecurity=False).hexdigest()
+        return hashlib.sha1("\0".join(parts).encode(), usedforsecurity=False).hexdigest()
 
 
 def task_tags(ti: Any, retries: Optional[int]) -> TaskTags:
-    """Those of a task instance, of any Airflow's kind."""
+    """The tags of a task instance, of any of Airflow's classes for one."""
     map_index = getattr(ti, "map_index", None)
     generation = generation_of(ti, retries)
     try_number = int(getattr(ti, "try_number", None) or 1)
@@ -123,29 +132,5 @@ def generation_of(ti: Any, retries: Optional[int]) -> int:
     return int(getattr(ti, "max_tries", None) or 0) - int(retries or 0)
 
 
-@dataclass(frozen=True)
-class Predecessors:
-    """The jobs that a task instance finds when it begins."""
-
-    mine: Optional[AppStatus] = None  # of this generation: running, or else succeeded
-    left: Tuple[AppStatus, ...] = ()  # running, and to be ended first
-
-
-def sort_out(found: Iterable[AppStatus], tags: TaskTags) -> Predecessors:
-    """What to do with the jobs that carry the task's tag (newest first or not)."""
-    mine: List[AppStatus] = []
-    left: List[AppStatus] = []
-    succeeded: List[AppStatus] = []
-    for status in sorted(found, key=lambda status: (status.submitted, status.app_id), reverse=True):
-        known = {tag.lower() for tag in status.tags}
-        if tags.of_task not in known:
-            continue
-        of_this = tags.of_generation in known
-        if not status.state.ended:
-            # Two of one generation cannot be, unless a clock or a cluster played tricks: the
-            # newest goes on.
-            (mine if of_this and not mine else left).append(status)
-        elif of_this and not tags.first and status.state is AppState.SUCCEEDED:
-            succeeded.append(status)
-    kept = mine or succeeded
-    return Predecessors(kept[0] if kept else None, tuple(left))
+def _lower(tags: Iterable[str]) -> Tuple[str, ...]:
+    return tuple(tag.lower() for tag in tags)

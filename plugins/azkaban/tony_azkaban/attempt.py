@@ -63,7 +63,7 @@ class Attempt:
         """Of an application that is there already and becomes this attempt's."""
         from tony_azkaban import predecessors
 
-        if not predecessors.may_be(self._execution, self._props):
+        if not predecessors.may_exist(self._execution, self._props):
             return None
         taken: List[Cancelling] = []
 

@@ -15,6 +15,7 @@ import zlib
 from typing import Dict, List, Mapping, Optional, Tuple
 from urllib.parse import quote, urlsplit
 
+from tony_core.client.workflow.tags import LONGEST_TAG, MOST_TAGS, printable
 from tony_core.dataclass import dataclass
 
 EXECUTION = "azkaban.flow.execid"
@@ -31,13 +32,10 @@ JOB_URL = "azkaban.link.jobexec.url"
 ATTEMPT_URL = "azkaban.link.attempt.url"
 NESTED = "azkaban.flow.nested.path"
 
-MOST_TAGS = 10
-LONGEST_TAG = 100
 #: Those by which an application is found again come first: the others give way.
 IDENTITY = (SERVER, EXECUTION, JOB)
 ORDER = (*IDENTITY, ATTEMPT, FLOW, PROJECT, USER)
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-_PLAIN = re.compile(r"[!-+\--~]*", re.ASCII)  # printable ASCII without a blank or comma
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Execution:
 
 def tag(name: str, value: str) -> str:
     """``name:value``, as YARN can keep it and still tell it from every other."""
-    kept = "".join(mark if _PLAIN.fullmatch(mark) else "_" for mark in value).strip()
+    kept = printable(value).strip()
     whole = f"{name}:{kept}"
     if kept == value and value == value.lower() and len(whole) <= LONGEST_TAG:
         return whole
@@ -147,19 +145,6 @@ def read(props: Mapping[str, str], env: Mapping[str, str], name: str, url: str) 
         server=name or host or os.uname().nodename,
         links=tuple(_links(props, base, execid, job, attempt)),
     )
-
-
-def execution_folder(folder: str, execid: str) -> Optional[str]:
-    """The execution's own folder, with a job's somewhere in it; None if ``folder`` is elsewhere.
-
-    A job can name another one: ``working.dir``.
-    """
-    above = os.path.abspath(folder)
-    while execid and above != os.path.dirname(above):
-        if os.path.basename(above) == execid:
-            return above
-        above = os.path.dirname(above)
-    return None
 
 
 def _links(

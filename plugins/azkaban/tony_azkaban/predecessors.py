@@ -1,14 +1,14 @@
-"""What an earlier attempt at the same job left running, found by its tags.
+"""The applications that earlier attempts at the same job left, found by their tags.
 
-Azkaban tries a job again when its process has ended badly, and that may have been a SIGKILL,
-which ends no application. ``tony_azkaban.retry`` in the job says what becomes of it:
+Azkaban retries a job when its process has failed, and that may have been a SIGKILL, which ends no
+application. ``tony_azkaban.retry`` in the job decides what happens to that application:
 
-* ``end`` (the default): it is ended, and the retry begins anew.
-* ``attach``: the retry watches it instead, and training is not disturbed. One that has
-  succeeded meanwhile counts as this attempt's success.
+* ``end`` (the default): the retry ends it, and submits a new one.
+* ``attach``: the retry watches it, and training goes on undisturbed. If it has succeeded by then,
+  the attempt succeeds too.
 
-``tony_azkaban.attach=APPLICATION`` (a parameter of the flow, say) has the job that it was
-started by watch that one: so a new execution adopts what a restarted server left behind.
+With ``tony_azkaban.attach=APPLICATION`` (a parameter of the flow, say) the job that submitted this
+application watches it: so a new execution continues what a restarted server left.
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ from tony_azkaban.execution import FLOW, JOB, Execution
 from tony_azkaban.log import LAST_LINES, lines_wanted
 from tony_core.client.errors import UsageError
 from tony_core.client.kill import kill
+from tony_core.client.workflow.tags import choose_predecessor
 from tony_core.job.problems import did_you_mean
-from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, Scheduler
+from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler
 
 RETRY, ATTACH = "tony_azkaban.retry", "tony_azkaban.attach"
 PREFIX = "tony_azkaban."
-END, TAKE = "end", "attach"
-WORDS = (END, TAKE)
+ENDS, ATTACHES = "end", "attach"
+POLICIES = (ENDS, ATTACHES)
 KNOWN = (RETRY, ATTACH, LAST_LINES)
 
-Say = Callable[[str], None]
+Write = Callable[[str], None]
 
 
 def check(props: Mapping[str, str]) -> None:
-    """UsageError for a word that would only be missed at the retry, or never."""
+    """UsageError for a wrong property, which otherwise only a retry would find, or none."""
     for key in props:
         if key.startswith(PREFIX) and key not in KNOWN:
             near = did_you_mean(key, KNOWN)
-            raise UsageError(f"{key} is nothing that the job type knows{near}")
-    way = _way(props)
-    if way not in WORDS:
-        raise UsageError(f"{RETRY}={way} is none of {', '.join(WORDS)}")
+            raise UsageError(f"unknown property {key}{near}")
+    policy = _policy(props)
+    if policy not in POLICIES:
+        raise UsageError(f"{RETRY}={policy}: expected one of {', '.join(POLICIES)}")
     lines_wanted(props)
 
 
-def _way(props: Mapping[str, str]) -> str:
-    return props.get(RETRY, "").strip() or END
+def _policy(props: Mapping[str, str]) -> str:
+    return props.get(RETRY, "").strip() or ENDS
 
 
-def may_be(execution: Execution, props: Mapping[str, str]) -> bool:
-    """Whether there can be any; a first attempt asks nobody."""
+def may_exist(execution: Execution, props: Mapping[str, str]) -> bool:
+    """Whether there can be any: a first attempt need not ask the scheduler."""
     return execution.attempt > 0 or bool(props.get(ATTACH, "").strip())
 
 
@@ -56,34 +57,35 @@ def settle(
     scheduler: Scheduler,
     execution: Execution,
     props: Mapping[str, str],
-    say: Say,
-    takes: Callable[[str], None],
+    log: Write,
+    on_attach: Callable[[str], None],
 ) -> Optional[str]:
-    """End what is left, or the id of the application that this attempt goes on with.
+    """End the applications of earlier attempts; the id of the one that this attempt continues.
 
-    ``takes`` hears of that one as soon as it is chosen: from then on a cancel is for it.
+    ``on_attach`` is called as soon as that one is chosen: from then on a cancel has to end it.
     """
     named = props.get(ATTACH, "").strip()
     if named and execution.attempt == 0:
-        return _named(scheduler, execution, named, say, takes)
-    left = find(scheduler, execution)
+        return _attach(scheduler, execution, named, log, on_attach)
+    found = find(scheduler, execution)
     if named:
-        left += _adopted(scheduler, execution, named, left)
-    taken = _taken(left) if _way(props) == TAKE else None
-    if taken is not None:
-        takes(taken.app_id)
-    for status in left:
-        if status is not taken and not status.state.ended:
-            say(f"an earlier attempt left {status.app_id} ({status.state.value}): it is ended")
-            end(scheduler, status.app_id, f"ended by attempt {execution.attempt} of its job")
-    if taken is not None:
-        say(f"goes on with {taken.app_id} ({taken.state.value}), which an earlier attempt left")
-        return taken.app_id
+        found += _adopted(scheduler, execution, named, found)
+    reusable, stale = choose_predecessor(found, lambda status: _policy(props) == ATTACHES)
+    if reusable is not None:
+        on_attach(reusable.app_id)
+    for status in stale:
+        log(f"an earlier attempt left {status.app_id} ({status.state.value}): it is ended")
+        end(scheduler, status.app_id, f"ended by attempt {execution.attempt} of its job")
+    if reusable is not None:
+        log(
+            f"goes on with {reusable.app_id} ({reusable.state.value}), which an earlier attempt left"
+        )
+        return reusable.app_id
     return None
 
 
 def find(scheduler: Scheduler, execution: Execution) -> List[AppStatus]:
-    """Every application of the same job in the same execution, the newest first."""
+    """The applications of the same job in the same execution, the newest first."""
     return [
         each
         for each in scheduler.list()
@@ -92,52 +94,46 @@ def find(scheduler: Scheduler, execution: Execution) -> List[AppStatus]:
 
 
 def _is_ours(scheduler: Scheduler, status: AppStatus) -> bool:
-    """Whether it runs as the user that we are: anybody can give an application our tags."""
+    """Whether it runs as this attempt's user: any user can give an application these tags."""
     return scheduler.user in ("", status.user)
 
 
 def end(scheduler: Scheduler, app_id: str, reason: str) -> None:
-    """Until it is over; one that does not end in time is said by the error."""
+    """End an application and wait for its end; UsageError if it does not come in time."""
     if not kill(scheduler, app_id, reason).ended:
         raise UsageError(f"{app_id} does not end; tony kill {app_id} tries again")
 
 
-def _taken(left: List[AppStatus]) -> Optional[AppStatus]:
-    running = [each for each in left if not each.state.ended]
-    done = [each for each in left if each.state is AppState.SUCCEEDED]
-    return next(iter(running or done), None)
-
-
 def _adopted(
-    scheduler: Scheduler, execution: Execution, app_id: str, left: List[AppStatus]
+    scheduler: Scheduler, execution: Execution, app_id: str, found: List[AppStatus]
 ) -> List[AppStatus]:
-    """What an attempt before this one watched by name; it has another execution's tags."""
-    if any(each.app_id == app_id for each in left):
+    """The application that an earlier attempt watched by its id, with another execution's tags."""
+    if any(each.app_id == app_id for each in found):
         return []
     try:
         status = scheduler.status(app_id)
     except NoSuchApplication:
-        return []  # it has ended, and is forgotten
+        return []  # it has ended, and the scheduler has forgotten it
     ours = _is_ours(scheduler, status) and _is_of(status.tags, execution)
     return [status] if ours else []
 
 
-def _named(
+def _attach(
     scheduler: Scheduler,
     execution: Execution,
     app_id: str,
-    say: Say,
-    takes: Callable[[str], None],
+    log: Write,
+    on_attach: Callable[[str], None],
 ) -> Optional[str]:
     try:
         status = scheduler.status(app_id)
     except NoSuchApplication:
         raise UsageError(f"{ATTACH}={app_id}: there is no such application") from None
     if not _is_ours(scheduler, status) or not _is_of(status.tags, execution):
-        say(f"{app_id} is no application of this job: it is submitted anew ({ATTACH})")
+        log(f"{app_id} is not an application of this job, which is submitted anew ({ATTACH})")
         return None
-    takes(app_id)
-    say(f"goes on with {app_id} ({status.state.value})")
+    on_attach(app_id)
+    log(f"goes on with {app_id} ({status.state.value})")
     return app_id
 
 

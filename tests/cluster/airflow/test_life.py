@@ -16,7 +16,7 @@ from tests.cluster.airflow.rest import wait_for
 from tests.cluster.airflow.standing import Airflow
 from tests.cluster.airflow.training import Training
 from tests.cluster.hadoop.cluster import Hadoop
-from tony_airflow.operators.owner import SETTLED_S
+from tony_airflow.operators.ownership import SETTLED_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

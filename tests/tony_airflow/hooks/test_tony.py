@@ -154,7 +154,7 @@ class TestBeforeAnythingStarts:
         self, hook: TonyHook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         told: List[object] = []
-        monkeypatch.setattr("tony_airflow.hooks.masking.mask_secret", told.append)
+        monkeypatch.setattr("tony_airflow.hooks.tony.mask_secret", told.append)
         hook.load(
             python(
                 "pass",

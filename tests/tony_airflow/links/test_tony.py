@@ -12,9 +12,9 @@ import pytest
 from airflow.providers.common.compat import sdk
 
 from tony_airflow.connection import Site
-from tony_airflow.links.addresses import application_page, links_of
+from tony_airflow.links.addresses import application_page, lasting_links, links_of
 from tony_airflow.links.tony import LINKS, LOG, TaskLogLink, TaskLogsLink, a_push, key_of, push
-from tony_core.client.view import JobView, TaskView
+from tony_core.client.view import HISTORY, JobView, TaskView
 from tony_core.schedulers.port import AppState
 
 APP = "application_1700000000000_0001"
@@ -132,3 +132,13 @@ class TestWhereTheyLead:
         assert application_page(Site(), APP) == ""
         missing = Site("yarn", hadoop_conf_dir=str(tmp_path))
         assert application_page(missing, APP) == ""
+
+
+def test_a_result_has_the_addresses_of_now_and_those_that_were() -> None:
+    ended = JobView("app_1", AppState.SUCCEEDED, HISTORY, links={"portal": "http://p/"})
+    seen = {"page": "http://a/", "tensorboard": "http://b/"}
+    assert lasting_links(ended, seen) == {
+        "page": "http://p/",
+        "portal": "http://p/",
+        "tensorboard": "http://b/",
+    }

@@ -164,5 +164,5 @@ class TestParsing:
         assert (task.queue, task.yarn_queue) == ("celery_gpu", "ml")
 
     def test_errors_of_the_client_are_airflows(self) -> None:
-        with pytest.raises(AirflowFailException), operator()._spoken():
+        with pytest.raises(AirflowFailException), operator()._translated_errors():
             raise JobError([])

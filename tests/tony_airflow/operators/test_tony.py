@@ -23,8 +23,8 @@ from tests.tony_airflow.conftest import Connect
 from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator, until
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
-from tony_airflow.operators import leases, life, submitting
-from tony_airflow.operators.life import TaskJob
+from tony_airflow.operators import retries, submission, task_job
+from tony_airflow.operators.task_job import TaskJob
 from tony_airflow.operators.tony import TonyOperator
 from tony_airflow.pages.history import Job, Place
 from tony_core.client.view import JobView
@@ -46,7 +46,7 @@ def no_job_is_left() -> Iterator[None]:
 def said(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     """The lines of the tasks' logs that tell of their jobs."""
     lines: List[str] = []
-    monkeypatch.setattr(TaskJob, "say", lambda self, text: lines.append(text))
+    monkeypatch.setattr(TaskJob, "info", lambda self, text: lines.append(text))
     return lines
 
 
@@ -329,8 +329,8 @@ class TestNeverOrphaned:
         task = ti.task(SLEEPS)
         came = running_in_a_thread(task, ti)
         app_id = until(lambda: ti.pushed.get("application_id"), "the job")
-        monkeypatch.setattr(life, "SETTLED_S", 0.0)
-        monkeypatch.setattr(life, "ASK_NOW_S", 60.0)
+        monkeypatch.setattr(task_job, "SETTLED_S", 0.0)
+        monkeypatch.setattr(task_job, "ASK_S", 60.0)
         states = {"run": {"train": "queued"}}
         ti.get_task_states = lambda **words: states  # type: ignore[attr-defined]
         task.on_kill()
@@ -492,7 +492,7 @@ class TestNeverOrphaned:
 
         self.times_out(monkeypatch)
         monkeypatch.setattr(TonyHook, "tails", tails)
-        monkeypatch.setattr(life, "LAST_LINES_S", 1.0 if hangs else 60.0)
+        monkeypatch.setattr(task_job, "LAST_LINES_S", 1.0 if hangs else 60.0)
         if not hangs:
             goes_on.set()
         try:
@@ -559,7 +559,7 @@ class TestNeverOrphaned:
     def test_no_trigger_ever_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Marked or deleted between its deferral and the trigger's first run: no code of ours is
         called for it."""
-        monkeypatch.setattr(leases, "FIRST_LOOK_S", 0.5)
+        monkeypatch.setattr(retries, "FIRST_READ_S", 0.5)
         with pytest.raises(TaskDeferred):
             Instance().task(SLEEPS, deferrable=True, poll_interval=0.5).execute(
                 Instance().context()
@@ -572,18 +572,18 @@ class TestNeverOrphaned:
         """What a task submits its job with; nothing is submitted."""
         found: Dict[str, str] = {}
 
-        def submitted(*args: Any, below: Dict[str, str], **words: Any) -> Any:
+        def submit(*args: Any, below: Dict[str, str], **words: Any) -> Any:
             found.update(below)
             raise JobError([])
 
-        monkeypatch.setattr(submitting, "submitted", submitted)
+        monkeypatch.setattr(submission, "submit", submit)
         return found
 
     @pytest.mark.parametrize(
         ("words", "leases"),
         [
-            ({"deferrable": True}, {"tony.client.lease": "1500s", leases.FIRST_LEASE: "50s"}),
-            ({"deferrable": True, "lease": 600}, {leases.FIRST_LEASE: "50s"}),
+            ({"deferrable": True}, {"tony.client.lease": "1500s", retries.FIRST_LEASE: "50s"}),
+            ({"deferrable": True, "lease": 600}, {retries.FIRST_LEASE: "50s"}),
             ({"deferrable": True, "lease": False}, {}),
             ({"deferrable": True, "wait_for_completion": False}, {}),
             ({"deferrable": False}, {"tony.client.lease": "1500s"}),
@@ -607,7 +607,7 @@ class TestNeverOrphaned:
         }
         with pytest.raises(AirflowFailException):
             operator(deferrable=True).execute_complete(Instance().context(), ended)
-        assert below["tony.client.lease"] == "1500s" and leases.FIRST_LEASE not in below
+        assert below["tony.client.lease"] == "1500s" and retries.FIRST_LEASE not in below
 
 
 class TestDeferred:

@@ -16,7 +16,7 @@ from tests.tony_airflow.tasks import SLEEPS, end_all, jobs, operator
 from tests.tony_airflow.tasks import Instance as TaskInstance
 from tony_airflow.triggers import tony as trigger_module
 from tony_airflow.triggers.tony import TonyTrigger
-from tony_airflow.triggers.watcher import Ended
+from tony_core.client.workflow.poller import Ended
 from tony_core.schedulers.port import AppState, AppStatus
 
 pytestmark = pytest.mark.timeout(300)
@@ -68,8 +68,7 @@ def test_what_is_kept_of_its_end_is_masked() -> None:
     """A scheduler's words come by no master that would have masked them."""
     said = "x" * 3990 + " --password=hunter2horse is wrong"
     ended = AppStatus("app", "n", "u", "q", AppState.FAILED, diagnostics=said)
-    event = TonyTrigger(site={}, app_id="app")._told(Ended(ended), {})
-    kept = event.payload["diagnostics"]
+    kept = trigger_module.end_of(Ended(ended))["diagnostics"]
     assert kept.endswith("is wrong") and len(kept) <= 4000
     assert "hunter2horse" not in kept
 
@@ -89,7 +88,7 @@ def test_links_and_the_chiefs_output_come_while_it_runs(
     monkeypatch.setattr(trigger_module, "a_push", push)
     program = f'print("the first epoch", flush=True); {SLEEPS}'
     trigger = submitted(program, tony_home, links=["page", "tensorboard"], get_logs=True)
-    monkeypatch.setattr(trigger, "_say", say)
+    monkeypatch.setattr(trigger, "info", say)
     told = payload(trigger)
     assert told["outcome"] == "KILLED" and told["links"] == pushed[0]
     assert told["seen"] is True, "the log has the story"
@@ -116,7 +115,8 @@ def test_a_triggerer_of_another_host_says_what_to_do(tony_home: Path) -> None:
     told = payload(trigger)["refused"]
     for word in ("embedded scheduler", "far.away", "deferrable=False", "cluster"):
         assert word in told
-    assert not TonyTrigger(site={"scheduler": "yarn"}, app_id="a", host="far.away").refusal()
+    of_a_cluster = TonyTrigger(site={"scheduler": "yarn"}, app_id="a", host="far.away")
+    assert not of_a_cluster.foreign_host("the job a")
 
 
 def test_a_triggerer_that_is_set_up_wrongly_says_so_at_once(tmp_path: Path) -> None:

@@ -1,27 +1,35 @@
 """TonY's client behind a connection of Airflow.
 
-The connection is looked up once, when the hook's :attr:`TonyHook.site` is first asked for; nothing
-after that speaks to Airflow, so a kill may come in a signal handler. What goes wrong is raised as
-the client raises it (``JobError``, ``SchedulerError``, ``UsageError``), a connection that cannot be
-used as ``SiteError``: :func:`tony_airflow.errors.as_airflow` says what a retry may mend.
+The hook looks the connection up once, when :attr:`TonyHook.site` is first used. After that it calls
+nothing of Airflow's, so that a signal handler can kill a job. It raises the client's own errors
+(``JobError``, ``SchedulerError``, ``UsageError``), and ``SiteError`` for a connection that cannot
+be used; :func:`tony_airflow.errors.as_airflow` decides which of them a retry may mend.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+)
+from urllib.parse import unquote, urlsplit
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
-from tony_airflow.errors import words
-from tony_airflow.hooks.clients import Clients
-from tony_airflow.hooks.hdfs import files_of, path_of
-from tony_airflow.hooks.masking import mask
+from tony_airflow.errors import message_of
 from tony_airflow.links.addresses import application_page, links_of
-from tony_airflow.output import CHIEFS, Position, read_output
 from tony_core.client.attach import look_up
 from tony_core.client.errors import ClientError
 from tony_core.client.history import find_job
@@ -30,9 +38,14 @@ from tony_core.client.loading import load
 from tony_core.client.logs import Line, read_logs
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.view import JobView, TaskView
+from tony_core.client.workflow.connections import ClientPool
+from tony_core.client.workflow.output import Position, read_output
+from tony_core.client.workflow.results import metrics_of
 from tony_core.history.reader import JobHistory
-from tony_core.job.load import JobArguments, Loaded
+from tony_core.job.load import JobArguments, Loaded, load_job
+from tony_core.job.mask import ENV_PREFIXES, secrets_in, written_forms
 from tony_core.job.problems import JobError
+from tony_core.job.spec import Job, Setting
 from tony_core.schedulers import missing
 from tony_core.schedulers.port import (
     AppStatus,
@@ -48,8 +61,8 @@ class TonyHook(BaseHook):
     """Submits, watches and ends jobs.
 
     :param tony_conn_id: a connection of the type ``tony``.
-    :param scheduler: the scheduler instead of the connection's; ``local``, the embedded one, needs
-        no connection at all.
+    :param scheduler: a scheduler instead of the connection's; ``local``, the embedded one, needs no
+        connection.
     """
 
     conn_name_attr = "tony_conn_id"
@@ -62,21 +75,21 @@ class TonyHook(BaseHook):
     ) -> None:
         super().__init__()
         self.tony_conn_id = tony_conn_id
-        self.secrets: FrozenSet[str] = frozenset()  # not to be seen in what it reads of logs
+        self.secrets: FrozenSet[str] = frozenset()  # masked in all that it reads of logs
         self._scheduler = scheduler
         self._site: Optional[Site] = None
-        self._clients: Optional[Clients] = None
+        self._clients: Optional[ClientPool] = None
 
     @classmethod
     def of(cls, site: Site) -> TonyHook:
-        """A hook that looks up no connection, ever."""
+        """A hook for a site; it looks up no connection."""
         hook = cls(site.name or cls.default_conn_name)
         hook._site = site
         return hook
 
     @property
     def site(self) -> Site:
-        """Where jobs go; SiteError when the connection cannot be used."""
+        """The site where jobs go; SiteError when the connection cannot be used."""
         if self._site is None:
             self._site = self._find_site()
         return self._site
@@ -99,37 +112,37 @@ class TonyHook(BaseHook):
             site = replace(site, scheduler=self._scheduler)
         return site
 
-    def get_conn(self) -> Clients:
+    def get_conn(self) -> ClientPool:
         """The connections to the scheduler."""
         if self._clients is None:
-            self._clients = Clients(self.site)
+            self._clients = ClientPool(self.site.scheduler, self.site.env)
         return self._clients
 
     # ------------------------------------------------------------------ submitting
 
     def load(self, arguments: JobArguments) -> Loaded:
-        """The checked job, under what the connection says for all jobs; JobError if it is wrong.
+        """Read and check a job, with the connection's keys below it; JobError if it is wrong.
 
-        Only the job file that is named counts: what lies in a worker's folder is nobody's.
+        A job file counts only if the arguments name it, never one in a worker's working folder.
         """
-        with self.get_conn().one():  # a job file on HDFS is read as this site's user
+        with self.get_conn().client():  # reads a job file on HDFS as this site's user
             return self._load(arguments)
 
     def check(self, arguments: JobArguments) -> List[str]:
-        """Refuse all that can be refused before anything starts; what is worth a line."""
-        with self.get_conn().one() as client:
+        """Check a job as far as that works without starting it; the warnings."""
+        with self.get_conn().client() as client:
             loaded = self._load(arguments)
             prepared = client.prepare(loaded.job)
         return [str(problem) for problem in (*loaded.warnings, *prepared.warnings)]
 
     def dry_run(self, arguments: JobArguments) -> Submission:
-        """Exactly what :meth:`submit` would send; nothing is written."""
-        with self.get_conn().one() as client:
+        """Exactly what :meth:`submit` would send; writes nothing."""
+        with self.get_conn().client() as client:
             return client.dry_run(self._load(arguments).job)
 
     def submit(self, arguments: JobArguments) -> str:
-        """Start a job, detached; its application's id."""
-        with self.get_conn().one() as client:
+        """Start a job, and return its application's id at once."""
+        with self.get_conn().client() as client:
             loaded = self._load(arguments)
             started = client.submit(loaded.job, detach=True)
         for problem in (*loaded.warnings, *started.warnings):
@@ -145,29 +158,29 @@ class TonyHook(BaseHook):
             defaults_from=site.words,
         )
         loaded = load(arguments, env=site.env(), finds_job_file=False)
-        mask(loaded.job.settings)
+        _mask(loaded.job.settings)
         return loaded
 
-    # ------------------------------------------------------------------ how it stands
+    # ------------------------------------------------------------------ status
 
     def list(self) -> List[AppStatus]:
-        """Every application that the scheduler knows, the newest first."""
-        with self.get_conn().one() as client:
+        """All applications that the scheduler knows, the newest first."""
+        with self.get_conn().client() as client:
             return client.list()
 
     def find(self, tag: str) -> List[AppStatus]:
-        """Those with a tag, running and ended, the newest first."""
+        """The applications with a tag, running and ended, the newest first."""
         wanted = tag.lower()  # as YARN keeps it
         found = [one for one in self.list() if wanted in (known.lower() for known in one.tags)]
         return sorted(found, key=lambda status: status.submitted, reverse=True)
 
     def status(self, app_id: str) -> AppStatus:
-        """The scheduler's word on it."""
-        with self.get_conn().one() as client:
+        """The scheduler's status of an application."""
+        with self.get_conn().client() as client:
             return client.scheduler.status(app_id)
 
     def statuses(self, app_ids: Sequence[str]) -> Dict[str, AppStatus]:
-        """The scheduler's word on many, by one call; those that it does not know are left out."""
+        """The status of each application that the scheduler knows, by one call."""
         wanted = set(app_ids)
         if len(wanted) == 1:
             (only,) = wanted
@@ -178,25 +191,25 @@ class TonyHook(BaseHook):
         return {status.app_id: status for status in self.list() if status.app_id in wanted}
 
     def view(self, app_id: str) -> JobView:
-        """All that is known now: of its page while it runs, of history afterwards."""
-        with self.get_conn().one() as client:
+        """The job's newest view: from its page while it runs, from history afterwards."""
+        with self.get_conn().client() as client:
             return look_up(client.scheduler, app_id, self.site.history_location)
 
     def tasks(self, app_id: str) -> Tuple[TaskView, ...]:
-        """Its tasks."""
+        """The job's tasks."""
         return self.view(app_id).tasks
 
     def links(self, app_id: str) -> Dict[str, str]:
-        """Where its buttons lead, by the names of :mod:`tony_airflow.links.tony`."""
+        """The addresses of its links, by the names in :mod:`tony_airflow.links.tony`."""
         return links_of(self.view(app_id), application_page(self.site, app_id))
 
     def metrics(self, app_id: str) -> Dict[str, float]:
-        """What its program reported, by name the last value."""
+        """The last value of each metric that its program reported."""
         return metrics_of(self.view(app_id))
 
     def history(self, app_id: str) -> JobHistory:
-        """What is kept of it after its end: the job, its tasks and the story."""
-        with self.get_conn().one() as client:
+        """The job's history after its end: the job, its tasks and its events."""
+        with self.get_conn().client() as client:
             root = self.site.history_location or client.scheduler.history_root(None)
             if not root:
                 raise SchedulerError(f"{self.site.words} keeps no history of its jobs")
@@ -210,9 +223,9 @@ class TonyHook(BaseHook):
         tail: Optional[int] = None,
     ) -> Iterator[Line]:
         """The lines of its tasks' logs (``worker``, ``worker:0``), the last ``tail`` of each."""
-        with self.get_conn().taken() as opened:
+        with self.get_conn().borrow() as pooled:
             lines = read_logs(
-                opened.scheduler,
+                pooled.scheduler,
                 app_id,
                 tasks=tuple(tasks or ()),
                 stream=stream or "both",
@@ -220,7 +233,7 @@ class TonyHook(BaseHook):
                 history=self.site.history_location,
             )
             while True:
-                with opened.files:
+                with pooled.files:
                     line = next(lines, None)
                 if line is None:
                     return
@@ -229,21 +242,21 @@ class TonyHook(BaseHook):
     def output(
         self, view: JobView, position: Position, last: bool = False
     ) -> Tuple[List[str], Dict[str, int]]:
-        """What the chief has written since, and the position to go on from."""
-        with self.get_conn().one() as client:
+        """The chief's output after ``position``, and the new position."""
+        with self.get_conn().client() as client:
             return read_output(client.scheduler, view, position, last, self.secrets)
 
     def tails(self, view: JobView) -> Tails:
-        """The last lines of every task, in bounds."""
-        with self.get_conn().one() as client:
+        """The last lines of every task, within limits."""
+        with self.get_conn().client() as client:
             return read_tails(client.scheduler, view, secrets=self.secrets)
 
     # ------------------------------------------------------------------ ending
 
     def kill(self, app_id: str, reason: str = "", wait_s: Optional[float] = None) -> Killed:
-        """End it and wait until it has ended (``wait_s`` at most); silence when it has already.
+        """End an application, and wait (``wait_s`` at most) until it has ended.
 
-        On a connection of its own: it may be called while another call waits for its answer.
+        It uses a connection of its own, since another call may be waiting for its answer.
         """
         own = self.get_conn().open()
         try:
@@ -254,7 +267,7 @@ class TonyHook(BaseHook):
             own.close()
 
     def close(self) -> None:
-        """Give back the connections; a later call opens new ones."""
+        """Close the connections; a later call opens new ones."""
         clients, self._clients = self._clients, None
         if clients is not None:
             clients.close()
@@ -262,15 +275,15 @@ class TonyHook(BaseHook):
     # ------------------------------------------------------------------ files on HDFS
 
     def stage(self, local: str, remote: str, overwrite: bool = True) -> str:
-        """Put a file or folder of this machine on HDFS; where it is now."""
-        with files_of(self._webhdfs_conn_id()) as files:
-            files.upload(path_of(remote), local, overwrite=overwrite)
+        """Copy a local file or folder to HDFS; its path there."""
+        with _hdfs_client(self._webhdfs_conn_id()) as files:
+            files.upload(_hdfs_path(remote), local, overwrite=overwrite)
         return remote
 
     def check_path(self, remote: str) -> bool:
-        """Whether a path is there on HDFS."""
-        with files_of(self._webhdfs_conn_id()) as files:
-            return files.status(path_of(remote), strict=False) is not None
+        """Whether a path exists on HDFS."""
+        with _hdfs_client(self._webhdfs_conn_id()) as files:
+            return files.status(_hdfs_path(remote), strict=False) is not None
 
     def _webhdfs_conn_id(self) -> str:
         if self.site.webhdfs_conn_id:
@@ -283,32 +296,30 @@ class TonyHook(BaseHook):
     # ------------------------------------------------------------------ the connection's test
 
     def test_connection(self) -> Tuple[bool, str]:
-        """What the *Test* button of the connection's form says."""
-        passed, said = self._test()
-        if is_passing(self.tony_conn_id):
-            said = said.replace(f"the connection {self.tony_conn_id}", "this connection")
-        return passed, said
+        """The result that the *Test* button of the connection's form shows."""
+        passed, text = self._test()
+        if is_temporary(self.tony_conn_id):
+            text = text.replace(f"the connection {self.tony_conn_id}", "this connection")
+        return passed, text
 
     def _test(self) -> Tuple[bool, str]:
         try:
             findings = list(self.examine())
-        except (SchedulerError, ClientError, SiteError, JobError) as error:
-            return False, words(error)
+        except (SchedulerError, ClientError, JobError) as error:
+            return False, message_of(error)
         wrong = [one for one in findings if one.verdict is Verdict.WRONG]
         if wrong:
-            return False, "; ".join(_told(one) for one in wrong)
+            return False, "; ".join(_text_of(one) for one in wrong)
         seen = [f"{one.what}: {one.said}" for one in findings if one.verdict is Verdict.OK]
         return True, "; ".join(seen) or f"the scheduler {self.site.scheduler} can be used"
 
     def examine(self) -> Iterator[Finding]:
-        """What ``tony doctor --no-probe`` finds: nothing is started or written."""
-        job = self._nothing()
-        with self.get_conn().one() as client:
+        """The findings of ``tony doctor --no-probe``; starts and writes nothing."""
+        job = self._empty_job()
+        with self.get_conn().client() as client:
             yield from client.scheduler.examine(job, None)
 
-    def _nothing(self) -> Any:
-        from tony_core.job.load import load_job
-
+    def _empty_job(self) -> Job:
         site = self.site
         arguments = JobArguments(
             scheduler=site.scheduler, defaults=site.conf_below(), defaults_from=site.words
@@ -316,24 +327,53 @@ class TonyHook(BaseHook):
         return load_job(arguments, env=site.env(), program=(), needs_command=False).job
 
 
-def is_passing(conn_id: str) -> bool:
-    """Whether a connection lives for one test: Airflow keeps what the form holds in a variable of
-    its environment, under eight letters and digits by chance, which say nothing to a person."""
-    by_chance = re.fullmatch("[A-Za-z0-9]{8}", conn_id) and conn_id != conn_id.lower()
-    return bool(by_chance) and f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ
+def is_temporary(conn_id: str) -> bool:
+    """Whether Airflow made this connection for one test.
+
+    Airflow keeps the form's values in an environment variable then, under eight random letters and
+    digits, which mean nothing to a reader.
+    """
+    is_random = re.fullmatch("[A-Za-z0-9]{8}", conn_id) and conn_id != conn_id.lower()
+    return bool(is_random) and f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ
 
 
-def _told(finding: Finding) -> str:
+def _text_of(finding: Finding) -> str:
     advice = f" ({finding.advice})" if finding.advice else ""
     return f"{finding.what}: {finding.said}{advice}"
 
 
-def metrics_of(view: JobView) -> Dict[str, float]:
-    """What a job's program reported, by name the last value; the chief's where several do."""
-    found: Dict[str, float] = {}
-    for task in sorted(view.tasks, key=lambda task: task.task in CHIEFS):
-        found.update(task.reported)
-    return found
+def _mask(settings: Iterable[Setting]) -> None:
+    """Give a job's secrets to Airflow's own masker, before anything is logged.
+
+    Those are the values that TonY calls secret, and the variables that Airflow calls so.
+    """
+    for item in settings:
+        for secret in secrets_in(item.key, item.value):
+            for text in (secret, *written_forms(secret)):
+                mask_secret(text)
+        if item.key.startswith(ENV_PREFIXES) and item.value:
+            mask_secret({item.key.rpartition(".")[2]: item.value})
 
 
-__all__ = ["TonyHook", "links_of", "metrics_of"]
+@contextmanager
+def _hdfs_client(conn_id: str) -> Iterator[Any]:
+    """The hdfscli client of the HDFS provider's WebHDFSHook; its connections are closed at the end.
+
+    It is for what a DAG does on HDFS around a job. The job's own files are staged by TonY's client,
+    as the user and to the file system of the job's scheduler.
+    """
+    from airflow.providers.apache.hdfs.hooks.webhdfs import WebHDFSHook
+
+    client = WebHDFSHook(conn_id).get_conn()
+    try:
+        yield client
+    finally:
+        session = getattr(client, "_session", None)
+        if session is not None:
+            session.close()
+
+
+def _hdfs_path(location: str) -> str:
+    """The path that WebHDFS takes, of a path or an ``hdfs://`` location."""
+    parts = urlsplit(location)
+    return unquote(parts.path) if parts.scheme else location

@@ -1,7 +1,7 @@
-"""The hook for triggers: the same calls on a few threads of its own, so the loop never waits.
+"""The hook for triggers: the same calls in a few threads, so that the event loop never waits.
 
-A triggerer runs hundreds of triggers on one event loop. The threads are few and the hook's own:
-a cluster that answers slowly holds up those who ask it, and nobody else's default executor.
+A triggerer runs hundreds of triggers on one event loop. The threads are the hook's own: a cluster
+that answers slowly delays the calls to it, and not the loop's default executor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class TonyAsyncHook:
-    """One site, for one event loop or many."""
+    """Calls one site from any event loop."""
 
     def __init__(self, site: Site, threads: int = THREADS) -> None:
         self.site = site
@@ -32,49 +32,54 @@ class TonyAsyncHook:
 
     @classmethod
     def from_dict(cls, site: Mapping[str, Any]) -> TonyAsyncHook:
-        """By what a trigger carries."""
+        """The hook for a trigger's argument ``site``."""
         return cls(Site.from_dict(site))
 
+    @property
+    def user(self) -> str:
+        """The user who reads jobs' pages; empty for the process's own."""
+        return self.site.user or ""
+
     async def a_status(self, app_id: str) -> AppStatus:
-        """The scheduler's word on one."""
+        """The scheduler's status of an application."""
         return await self._call(self._hook.status, app_id)
 
     async def a_statuses(self, app_ids: Sequence[str]) -> Dict[str, AppStatus]:
-        """The scheduler's word on many by one call; those that it does not know are left out."""
+        """The status of each application that the scheduler knows, by one call."""
         return await self._call(self._hook.statuses, app_ids)
 
     async def a_list(self) -> List[AppStatus]:
-        """Every application that the scheduler knows, the newest first."""
+        """All applications that the scheduler knows, the newest first."""
         return await self._call(self._hook.list)
 
     async def a_view(self, app_id: str) -> JobView:
-        """All that is known now."""
+        """The job's newest view."""
         return await self._call(self._hook.view, app_id)
 
     async def a_links(self, app_id: str) -> Dict[str, str]:
-        """Where its buttons lead."""
+        """The addresses of its links, by name."""
         return await self._call(self._hook.links, app_id)
 
     async def a_metrics(self, app_id: str) -> Dict[str, float]:
-        """What its program reported, by name the last value."""
+        """The last value of each metric that its program reported."""
         return await self._call(self._hook.metrics, app_id)
 
     def read_output(
         self, view: JobView, position: Mapping[str, int]
     ) -> Tuple[List[str], Dict[str, int]]:
-        """What the chief has written since; for a thread of the caller's."""
+        """The chief's output after ``position``; blocks, for a thread of the caller's."""
         return self._hook.output(view, position)
 
     async def a_find(self, tag: str) -> List[AppStatus]:
-        """Those with a tag, the newest first."""
+        """The applications with a tag, the newest first."""
         return await self._call(self._hook.find, tag)
 
     async def a_kill(self, app_id: str, reason: str = "") -> Killed:
-        """End it, and wait until it has ended."""
+        """End an application, and wait until it has ended."""
         return await self._call(self._hook.kill, app_id, reason)
 
     def close(self) -> None:
-        """Give back threads and connections; calls that wait are not begun any more."""
+        """Close threads and connections; calls that have not started yet never do."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._hook.close()
 

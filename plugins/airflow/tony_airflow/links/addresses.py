@@ -1,14 +1,14 @@
-"""Where a job's buttons lead now, while it runs and when it has ended.
+"""The addresses of a job's links, while it runs and when it has ended.
 
-A job's page, and the TensorBoard behind it, go when its master goes. What stays is the portal,
-where a site has one, and on YARN the application's page in the ResourceManager, with every
-container's logs. The list of all tasks' logs is a part of the job's page while there is one, then
-of the page in Airflow's own web server.
+A job's page, and the TensorBoard behind it, end with its master. The portal stays, where a site has
+one, and on YARN the application's page in the ResourceManager, with every container's logs. The
+list of all tasks' logs is a part of the job's page while it exists, then of the page in Airflow's
+own web server.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Mapping
 from urllib.parse import quote, urlsplit
 
 from tony_airflow.connection import YARN, Site
@@ -21,27 +21,28 @@ from tony_core.job.settings import is_remote
 
 
 def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, str]:
-    """A job's links by name: only those that lead somewhere now.
+    """A job's links by name, without those that lead nowhere now.
 
-    ``application`` is what :func:`application_page` gives, ``kept`` what :func:`history_page` does.
+    ``application`` is the result of :func:`application_page`, ``kept`` that of
+    :func:`history_page`.
     """
-    told = {name: url for name, url in view.links.items() if is_web(url)}
+    known = {name: url for name, url in view.links.items() if is_web(url)}
     found: Dict[str, str] = {}
     if application:
-        found[APPLICATION] = _same_manager(application, told.get(PAGE, ""))
-    if PORTAL in told:
-        found[PORTAL] = told[PORTAL]
-    if TENSORBOARD in told:
-        found[TENSORBOARD] = told[TENSORBOARD]
-    if not view.state.ended and PAGE in told:
-        found[PAGE] = told[PAGE]
-        found[LOGS] = f"{told[PAGE].rstrip('/')}/logs"
+        found[APPLICATION] = _same_manager(application, known.get(PAGE, ""))
+    if PORTAL in known:
+        found[PORTAL] = known[PORTAL]
+    if TENSORBOARD in known:
+        found[TENSORBOARD] = known[TENSORBOARD]
+    if not view.state.ended and PAGE in known:
+        found[PAGE] = known[PAGE]
+        found[LOGS] = f"{known[PAGE].rstrip('/')}/logs"
     elif view.state.ended and (PORTAL in found or APPLICATION in found or kept):
         found[PAGE] = found.get(PORTAL) or found.get(APPLICATION) or kept
     if view.state.ended and kept:
         found[LOGS] = f"{kept}logs"
     for task in view.tasks:
-        log = _log_of(task, "" if view.state.ended else told.get(PAGE, ""))
+        log = _log_of(task, "" if view.state.ended else known.get(PAGE, ""))
         if not log and view.state.ended and kept:
             log = f"{kept}logs/{quote(task.task, safe='', errors='replace')}"
         if log:
@@ -49,15 +50,23 @@ def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, 
     return found
 
 
+def lasting_links(view: JobView, seen: Mapping[str, str]) -> Dict[str, str]:
+    """The links for a task's result: those that were ``seen``, with their addresses of now.
+
+    Some that were seen lead nowhere when the job has ended, but show where it was.
+    """
+    return {**seen, **{name: url for name, url in links_of(view).items() if ":" not in name}}
+
+
 def _log_of(task: TaskView, page: str) -> str:
-    """Where a browser can read a task's log; what is only a folder somewhere, by the job's page."""
+    """The address of a task's log for a browser; a log in a folder is shown by the job's page."""
     if is_remote(task.log_url):
         return task.log_url if is_web(task.log_url) else ""
     return f"{page.rstrip('/')}/logs/{quote(task.task)}" if task.log_url and page else ""
 
 
 def is_web(url: str) -> bool:
-    """Whether a browser may be led there."""
+    """Whether a link may lead there."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and url.startswith(f"{parts.scheme}://")
@@ -66,8 +75,10 @@ def is_web(url: str) -> bool:
 
 
 def history_page(ti: Any) -> str:
-    """The page of a task instance's job in Airflow's own web server; from its root where Airflow
-    does not know its address."""
+    """The page of a task instance's job in Airflow's own web server.
+
+    It is a path without a host where Airflow's configuration has no ``base_url``.
+    """
     from airflow.providers.common.compat.sdk import conf
     from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_0_PLUS
 
@@ -82,22 +93,22 @@ def history_page(ti: Any) -> str:
 
 
 def application_page(site: Site, app_id: str) -> str:
-    """The application in the ResourceManager; empty where there is none."""
+    """The application's page in the ResourceManager; empty without one."""
     if site.scheduler != YARN:
         return ""
     try:
         urls = rm_web(SiteConfiguration.load(site.env())).urls
     except ConfigurationError:
         return ""
-    # Of a pair, either leads on to the one that is active.
+    # With two of them, either redirects to the active one.
     return f"{urls[0]}/cluster/app/{app_id}" if urls else ""
 
 
 def _same_manager(application: str, page: str) -> str:
-    """With the ResourceManager through which the job's page is seen: that one is active."""
+    """The page in the ResourceManager that serves the job's page: that one is active."""
     seen = urlsplit(page)
     if "/proxy/application_" not in seen.path and "/cluster/app/" not in seen.path:
         return application
     if seen.port != urlsplit(application).port:
-        return application  # a proxy apart
+        return application  # a proxy on a host of its own
     return f"{seen.scheme}://{seen.netloc}/cluster/app/{application.rpartition('/')[2]}"

@@ -1,13 +1,13 @@
-"""The buttons on a task's *Details*.
+"""The links on a task's *Details*, which Airflow shows as buttons.
 
 A link's address is pushed as an XCom as soon as it is known, so that its button works while the
-task runs or is deferred. Airflow asks :meth:`get_link` once more when the task ends and stores the
-answer in the same place: it must be what was pushed, or a good address would be replaced. The
-operator knows what that was, and does not ask: to look for an address that there never was (of a
-TensorBoard, say) puts an error into Airflow's log.
+task runs or is deferred. Airflow calls :meth:`get_link` once more when the task ends, and stores
+the answer in the same place: it must be the address that was pushed. The operator remembers the
+addresses, and reads no XCom: a read of one that was never pushed (TensorBoard's, say) puts an error
+into Airflow's log.
 
-Which buttons a task has is decided when its DAG is parsed; an operator that knows its tasks by then
-adds a :class:`TaskLogLink` for each.
+A DAG's parse decides which links a task has; an operator that knows the job's tasks by then adds a
+:class:`TaskLogLink` for each.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def key_of(name: str) -> str:
     return "tony_link_" + name.replace(":", "_").replace("-", "_")
 
 
-class _Pushed(BaseOperatorLink):
-    """A link that is wherever it was pushed to."""
+class _PushedLink(BaseOperatorLink):
+    """A link whose address is an XCom."""
 
     link: ClassVar[str] = ""
 
     @property
     def xcom_key(self) -> str:
-        """Where its address is kept."""
+        """The key of its address."""
         return key_of(self.link)
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """The address that was pushed; empty while there is none."""
+        """The address that was pushed; empty before that."""
         pushed = getattr(operator, "links_pushed", None)
         if pushed is not None:
             return {key_of(name): url for name, url in pushed.items()}.get(self.xcom_key, "")
@@ -47,28 +47,28 @@ class _Pushed(BaseOperatorLink):
         return str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or "")
 
 
-class TensorBoardLink(_Pushed):
+class TensorBoardLink(_PushedLink):
     """The job's TensorBoard."""
 
     name = "TensorBoard"
     link = TENSORBOARD
 
 
-class TaskLogsLink(_Pushed):
+class TaskLogsLink(_PushedLink):
     """The logs of all of the job's tasks."""
 
     name = "Task logs"
     link = LOGS
 
 
-class YarnApplicationLink(_Pushed):
+class YarnApplicationLink(_PushedLink):
     """The application in the ResourceManager."""
 
     name = "YARN application"
     link = APPLICATION
 
 
-class PortalLink(_Pushed):
+class PortalLink(_PushedLink):
     """The job in the portal."""
 
     name = "Portal"
@@ -76,19 +76,19 @@ class PortalLink(_Pushed):
 
 
 @attrs.define()
-class TaskLogLink(_Pushed):
+class TaskLogLink(_PushedLink):
     """The log of one of the job's tasks."""
 
     task: str = "worker:0"
 
     @property
     def name(self) -> str:
-        """The button's words."""
+        """The button's text."""
         return f"Log of {self.task}"
 
     @property
     def xcom_key(self) -> str:
-        """Where its address is kept."""
+        """The key of its address."""
         return key_of(LOG + self.task)
 
 
@@ -98,35 +98,35 @@ LINKS: Tuple[BaseOperatorLink, ...] = (
     YarnApplicationLink(),
     PortalLink(),
 )
-"""Every job's."""
+"""The links of every job."""
 
 
 def names_of(links: Iterable[Any]) -> List[str]:
-    """The names of the links that a task has buttons for; there is no need of others."""
+    """The names of a task's links, whose addresses are worth pushing."""
     tasks = [link.task for link in links if isinstance(link, TaskLogLink)]
     return [PAGE, LOGS, TENSORBOARD, APPLICATION, PORTAL, *(LOG + task for task in tasks)]
 
 
-async def _a_set(**words: Any) -> None:
+async def _a_set(**xcom: Any) -> None:
     from airflow.providers.common.compat.sdk import XCom
 
     if hasattr(XCom, "aset"):
-        await XCom.aset(**words)
+        await XCom.aset(**xcom)
         return
     from asgiref.sync import sync_to_async  # Airflow 2
 
-    await sync_to_async(XCom.set)(**words)
+    await sync_to_async(XCom.set)(**xcom)
 
 
 def push(ti: Any, links: Mapping[str, str], wanted: Container[str]) -> None:
-    """From a running task, those that there are buttons for."""
+    """Push the ``wanted`` ones of the links from a running task."""
     for name, url in links.items():
         if url and name in wanted:
             ti.xcom_push(key=key_of(name), value=url)
 
 
 async def a_push(ti: Any, links: Mapping[str, str]) -> None:
-    """From a trigger; ``ti`` is None where a DAG is tested, and there is no place to push to."""
+    """Push links from a trigger; ``ti`` is None in a DAG's test, which keeps no XComs."""
     if ti is None:
         return
     where = {

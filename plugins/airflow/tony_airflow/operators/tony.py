@@ -1,8 +1,7 @@
 """Distributed training as one task of a DAG.
 
-What happens to the job in each way that a task can end is told in :mod:`.life`.
-Parsing a DAG imports this module in every process of Airflow, so all that only running needs is
-imported where it is needed.
+:mod:`.task_job` describes what happens to the job in each way that a task can end. Parsing a DAG
+imports this module in every process of Airflow, so functions import what only a run needs.
 """
 
 from __future__ import annotations
@@ -30,17 +29,20 @@ from airflow.providers.common.compat.sdk import (
 )
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 
-from tony_airflow.durations import argument_s, optional_s
 from tony_airflow.links.tony import LOG
-from tony_airflow.operators import leases
-from tony_airflow.operators.buttons import OperatorWithButtons, buttons_of
-from tony_airflow.operators.ends import deferral_errors, is_retried
-from tony_airflow.operators.parsing import default_deferrable, refuse_unknown
-from tony_airflow.operators.rendering import RenderedOperator
+from tony_airflow.operators import retries
+from tony_airflow.operators.base import JobOperator, links_for
+from tony_airflow.operators.retries import deferral_errors, is_retried
+from tony_airflow.parsing import (
+    check_optional_seconds,
+    check_seconds,
+    is_deferrable,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from tony_airflow.hooks.tony import TonyHook
-    from tony_airflow.operators.life import TaskJob
+    from tony_airflow.operators.task_job import TaskJob
     from tony_airflow.tags import TaskTags
     from tony_core.client.view import JobView
     from tony_core.schedulers.port import AppStatus
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 Seconds = Union[timedelta, float]
 
 
-class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
+class TonyOperator(ResumableJobMixin, JobOperator):
     """Submits a job and waits for its end.
 
     Everything that a job file, the command line or a Python program can say of a job stands here
@@ -204,29 +206,29 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
         self.checkpoint_dir = checkpoint_dir
         self.model_path = model_path
         self.timeout = timeout
-        self.poll_interval = argument_s("poll_interval", poll_interval)
-        self.deferrable = default_deferrable() if deferrable is None else deferrable
+        self.poll_interval = check_seconds("poll_interval", poll_interval)
+        self.deferrable = is_deferrable(deferrable)
         self.durable = durable
         self.wait_for_completion = wait_for_completion
         self.retry_killed = retry_killed
-        self.lease = lease if isinstance(lease, bool) else optional_s("lease", lease)
+        self.lease = lease if isinstance(lease, bool) else check_optional_seconds("lease", lease)
         self.get_logs = get_logs
-        self.unreachable_timeout = argument_s("unreachable_timeout", unreachable_timeout)
-        # To Airflow any templated text that ends so is a file to read: a command, a resource, a
-        # Hadoop file that the job names. Ours is read by us.
+        self.unreachable_timeout = check_seconds("unreachable_timeout", unreachable_timeout)
+        # Airflow would read any templated text that ends so from a file: a command, a resource, a
+        # Hadoop file of the job. This operator reads its job file itself.
         self.template_ext = ()
-        self._buttons = buttons_of(roles)
+        self._links = links_for(roles)
         self._job: Optional[TaskJob] = None
         self._is_stopped = False
         self._ti: Any = None
         self._submitted_lease_s: Optional[float] = None
-        self._first_lease = True
-        self._mine: Optional[AppStatus] = None
+        self._has_first_lease = True
+        self._reusable: Optional[AppStatus] = None
         self._tags: Optional[TaskTags] = None
         self._result: Any = None
         self._summary: Optional[Dict[str, Any]] = None
 
-    # ------------------------------------------------------------------ the ways in
+    # ------------------------------------------------------------------ Airflow's calls
 
     def execute(self, context: Any) -> Any:
         """Airflow's call for each try."""
@@ -234,50 +236,50 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
 
     def begin(self, context: Any) -> Any:
         """Find or submit the job, and wait for it here or in a trigger."""
-        with self._spoken(context):
+        with self._translated_errors(context):
             self.refuse_unread()
             job = self._open(self._site_hook(), context)
             self._tags = tags = self._tags_of(context)
             self.external_id_key = tags.state_key
-            self._mine = job.predecessor(tags, keep=self.durable)
+            self._reusable = job.find_predecessor(tags, keep=self.durable)
             if not self.wait_for_completion:
                 app_id = self.submit_job(context)
                 return {"application_id": app_id, "outcome": job.state(app_id), "links": job.links}
             if not self.deferrable:
                 return self.execute_resumable(context)
             app_id = self.submit_job(context)
-            if self._mine is not None and self._mine.state.ended:
+            if self._reusable is not None and self._reusable.state.ended:
                 return self.poll_until_complete(app_id, context)
             return self._defer(job)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> Any:
-        """Airflow's call when the trigger has fired; all that is known stands in the event."""
+        """Airflow's call when the trigger has fired; the event has all that is known."""
         from tony_airflow.connection import Site
         from tony_airflow.hooks.tony import TonyHook
 
-        self._deferred = True
-        with self._spoken(context):
+        self._is_deferred = True
+        with self._translated_errors(context):
             job = self._open(TonyHook.of(Site.from_dict(event["site"])), context)
-            job.take(event["app_id"])
+            job.adopt(event["app_id"])
             if event.get("refused"):
                 raise AirflowFailException(str(event["refused"]))
             if event.get("error"):
                 raise AirflowException(str(event["error"]))
-            if not leases.is_unseen(event):
-                job.publish(event.get("links") or {})
+            if not retries.is_first_lease_over(event):
+                job.push_links(event.get("links") or {})
                 return self._wait(context, event)
             job.warn(f"{event['diagnostics']}: the job is submitted again, without a first lease")
-        self._first_lease = False
+        self._has_first_lease = False
         return self.begin(context)
 
     def resume_execution(self, next_method: str, next_kwargs: Any, context: Any) -> Any:
         """Airflow's call after a deferral, also when that failed or took too long."""
-        self._deferred = True
+        self._is_deferred = True
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except deferral_errors() as error:
             try:
-                self._after_deferral(context, type(error).__name__ == "TaskDeferralTimeout")
+                self._on_failed_deferral(context, type(error).__name__ == "TaskDeferralTimeout")
             except AirflowException as other:
                 self.log.warning("its job could not be looked for: %s", other)
             raise
@@ -285,55 +287,55 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
     def on_kill(self) -> None:
         """Airflow's call on SIGTERM, in a signal handler, and when the time is over.
 
-        It may come before :meth:`execute` has begun, which then goes on for some seconds.
+        It may come before :meth:`execute` has started, which then still runs for some seconds.
         """
         self._is_stopped = True
         if self._job is not None:
-            self._job.told_to_end(self._is_anothers)
+            self._job.on_kill(self._has_another_try)
 
     # ------------------------------------------------------------------ ResumableJobMixin
 
     def submit_job(self, context: Any) -> str:
-        """The job of this generation that runs already, else a new one."""
-        job, ti = self._has_job(), context["ti"]
-        if self._mine is not None:
-            app_id = self._mine.app_id
+        """The running job of this generation, else a new one."""
+        job, ti = self._require_job(), context["ti"]
+        if self._reusable is not None:
+            app_id = self._reusable.app_id
             self.log.info(
                 "an earlier try of this task submitted %s, which is %s: it is taken up again",
                 app_id,
-                self._mine.state.value,
+                self._reusable.state.value,
             )
         else:
             app_id = self._submit(job)
-        job.take(app_id)
-        if job.killed:
+        job.adopt(app_id)
+        if job.is_killed:
             raise AirflowException(f"the task was stopped, and {app_id} with it")
-        job.push_name(ti)
-        # A look at its page would count as the trigger's.
-        job.publish_first(look=not self.deferrable)
+        job.push_identity(ti)
+        # A read of its page would count as the trigger's.
+        job.push_first_links(read_page=not self.deferrable)
         return app_id
 
     def get_job_status(self, external_id: Any, context: Any) -> str:
-        """Its state, of a job that an earlier try wrote down."""
-        with self._spoken():
-            return self._has_job().state(str(external_id))
+        """The state of a job whose id an earlier try has stored."""
+        with self._translated_errors():
+            return self._require_job().state(str(external_id))
 
     def is_job_active(self, status: str) -> bool:
-        """Whether it can be waited for."""
+        """Whether the task can wait for a job in this state."""
         from tony_core.schedulers.port import AppState
 
         return status in AppState.__members__ and not AppState(status).ended
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the task has nothing left to do for a job in this state."""
         return status == "SUCCEEDED"
 
     def poll_until_complete(self, external_id: Any, context: Any) -> Any:
-        """Wait for the end; what the task returns."""
-        job = self._has_job()
-        if job.app_id is None:  # written down by an earlier try
-            job.take(str(external_id))
-            job.push_name(context["ti"])
+        """Wait for the end, and give what the task returns."""
+        job = self._require_job()
+        if job.app_id is None:  # an earlier try has stored it
+            job.adopt(str(external_id))
+            job.push_identity(context["ti"])
         self._result = self._wait(context)
         return self._result
 
@@ -343,7 +345,7 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
             self.poll_until_complete(external_id, context)
         return self._result
 
-    # ------------------------------------------------------------------ what others may extend
+    # ------------------------------------------------------------------ for subclasses
 
     def succeeded(self, context: Any, view: JobView, result: Dict[str, Any]) -> Any:
         """What the task returns for a job that has succeeded."""
@@ -356,56 +358,55 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
 
     def get_openlineage_facets_on_complete(self, ti: Any) -> Any:
         """OpenLineage's call, where its provider is installed."""
-        from tony_airflow.openlineage import lineage_of
+        from tony_airflow.assets import lineage_of
 
         source = self._job.hook.site.words if self._job is not None else ""
         return lineage_of(self._summary, source, self.model_path)
 
-    # ------------------------------------------------------------------ submitting
+    # ------------------------------------------------------------------ submitting and waiting
 
     def _submit(self, job: TaskJob) -> str:
-        from tony_airflow.operators.submitting import submitted
+        from tony_airflow.operators import submission
 
         assert self._tags is not None
         name = {"tony.application.name": f"{self.dag_id}.{self.task_id}"}
-        job.submitting = True
+        leases = retries.lease_keys(self, self._lease_s(), self._has_first_lease)
+        job.is_submitting = True
         try:
-            app_id, lease_s = submitted(
+            app_id, lease_s = submission.submit(
                 job.hook,
-                self.job_words(),
+                self.job_arguments(),
                 self._tags,
-                below={**name, **leases.lease_keys(self, self._lease_s(), self._first_lease)},
+                below={**name, **leases},
                 lease_s=None if isinstance(self.lease, bool) else self.lease,
                 folder=self._folder(),
                 job_folder=self._job_folder,
-                before=job.refuse_ended,
+                before=job.refuse_if_stopped,
             )
         finally:
-            job.submitting = False
+            job.is_submitting = False
         self._submitted_lease_s = lease_s or 0.0
         self.log.info("submitted %s to %s", app_id, job.hook.site.words)
         return app_id
 
     def _lease_s(self) -> Optional[float]:
-        """How long a job may be without anybody who waits for it, and still be wanted."""
+        """For how long the job goes on after the last read of its page; None for ever."""
         if self._submitted_lease_s is not None:
             return self._submitted_lease_s or None
-        return leases.lease_s(self)
-
-    # ------------------------------------------------------------------ waiting
+        return retries.lease_s(self)
 
     def _defer(self, job: TaskJob) -> NoReturn:
-        from tony_airflow.operators.life import trigger_of
+        from tony_airflow.operators.task_job import trigger_of
 
-        self._deferred = True
+        self._is_deferred = True
         trigger = trigger_of(job, self, self._lease_s())
         self.log.info("waiting for %s in a triggerer", job.app_id)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.execution_timeout)
 
     def _wait(self, context: Any, event: Optional[Mapping[str, Any]] = None) -> Any:
-        job = self._has_job()
+        job = self._require_job()
         view = job.wait(self.unreachable_timeout, event, self._lease_s())
-        if job.given_up:
+        if job.is_yielded:
             raise AirflowException(f"another try of this task has {job.app_id}, which goes on")
         if view is None:
             raise AirflowException(f"the task was stopped, and {job.app_id} with it")
@@ -413,50 +414,49 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
 
     def _finish(self, context: Any, job: TaskJob, view: JobView) -> Any:
         from tony_airflow.assets import publish
-        from tony_airflow.operators.ends import failure_of
-        from tony_airflow.reporting import final_line, result_of
+        from tony_airflow.links.addresses import lasting_links
+        from tony_core.client.workflow.results import result_of, summary_line
         from tony_core.schedulers.port import AppState
 
-        result = result_of(view, {n: u for n, u in job.links.items() if not n.startswith(LOG)})
+        seen = {name: url for name, url in job.links.items() if not name.startswith(LOG)}
+        result = result_of(view, lasting_links(view, seen))
         if result["metrics"]:
             context["ti"].xcom_push(key="metrics", value=result["metrics"])
         self._summary = result
         if view.state is not AppState.SUCCEEDED:
-            raise failure_of(view, job.output.tail(view), self.retry_killed)
-        self.log.info("%s", final_line(view))
+            raise retries.failure_of(view, job.output.failure_tail(view), self.retry_killed)
+        self.log.info("%s", summary_line(view))
         if self.outlets:
             publish(context, self.outlets, result, self.model_path)
         return self.succeeded(context, view, result)
 
-    def _after_deferral(self, context: Any, too_long: bool) -> None:
-        """The time was over, or the trigger failed: the task's job is found by its tag."""
-        with self._spoken():
+    def _on_failed_deferral(self, context: Any, is_timeout: bool) -> None:
+        """End or leave the task's job, which is found by its tag."""
+        with self._translated_errors():
             job = self._open(self._site_hook(), context)
             tags, retried = self._tags_of(context), is_retried(context)
-            job.after_deferral(tags, too_long, self.execution_timeout, retried)
-
-    # ------------------------------------------------------------------ small things
+            job.on_failed_deferral(tags, is_timeout, self.execution_timeout, retried)
 
     def _open(self, hook: TonyHook, context: Any) -> TaskJob:
         from tony_airflow.links.addresses import history_page
         from tony_airflow.links.tony import push
-        from tony_airflow.operators.life import TaskJob
+        from tony_airflow.operators.task_job import TaskJob
 
         self._ti = ti = context["ti"]
         self._job = TaskJob(hook, self.log, lambda links: push(ti, links, self.link_names))
-        self._job.follow(self)
-        self._job.killed = self._is_stopped
-        self._job.page = history_page(ti)
+        self._job.follow_output(self)
+        self._job.is_killed = self._is_stopped
+        self._job.history_page = history_page(ti)
         return self._job
 
-    def _is_anothers(self) -> bool:
-        from tony_airflow.operators.owner import is_anothers
+    def _has_another_try(self) -> bool:
+        from tony_airflow.operators.ownership import has_another_try
 
-        # Of a job that an earlier try submitted only what this argument says is known.
-        known = self._submitted_lease_s or (not isinstance(self.lease, bool) and self.lease)
-        return is_anothers(self._ti, self.durable, bool(known))
+        # For a job that an earlier try submitted, only this argument tells its lease.
+        lease = self._submitted_lease_s or (not isinstance(self.lease, bool) and self.lease)
+        return has_another_try(self._ti, self.durable, bool(lease))
 
-    def _has_job(self) -> TaskJob:
+    def _require_job(self) -> TaskJob:
         assert self._job is not None, "execute() comes first"
         return self._job
 
@@ -466,27 +466,28 @@ class TonyOperator(ResumableJobMixin, RenderedOperator, OperatorWithButtons):
         return task_tags(context["ti"], self.retries)
 
     @contextmanager
-    def _spoken(self, context: Any = None) -> Iterator[None]:
-        """What the client raises as what Airflow does; connections are given back at the end.
+    def _translated_errors(self, context: Any = None) -> Iterator[None]:
+        """Raise the client's errors as Airflow's, and close connections at the end.
 
-        With the context of a try: whatever ends that early, its job is not left to nobody.
+        With a try's context an error also decides whether the job is ended or left to the next try.
         """
-        from tony_airflow.operators.ends import is_retried_after, spoken
+        from tony_airflow.errors import translated_errors
 
         try:
-            with spoken():
+            with translated_errors():
                 try:
                     yield
                 except Exception as error:
                     if context is not None and self._job is not None:
-                        self._job.leave(is_retried_after(error, context), "its task failed")
+                        follows = retries.is_retried_after(error, context)
+                        self._job.leave_or_end(follows, "its task failed")
                     raise
         except AirflowTaskTimeout:
-            # Now, and not in the hurry in which on_kill is called after this.
+            # Now, and not in on_kill, which Airflow calls next and gives little time.
             if self._job is not None:
-                self._job.time_is_over(self.execution_timeout)
+                self._job.end_on_timeout(self.execution_timeout)
             raise
-        except KeyboardInterrupt:  # a DAG that is tested by hand
+        except KeyboardInterrupt:  # in a DAG that is tested by hand
             if self._job is not None:
                 self._job.kill_now()
             raise

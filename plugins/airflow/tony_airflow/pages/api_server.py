@@ -1,7 +1,7 @@
 """The pages in Airflow 3's API server, behind its own authorization.
 
-Who may see the logs of a DAG's tasks may see these pages of it; others get what Airflow's own API
-answers them. See :mod:`.history` for what a request may name.
+A user who may see the logs of a DAG's tasks may see these pages; others get the answer of Airflow's
+own API. See :mod:`.history` for what a request may name.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _answer(place: Place, session: Any, page: Callable[[Job, str], str]) -> HTML
 
 
 def xcoms(place: Place, session: Any) -> Callable[[str], Any]:
-    """Those of a task instance, by key."""
+    """A function that reads an XCom of a task instance by its key."""
 
     def xcom(key: str) -> Any:
         query = XComModel.get_many(
@@ -93,7 +93,7 @@ def xcoms(place: Place, session: Any) -> Callable[[str], Any]:
 
 
 def connections(place: Place) -> Connections:
-    """Those that the DAG's team may use, where there are teams."""
+    """A function that reads a connection, if the DAG's team may use it where there are teams."""
     from airflow.models.dag import DagModel
 
     team = DagModel.get_team_name(place.dag_id) if hasattr(DagModel, "get_team_name") else None

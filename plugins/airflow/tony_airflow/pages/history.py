@@ -1,17 +1,17 @@
-"""The job of a task instance, from history alone.
+"""The job of a task instance, as history has it.
 
-Who asks may see the logs of the task instance, which Airflow has checked; nothing more may follow
-from that. So **a request names a task instance and never a job**. Which job it has, and which
-connection, stands in its XComs, which an editor of the DAG may write as well: the job is only shown
-when it carries the tag of this very task instance (:mod:`tony_airflow.tags`), and history has it
-from the one who submitted it. A connection has to be of the type ``tony``, and names all that is
-asked; nothing in a request or an XCom is an address or a path.
+Airflow has checked that the reader may see the logs of the task instance; a page must show no more
+than that. So **a request names a task instance and never a job**. The task's XComs name its job and
+its connection, and an editor of the DAG may write XComs as well: a page shows the job only if it
+carries the tag of this very task instance (:mod:`tony_airflow.tags`), which history has from the
+job's submit. The connection has to be of the type ``tony``, and names all that a page reads;
+nothing in a request or an XCom is an address or a path.
 
-A page shows what is written down: it asks no job's master, renews no lease and writes nothing.
+A page reads history and logs: it asks no job's master, renews no lease and writes nothing.
 
-A cluster may answer slowly or not at all, and a person waits for the page. So what a page reads is
-read in a thread of its own (:func:`read_within`); after :data:`PAGE_S` the page shows what has been
-read by then, and says what has not.
+A cluster may answer slowly or not at all, and a person waits for the page. So a page reads in a
+thread of its own (:func:`read_within`); after :data:`PAGE_S` it shows what it has read by then, and
+names the rest.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
-from tony_airflow.hooks.clients import Clients
+from tony_airflow.connection import CONN_TYPE, LOCAL, Site, site_of
 from tony_airflow.tags import TaskTags
 from tony_core.client.ended_jobs import past_view, read_past
 from tony_core.client.errors import ClientError
 from tony_core.client.logs import STREAMS, LogFile
 from tony_core.client.tails import readable
 from tony_core.client.view import JobView, closed
+from tony_core.client.workflow.connections import ClientPool
 from tony_core.files.location import is_app_id
 from tony_core.history.reader import JobHistory
 from tony_core.job.mask import KnownSecrets, mask_text
@@ -41,18 +41,18 @@ APPLICATION_ID, CONNECTION = "application_id", "tony_connection"
 
 LINES = 1000  # of each log
 BYTES = 1 << 20
-ENDS = 8  # tasks whose last lines stand where all logs are listed
+ENDS = 8  # tasks whose last lines the list of all logs shows
 END_LINES = 10
 RUNS = 5  # containers of a task whose logs are shown, the last ones
-PAGE_S = 8.0  # for all that a page reads
-READERS = 8  # pages that read at once; one whose cluster hangs counts until that answers
+PAGE_S = 8.0  # to read all of a page
+READERS = 8  # pages that read at once; one whose cluster hangs counts until it answers
 _readers = threading.BoundedSemaphore(READERS)
 
 Connections = Callable[[str], Any]
 
 
 class NoPage(LookupError):
-    """There is nothing to show, and why."""
+    """There is nothing to show; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Place:
 
     @property
     def tag(self) -> str:
-        """What each of its jobs carries."""
+        """The tag of each of its jobs."""
         return TaskTags(self.dag_id, self.run_id, self.task_id, self.map_index, 0).of_task
 
 
@@ -81,13 +81,13 @@ class Log:
 
 
 def site_for(named: Any, connections: Connections) -> Site:
-    """Where a task instance's job went, by the XCom that says so."""
-    told = named if isinstance(named, dict) else {}
-    conn_id, scheduler = told.get("connection"), told.get("scheduler")
+    """The site of a task instance's job, by the XCom that names it."""
+    where = named if isinstance(named, dict) else {}
+    conn_id, scheduler = where.get("connection"), where.get("scheduler")
     if not conn_id and scheduler == LOCAL:
         return Site()
     if not isinstance(conn_id, str) or not conn_id:
-        raise NoPage("the task instance does not say by which connection its job was submitted")
+        raise NoPage("the task instance names no connection for its job")
     try:
         connection = connections(conn_id)
     except Exception:
@@ -99,40 +99,40 @@ def site_for(named: Any, connections: Connections) -> Site:
 
 
 class Job:
-    """One task instance's job in history. A context: connections are closed at its end."""
+    """One task instance's job in history; a context manager, which closes its connections."""
 
     def __init__(self, place: Place, xcom: Callable[[str], Any], connections: Connections) -> None:
         self.place = place
         self._xcom = xcom
         self._connections = connections
-        self._clients: Optional[Clients] = None
+        self._clients: Optional[ClientPool] = None
         self._deadline = time.monotonic() + PAGE_S
         self.past = JobHistory("")
 
     def __enter__(self) -> Job:
-        """Find it; NoPage where there is nothing to show."""
+        """Find the job; NoPage where there is nothing to show."""
         app_id = self._xcom(APPLICATION_ID)
         if not isinstance(app_id, str) or not is_app_id(app_id):
             raise NoPage("this task instance has submitted no job (yet)")
         found: List[Optional[JobHistory]] = []
         problem = f"it was not read within {PAGE_S:g} s: the cluster is slow or does not answer"
 
-        def read(clients: Clients, location: Optional[str]) -> None:
+        def read(clients: ClientPool, location: Optional[str]) -> None:
             nonlocal problem
             try:
-                with clients.one() as client:
+                with clients.client() as client:
                     roots = (location, client.scheduler.history_root(None))
                     found.extend(read_past(root, app_id) for root in dict.fromkeys(roots))
             except _ERRORS as error:
-                problem = _words(error)
+                problem = _text_of(error)
             else:
                 problem = ""
 
         try:
             site = site_for(self._xcom(CONNECTION), self._connections)
         except _ERRORS as error:
-            raise NoPage(f"the history of {app_id} cannot be read: {_words(error)}") from None
-        self._clients = clients = Clients(site)
+            raise NoPage(f"the history of {app_id} cannot be read: {_text_of(error)}") from None
+        self._clients = clients = ClientPool(site.scheduler, site.env)
         read_within(self._deadline, lambda: read(clients, site.history_location))
         for past in list(found):
             if past is not None and self.place.tag in _tags(past.job):
@@ -150,13 +150,13 @@ class Job:
         self.close()
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         if self._clients is not None:
             self._clients.close()
 
     @property
     def view(self) -> JobView:
-        """How it stood when that was last written down."""
+        """The job as history last recorded it."""
         return closed(past_view(self.past))
 
     def logs(self, task: str) -> List[Log]:
@@ -167,7 +167,7 @@ class Job:
         return self._read(known[task].log_refs()[-RUNS:], LINES)
 
     def ends(self) -> Dict[str, List[Log]]:
-        """The last lines of some tasks' logs, by task: those that failed first."""
+        """The last lines of some tasks' logs, by task; failed tasks come first."""
         tasks = sorted(self.view.tasks, key=lambda task: task.state != "failed")[:ENDS]
         refs = {task.task: task.log_refs()[-1:] for task in tasks}
         logs = iter(self._read([ref for found in refs.values() for ref in found], END_LINES))
@@ -177,7 +177,7 @@ class Job:
         }
 
     def _read(self, refs: Sequence[LogRef], count: int) -> List[Log]:
-        """Both streams of each of these containers: the last lines, or why there are none."""
+        """The last lines of both streams of each container, or why they could not be read."""
         wanted = [(ref, name) for ref in refs for name in STREAMS["both"]]
         found: List[Log] = []
         if self._clients is not None:
@@ -189,10 +189,10 @@ class Job:
         return [*found, *(Log(ref.container_id, name, problem=late) for ref, name in left)]
 
     def _each(
-        self, clients: Clients, wanted: Iterable[Tuple[LogRef, str]], count: int
+        self, clients: ClientPool, wanted: Iterable[Tuple[LogRef, str]], count: int
     ) -> Iterable[Log]:
         secrets = KnownSecrets(())
-        with clients.one() as client:
+        with clients.client() as client:
             for ref, name in wanted:
                 if time.monotonic() >= self._deadline:
                     return
@@ -201,16 +201,16 @@ class Job:
                     file.skip_to_last(count, BYTES)
                     lines = [readable(text, secrets) for text in (*file.lines(), *file.rest())]
                 except _ERRORS as error:
-                    yield Log(ref.container_id, name, problem=_words(error))
+                    yield Log(ref.container_id, name, problem=_text_of(error))
                     continue
                 problem = mask_text(file.problem or "")
                 yield Log(ref.container_id, name, tuple(lines[-count:]), problem)
 
 
 def read_within(deadline: float, read: Callable[[], None]) -> None:
-    """Run it in a thread of its own, and go on when it has ended or the time is over.
+    """Run ``read`` in a thread, and return when it has ended or the time is over.
 
-    What hangs is left behind; it ends by the timeouts of what it asks.
+    A thread that hangs is left behind; it ends by the timeouts of its calls.
     """
     if not _readers.acquire(timeout=max(0.0, deadline - time.monotonic())):
         return
@@ -230,7 +230,7 @@ def read_within(deadline: float, read: Callable[[], None]) -> None:
     thread.join(max(0.0, deadline - time.monotonic()))
 
 
-_ERRORS = (SchedulerError, ClientError, SiteError, JobError, OSError)
+_ERRORS = (SchedulerError, ClientError, JobError, OSError)
 
 
 def _tags(job: Mapping[str, Any]) -> Tuple[str, ...]:
@@ -238,14 +238,14 @@ def _tags(job: Mapping[str, Any]) -> Tuple[str, ...]:
     return tuple(str(tag).lower() for tag in tags) if isinstance(tags, list) else ()
 
 
-def _words(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return mask_text(str(error) or type(error).__name__)
 
 
 def plain_xcom(stored: Any) -> Any:
-    """An XCom as the database has it, as plain data: nothing is made of it.
+    """An XCom from the database as plain data, without building any object.
 
-    Airflow keeps a text as JSON, or as it is when a task has pushed it.
+    Airflow stores a text as JSON, or as it is when a task has pushed it.
     """
     if isinstance(stored, (str, bytes)):
         try:

@@ -1,4 +1,4 @@
-"""A job of history as HTML: text alone, no script, every link relative or checked. Pure."""
+"""A job of history as HTML: text without scripts, every link relative or checked. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STYLE = (
 
 
 def headers(nonce: str) -> Mapping[str, str]:
-    """Of each page: nothing of it runs, is framed, kept or told to another site."""
+    """Each page's headers: no script, no frame, no cache, no referrer to another site."""
     return {
         "Content-Security-Policy": (
             f"default-src 'none'; style-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none';"
@@ -41,8 +41,8 @@ def headers(nonce: str) -> Mapping[str, str]:
 
 
 def job_page(place: Place, view: JobView, events: Sequence[Mapping[str, Any]], nonce: str) -> str:
-    """A job: how it ended, its tasks, what it reported, its story."""
-    facts: List[Tuple[str, str]] = [
+    """A job: how it ended, its tasks, their metrics, its events."""
+    fields: List[Tuple[str, str]] = [
         ("Application", view.app_id),
         ("User", view.user),
         ("Queue", view.queue),
@@ -55,8 +55,8 @@ def job_page(place: Place, view: JobView, events: Sequence[Mapping[str, Any]], n
     parts = [
         f"<h1>{_text(view.name or view.app_id)} <span class=soft>{_text(state)}</span></h1>",
         f"<p><a href={_href(task_of(place))}>The task in Airflow</a></p>",
-        "" if view.state.ended else "<p class=soft>As it was last written down.</p>",
-        _table((), [(name, _text(text)) for name, text in facts if text]),
+        "" if view.state.ended else "<p class=soft>As history last recorded it.</p>",
+        _table((), [(name, _text(text)) for name, text in fields if text]),
         f"<pre>{_text(view.diagnostics)}</pre>" if view.diagnostics else "",
         _links(view.links),
         "<h2>Tasks</h2>",
@@ -102,12 +102,12 @@ def all_logs_page(view: JobView, ends: Mapping[str, Sequence[Log]], nonce: str) 
 
 
 def no_page(why: str, nonce: str) -> str:
-    """Why there is none."""
+    """The page that says why there is no job to show."""
     return _page("No job", f"<h1>No job</h1><p>{_text(why)}</p>", nonce)
 
 
 def task_of(place: Place) -> str:
-    """The task instance in Airflow's own pages, from a job's page."""
+    """The address of the task instance in Airflow's own pages, relative to a job's page."""
     mapped = f"/mapped/{place.map_index}" if place.map_index >= 0 else ""
     names = [quote(name, safe="") for name in (place.dag_id, place.run_id, place.task_id)]
     return f"{_UP}dags/{names[0]}/runs/{names[1]}/tasks/{names[2]}{mapped}"
@@ -127,8 +127,8 @@ def _tasks(tasks: Sequence[TaskView]) -> str:
     for task in tasks[:TASKS]:
         log = f"<a href={_href('logs/' + quote(task.task, safe='', errors='replace'))}>log</a>"
         code = "" if task.exit_code is None else str(task.exit_code)
-        told = (task.node, code, task.cause, _seconds(task.duration_s))
-        rows.append((_text(task.task), _text(task.state), *map(_text, told), log))
+        cells = (task.node, code, task.cause, _seconds(task.duration_s))
+        rows.append((_text(task.task), _text(task.state), *map(_text, cells), log))
     more = len(tasks) - TASKS
     return _table(("Task", "State", "Node", "Exit code", "Cause", "Took", ""), rows) + (
         f"<p class=soft>and {more} more</p>" if more > 0 else ""

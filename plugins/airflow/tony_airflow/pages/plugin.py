@@ -1,6 +1,6 @@
-"""Airflow's plugin: by the entry point ``airflow.plugins`` every process of Airflow imports this.
+"""Airflow's plugin, which every process of Airflow imports by the entry point ``airflow.plugins``.
 
-Only a web server asks for its pages, so only there they are made; marks are for Airflow 3.3's.
+Only a web server asks for pages, so only there they are imported. The listener needs Airflow 3.3.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ PREFIX = "/tony"
 
 
 class TonyPlugin(AirflowPlugin):  # type: ignore[misc, unused-ignore]
-    """A page for the job of each task instance, and what a person's mark does to it."""
+    """A page for the job of each task instance, and the listener that ends jobs of marked tasks."""
 
     name = "tony"
 
     @property
     def listeners(self) -> List[Any]:  # type: ignore[override, unused-ignore]
-        """Every process's call; what listens does something in an API server alone."""
+        """Airflow's call in every process; the listener acts only in an API server."""
         if not AIRFLOW_V_3_3_PLUS:
             return []
-        from tony_airflow.pages import marks
+        from tony_airflow.pages import listener
 
-        return [marks]
+        return [listener]
 
     @property
     def fastapi_apps(self) -> List[Any]:  # type: ignore[override, unused-ignore]

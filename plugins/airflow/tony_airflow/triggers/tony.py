@@ -1,53 +1,49 @@
-"""What waits for a job while its task is deferred.
-
-The trigger holds no state that is not in its arguments: a triggerer that is restarted, or another
-one, begins it again and goes on. All that the task needs to go on travels in the event.
-"""
+"""Waits for the job of a deferred task; the event has all that the task needs to go on."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
-from tony_airflow.connection import Site
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_airflow.links.addresses import history_page, links_of
 from tony_airflow.links.tony import LOG, a_push
-from tony_airflow.reporting import Reporter
-from tony_airflow.triggers.refusals import elsewhere, not_from_here, silent
-from tony_airflow.triggers.watcher import (
-    Ended,
-    Lost,
-    Refused,
-    Seen,
-    Trouble,
-    Unreachable,
-    Unseen,
-    Waiter,
-    Watching,
-)
+from tony_airflow.tags import LINK
+from tony_airflow.triggers.base import SiteTrigger
+from tony_core.client.workflow.poller import Ended, PageUnreadable, Retrying, Seen, Subscription
+from tony_core.client.workflow.report import Reporter
 from tony_core.job.mask import mask_text
 
-MOST_SAID = 4000  # characters of why it ended; events are kept in Airflow's database
-KILL_S = 25.0  # Airflow leaves a trigger's on_kill 30
-LAST_LOOK_S = 4.0
+MOST_DIAGNOSTICS = 4000  # characters; Airflow keeps events in its database
+KILL_S = 25.0  # Airflow gives a trigger's on_kill 30
+LAST_VIEW_S = 4.0
 
 
-class TonyTrigger(BaseTrigger):
+class TonyTrigger(SiteTrigger):
     """Fires when the job has ended.
 
     :param site: where it runs (:meth:`Site.to_dict`).
     :param app_id: the job.
-    :param poll_interval: seconds between two questions to the scheduler; one for all jobs of a
-        site.
+    :param poll_interval: seconds between two calls to the scheduler, each for all jobs of a site.
     :param unreachable_s: for how long a cluster that does not answer is asked again.
-    :param lease_s: the job's lease, which looks at its page renew.
-    :param host: who submitted it; jobs of the embedded scheduler are seen from no other.
-    :param links: the names of the task's buttons, whose addresses are pushed as they come.
+    :param lease_s: the job's lease, which reads of its page renew.
+    :param host: the host that submitted it; no other sees its embedded scheduler's jobs.
+    :param links: the names of the task's links, whose addresses are pushed when they are known.
     :param get_logs: whether the task's log follows the chief's output.
     """
+
+    arguments = (
+        "site",
+        "app_id",
+        "poll_interval",
+        "unreachable_s",
+        "lease_s",
+        "host",
+        "links",
+        "get_logs",
+    )
 
     def __init__(
         self,
@@ -71,112 +67,72 @@ class TonyTrigger(BaseTrigger):
         self.links: List[str] = list(links)
         self.get_logs = get_logs
 
-    def serialize(self) -> Tuple[str, Dict[str, Any]]:
-        """Airflow's call: how another process makes it again."""
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {
-                "site": self.site,
-                "app_id": self.app_id,
-                "poll_interval": self.poll_interval,
-                "unreachable_s": self.unreachable_s,
-                "lease_s": self.lease_s,
-                "host": self.host,
-                "links": self.links,
-                "get_logs": self.get_logs,
-            },
-        )
-
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait for the end, and tell the task's log of what happens meanwhile."""
-        refused = self.refusal()
-        if refused:
-            yield self._event(refused=refused)
+        """Wait for the end, and report the job's progress into the task's log."""
+        foreign = self.foreign_host(f"the job {self.app_id}")
+        if foreign:
+            yield self._event(refused=foreign)
             return
-        waiter = Waiter(
+        subscription = Subscription(
             self.app_id, self.poll_interval, self.unreachable_s, self.lease_s, self.get_logs
         )
-        reporter = Reporter(self._say, self._warn)
+        reporter = Reporter(self.info, self.warn, hidden=(LINK,))
         pushed: Dict[str, str] = {}
         seen = False
-        async with Watching(self.site, waiter):
+        async with self.polled(subscription):
             while True:
-                news = await waiter.next()
-                if isinstance(news, Seen):
+                update = await subscription.next()
+                if isinstance(update, Seen):
                     seen = True
-                    reporter.view(news.view)
-                    for line in news.output:
-                        self._say(line)
-                    await self._push(links_of(news.view), pushed)
-                elif isinstance(news, Trouble):
-                    self._warn(f"the scheduler does not answer, and is asked again: {news.why}")
-                elif isinstance(news, Unseen):
-                    self._warn(news.why)
+                    reporter.view(update.view)
+                    for line in update.output:
+                        self.info(line)
+                    await self._push(links_of(update.view), pushed)
+                elif isinstance(update, Retrying):
+                    self.warn(f"the scheduler does not answer, and is asked again: {update.why}")
+                elif isinstance(update, PageUnreadable):
+                    self.warn(update.warning)
                 else:
                     break
-        kept = {name: url for name, url in pushed.items() if not name.startswith(LOG)}
-        yield self._told(news, kept, seen, waiter.position)
-
-    def refusal(self) -> str:
-        """Why nothing on this machine can wait for the job; empty if it can."""
-        return elsewhere(self.site, self.host, f"the job {self.app_id}")
+        if not isinstance(update, Ended):
+            yield self._event(**self.failure(update, f"the job {self.app_id}"))
+            return
+        yield self._event(
+            **end_of(update),
+            links={name: url for name, url in pushed.items() if not name.startswith(LOG)},
+            seen=seen,
+            output=dict(subscription.position),
+        )
 
     async def on_kill(self) -> None:
-        """Airflow's call when somebody marks or clears the deferred task; not on a restart."""
-        if self.refusal():
+        """Airflow's call when a person marks or clears the deferred task; not on a restart."""
+        if self.foreign_host("the job"):
             return  # its lease ends it
-        hook = TonyAsyncHook(Site.from_dict(self.site))
+        hook = TonyAsyncHook.from_dict(self.site)
         try:
             killing = hook.a_kill(self.app_id, "its Airflow task was stopped")
             await asyncio.wait_for(killing, KILL_S)
         except asyncio.TimeoutError:
-            self._warn(f"{self.app_id} was killed, and has not ended in {KILL_S:g} s")
+            self.warn(f"{self.app_id} was killed, and has not ended in {KILL_S:g} s")
         except Exception as error:
-            self._warn(f"{self.app_id} could not be ended: {error}")
+            self.warn(f"{self.app_id} could not be ended: {error}")
         else:
             await self._push_last(hook)
         finally:
             hook.close()
 
+    def _event(self, **content: Any) -> TriggerEvent:
+        return TriggerEvent({"site": self.site, "app_id": self.app_id, **content})
+
     async def _push_last(self, hook: TonyAsyncHook) -> None:
-        """The links of a job that was ended: its page is gone, and they lead to what stays."""
+        """Push the links of a job that was ended: its own page is gone, history's is not."""
         if self.task_instance is None:
             return
         try:
-            view = await asyncio.wait_for(hook.a_view(self.app_id), LAST_LOOK_S)
+            view = await asyncio.wait_for(hook.a_view(self.app_id), LAST_VIEW_S)
             await self._push(links_of(view, kept=history_page(self.task_instance)), {})
         except Exception as error:
-            self._warn(f"the links could not be kept: {error!r}")
-
-    # ------------------------------------------------------------------ small things
-
-    def _told(
-        self,
-        news: Any,
-        links: Mapping[str, str],
-        seen: bool = False,
-        output: Optional[Mapping[str, int]] = None,
-    ) -> TriggerEvent:
-        if isinstance(news, Ended):
-            # Masked as a whole: a half of what is secret would not be known for it.
-            said = mask_text(news.status.diagnostics)[-MOST_SAID:]
-            outcome = news.status.state.value
-            return self._event(
-                outcome=outcome,
-                diagnostics=said,
-                links=dict(links),
-                seen=seen,
-                output=dict(output or {}),
-            )
-        if isinstance(news, Lost):
-            return self._event(error=f"the job {self.app_id} is gone: {news.why}")
-        if isinstance(news, Refused):
-            return self._event(refused=not_from_here(f"the job {self.app_id}", news.why))
-        assert isinstance(news, Unreachable)
-        return self._event(error=silent(news.silent_s, news.why))
-
-    def _event(self, **told: Any) -> TriggerEvent:
-        return TriggerEvent({"site": self.site, "app_id": self.app_id, **told})
+            self.warn(f"the links could not be kept: {error!r}")
 
     async def _push(self, links: Mapping[str, str], pushed: Dict[str, str]) -> None:
         fresh = {
@@ -190,11 +146,12 @@ class TonyTrigger(BaseTrigger):
         try:
             await a_push(self.task_instance, fresh)
         except Exception as error:
-            # A button is no reason to fail a training.
-            self._warn(f"the links {', '.join(fresh)} could not be kept: {error}")
+            # A link is no reason to fail a training.
+            self.warn(f"the links {', '.join(fresh)} could not be kept: {error}")
 
-    def _say(self, text: str) -> None:
-        self.log.info("%s", text)
 
-    def _warn(self, text: str) -> None:
-        self.log.warning("%s", text)
+def end_of(ended: Ended) -> Dict[str, str]:
+    """A job's end, for an event."""
+    # Masked as a whole: the masker would not recognize a part of a secret.
+    diagnostics = mask_text(ended.status.diagnostics)[-MOST_DIAGNOSTICS:]
+    return {"outcome": ended.status.state.value, "diagnostics": diagnostics}

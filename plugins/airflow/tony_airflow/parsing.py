@@ -1,0 +1,59 @@
+"""What operators and sensors need while a DAG is parsed; it imports next to nothing."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from datetime import timedelta
+from typing import Any, List, Mapping, Optional, Tuple
+
+from airflow.providers.common.compat.sdk import conf
+
+
+def seconds_of(value: object) -> float:
+    """A ``timedelta`` or a number as seconds; ValueError for anything else, and for 0 or less."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ValueError(f"{value!r} is neither a timedelta nor a number of seconds above 0")
+    return float(value)
+
+
+def check_seconds(name: str, value: object) -> float:
+    """An operator's argument as seconds; the error names the argument."""
+    try:
+        return seconds_of(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def check_optional_seconds(name: str, value: object) -> Optional[float]:
+    """The same; None stays None."""
+    return None if value is None else check_seconds(name, value)
+
+
+def is_deferrable(argument: Optional[bool]) -> bool:
+    """The argument ``deferrable``, by default as Airflow's configuration has it."""
+    if argument is not None:
+        return argument
+    return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
+
+
+def refuse_unknown(operator: type, arguments: Mapping[str, Any]) -> None:
+    """TypeError for unknown arguments, with the names that may be meant, which Airflow's lacks."""
+    known = _arguments_of(operator)
+    unknown = [name for name in arguments if name not in known]
+    if unknown:
+        from tony_core.job.problems import did_you_mean
+
+        named = ", ".join(f"{name}{did_you_mean(name, known)}" for name in unknown)
+        raise TypeError(f"{operator.__name__} has no argument {named}")
+
+
+@functools.cache
+def _arguments_of(operator: type) -> Tuple[str, ...]:
+    found: List[str] = ["_airflow_mapped_validation_only"]
+    for kind in operator.__mro__:
+        if "__init__" in vars(kind):
+            found += inspect.signature(vars(kind)["__init__"]).parameters
+    return tuple(dict.fromkeys(found))

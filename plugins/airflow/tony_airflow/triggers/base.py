@@ -1,0 +1,72 @@
+"""What both triggers share: the poller of their site, and the errors that end a wait."""
+
+from __future__ import annotations
+
+import json
+import socket
+from functools import partial
+from typing import Any, AsyncContextManager, ClassVar, Dict, Mapping, Tuple
+
+from airflow.triggers.base import BaseTrigger
+
+from tony_airflow.connection import LOCAL
+from tony_airflow.hooks.tony_async import TonyAsyncHook
+from tony_core.client.workflow.poller import (
+    Lost,
+    Refused,
+    Subscription,
+    Unreachable,
+    polled,
+)
+
+
+class SiteTrigger(BaseTrigger):
+    """A trigger that waits for a job of one site.
+
+    It keeps no state besides its arguments: a triggerer that is restarted, or another one, starts
+    it again.
+    """
+
+    arguments: ClassVar[Tuple[str, ...]]
+    site: Mapping[str, Any]
+    host: str
+
+    def serialize(self) -> Tuple[str, Dict[str, Any]]:
+        """Airflow's call: the class and the arguments from which another process makes it again."""
+        path = f"{type(self).__module__}.{type(self).__qualname__}"
+        return path, {name: getattr(self, name) for name in self.arguments}
+
+    def polled(self, subscription: Subscription) -> AsyncContextManager[Subscription]:
+        """Have a job polled inside the block, together with all others of the site."""
+        key = json.dumps(self.site, sort_keys=True, default=str)
+        return polled(key, partial(TonyAsyncHook.from_dict, self.site), subscription)
+
+    def foreign_host(self, what: str) -> str:
+        """The error that ``what`` is on another host's embedded scheduler; empty if it is not."""
+        here = socket.gethostname()
+        if self.site.get("scheduler", LOCAL) != LOCAL or self.host in ("", here):
+            return ""
+        return (
+            f"{what} by the embedded scheduler of {self.host} cannot be seen from this triggerer,"
+            f" which is on {here}: use deferrable=False, run a triggerer on {self.host}, or send"
+            " jobs to a cluster"
+        )
+
+    def failure(self, update: object, what: str) -> Dict[str, str]:
+        """The event of an update that ends the wait without an answer."""
+        if isinstance(update, Lost):
+            return {"error": f"{what} is gone: {update.why}"}
+        if isinstance(update, Refused):
+            here = socket.gethostname()
+            return {"refused": f"this triggerer ({here}) cannot ask for {what}: {update.why}"}
+        assert isinstance(update, Unreachable)
+        silent = f"the scheduler has not answered for {update.silent_s:.0f} s"
+        return {"error": f"{silent}: {update.why}"}
+
+    def info(self, text: str) -> None:
+        """Write a line into the task's log."""
+        self.log.info("%s", text)
+
+    def warn(self, text: str) -> None:
+        """Write a warning into the task's log."""
+        self.log.warning("%s", text)

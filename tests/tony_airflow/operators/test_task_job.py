@@ -1,0 +1,115 @@
+"""A task that is told to end around the moment when its job is submitted."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, List
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+
+from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator
+from tony_airflow.connection import Site
+from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.links.tony import TENSORBOARD
+from tony_airflow.operators.task_job import TaskJob
+from tony_core.client.errors import PageError
+from tony_core.client.page import Page
+from tony_core.client.view import PAGE, JobView
+from tony_core.dataclass import replace
+from tony_core.schedulers.port import AppState
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left() -> Iterator[None]:
+    yield
+    end_all()
+
+
+def test_before_it_has_begun() -> None:
+    task = operator(SLEEPS)
+    task.on_kill()
+    with pytest.raises(AirflowException, match="was stopped before its job was submitted"):
+        task.execute(Instance().context())
+    assert jobs() == []
+
+
+@pytest.mark.parametrize("call", ["find", "load"])
+def test_before_its_job_is_submitted(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = operator(SLEEPS)
+    asked = getattr(TonyHook, call)
+
+    def ask(hook: TonyHook, *words: Any) -> Any:
+        if not task._is_stopped:
+            task.on_kill()
+        return asked(hook, *words)
+
+    monkeypatch.setattr(TonyHook, call, ask)
+    with pytest.raises(AirflowException, match="was stopped before its job was submitted"):
+        task.execute(Instance().context())
+    assert jobs() == []
+
+
+def test_while_its_job_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a signal handler, which holds up the submit: what waits for its id would wait in vain."""
+    task = operator(SLEEPS)
+    submit, looked = TonyHook.submit, []
+    find = TonyHook.find
+
+    def handled(hook: TonyHook, *words: Any) -> str:
+        monkeypatch.setattr(TonyHook, "find", lambda *words: looked.append(words) or [])
+        task.on_kill()
+        monkeypatch.setattr(TonyHook, "find", find)
+        return submit(hook, *words)
+
+    monkeypatch.setattr(TonyHook, "submit", handled)
+    with pytest.raises(AirflowException, match="was stopped"):
+        task.execute(Instance().context())
+    (job,) = jobs()
+    assert job.state is AppState.KILLED
+    assert looked == []
+
+
+def test_the_link_to_tensorboard_of_a_job_that_was_ended() -> None:
+    job = TaskJob(TonyHook.of(Site()), None)
+    job.history_page = "/tony/page/"
+    running = JobView("app_1", AppState.RUNNING, PAGE, links={TENSORBOARD: "http://board/"})
+    job.push_links_of(running)
+    job.push_links_of(replace(running, state=AppState.KILLED, links={}))
+    assert job.links[TENSORBOARD] == "/tony/page/#metrics"
+
+
+class Log:
+    """A task's log, of a job that ends as soon as it warns of the lease."""
+
+    def __init__(self) -> None:
+        self.warnings: List[str] = []
+
+    def info(self, words: str, *more: Any) -> None:
+        pass
+
+    def warning(self, words: str, *more: Any) -> None:
+        said = words % more
+        self.warnings.append(said)
+        if "lease" in said:
+            end_all()
+
+
+def test_who_waits_on_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(page: Page, *arguments: Any) -> Any:
+        raise PageError("no route to host")
+
+    found = operator(SLEEPS, wait_for_completion=False, lease=600).execute(Instance().context())
+    monkeypatch.setattr(Page, "events", unreachable)
+    log = Log()
+    job = TaskJob(TonyHook.of(Site()), log)
+    job.adopt(found["application_id"])
+    try:
+        view = job.wait(60, lease_s=0.3)
+    finally:
+        end_all()
+        job.hook.close()
+    assert view is not None and view.state.value == "KILLED"
+    (said,) = [text for text in log.warnings if "lease" in text]
+    assert "no route to host" in said
