@@ -156,7 +156,7 @@ def test_a_new_execution_adopts_one(tmp_path: Path, tony_home: Path) -> None:
     words = {"azkaban.flow.execid": "77", "tony_azkaban.attach": first}
     other = Job(tmp_path / "other", "show /dev/null").set(words)
     other.env["JOB_NAME"] = "another"
-    assert f"{first} is no application of this job" in other.run()
+    assert f"{first} is not an application of this job" in other.run()
     job = Job(tmp_path, "show /dev/null").set(words)
     with job.start():
         job.until(f"goes on with {first} (RUNNING)")

@@ -1,5 +1,5 @@
 """TonY for Azkaban: the job type ``tony``, which needs no Java of its own.
 
-:mod:`program` is what a server starts for a job; :mod:`verb` is ``tony azkaban``, by which an
-administrator installs the job type and sweeps up.
+A server starts :mod:`program` for each job; :mod:`verb` is ``tony azkaban``, with which an
+administrator installs the job type and ends applications that jobs left.
 """

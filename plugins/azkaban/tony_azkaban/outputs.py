@@ -18,10 +18,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from itertools import islice
-from typing import AbstractSet, Dict, Mapping, Optional, Set
+from typing import AbstractSet, Dict, Mapping, Optional
 
-from tony_azkaban.execution import execution_folder
 from tony_core.client.view import JobView
 from tony_core.job.spec import Job
 
@@ -29,12 +27,6 @@ PREFIX = "tony_result"
 
 #: Begins an expression, ends a script's literal, or breaks a line of a log or script.
 _ACTIVE = re.compile("[$'\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
-
-#: What the files of a project are called in which a property can be named.
-_OF_FLOW = (".job", ".properties", ".flow", ".project")
-_NAMED = re.compile(rb"\$\{(?:[^}:$\n]{1,200}:)?(tony_result\.[!-z|~\x80-\xff]{1,500})\}")
-MOST_FOLDERS, MOST_FILES, MOST_BYTES = 20_000, 2000, 1 << 20  # of each
 
 
 def outputs(
@@ -73,36 +65,6 @@ def outputs(
     for begin in begins:
         out.update({_escape(f"{begin}.{key}"): text for key, text in safe.items()})
     return out
-
-
-def named_in_flow(folder: str, execid: str) -> Set[str]:
-    """What of ours the files of an execution name; ``folder`` is a job's, in the execution's.
-
-    Of one elsewhere (``working.dir`` may be ``/``) only the files in it are looked at.
-    """
-    execution = execution_folder(folder, execid)
-    found: Set[str] = set()
-    files = 0
-    for where, _, names in islice(os.walk(execution or folder), MOST_FOLDERS if execution else 1):
-        for name in names:
-            if name.endswith(_OF_FLOW) and files < MOST_FILES:
-                files += 1
-                found |= _names_in_file(os.path.join(where, name))
-    return found
-
-
-def _names_in_file(path: str) -> Set[str]:
-    try:
-        # A pipe that a job of the flow left there is not waited for.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            return names_in(file.read(MOST_BYTES) or b"")
-    except OSError:
-        return set()
-
-
-def names_in(data: bytes) -> Set[str]:
-    """The properties of ours that a file's text names: ``${name}``, ``${job:name}``."""
-    return {name.decode("utf-8", "replace") for name in _NAMED.findall(data)}
 
 
 def inert(text: str) -> str:

@@ -1,11 +1,11 @@
-"""What an Azkaban server starts for a job with ``type=tony``.
+"""The program that an Azkaban server starts for a job with ``type=tony``.
 
     python -I PLUGIN_DIR/tony/tony_azkaban_job.py
 
 Its environment is the server's own by then (:mod:`tony_azkaban.environment`). It reads the job's
-properties (JOB_PROP_FILE), submits the application that they describe, tells its story in the
-job's log, writes what next jobs may use, and exits as the application ended. A signal before the
-application can exist leaves nothing behind; one after it ends it.
+properties (JOB_PROP_FILE), submits the application that they describe, reports its progress in the
+job's log, writes the outputs for the next jobs, and exits as the application ended. A signal before
+the application can exist leaves nothing behind; a later one ends the application.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tony_azkaban.site import Site
 
 PROPERTIES = "JOB_PROP_FILE"
-#: The ``env.X`` of a job that say where to submit, and reach this process. No other does, as the
-#: JVM plugin's client had them: they would choose what it loads (:mod:`environment`).
+#: The ``env.X`` of a job that say where to submit. No other reaches this process, unlike the JVM
+#: plugin's client: it would choose which files the process loads (:mod:`environment`).
 OF_SUBMIT = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "TONY_HOME")
 
 
@@ -36,7 +36,7 @@ def main(home: Optional[str] = None) -> int:
     except BaseException as error:
         from tony_core.cli import failures
 
-        code = failures.tell(_told(error), bool(os.environ.get("TONY_DEBUG")))
+        code = failures.tell(_with_properties(error), bool(os.environ.get("TONY_DEBUG")))
         if code is None:
             raise
         return code
@@ -50,46 +50,44 @@ def _flush() -> None:
     failures.flush()
 
 
-def _told(error: BaseException) -> BaseException:
-    """A problem of the job's where its author wrote it."""
+def _with_properties(error: BaseException) -> BaseException:
+    """The error; problems of the job name the properties that its author wrote."""
     from tony_core.job.problems import JobError
 
     if isinstance(error, JobError):
-        from tony_azkaban.translation import retold
+        from tony_azkaban.translation import with_properties
 
-        return retold(error)
+        return with_properties(error)
     return error
 
 
 def _run(home: Optional[str], interrupts: Interrupts) -> int:
     from tony_azkaban import execution, predecessors, site, translation, users
     from tony_azkaban.attempt import Attempt
-    from tony_azkaban.linked import make_whole
-    from tony_azkaban.misspelt import misspelt, refused
-    from tony_azkaban.words import without_effect
+    from tony_azkaban.folder import replace_links
+    from tony_azkaban.unused import add_misspelled, find_misspelled, find_unused
     from tony_core.client.loading import load
     from tony_core.job.problems import JobError
 
     props = properties(os.environ)
     predecessors.check(props)
-    said = site.read(home)
-    surround(props, said)
-    who = users.asked(props, said)
-    this = execution.read(props, os.environ, said.server_name, said.server_url)
-    left = make_whole(os.getcwd(), this.execid)
+    settings = site.read(home)
+    set_environment(props, settings)
+    proxy_user = users.choose_user(props, settings)
+    this = execution.read(props, os.environ, settings.server_name, settings.server_url)
+    notes = replace_links(os.getcwd(), this.execid)
     try:
-        loaded = load(translation.arguments(props, said, os.getcwd()))
+        loaded = load(translation.arguments(props, settings, os.getcwd()))
     except JobError as error:
-        raise JobError(refused(error.problems, props)) from None
-    job, notes = translation.finished(loaded, said, this)
-    job, more = users.as_whom(job, who)
-    attempt = Attempt(props, said, this, job, interrupts)
+        raise JobError(add_misspelled(error.problems, props)) from None
+    job, warnings = translation.finish(loaded, settings, this)
+    job, user_notes = users.apply_user(job, proxy_user)
+    notes += map(str, [*find_misspelled(props), *find_unused(props), *warnings])
+    attempt = Attempt(props, settings, this, job, interrupts)
     try:
-        return attempt.run(
-            [*left, *map(str, [*misspelt(props), *without_effect(props), *notes]), *more]
-        )
+        return attempt.run([*notes, *user_notes])
     except Exception as error:
-        why = users.explanation(who, error)
+        why = users.explain_error(proxy_user, error)
         if why:
             from tony_core.cli.output import line
 
@@ -98,7 +96,7 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
 
 
 def properties(env: Mapping[str, str]) -> Dict[str, str]:
-    """The job's, as the server wrote them."""
+    """The job's properties, from the file that the server wrote."""
     from tony_azkaban.properties import PropertiesError, load
     from tony_core.client.errors import UsageError
 
@@ -117,9 +115,10 @@ def properties(env: Mapping[str, str]) -> Dict[str, str]:
         raise UsageError(f"the job's properties: {path}:{error.line}: {error}") from None
 
 
-def surround(props: Mapping[str, str], site: Site) -> None:
-    """What this process's environment says of where to submit: the administrator's word, or else
-    the job's own (``env.HADOOP_CONF_DIR``).
+def set_environment(props: Mapping[str, str], site: Site) -> None:
+    """Set the variables of this process that say where to submit.
+
+    The administrator's values take precedence over the job's own (``env.HADOOP_CONF_DIR``).
     """
     from tony_core.client.errors import UsageError
 

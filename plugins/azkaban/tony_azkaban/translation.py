@@ -1,33 +1,60 @@
-"""From a job's properties to a job: the words of a job file with ``type=tony``.
+"""Translates a job's properties (``type=tony``) into a job.
 
-``executes``, ``src_dir``, ... are those of the JVM's plugin and of ``tony submit``; every
-``tony.*`` is a key of the job (docs/keys.md). From low to high: defaults, the site's
-``tony-site.xml``, what ``site.properties`` says, the job file (``conf_file``, else ``tony.xml``
-in the job's folder), the job's properties. What the site calls final, nobody changes.
+``executes``, ``src_dir``, ... have the meaning that they had in the JVM plugin and have in
+``tony submit``; every ``tony.*`` is a key of the job (docs/keys.md). Later sources win: defaults,
+the site's ``tony-site.xml``, ``site.properties``, the job file (``conf_file``, else ``tony.xml`` in
+the job's folder), the job's properties. No job changes a key that the site calls final.
+
+The JVM plugin started ``java ... TonyClient`` with the options in ``main.args`` before those that it
+made of other properties, and the client took the first of two equal options. So an option in
+``main.args`` takes precedence over the property of its name. ``conf``, ``shell_env`` and
+``container_env`` are lists of ``KEY=VALUE``, separated by blanks, with a shell's quotes. A ``conf``
+without a key ``tony.*`` is a property of the flow's own.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Dict, List, Mapping, Tuple
+import shlex
+from typing import Dict, List, Mapping, NoReturn, Tuple
 
 from tony_azkaban.execution import Execution, beside
 from tony_azkaban.site import Site
-from tony_azkaban.words import ENV, KEYS, WORKER_ENV, Words, is_of_submitter, read_words
+from tony_core.dataclass import dataclass, field
 from tony_core.job.keys import modern_name
 from tony_core.job.load import JobArguments, Loaded
-from tony_core.job.problems import JobError, Problem, Severity
+from tony_core.job.problems import JobError, Problem, Severity, did_you_mean
 from tony_core.job.spec import Job
 from tony_core.job.units import ENV_NAME
 
-OURS = ("tony.home",)  # of the job type itself, no key of a job
-SOURCE = "src"  # what a job that names no src_dir sends, if it is there
+MAIN_ARGS = "main.args"
+CONF = "conf"
+LISTS = (CONF, "shell_env", "container_env")
+KEYS = "tony."
+JOB_TYPE_KEYS = ("tony.home",)  # of the job type itself, not of a job
+#: Properties whose outer quotes are taken away; those in ``task_params`` are the program's.
+UNQUOTED = (
+    "executes",
+    "src_dir",
+    "python_venv",
+    "python_binary_path",
+    "conf_file",
+    "hdfs_classpath",
+)
+OPTIONS = (*UNQUOTED, "task_params", "sidecar_tensorboard_log_dir")
+ENV, WORKER_ENV = "env.", "worker_env."
+#: The ``env.X`` that say where a job is submitted, and as which user.
+OF_SUBMIT = frozenset(("HADOOP_CONF_DIR", "HADOOP_USER_NAME", "TONY_HOME", "YARN_CONF_DIR"))
+_OF_MACHINE = ("PATH", "JAVA_HOME", "LD_LIBRARY_PATH", "TONY_CONF_DIR")
+_OF_HADOOP = ("HADOOP_", "YARN_")
+_OUR_KEY = re.compile(rf"(?:^|[\s'\"]){re.escape(KEYS)}")
+SOURCE = "src"  # the src_dir of a job that names none, if it exists
 DATASETS = {
     "azkaban.input.dataset": "AZKABAN_INPUT_DATASET",
     "azkaban.output.dataset": "AZKABAN_OUTPUT_DATASET",
 }
-#: Where a problem of the loader's stands, as somebody who writes job files calls it.
+#: The loader's names for the place of a problem, and the properties that a job's author knows.
 _WHERE = {
     "argument": "job properties",
     "--executes": "executes",
@@ -39,121 +66,184 @@ _WHERE = {
     "--shell_env": "worker_env, env or shell_env",
     "--container_env": "container_env",
 }
-_SAID = re.compile(r"(?<![\w-])(" + "|".join(word for word in _WHERE if word[0] == "-") + r")\b")
+_OPTION = re.compile(r"(?<![\w-])(" + "|".join(name for name in _WHERE if name[0] == "-") + r")\b")
+
+
+@dataclass(frozen=True)
+class SubmitOptions:
+    """The options of a submit in ``main.args`` and in the lists."""
+
+    options: Mapping[str, str] = field(default_factory=dict)  # in main.args
+    conf: Mapping[str, str] = field(default_factory=dict)
+    shell_env: Mapping[str, str] = field(default_factory=dict)
+    container_env: Mapping[str, str] = field(default_factory=dict)
+    unused: Tuple[str, ...] = ()  # words in main.args that belong to no option
+
+
+def read_options(props: Mapping[str, str]) -> SubmitOptions:
+    """Read ``main.args`` and the lists; JobError that names the property."""
+    options: Dict[str, str] = {}
+    lists: Dict[str, Dict[str, str]] = {
+        name: dict(_pair(word, name, name) for word in _split(props, name))
+        if name != CONF or has_our_conf(props)
+        else {}
+        for name in LISTS
+    }
+    unused: List[str] = []
+    words = iter(_split(props, MAIN_ARGS))
+    for word in words:
+        option, equals, value = word.partition("=")
+        name = option.lstrip("-").replace("-", "_")
+        if not option.startswith("-") or not name:
+            unused.append(word)
+            continue
+        if name not in (*OPTIONS, *LISTS):
+            near = did_you_mean(name, (*OPTIONS, *LISTS))
+            _refuse(f"{option} is not an option of a submit{near}", MAIN_ARGS)
+        if not equals:
+            following = next(words, None)
+            if following is None:
+                _refuse(f"{option} needs a value", MAIN_ARGS)
+            value = following
+        if name in lists:
+            key, text = _pair(value, MAIN_ARGS, name, f"{option}: ")
+            lists[name][key] = text
+        else:
+            options.setdefault(name, value)
+    conf, shell_env, container_env = (lists[name] for name in LISTS)
+    return SubmitOptions(options, conf, shell_env, container_env, tuple(unused))
+
+
+def has_our_conf(props: Mapping[str, str]) -> bool:
+    """Whether the property ``conf`` is a list of a job's keys."""
+    return _OUR_KEY.search(props.get(CONF, "")) is not None
+
+
+def is_of_submitter(name: str) -> bool:
+    """Whether a variable describes the machine that submits: its value would break another."""
+    return name in OF_SUBMIT or name in _OF_MACHINE or name.startswith(_OF_HADOOP)
+
+
+def _split(props: Mapping[str, str], key: str) -> List[str]:
+    try:
+        return shlex.split(props.get(key, ""))
+    except ValueError as error:
+        _refuse(f"cannot be split into words: {error}", key)
+
+
+def _pair(word: str, key: str, kind: str, before: str = "") -> Tuple[str, str]:
+    name, equals, text = word.partition("=")
+    name = name.strip()
+    # The word itself may be a secret: it is not quoted.
+    if not equals or not name or (kind != CONF and ENV_NAME.fullmatch(name) is None):
+        what = "" if kind == CONF else ", with the name of an environment variable"
+        _refuse(f"{before}expected KEY=VALUE{what}", key)
+    return name, text
+
+
+def _refuse(message: str, key: str) -> NoReturn:
+    raise JobError([Problem(message, key)])
 
 
 def arguments(props: Mapping[str, str], site: Site, cwd: str) -> JobArguments:
-    """What ``tony submit`` would have been told."""
-    words = read_words(props)
-    said = {
-        name: words.options.get(name) or _bare(props.get(name, "").strip()) or None
-        for name in _WORDS
+    """The arguments of ``tony submit`` for these properties."""
+    given = read_options(props)
+    options = {
+        name: given.options.get(name) or _unquoted(props.get(name, "").strip()) or None
+        for name in UNQUOTED
     }
-    source = said["src_dir"]
+    source = options["src_dir"]
     if source is None and os.path.isdir(os.path.join(cwd, SOURCE)):
         source = SOURCE
+    keys = {k: text for k, text in props.items() if k.startswith(KEYS) and k not in JOB_TYPE_KEYS}
     return JobArguments(
-        executes=said["executes"],
-        task_params=words.options.get("task_params")
+        executes=options["executes"],
+        task_params=given.options.get("task_params")
         or props.get("task_params", "").strip()
         or None,
         src_dir=source,
-        python_venv=said["python_venv"],
-        python_binary_path=said["python_binary_path"],
-        conf_file=said["conf_file"],
-        hdfs_classpath=said["hdfs_classpath"],
-        sidecar_tensorboard_log_dir=words.options.get("sidecar_tensorboard_log_dir"),
-        shell_env=environment(props, words),
-        container_env=words.container_env,
-        extra={
-            **{k: text for k, text in props.items() if k.startswith(KEYS) and k not in OURS},
-            **words.conf,
-        },
+        python_venv=options["python_venv"],
+        python_binary_path=options["python_binary_path"],
+        conf_file=options["conf_file"],
+        hdfs_classpath=options["hdfs_classpath"],
+        sidecar_tensorboard_log_dir=given.options.get("sidecar_tensorboard_log_dir"),
+        shell_env=environment(props, given),
+        container_env=given.container_env,
+        extra={**keys, **given.conf},
         defaults={**site.defaults, **site.finals},
         defaults_from=site.file,
     )
 
 
-#: ``task_params`` is none of them: its quotes are the program's.
-_WORDS = (
-    "executes",
-    "src_dir",
-    "python_venv",
-    "python_binary_path",
-    "conf_file",
-    "hdfs_classpath",
-)
-
-
-def environment(props: Mapping[str, str], words: Words = Words()) -> Dict[str, str]:
-    """What the programs get: ``env.X``, the data sets, and, above both, what is for them alone."""
+def environment(props: Mapping[str, str], given: SubmitOptions = SubmitOptions()) -> Dict[str, str]:
+    """The programs' variables: ``env.X``, the data sets, and ``worker_env.X`` above both."""
     found: Dict[str, str] = {}
     for key, text in props.items():
         name = key[len(ENV) :]
-        # A name of another kind is none that a job here could mean: the server's own, maybe.
+        # Other names cannot be a job's: they may be the server's own.
         if key.startswith(ENV) and not is_of_submitter(name) and ENV_NAME.fullmatch(name):
             found[name] = text
     for key, name in DATASETS.items():
         if props.get(key):
             found[name] = props[key].replace(",", ";")
-    found.update(words.shell_env)
+    found.update(given.shell_env)
     wrong = []
     for key, text in props.items():
         if key.startswith(WORKER_ENV):
             name = key[len(WORKER_ENV) :]
             if ENV_NAME.fullmatch(name) is None:
-                wrong.append(Problem(f"{name!r} is not a name for an environment variable", key))
-            found[name] = _bare(text)
+                wrong.append(Problem(f"{name!r} is not the name of an environment variable", key))
+            found[name] = _unquoted(text)
     if wrong:
         raise JobError(wrong)
     return found
 
 
-def _bare(text: str) -> str:
-    """Without the quotes around the whole of it, which the JVM's command line needed."""
+def _unquoted(text: str) -> str:
+    """The text without quotes around the whole of it, which the JVM's command line needed."""
     quote = text[:1]
     if quote in ("'", '"') and len(text) > 1 and text.find(quote, 1) == len(text) - 1:
         return text[1:-1]
     return text
 
 
-def retold(error: JobError) -> JobError:
-    """The same problems in the words of a job file of Azkaban's."""
-    return JobError([in_properties(problem) for problem in error.problems])
+def with_properties(error: JobError) -> JobError:
+    """The error with the names of a job's properties for those of the command line."""
+    return JobError([translate_problem(problem) for problem in error.problems])
 
 
-def in_properties(problem: Problem) -> Problem:
-    """The same problem with the names of a job's properties for those of the command line."""
+def translate_problem(problem: Problem) -> Problem:
+    """The problem with the names of a job's properties for those of the command line."""
     return problem._replace(
-        message=_SAID.sub(lambda found: _WHERE[found[1]], problem.message).replace(
+        message=_OPTION.sub(lambda found: _WHERE[found[1]], problem.message).replace(
             "(argument)", f"({_WHERE['argument']})"
         ),
         file=_WHERE.get(problem.file or "", problem.file),
     )
 
 
-def finished(loaded: Loaded, site: Site, execution: Execution) -> Tuple[Job, List[Problem]]:
-    """The job as it goes out, and what is worth a line; JobError for what the site forbids."""
+def finish(loaded: Loaded, site: Site, execution: Execution) -> Tuple[Job, List[Problem]]:
+    """The job as it is submitted, and warnings; JobError for what the site forbids."""
     job = loaded.job
     sources = {item.key: item for item in job.settings}
     wrong = _finals(job, site)
-    notes = [in_properties(problem) for problem in loaded.warnings]
+    notes = [translate_problem(problem) for problem in loaded.warnings]
 
-    def unsaid(key: str) -> bool:
+    def is_unset(key: str) -> bool:
         return key not in sources or sources[key].source == "default"
 
-    if unsaid("tony.application.name"):
+    if is_unset("tony.application.name"):
         job = job.replace(name=execution.job)
-    if unsaid("tony.client.lease"):
+    if is_unset("tony.client.lease"):
         job = job.replace(timeouts=job.timeouts._replace(client_lease_s=site.lease_s))
     if site.queues:
-        if unsaid("tony.yarn.queue") and not _allowed(job.queue, site):
+        if is_unset("tony.yarn.queue") and not _allowed(job.queue, site):
             job = job.replace(queue=site.queues[0])
         elif not _allowed(job.queue, site):
             there = ", ".join(site.queues)
-            message = f"{job.queue} is none of this server's queues for such jobs ({there})"
+            message = f"{job.queue} is not one of this server's queues for such jobs ({there})"
             where = sources["tony.yarn.queue"]
-            wrong.append(in_properties(Problem(message, "tony.yarn.queue", where.source)))
+            wrong.append(translate_problem(Problem(message, "tony.yarn.queue", where.source)))
     if wrong:
         raise JobError(wrong)
     tags, left_out = beside(job.tags, execution.tags())
@@ -173,7 +263,7 @@ def _finals(job: Job, site: Site) -> List[Problem]:
                 continue
             if item.value.strip() != value.strip():
                 message = f"is final in {site.file}: cannot be changed"
-                found.append(in_properties(Problem(message, item.key, item.source)))
+                found.append(translate_problem(Problem(message, item.key, item.source)))
     return found
 
 
