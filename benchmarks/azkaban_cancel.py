@@ -66,7 +66,7 @@ def main() -> int:
 
 def _installed(folder: Path) -> List[str]:
     """The job type; the command by which a server starts its program."""
-    from tony_azkaban.installing import install
+    from tony_azkaban.installation import install
     from tony_azkaban.properties import load
 
     (folder / "jobtypes").mkdir()

@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _ways(folder: Path) -> Dict[str, Tuple[List[str], Dict[str, str]]]:
-    from tony_azkaban.installing import install
+    from tony_azkaban.installation import install
     from tony_azkaban.properties import dump, load
 
     (folder / "src").mkdir()

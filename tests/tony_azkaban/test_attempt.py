@@ -13,7 +13,7 @@ from tests.tony_azkaban.jobs import PATHS
 SCRIPT = """
 import os, signal, sys, time
 from types import SimpleNamespace
-from tony_azkaban import attempt, cancelling
+from tony_azkaban import attempt, cancellation
 from tony_azkaban.execution import Execution
 from tony_azkaban.site import Site
 from tony_core.cli import failures
@@ -27,7 +27,7 @@ from tony_core.schedulers.port import (
     SchedulerError,
 )
 
-cancelling.see_through = lambda name, app_id: print("sees through", flush=True)
+cancellation.start_kill_process = lambda name, app_id: print("sees through", flush=True)
 how = sys.argv[1]
 execution = Execution("train", "12", "nightly", server="az", attempt=int(how == "takes-over"))
 tags = tuple(execution.tags().values())
@@ -78,7 +78,7 @@ def said(self, text):
     if text.startswith("goes on with"):
         cancel()
 
-attempt.Log.say = said
+attempt.Log.write = said
 attempt.Watch = Watch
 attempt.open_scheduler = lambda name: Scheduler()
 attempt.prepare = lambda scheduler, job: SimpleNamespace(app_id=APP, warnings=())

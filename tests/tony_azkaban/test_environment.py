@@ -16,7 +16,7 @@ import pytest
 from tests.strangers import as_stranger, needs_root
 from tests.tony_azkaban.jobs import PATHS, Job
 from tony_azkaban import environment
-from tony_azkaban.program import surround
+from tony_azkaban.program import set_environment
 from tony_azkaban.site import Site
 from tony_core.client.errors import UsageError
 
@@ -124,7 +124,7 @@ def test_a_jobs_variables_reach_its_tasks(tmp_path: Path) -> None:
 def test_a_value_that_no_variable_can_have_is_refused_with_its_property(text: str) -> None:
     """Azkaban lets both through; the second when the job names a file of properties itself."""
     with pytest.raises(UsageError, match=r"^env\.TONY_HOME: "):
-        surround({"env.TONY_HOME": text}, Site())
+        set_environment({"env.TONY_HOME": text}, Site())
 
 
 def test_where_to_submit_is_the_jobs_to_say(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tony_azkaban import execution, translation
 from tony_azkaban.properties import load
 from tony_azkaban.site import Site
-from tony_azkaban.words import without_effect
+from tony_azkaban.unused import find_unused
 from tony_core.job.load import Loaded, load_job
 
 # As Azkaban hands it on: the job's own, with what its servers and other Hadoop types add.
@@ -81,7 +81,7 @@ def test_quotes_of_the_jvms_command_line_mean_what_they_meant(tmp_path: Path) ->
 def test_it_is_the_job_that_it_was(tmp_path: Path) -> None:
     loaded = made(tmp_path)
     this = execution.read(load(PROPERTIES), {"JOB_NAME": "train"}, "az", "")
-    job, notes = translation.finished(loaded, Site(), this)
+    job, notes = translation.finish(loaded, Site(), this)
     assert job.name == "mnist"
     assert [(role.name, role.instances) for role in job.roles] == [("worker", 4), ("ps", 2)]
     assert job.role("worker").resources.gpus == 1
@@ -99,7 +99,7 @@ def test_it_is_the_job_that_it_was(tmp_path: Path) -> None:
     assert job.tags[:2] == ("mnist", "nightly")
     assert {"azkaban.flow.execid:7", "azkaban.flow.flowid:mnist"} <= set(job.tags)
     # What has no effect here is one line of each kind.
-    (more,) = map(str, without_effect(load(PROPERTIES)))
+    (more,) = map(str, find_unused(load(PROPERTIES)))
     assert more.endswith(": classpath, hadoop-inject.mapreduce.job.queuename, jvm.args")
     assert [str(note).partition(": ")[0] for note in notes] == [
         "of no effect here",

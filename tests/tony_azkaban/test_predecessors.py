@@ -47,6 +47,6 @@ def test_a_named_one_of_another_user_is_submitted_anew() -> None:
     said: List[str] = []
     props = {"tony_azkaban.attach": "app_1"}
     assert settle(scheduler, first, props, said.append, said.append) is None
-    assert "no application of this job" in said[0]
+    assert "not an application of this job" in said[0]
     scheduler.set("app_1", user="ann")
     assert settle(scheduler, first, props, said.append, said.append) == "app_1"

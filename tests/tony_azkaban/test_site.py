@@ -30,7 +30,7 @@ def site(folder: Path, text: str) -> Site:
 def made(props: Dict[str, str], said: Site, folder: Path) -> Loaded:
     """The job, as the program makes it."""
     arguments = translation.arguments({"executes": "true", **props}, said, str(folder))
-    return translation.finished(load_job(arguments, env={}, cwd=str(folder)), said, THIS)[0]
+    return translation.finish(load_job(arguments, env={}, cwd=str(folder)), said, THIS)[0]
 
 
 def test_an_empty_one_says_the_defaults(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_queues(tmp_path: Path, queue: str | None, runs_in: str | None) -> None:
     said = site(tmp_path / "home", "queues=ml,dev\n")
     props = {"tony.yarn.queue": queue} if queue else {}
     if runs_in is None:
-        with pytest.raises(JobError, match=f"tony.yarn.queue: {queue} is none .*ml, dev"):
+        with pytest.raises(JobError, match=f"tony.yarn.queue: {queue} is not one .*ml, dev"):
             made(props, said, tmp_path)
     else:
         assert made(props, said, tmp_path).queue == runs_in

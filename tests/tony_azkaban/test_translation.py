@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz
 from tony_azkaban import translation
 from tony_azkaban.site import Site
-from tony_azkaban.words import without_effect
+from tony_azkaban.unused import find_unused
 from tony_core.job.problems import JobError
 
 
@@ -88,21 +88,21 @@ def test_what_is_about_the_submitting_machine_reaches_no_task() -> None:
     names = ("PATH", "JAVA_HOME", "LD_LIBRARY_PATH", "HADOOP_HOME", "HADOOP_OPTS", "YARN_OPTS")
     props = {f"env.{name}": "/of/the/server" for name in names}
     assert translation.environment(props) == {}
-    (note,) = without_effect(props)
+    (note,) = find_unused(props)
     assert all(f"env.{name}" in str(note) for name in names)
     assert "worker_env." in str(note)
     theirs = {f"worker_env.{name}": "/of/the/node" for name in names}
     assert translation.environment({**props, **theirs}) == dict.fromkeys(names, "/of/the/node")
-    assert without_effect({**props, **theirs}) == []
+    assert find_unused({**props, **theirs}) == []
 
 
 def test_what_says_where_to_submit_is_no_news() -> None:
     names = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_USER_NAME", "TONY_HOME", "OWN")
-    assert without_effect({f"env.{name}": "x" for name in names}) == []
+    assert find_unused({f"env.{name}": "x" for name in names}) == []
 
 
-def test_a_variable_that_no_shell_could_name_is_named_as_without_effect() -> None:
-    (note,) = without_effect({"env.x-y": "1", "env.A.B": "2", "env.OWN": "3"})
+def test_a_variable_that_no_shell_could_name_is_named_as_find_unused() -> None:
+    (note,) = find_unused({"env.x-y": "1", "env.A.B": "2", "env.OWN": "3"})
     assert "env.A.B, env.x-y" in str(note) and "OWN" not in str(note)
 
 
@@ -113,9 +113,9 @@ def test_properties_of_a_jvm_are_named_and_do_nothing() -> None:
         "classpath": "./lib/*",
         "obtain.binary.token": "true",
     }
-    (note,) = without_effect({**props, "own": "1"})
+    (note,) = find_unused({**props, "own": "1"})
     assert all(key in str(note) for key in props)
-    assert without_effect({"obtain.binary.token": "false", "jvm.args": " "}) == []
+    assert find_unused({"obtain.binary.token": "false", "jvm.args": " "}) == []
 
 
 def test_main_args_are_options_of_a_submit() -> None:
@@ -135,7 +135,7 @@ def test_main_args_are_options_of_a_submit() -> None:
     assert made.extra == {"tony.worker.gpus": "2", "tony.ps.instances": "1"}
     assert made.shell_env == {"A": "worker", "B": "main"}
     assert made.container_env == {"C": "main"}
-    (note,) = without_effect(props)
+    (note,) = find_unused(props)
     assert "1 of the words of main.args" in str(note)
 
 
@@ -156,9 +156,9 @@ def test_lists_of_a_submit_as_properties() -> None:
 def test_a_property_conf_of_the_flows_own_is_none_of_ours(text: str) -> None:
     """Shared properties have such a name for other jobs, and the JVM plugin did not know it."""
     assert translation.arguments({"conf": text}, Site(), "/").extra == {}
-    (note,) = without_effect({"conf": text})
+    (note,) = find_unused({"conf": text})
     assert "conf" in str(note) and "tony." in str(note)
-    assert without_effect({"conf": " "}) == without_effect({"conf": "tony.worker.gpus=2"}) == []
+    assert find_unused({"conf": " "}) == find_unused({"conf": "tony.worker.gpus=2"}) == []
 
 
 WORDS = [

@@ -9,7 +9,7 @@ from typing import Dict
 import pytest
 
 from tony_azkaban.site import Site
-from tony_azkaban.users import as_whom, asked, explanation
+from tony_azkaban.users import apply_user, choose_user, explain_error
 from tony_core.hadoop.site.configuration import user_name
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job
@@ -36,26 +36,26 @@ def configure(folder: Path, authentication: str) -> None:
 
 def test_nobody_else_is_asked_for() -> None:
     for props in ({}, {"user.to.proxy": "azkaban"}, {"user.to.proxy": " "}):
-        assert as_whom(ON_YARN, asked(props, Site())) == (ON_YARN, [])
+        assert apply_user(ON_YARN, choose_user(props, Site())) == (ON_YARN, [])
     assert user_name() == "azkaban"
 
 
 @pytest.mark.parametrize("key", ["user.to.proxy", "env.HADOOP_USER_NAME"])
 def test_honoured(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     props = {key: "alice"}
-    job, notes = as_whom(ON_YARN, asked(props, Site()))
+    job, notes = apply_user(ON_YARN, choose_user(props, Site()))
     assert (job.user, notes, user_name()) == ("alice", [], "alice")
 
 
 def test_a_proxy_is_stronger_than_a_variable() -> None:
     props = {"user.to.proxy": "alice", "env.HADOOP_USER_NAME": "hdfs"}
-    assert as_whom(ON_YARN, asked(props, Site()))[0].user == "alice"
+    assert apply_user(ON_YARN, choose_user(props, Site()))[0].user == "alice"
 
 
 def test_ignored() -> None:
     props = {"env.HADOOP_USER_NAME": "alice"}
-    job, (note,) = as_whom(ON_YARN, asked(props, Site(proxy="ignore")))
-    assert "alice is not taken notice of" in note
+    job, (note,) = apply_user(ON_YARN, choose_user(props, Site(proxy="ignore")))
+    assert "alice" in note
     assert (job.user, user_name()) == ("azkaban", "azkaban")
 
 
@@ -64,7 +64,7 @@ def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> 
     os.environ["HADOOP_USER_NAME"] = "service"  # of the server, or of site.properties
     said = Site(proxy=proxy)
     for name in ("service", "alice"):
-        who = asked({"env.HADOOP_USER_NAME": name}, said)
+        who = choose_user({"env.HADOOP_USER_NAME": name}, said)
         assert who.own == "service"
     assert user_name() == ("alice" if proxy == "honour" else "service")
 
@@ -76,18 +76,18 @@ def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> 
         ({"env.HADOOP_USER_NAME": "alice"}, Site(proxy="refuse"), "jobs run as azkaban here"),
         ({"user.to.proxy": "hdfs"}, Site(), "no job may run as hdfs"),
         ({"user.to.proxy": "bob"}, Site(denied=("bob",)), "no job may run as bob"),
-        ({"user.to.proxy": "a b"}, Site(), "no name of a user"),
-        ({"user.to.proxy": "../x"}, Site(), "no name of a user"),
+        ({"user.to.proxy": "a b"}, Site(), "is not a user name"),
+        ({"user.to.proxy": "../x"}, Site(), "is not a user name"),
         # Clusters take what stands before these for the name.
-        ({"user.to.proxy": "hdfs@x"}, Site(), "no name of a user"),
-        ({"env.HADOOP_USER_NAME": "hdfs@x"}, Site(), "no name of a user"),
-        ({"user.to.proxy": "hdfs/x"}, Site(), "no name of a user"),
+        ({"user.to.proxy": "hdfs@x"}, Site(), "is not a user name"),
+        ({"env.HADOOP_USER_NAME": "hdfs@x"}, Site(), "is not a user name"),
+        ({"user.to.proxy": "hdfs/x"}, Site(), "is not a user name"),
     ],
 )
 def test_refused(props: Dict[str, str], site: Site, says: str) -> None:
-    who = asked(props, site)
+    who = choose_user(props, site)
     with pytest.raises(JobError, match=says) as caught:
-        as_whom(ON_YARN, who)
+        apply_user(ON_YARN, who)
     ((key, user),) = props.items()
     assert str(caught.value).startswith(f"{key}: ") and user in str(caught.value)
     assert os.environ.get("HADOOP_USER_NAME") != who.user
@@ -96,13 +96,13 @@ def test_refused(props: Dict[str, str], site: Site, says: str) -> None:
 def test_a_cluster_with_kerberos_refuses(cluster: Path) -> None:
     configure(cluster, "kerberos")
     with pytest.raises(JobError, match=r"user.to.proxy: cannot run as alice: .* Kerberos"):
-        as_whom(ON_YARN, asked({"user.to.proxy": "alice"}, Site()))
+        apply_user(ON_YARN, choose_user({"user.to.proxy": "alice"}, Site()))
 
 
 def test_the_embedded_scheduler_has_no_other_users() -> None:
     local = ON_YARN.replace(scheduler="local")
     for site in (Site(), Site(proxy="refuse")):
-        job, (note,) = as_whom(local, asked({"user.to.proxy": "alice"}, site))
+        job, (note,) = apply_user(local, choose_user({"user.to.proxy": "alice"}, site))
         assert job == local
         assert "local knows no other users" in note
         os.environ["HADOOP_USER_NAME"] = "azkaban"
@@ -112,23 +112,25 @@ def test_a_refusal_says_who_set_it() -> None:
     """Servers of 3.x set it in every job: its author may not have heard of it."""
     props = {"user.to.proxy": "alice", "azkaban.flow.submituser": "alice"}
     with pytest.raises(JobError, match="alice, who submitted the flow"):
-        as_whom(ON_YARN, asked(props, Site(proxy="refuse")))
+        apply_user(ON_YARN, choose_user(props, Site(proxy="refuse")))
 
 
 @pytest.mark.parametrize("site", [Site(), Site(proxy="ignore"), Site(proxy="refuse")])
 def test_what_a_server_sets_in_every_job_is_no_warning(site: Site) -> None:
     props = {"user.to.proxy": "alice", "azkaban.flow.submituser": "alice"}
     local = ON_YARN.replace(scheduler="local")
-    assert as_whom(local, asked(props, site)) == (local, [])
+    assert apply_user(local, choose_user(props, site)) == (local, [])
     os.environ["HADOOP_USER_NAME"] = "azkaban"
     if site.proxy == "ignore":
-        assert as_whom(ON_YARN, asked(props, site)) == (ON_YARN, [])
+        assert apply_user(ON_YARN, choose_user(props, site)) == (ON_YARN, [])
 
 
 def test_a_clusters_refusal_of_that_user_is_explained() -> None:
-    who = asked({"user.to.proxy": "alice"}, Site())
+    who = choose_user({"user.to.proxy": "alice"}, Site())
     denied = SchedulerError("User alice does not have permission to submit to queue root.ml")
-    assert explanation(who, denied) == "the job runs as alice: user.to.proxy"
-    assert explanation(who, SchedulerError("no malices here")) == ""
-    assert explanation(asked({}, Site()), denied) == ""
-    assert explanation(asked({"user.to.proxy": "alice"}, Site(proxy="ignore")), denied) == ""
+    assert explain_error(who, denied) == "the job runs as alice: user.to.proxy"
+    assert explain_error(who, SchedulerError("no malices here")) == ""
+    assert explain_error(choose_user({}, Site()), denied) == ""
+    assert (
+        explain_error(choose_user({"user.to.proxy": "alice"}, Site(proxy="ignore")), denied) == ""
+    )

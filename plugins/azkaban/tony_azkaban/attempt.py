@@ -7,12 +7,13 @@ import sys
 import time
 from typing import List, Mapping, Optional
 
-from tony_azkaban import outputs
-from tony_azkaban.cancelling import Cancelling
+from tony_azkaban import outputs, predecessors
+from tony_azkaban.cancellation import Cancellation
 from tony_azkaban.execution import Execution
+from tony_azkaban.folder import named_in_flow
 from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
-from tony_azkaban.translation import in_properties
+from tony_azkaban.translation import translate_problem
 from tony_core.cli.interrupts import Interrupts
 from tony_core.client.ended_jobs import history_root
 from tony_core.client.exit_codes import ExitCode, of_state
@@ -30,7 +31,7 @@ OUTPUTS = "JOB_OUTPUT_PROP_FILE"
 
 
 class Attempt:
-    """See the module."""
+    """Submits an application, or continues an earlier attempt's, and watches it to its end."""
 
     def __init__(
         self,
@@ -45,136 +46,134 @@ class Attempt:
         self._execution = execution
         self._job = job
         self._interrupts = interrupts
-        self._said_cancelled = False
+        self._is_cancel_logged = False
 
     def run(self, notes: List[str]) -> int:
-        """Submit or take over, watch, tell; the exit code."""
+        """Run the application; the exit code. ``notes`` are warnings for the log."""
         scheduler = open_scheduler(self._job.scheduler)
         try:
             log = Log(scheduler.log_reader.urls_outlive_job)
-            taken = self._predecessor(scheduler, log)
-            if taken is None:
+            cancellation = self._find_predecessor(scheduler, log)
+            if cancellation is None:
                 return self._submit(scheduler, log, notes)
-            return self._watch(scheduler, log, taken.app_id, notes, taken)
+            return self._watch(scheduler, log, notes, cancellation)
         finally:
             scheduler.close()
 
-    def _predecessor(self, scheduler: Scheduler, log: Log) -> Optional[Cancelling]:
-        """Of an application that is there already and becomes this attempt's."""
-        from tony_azkaban import predecessors
-
+    def _find_predecessor(self, scheduler: Scheduler, log: Log) -> Optional[Cancellation]:
+        """Find an application to continue; the object that cancels it."""
         if not predecessors.may_exist(self._execution, self._props):
             return None
-        taken: List[Cancelling] = []
+        found: List[Cancellation] = []
 
-        def takes(app_id: str) -> None:
-            taken.append(self._cancelling(app_id))
-            self._interrupts.defer(taken[0].ask)
+        def on_attach(app_id: str) -> None:
+            found.append(self._cancellation(app_id))
+            self._interrupts.defer(found[0].request)
 
-        predecessors.settle(scheduler, self._execution, self._props, log.say, takes)
-        return taken[0] if taken else None
+        predecessors.settle(scheduler, self._execution, self._props, log.write, on_attach)
+        return found[0] if found else None
 
     def _submit(self, scheduler: Scheduler, log: Log, notes: List[str]) -> int:
         prepared = prepare(scheduler, self._job)
-        cancelling = self._cancelling(prepared.app_id)
+        cancellation = self._cancellation(prepared.app_id)
         try:
-            send(scheduler, prepared, lambda: self._interrupts.defer(cancelling.ask))
+            send(scheduler, prepared, lambda: self._interrupts.defer(cancellation.request))
         except Exception:
-            if not cancelling.asked:
+            if not cancellation.is_requested:
                 raise
-            # What it ran into is that the application was ended under its hands.
+            # It failed because the application was ended meanwhile.
             text = f"KILLED: {prepared.app_id} was cancelled while it was being submitted"
-            return self._cancelled(log, cancelling, text)
-        notes = [*notes, *(str(in_properties(each)) for each in prepared.warnings)]
-        return self._watch(scheduler, log, prepared.app_id, notes, cancelling)
+            return self._exit_cancelled(log, cancellation, text)
+        notes = [*notes, *(str(translate_problem(each)) for each in prepared.warnings)]
+        return self._watch(scheduler, log, notes, cancellation)
 
-    def _cancelling(self, app_id: str) -> Cancelling:
+    def _cancellation(self, app_id: str) -> Cancellation:
         name = self._job.scheduler
-        return Cancelling(lambda: open_scheduler(name), name, app_id, self._site.cancel_s)
+        return Cancellation(lambda: open_scheduler(name), name, app_id, self._site.cancel_s)
 
     # ------------------------------------------------------------------ to the end
 
     def _watch(
-        self,
-        scheduler: Scheduler,
-        log: Log,
-        app_id: str,
-        notes: List[str],
-        cancelling: Cancelling,
+        self, scheduler: Scheduler, log: Log, notes: List[str], cancellation: Cancellation
     ) -> int:
-        def tick() -> None:
-            self._tell_cancelled(log, app_id, cancelling)
-            if told.on_tick is not None:
-                told.on_tick()
+        app_id = cancellation.app_id
+        callbacks = log.callbacks()
 
-        told = log.callbacks()
-        watch = Watch(scheduler, app_id, replace(told, on_tick=tick), job=self._job)
-        cancelling.wakes(watch.wake)
+        def tick() -> None:
+            self._log_cancel(log, cancellation)
+            if callbacks.on_tick is not None:
+                callbacks.on_tick()
+
+        watch = Watch(scheduler, app_id, replace(callbacks, on_tick=tick), job=self._job)
+        cancellation.on_progress(watch.wake)
         log.started(app_id, dict(self._job.links))
         for note in notes:
-            log.say(f"warning: {note}")
-        self._tell_cancelled(log, app_id, cancelling)
+            log.write(f"warning: {note}")
+        self._log_cancel(log, cancellation)
         try:
             view = watch.run()
         except Exception as error:
-            if not cancelling.asked:
+            if not cancellation.is_requested:
                 lease = self._job.timeouts.client_lease_s
                 ends = f" and ends within {lease:g} s" if lease else "; it goes on"
                 sys.stderr.write(f"tony: {app_id} is no longer watched{ends}\n")
                 raise
-            return self._cancelled(log, cancelling, str(error))
+            return self._exit_cancelled(log, cancellation, str(error))
         assert view is not None, "nothing stops this watch"
-        return self._ended(scheduler, log, view, cancelling)
+        return self._exit(scheduler, log, view, cancellation)
 
-    def _ended(self, scheduler: Scheduler, log: Log, view: JobView, cancelling: Cancelling) -> int:
+    def _exit(
+        self, scheduler: Scheduler, log: Log, view: JobView, cancellation: Cancellation
+    ) -> int:
+        """Write the outputs and the end of the log; the exit code."""
         code = of_state(view.state)
-        if cancelling.asked:
+        if cancellation.is_requested:
             code = int(ExitCode.TERMINATED)
-            if not cancelling.tells():
-                _await_exit()
+            if not cancellation.claim_report():
+                _wait_for_exit()
         root = history_root(scheduler, self._job)
         history = f"{root.rstrip('/')}/{view.app_id}" if root else ""
         path = os.environ.get(OUTPUTS)
         if path:
-            named = outputs.named_in_flow(os.getcwd(), self._execution.execid)
-            said = outputs.outputs(view, self._job, self._execution.job, history, log.links, named)
+            named = named_in_flow(os.getcwd(), self._execution.execid)
+            given = outputs.outputs(view, self._job, self._execution.job, history, log.links, named)
             try:
-                outputs.write(path, said)
+                outputs.write(path, given)
             except OSError as error:
-                log.say(f"warning: {path} could not be written: {error.strerror}")
+                log.write(f"warning: {path} could not be written: {error.strerror}")
         tails, page = Tails(), ""
-        if not cancelling.asked:  # else the server's patience is over soon
+        if not cancellation.is_requested:  # else the server soon sends SIGKILL
             secrets = job_secrets(self._job)
             tails = read_tails(scheduler, view, secrets, lines=lines_wanted(self._props))
-            page = _page_of(scheduler, view.app_id)
+            page = _tracking_url(scheduler, view.app_id)
         log.finished(view, code, history, tails, page)
         return code
 
     # ------------------------------------------------------------------ cancelled
 
-    def _tell_cancelled(self, log: Log, app_id: str, cancelling: Cancelling) -> None:
-        if cancelling.asked and not self._said_cancelled:
-            self._said_cancelled = True
-            log.say(f"SIGTERM: the job is cancelled; {app_id} is being ended")
+    def _log_cancel(self, log: Log, cancellation: Cancellation) -> None:
+        if cancellation.is_requested and not self._is_cancel_logged:
+            self._is_cancel_logged = True
+            log.write(f"SIGTERM: the job is cancelled; {cancellation.app_id} is being ended")
 
-    def _cancelled(self, log: Log, cancelling: Cancelling, why: str) -> int:
-        # Whoever ends it does so by threads of this process: they are waited for.
-        cancelling.over.wait()  # or they end this process, when their time is over
-        if not cancelling.tells():
-            _await_exit()
-        log.say(why)
+    def _exit_cancelled(self, log: Log, cancellation: Cancellation, why: str) -> int:
+        """Wait for the threads of this process that end the application; the exit code."""
+        cancellation.ended.wait()  # or they end this process, when their time is over
+        if not cancellation.claim_report():
+            _wait_for_exit()
+        log.write(why)
         return int(ExitCode.TERMINATED)
 
 
-def _page_of(scheduler: Scheduler, app_id: str) -> str:
-    """What the cluster itself shows of an application, also when it has ended."""
+def _tracking_url(scheduler: Scheduler, app_id: str) -> str:
+    """The cluster's own page of an application, which stays after its end."""
     try:
         return scheduler.status(app_id).tracking_url or ""
     except SchedulerError:
         return ""
 
 
-def _await_exit() -> None:
-    """Another thread says the last words and ends the process."""
+def _wait_for_exit() -> None:
+    """Wait while another thread writes the last line and ends the process."""
     while True:
         time.sleep(1.0)

@@ -1,18 +1,19 @@
-"""Ends an application when Azkaban cancels its job, before Azkaban loses patience.
+"""Ends an application when Azkaban cancels its job, before Azkaban sends SIGKILL.
 
 Theory of operation
 ===================
 
-A server sends SIGTERM to our process alone and SIGKILL some seconds later (five on old
-servers); a missed SLA and a stopped flow look just the same. So from the moment in which the
-application may exist, a signal wakes a thread of its own that does what must be done,
-whatever the main thread is held up by: it asks the scheduler to end the application, asks
-again when the programs' part of the time is over (whoever asks twice takes their grace away),
-and, when the time itself is over, says how it stands and ends this process. The main thread
-goes on watching meanwhile, and tells the end as any other if it sees it in time.
+A server sends SIGTERM to this process only, and SIGKILL some seconds later (five on old servers); a
+missed SLA and a stopped flow look just the same. So from the moment in which the application may
+exist, a thread waits for the signal. It acts whatever the main thread waits for: it asks the
+scheduler to end the application, asks again when the programs' part of the time is over (a second
+kill ends their grace period), and, when all the time is over, writes the state and ends this
+process. The main thread goes on watching meanwhile, and reports the end like any other if it sees
+it in time.
 
-An application that does not exist yet is asked for again until it does. One that outlives all
-this, or a SIGKILL without a SIGTERM before it, ends by its lease (``tony.client.lease``).
+For an application that does not exist yet it asks again until it does. The lease
+(``tony.client.lease``) ends an application that survives all this, or whose process got a SIGKILL
+without a SIGTERM before it.
 """
 
 from __future__ import annotations
@@ -28,103 +29,106 @@ from tony_core.client.exit_codes import ExitCode
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 
 REASON = "cancelled: Azkaban ended the job (SIGTERM)"
-#: Of the time, what the programs do not get: for the second word to work and be seen.
+#: The part of the time that the programs do not get: the second kill needs it to work and be seen.
 FORCE_S = 1.5
-#: Beyond it, for the outcome to be written; with all of it a server's five seconds suffice.
-TELL_S = 1.2
-AGAIN_S = 0.1
+#: Time after it to write the outcome; both fit into a server's five seconds.
+REPORT_S = 1.2
+RETRY_S = 0.1
 
 
-class Cancelling:
-    """For one application; nothing but waiting before :meth:`ask`."""
+class Cancellation:
+    """Waits, and ends one application once :meth:`request` is called."""
 
     def __init__(
-        self, opens: Callable[[], Scheduler], name: str, app_id: str, within_s: float
+        self,
+        open_scheduler: Callable[[], Scheduler],
+        scheduler: str,
+        app_id: str,
+        within_s: float,
     ) -> None:
-        self._opens = opens
-        self._name = name  # of the scheduler
         self.app_id = app_id
-        self._within_s = within_s
-        self._wakes: Optional[Callable[[], None]] = None
-        self._asked = threading.Event()
-        self._told = threading.Lock()  # who has it tells the end; nobody gives it back
-        self.over = threading.Event()  # the scheduler says that it has ended
+        self.ended = threading.Event()  # the scheduler says that the application has ended
         self.problem: Optional[str] = None
-        # Started now: a signal handler may have interrupted whoever starts another thread.
+        self._open_scheduler = open_scheduler
+        self._scheduler = scheduler  # its name
+        self._within_s = within_s
+        self._callback: Optional[Callable[[], None]] = None
+        self._requested = threading.Event()
+        self._report = threading.Lock()  # its holder reports the end, and never releases it
+        # Started now: the signal may interrupt the main thread while that starts another thread.
         threading.Thread(target=self._run, name="cancel", daemon=True).start()
 
     @property
-    def asked(self) -> bool:
-        """Whether the job was cancelled."""
-        return self._asked.is_set()
+    def is_requested(self) -> bool:
+        """Whether Azkaban has cancelled the job."""
+        return self._requested.is_set()
 
-    def ask(self) -> None:
-        """End it; from a signal handler. Asking again changes nothing."""
-        self._asked.set()
-        if self._wakes is not None:
-            self._wakes()
+    def request(self) -> None:
+        """End the application; for a signal handler. Further calls change nothing."""
+        self._requested.set()
+        if self._callback is not None:
+            self._callback()
 
-    def wakes(self, wake: Callable[[], None]) -> None:
-        """Who waits for something else and wants to know of it."""
-        self._wakes = wake
+    def on_progress(self, callback: Callable[[], None]) -> None:
+        """Call back when the job is cancelled, and when the application has ended."""
+        self._callback = callback
 
-    def tells(self) -> bool:
-        """Whether the caller is the one who tells the end: true once."""
-        return self._told.acquire(blocking=False)
+    def claim_report(self) -> bool:
+        """Whether the caller reports the end: True for the first caller only."""
+        return self._report.acquire(blocking=False)
 
     def _run(self) -> None:
-        self._asked.wait()
-        began = time.monotonic()
-        end = began + self._within_s
-        first = self._kill(end + TELL_S)
+        self._requested.wait()
+        end = time.monotonic() + self._within_s
+        first = self._start_kill(end + REPORT_S)
         first.join(max(0.0, self._within_s - FORCE_S))
-        if not self.over.is_set():
-            self._kill(end + TELL_S)  # a second time: without grace
-        if not self.over.wait(max(0.0, end - time.monotonic())):
-            # Now, and not with the last words: the server may not wait for those.
-            see_through(self._name, self.app_id)
-        self.over.wait(max(0.0, end + TELL_S - 0.2 - time.monotonic()))
-        # The main thread is better at telling, if it gets there.
-        time.sleep(max(0.0, end + TELL_S - time.monotonic()))
-        if self.tells():
-            self._leave()
+        if not self.ended.is_set():
+            self._start_kill(end + REPORT_S)  # the second one: without grace
+        if not self.ended.wait(max(0.0, end - time.monotonic())):
+            # Now, and not after the report: the server may send SIGKILL before that.
+            start_kill_process(self._scheduler, self.app_id)
+        self.ended.wait(max(0.0, end + REPORT_S - 0.2 - time.monotonic()))
+        # The main thread reports more, if it comes to it.
+        time.sleep(max(0.0, end + REPORT_S - time.monotonic()))
+        if self.claim_report():
+            self._report_and_exit()
 
-    def _kill(self, until: float) -> threading.Thread:
-        thread = threading.Thread(target=self._end, args=(until,), name="kill", daemon=True)
+    def _start_kill(self, until: float) -> threading.Thread:
+        thread = threading.Thread(target=self._kill, args=(until,), name="kill", daemon=True)
         thread.start()
         return thread
 
-    def _end(self, until: float) -> None:
+    def _kill(self, until: float) -> None:
         try:
-            # Not the watcher's: a connection may not be for two threads.
-            scheduler = self._opens()
+            # Not the watch's scheduler: a connection may serve one thread only.
+            scheduler = self._open_scheduler()
             try:
-                self._end_by(scheduler, until)
+                self._kill_by(scheduler, until)
             finally:
                 scheduler.close()
         except (SchedulerError, OSError) as error:
             self.problem = str(error)
 
-    def _end_by(self, scheduler: Scheduler, until: float) -> None:
+    def _kill_by(self, scheduler: Scheduler, until: float) -> None:
         while True:
             try:
                 scheduler.kill(self.app_id, REASON)
                 if scheduler.status(self.app_id).state.ended:
-                    self.over.set()
-                    if self._wakes is not None:
-                        self._wakes()
+                    self.ended.set()
+                    if self._callback is not None:
+                        self._callback()
                     return
             except NoSuchApplication:
-                pass  # it is just being submitted, or never will be
+                pass  # it is being submitted now, or never will be
             except SchedulerError as error:
                 self.problem = str(error)
             if time.monotonic() >= until:
                 return
-            time.sleep(AGAIN_S)
+            time.sleep(RETRY_S)
 
-    def _leave(self) -> None:
-        """The time is over: say how it stands, and end."""
-        if self.over.is_set():
+    def _report_and_exit(self) -> None:
+        """Write the application's state, and end this process."""
+        if self.ended.is_set():
             text = f"KILLED: {self.app_id} was ended, as the job was cancelled"
         else:
             why = f": {self.problem}" if self.problem else ""
@@ -140,16 +144,16 @@ class Cancelling:
         os._exit(ExitCode.TERMINATED)
 
 
-def see_through(scheduler: str, app_id: str) -> None:
-    """Go on asking, by a process of its own that no server knows of; nobody waits for it.
+def start_kill_process(scheduler: str, app_id: str) -> None:
+    """Start a process that goes on ending the application, and that the server does not know.
 
-    It imports from where this one does: nothing of the job's folder, nor of its variables.
+    It imports from where this one does, and nothing from the job's folder or by its variables.
     """
     paths = [path for path in sys.path if os.path.isabs(path)]
-    words = ["kill", "--scheduler", scheduler, app_id]
+    arguments = ["kill", "--scheduler", scheduler, app_id]
     program = (
         f"import sys; sys.path[:] = {paths!r}; from tony_core.cli.main import main;"
-        f" sys.exit(main({words!r}))"
+        f" sys.exit(main({arguments!r}))"
     )
     try:
         subprocess.Popen(

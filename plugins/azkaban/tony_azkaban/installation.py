@@ -64,7 +64,7 @@ restore()
 from tony_azkaban.program import main  # noqa: E402
 
 if sys.argv[1:] == ["{check}"]:
-    from tony_azkaban.installing import check
+    from tony_azkaban.installation import check
 
     sys.exit(check())
 sys.exit(main(os.path.dirname(os.path.abspath(__file__))))

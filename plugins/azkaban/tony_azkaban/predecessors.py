@@ -77,9 +77,8 @@ def settle(
         log(f"an earlier attempt left {status.app_id} ({status.state.value}): it is ended")
         end(scheduler, status.app_id, f"ended by attempt {execution.attempt} of its job")
     if reusable is not None:
-        log(
-            f"goes on with {reusable.app_id} ({reusable.state.value}), which an earlier attempt left"
-        )
+        state = reusable.state.value
+        log(f"goes on with {reusable.app_id} ({state}), which an earlier attempt left")
         return reusable.app_id
     return None
 

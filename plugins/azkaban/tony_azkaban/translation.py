@@ -5,8 +5,8 @@
 the site's ``tony-site.xml``, ``site.properties``, the job file (``conf_file``, else ``tony.xml`` in
 the job's folder), the job's properties. No job changes a key that the site calls final.
 
-The JVM plugin started ``java ... TonyClient`` with the options in ``main.args`` before those that it
-made of other properties, and the client took the first of two equal options. So an option in
+The JVM plugin started ``java ... TonyClient`` with the options in ``main.args`` before those that
+it made of other properties, and the client took the first of two equal options. So an option in
 ``main.args`` takes precedence over the property of its name. ``conf``, ``shell_env`` and
 ``container_env`` are lists of ``KEY=VALUE``, separated by blanks, with a shell's quotes. A ``conf``
 without a key ``tony.*`` is a property of the flow's own.

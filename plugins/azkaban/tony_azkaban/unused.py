@@ -2,9 +2,9 @@
 
 A key ``tony.`` that is unknown is refused; but ``executes``, ``src_dir`` and their like have no
 prefix of their own, and stand among all the properties of Azkaban, other job types and a flow's
-authors. ``srcdir=code`` cannot be refused, since a flow may have a property of that name for itself;
-yet most often it is a slip, and the job does something else than its author meant. Other properties
-are known and do nothing here: the JVM's, and variables of the machine that submits.
+authors. ``srcdir=code`` cannot be refused, since a flow may have a property of that name for
+itself; yet most often it is a slip, and the job does something else than its author meant. Other
+properties are known and do nothing here: the JVM's, and variables of the machine that submits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tony_azkaban.translation import (
 from tony_core.job.problems import Problem, Severity
 from tony_core.job.units import ENV_NAME
 
-PROPERTIES = (
+NAMES = (
     "executes",
     "task_params",
     "src_dir",
@@ -118,9 +118,9 @@ def _is_of_jvm(key: str, text: str) -> bool:
 
 
 def _meant(key: str) -> Optional[str]:
-    if key in PROPERTIES or key.startswith(PREFIXES):
+    if key in NAMES or key.startswith(PREFIXES):
         return None
-    for name in PROPERTIES:
+    for name in NAMES:
         if _is_near(key, name):
             return name
     head, dot, rest = key.partition(".")

@@ -101,7 +101,7 @@ def _site(args: argparse.Namespace) -> Dict[str, str]:
 
 
 def _install(args: argparse.Namespace) -> int:
-    from tony_azkaban.installing import install, runs_as
+    from tony_azkaban.installation import install, runs_as
 
     done = install(Path(args.plugin_dir), args.python, _site(args))
     line(f"installed {done.folder} ({done.version})")
@@ -111,7 +111,7 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _upgrade(args: argparse.Namespace) -> int:
-    from tony_azkaban.installing import runs_as, upgrade
+    from tony_azkaban.installation import runs_as, upgrade
 
     done = upgrade(Path(args.plugin_dir), args.python, _site(args))
     line(f"upgraded {done.folder} to {done.version}")
@@ -123,7 +123,7 @@ def _upgrade(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    from tony_azkaban.installing import remove
+    from tony_azkaban.installation import remove
 
     done = remove(Path(args.plugin_dir))
     line(f"removed {done.folder}")

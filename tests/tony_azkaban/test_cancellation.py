@@ -16,11 +16,11 @@ from tests.tony_azkaban.jobs import PATHS
 SCRIPT = """
 import sys, threading, time
 from types import SimpleNamespace
-from tony_azkaban import cancelling
+from tony_azkaban import cancellation
 from tony_core.schedulers.port import AppState, NoSuchApplication, SchedulerError
 
-cancelling.FORCE_S, cancelling.TELL_S, cancelling.AGAIN_S = 0.15, 0.3, 0.01
-cancelling.see_through = lambda name, app_id: print("sees through", name, app_id, flush=True)
+cancellation.FORCE_S, cancellation.REPORT_S, cancellation.RETRY_S = 0.15, 0.3, 0.01
+cancellation.start_kill_process = lambda *words: print("sees through", *words, flush=True)
 how = sys.argv[1]
 asked = []
 
@@ -50,11 +50,11 @@ def opens():
     first.append(threading.current_thread())
     return Scheduler()
 
-made = cancelling.Cancelling(opens, "yarn", "application_1_1", float(sys.argv[2]))
-made.ask()
-made.ask()
+made = cancellation.Cancellation(opens, "yarn", "application_1_1", float(sys.argv[2]))
+made.request()
+made.request()
 if how == "main-tells":
-    assert made.over.wait(60) and made.tells() and not made.tells()
+    assert made.ended.wait(60) and made.claim_report() and not made.claim_report()
     time.sleep(0.6)
     print("told by main", len(asked), asked[0])
     sys.exit(7)
@@ -101,13 +101,13 @@ def test_a_process_of_its_own_sees_it_through(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path[:0] = " + repr(PATHS) + "\n"
         "import subprocess\n"
-        "from tony_azkaban import cancelling\n"
+        "from tony_azkaban import cancellation\n"
         "started = subprocess.Popen\n"
         "def told(words, **options):\n"
         "    return made.append(started(words, **{**options, 'stderr': open(sys.argv[1], 'wb')}))\n"
         "made = []\n"
         "subprocess.Popen = told\n"
-        "cancelling.see_through('local', 'local_20260101000000_000001')\n"
+        "cancellation.start_kill_process('local', 'local_20260101000000_000001')\n"
         "sys.exit(made[0].wait(60))\n"
     )
     done = subprocess.run(

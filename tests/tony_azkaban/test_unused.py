@@ -8,8 +8,8 @@ import pytest
 
 from tests.tony_azkaban.jobs import Job
 from tests.tony_azkaban.test_jvm_jobs import PROPERTIES
-from tony_azkaban.misspelt import WORDS, is_one_edit, misspelt
 from tony_azkaban.properties import load
+from tony_azkaban.unused import NAMES, find_misspelled, is_one_edit
 
 AZKABANS = """
 alert.type alias azkaban.flow.execid azkaban.flow.flowid azkaban.flow.nested.path
@@ -57,20 +57,20 @@ whitelist.file.path working.dir
     ],
 )
 def test_one_slip_is_told(said: str, meant: str) -> None:
-    (problem,) = misspelt([said, *WORDS])
+    (problem,) = find_misspelled([said, *NAMES])
     assert problem.key == said and f"(did you mean {meant}?)" in problem.message
 
 
 def test_no_false_alarm() -> None:
     ours = [
-        *WORDS,
+        *NAMES,
         "worker_env.src.dir",
         "tony_azkaban.retry",
         "tony.worker.instances",
         "tony.home",
     ]
     own = ["raw", "models", "at_least", "python", "source", "dir", "exec", "src", "env.x", "run"]
-    assert misspelt([*AZKABANS, *ours, *own, *load(PROPERTIES)]) == []
+    assert find_misspelled([*AZKABANS, *ours, *own, *load(PROPERTIES)]) == []
 
 
 def test_edits() -> None:
@@ -83,4 +83,4 @@ def test_edits() -> None:
 def test_one_that_is_refused_hears_it_too(tmp_path: Path) -> None:
     job = Job(tmp_path).set({"exectues": "python3 train.py"})
     job.props.pop("executes", None)
-    assert "exectues: is nothing that the job type knows" in job.run(2)
+    assert "exectues: unknown property, which has no effect" in job.run(2)

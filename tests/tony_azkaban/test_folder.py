@@ -10,7 +10,7 @@ from typing import Callable, Tuple
 import pytest
 
 from tests.strangers import UID, needs_root
-from tony_azkaban.linked import make_whole
+from tony_azkaban.folder import replace_links
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def folders(tmp_path: Path) -> Tuple[Path, Path]:
 
 def test_what_was_linked_is_there_without_the_project(folders: Tuple[Path, Path]) -> None:
     project, execution = folders
-    assert make_whole(str(execution), "7") == []
+    assert replace_links(str(execution), "7") == []
     for path in project.rglob("*"):
         if path.is_file():
             path.unlink()
@@ -48,7 +48,7 @@ def test_it_is_copied_where_it_cannot_have_another_name(
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", another_disk)
-    assert make_whole(str(folders[1]), "7") == []
+    assert replace_links(str(folders[1]), "7") == []
     assert (folders[1] / "src" / "train.py").read_text() == "print(1)"
     assert os.stat(folders[1] / "run.sh").st_mode & stat.S_IXUSR
 
@@ -62,7 +62,7 @@ def test_links_inside_and_to_nothing_are_left(folders: Tuple[Path, Path]) -> Non
     (execution / "large.bin").symlink_to(
         project / "src" / "sub" / "data.txt"
     )  # by a job of the flow
-    assert make_whole(str(execution), "7") == []
+    assert replace_links(str(execution), "7") == []
     assert (execution / "inside.lnk").is_symlink()
     assert (execution / "gone").is_symlink()
     assert (execution / "large.bin").is_symlink()
@@ -77,7 +77,7 @@ def test_what_stays_a_link_is_told(
 
     monkeypatch.setattr(os, "link", full)
     monkeypatch.setattr("shutil.copy2", full)
-    lines = make_whole(str(folders[1]), "7")
+    lines = replace_links(str(folders[1]), "7")
     assert len(lines) == 3
     assert all("No space left on device" in line for line in lines)
     assert (folders[1] / "run.sh").is_symlink()
@@ -94,7 +94,7 @@ def test_another_users_link_stays_one(tmp_path: Path) -> None:
     link = execution / ".ssh" / "id"
     link.symlink_to(secret)
     os.lchown(link, UID, UID)
-    assert make_whole(str(execution), "7") == []
+    assert replace_links(str(execution), "7") == []
     assert link.is_symlink()
 
 
@@ -105,13 +105,13 @@ def test_a_folder_that_the_job_names_itself_is_left_as_it_is(tmp_path: Path) -> 
         path.parent.mkdir(parents=True)
     shared.write_text("x")
     own.symlink_to(shared)
-    assert make_whole(str(tmp_path / "own"), "7") == []
-    assert make_whole(str(tmp_path / "own"), "") == []
+    assert replace_links(str(tmp_path / "own"), "7") == []
+    assert replace_links(str(tmp_path / "own"), "") == []
     assert own.is_symlink()
 
 
 def test_a_job_in_a_folder_of_its_own_within_the_execution(folders: Tuple[Path, Path]) -> None:
-    assert make_whole(str(folders[1] / "src"), "7") == []
+    assert replace_links(str(folders[1] / "src"), "7") == []
     assert not (folders[1] / "src" / "train.py").is_symlink()
 
 
@@ -125,6 +125,6 @@ def test_a_link_that_another_job_takes_away_meanwhile_is_passed_over(
             gone.unlink(missing_ok=True)
         return real(path)
 
-    monkeypatch.setattr("tony_azkaban.linked.os.lstat", lstat)
-    assert make_whole(str(folders[1]), "7") == []
+    monkeypatch.setattr("tony_azkaban.folder.os.lstat", lstat)
+    assert replace_links(str(folders[1]), "7") == []
     assert not (folders[1] / "src" / "train.py").is_symlink()
