@@ -30,10 +30,6 @@ class Logs:
         self.broken = False
         self._knows_sizes = knows_sizes
 
-    @property
-    def log_reader(self) -> Logs:
-        return self
-
     def write(self, text: str, container: str = "c1", name: str = "stdout") -> None:
         self.files[container, name] = self.files.get((container, name), b"") + text.encode()
 

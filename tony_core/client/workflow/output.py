@@ -9,6 +9,7 @@ error: the last lines of every task follow when the job has ended (:mod:`tony_co
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Tuple
 
 from tony_core.client.errors import ClientError
@@ -16,10 +17,9 @@ from tony_core.client.logs import STREAMS, Line
 from tony_core.client.tails import Tails, readable
 from tony_core.client.view import MASTER, JobView, TaskView
 from tony_core.client.workflow.results import CHIEFS, TAIL_LINES, failed_task, failed_task_tail
-from tony_core.dataclass import replace
 from tony_core.job.mask import KnownSecrets
 from tony_core.jsontext import is_number
-from tony_core.schedulers.port import AppState, LogRef, Scheduler, SchedulerError
+from tony_core.schedulers.port import AppState, LogReader, LogRef, SchedulerError
 
 MOST_LINES = 10_000  # of a job
 READ_LINES = 100  # of a stream, by one read
@@ -58,7 +58,7 @@ def is_complete(view: JobView, position: Position) -> bool:
 
 
 def read_output(
-    scheduler: Scheduler,
+    reader: LogReader,
     view: JobView,
     position: Position,
     last: bool = False,
@@ -77,7 +77,7 @@ def read_output(
     for ref in chief.log_refs():
         for name in STREAMS["both"]:
             try:
-                lines = _read(scheduler, view.app_id, ref, name, reached, last, known)
+                lines = _read(reader, view.app_id, ref, name, reached, last, known)
             except (SchedulerError, OSError):
                 continue
             label = chief.task if name == "stdout" else f"{chief.task} {name}"
@@ -91,7 +91,7 @@ def read_output(
 
 
 def _read(
-    scheduler: Scheduler,
+    reader: LogReader,
     app_id: str,
     ref: LogRef,
     name: str,
@@ -101,11 +101,11 @@ def _read(
 ) -> List[str]:
     key = _key(ref, name)
     begin = reached.get(key, 0)
-    size = scheduler.log_size(app_id, ref, name)
+    size = reader.log_size(app_id, ref, name)
     skipped = size is not None and size - begin > READ_BYTES
     if skipped and size is not None:
         begin = size - READ_BYTES
-    data = scheduler.read_log(app_id, ref, name, begin, READ_BYTES)
+    data = reader.read_log(app_id, ref, name, begin, READ_BYTES)
     if not data:
         return []
     end = data.rfind(b"\n") + 1

@@ -244,7 +244,8 @@ class TonyHook(BaseHook):
     ) -> Tuple[List[str], Dict[str, int]]:
         """The chief's output after ``position``, and the new position."""
         with self.get_conn().client() as client:
-            return read_output(client.scheduler, view, position, last, self.secrets)
+            reader = client.scheduler.log_reader
+            return read_output(reader, view, position, last, self.secrets)
 
     def tails(self, view: JobView) -> Tails:
         """The last lines of every task, within limits."""
