@@ -25,7 +25,7 @@ from tony_core.bundle import jobfolder
 from tony_core.bundle.local.holder import Owner
 from tony_core.bundle.local.leases import Lease, read_leases, write_lease
 from tony_core.bundle.local.store import Store, StoreError, difference
-from tony_core.files.lock import locked
+from tony_core.files.durable import locked
 
 __all__ = ["open_folder"]
 

@@ -18,7 +18,7 @@ from tony_core.bundle import archive, unpack
 from tony_core.bundle.bounded import Limits
 from tony_core.bundle.unpack import UnpackError, localise
 from tony_core.files.artifact import Artifact, Kind, Use
-from tony_core.files.lock import locked
+from tony_core.files.durable import locked
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from contextvars import copy_context
 from typing import List
 
 from tony_core.files.local import LocalFileSystem
-from tony_core.files.registry import Apart, filesystem, register
+from tony_core.files.registry import SeparateRegistry, filesystem, register
 
 
 class Closing(LocalFileSystem):
@@ -20,7 +20,7 @@ class Closing(LocalFileSystem):
 def test_what_is_registered_apart_is_nobody_elses() -> None:
     everybodys, own, other = Closing(), Closing(), Closing()
     register("far", lambda: everybodys)
-    first, second = Apart(), Apart()
+    first, second = SeparateRegistry(), SeparateRegistry()
     with first:
         register("far", lambda: own)
         assert filesystem("far://x") is own
@@ -36,7 +36,7 @@ def test_what_is_registered_apart_is_nobody_elses() -> None:
 
 def test_a_thread_takes_it_along_with_its_context() -> None:
     own = Closing()
-    apart = Apart()
+    apart = SeparateRegistry()
     found: List[object] = []
     with apart:
         register("far", lambda: own)

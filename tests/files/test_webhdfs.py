@@ -31,7 +31,7 @@ from tests.files.webhdfs_server import (
 from tony_core.files import registry
 from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.files.location import base_name, join
-from tony_core.files.port import UnsupportedLocation, look_limit, looking
+from tony_core.files.port import UnsupportedLocation, limited_wait, wait_limit
 from tony_core.files.webhdfs import datanodes, namenodes
 from tony_core.files.webhdfs.connection import CONNECT_S, WAIT_S
 from tony_core.files.webhdfs.datanodes import LostNode, Upload, fetch
@@ -498,7 +498,7 @@ class TestLooking:
             server.always = hang
         files = hdfs.client(patience_s=30)
         began = time.monotonic()
-        with looking(0.4):
+        with limited_wait(0.4):
             for _ in range(3):
                 with pytest.raises(OSError, match=r"did not serve us for .*no answer in time"):
                     files.stat("hdfs:///d")
@@ -516,7 +516,7 @@ class TestLooking:
 
         monkeypatch.setattr(namenodes.NameNodes, "_exchange", exchange)
         monkeypatch.setattr(namenodes.time, "sleep", lambda seconds: None)
-        with looking(18.0), pytest.raises(OSError, match="no answer in time"):
+        with limited_wait(18.0), pytest.raises(OSError, match="no answer in time"):
             make(2).client(patience_s=0.0).stat("hdfs:///d")
         with pytest.raises(OSError, match="no answer in time"):
             make(2).client(patience_s=0.0).stat("hdfs:///d")
@@ -531,16 +531,16 @@ class TestLooking:
 
         monkeypatch.setattr(datanodes, "Connection", connection)
         for seconds in (18.0, 300.0):
-            with looking(seconds), pytest.raises(LostNode):
-                fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me", look_limit.get())
+            with limited_wait(seconds), pytest.raises(LostNode):
+                fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me", wait_limit.get())
         with pytest.raises(LostNode):
-            fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me", look_limit.get())
+            fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me", wait_limit.get())
         assert limits == [(6.0, 6.0), (100.0, CONNECT_S), (WAIT_S, CONNECT_S)]
 
     def test_nothing_else_waits_less(self, hdfs: FakeHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(namenodes, "CALL_S", 1.0)
         hdfs.nn[0].always = hang
-        with looking(0.01):
+        with limited_wait(0.01):
             pass
         began = time.monotonic()
         with pytest.raises(OSError, match="no answer in time"):

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from tony_core.bundle.remote.store import Damaged
 from tony_core.bundle.tree import Changed
-from tony_core.files.denied import read
 from tony_core.files.location import masked, remedy
 from tony_core.files.port import UnsupportedLocation
+from tony_core.files.webhdfs.answers import parse_denial
 
 _STAGING_DIR = "tony.yarn.staging-dir"
 
@@ -55,7 +55,7 @@ def _advice(error: OSError, root: str) -> str:
 
 def _permission(said: str, root: str) -> str:
     """Who can do something: the folder's owner, the administrator, or the user elsewhere."""
-    denied = read(said)
+    denied = parse_denial(said)
     if denied is None:
         return f"{_STAGING_DIR} names another place"
     if denied.owner == denied.user:

@@ -23,9 +23,8 @@ from tony_core.bundle import archive
 from tony_core.bundle.bounded import Limits
 from tony_core.bundle.local.store import Store, StoreError, difference, move_in, write_sizes
 from tony_core.files.artifact import Artifact, Kind
-from tony_core.files.durable import sync_tree
+from tony_core.files.durable import locked, sync_tree
 from tony_core.files.location import base_name, is_remote, local_path, masked
-from tony_core.files.lock import locked
 from tony_core.files.registry import filesystem
 
 __all__ = ["Limits", "UnpackError", "localise", "remote_digest", "unpacked"]

@@ -82,9 +82,9 @@ def _run(words: List[str]) -> int:
     args = parser_of(verb).parse_args(rest)
     if verb not in LOOKS:
         return module_of(verb).run(args)
-    from tony_core.files.port import looking
+    from tony_core.files.port import limited_wait
 
-    with looking(LOOK_S):
+    with limited_wait(LOOK_S):
         return module_of(verb).run(args)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Dict, Mapping, Optional
-
-from tony_core.dataclass import dataclass
 
 
 class Kind(str, Enum):

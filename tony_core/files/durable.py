@@ -5,15 +5,18 @@ name may reach the disk before the bytes, and an empty file is what is found the
 bytes are flushed before the rename, and the folder after it. ``sync=False`` leaves both out,
 for files that mean nothing after a restart of the machine.
 
-Light, standard library only, Python 3.8: shims import it.
+And a lock between processes. Light, standard library only, Python 3.8: shims import it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 from contextlib import contextmanager
 from typing import BinaryIO, Callable, Iterator, List
 
+_POLL_S = 0.01  # of a lock
 _AT_ONCE = 8  # a flush mostly waits, and the disk joins those that wait at once
 
 
@@ -98,3 +101,26 @@ def _for_all(work: Callable[[str], None], paths: List[str]) -> None:
     with ThreadPoolExecutor(min(_AT_ONCE, len(paths)), "flush") as pool:
         for _ in pool.map(work, paths):
             pass
+
+
+@contextmanager
+def locked(path: str, exclusive: bool, timeout_s: float) -> Iterator[None]:
+    """Hold the lock on a file; ``TimeoutError`` when others held it all that time.
+
+    ``flock``: the kernel frees it when its holder dies, however it dies. The file itself stays.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        how = (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(handle, how)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{path} was locked for {timeout_s:.0f} s") from None
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(handle)

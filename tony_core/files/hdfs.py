@@ -25,7 +25,7 @@ from typing import BinaryIO, Callable, Dict, Iterator, List, NoReturn, Optional,
 from urllib.parse import unquote
 
 from tony_core.files.location import join, masked, scheme_of
-from tony_core.files.port import FileSystem, Stat, UnsupportedLocation, look_limit
+from tony_core.files.port import FileSystem, Stat, UnsupportedLocation, wait_limit
 from tony_core.files.webhdfs.answers import Status
 from tony_core.files.webhdfs.client import Summary, WebHdfs
 from tony_core.files.webhdfs.connection import Address
@@ -199,7 +199,7 @@ class WebHdfsFileSystem(FileSystem):
             self.user,
             delegation=self._delegation,
             patience=self._patience,
-            limit_s=look_limit.get,
+            limit_s=wait_limit.get,
         )
 
 

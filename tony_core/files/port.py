@@ -1,7 +1,7 @@
 """The file-system port: the few verbs that staging, history and job files need.
 
 A *location* is a local path or a URL, exactly as a user writes it; every method takes whole
-locations, so that nobody above this port cuts a URL apart. Files are written whole, from bytes
+locations, so that no caller of this port cuts a URL apart. Files are written whole, from bytes
 (``put``), from a local file (``upload``) or by a function that produces them while they travel
 (``write``); nothing is appended. All three are atomic: a reader sees the old file or the new
 one. Files are read forwards, from any offset on.
@@ -17,27 +17,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import BinaryIO, Callable, Iterator, List, Optional
-
-from tony_core.dataclass import dataclass
+from typing import BinaryIO, Callable, Iterator, List, NamedTuple, Optional
 
 COPIED_AT_ONCE = 1 << 20
 
-#: See :func:`looking`.
-look_limit: ContextVar[Optional[float]] = ContextVar("look_limit", default=None)
+#: See :func:`limited_wait`.
+wait_limit: ContextVar[Optional[float]] = ContextVar("wait_limit", default=None)
 
 
 @contextmanager
-def looking(seconds: float) -> Iterator[None]:
-    """Within, a remote file system that does not answer is given up after so many seconds.
+def limited_wait(seconds: float) -> Iterator[None]:
+    """Give up a remote file system that does not answer after so many seconds.
 
-    For what only looks. What writes, or runs for long, has each file system's own patience.
+    For a verb that only looks. What writes, or runs for long, has each file system's own patience.
     """
-    before = look_limit.set(seconds)
+    before = wait_limit.set(seconds)
     try:
         yield
     finally:
-        look_limit.reset(before)
+        wait_limit.reset(before)
 
 
 class ReadOnlyError(PermissionError):
@@ -45,11 +43,10 @@ class ReadOnlyError(PermissionError):
 
 
 class UnsupportedLocation(OSError):
-    """Nothing here can reach such a location; the message says what is missing."""
+    """No file system for such a location; the message says what is missing."""
 
 
-@dataclass(frozen=True)
-class Stat:
+class Stat(NamedTuple):
     """What a file system says about one location."""
 
     location: str

@@ -4,7 +4,7 @@ The table names modules, not classes: importing this module loads none of them, 
 node that only copies local files should not pay for the web client.
 
 What is registered holds for the process, since most serve one site as one user. A process that
-serves several (Airflow's triggerer) gives each an :class:`Apart`.
+serves several (Airflow's triggerer) gives each a :class:`SeparateRegistry`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import errno
 import importlib
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.files.location import OBJECT_STORES, masked, scheme_of
 from tony_core.files.port import FileSystem, UnsupportedLocation
 
@@ -50,12 +50,12 @@ class _Table:
             self.open.popitem()[1].close()
 
 
-_everybodys = _Table()
-_current: ContextVar[_Table] = ContextVar("files", default=_everybodys)
+_shared = _Table()
+_current: ContextVar[_Table] = ContextVar("files", default=_shared)
 
 
-class Apart:
-    """File systems of one caller's own: ``with apart:`` what is registered, asked for and opened.
+class SeparateRegistry:
+    """File systems of one caller's own: ``with registry:`` register, find and open them here.
 
     For one caller at a time. A thread that is started inside is outside, unless it takes the
     context along.
@@ -63,7 +63,7 @@ class Apart:
 
     def __init__(self) -> None:
         self._table = _Table()
-        self._outside = _everybodys
+        self._outside = _shared
 
     def __enter__(self) -> None:
         self._outside = _current.get()
@@ -78,9 +78,9 @@ class Apart:
 
 
 def register(scheme: str, factory: Callable[[], FileSystem]) -> None:
-    """Let ``factory`` answer for a scheme, in this process; the newest word wins.
+    """Let ``factory`` make the file system of a scheme, in this process, in place of an older one.
 
-    One that is equal to the older is no news: what is open stays open, for others use it.
+    One that is equal to the older changes nothing: what is open stays open, for others use it.
     """
     table = _current.get()
     if table.added.get(scheme.lower()) == factory:
@@ -92,7 +92,7 @@ def register(scheme: str, factory: Callable[[], FileSystem]) -> None:
 
 
 def forget() -> None:
-    """As if nobody had asked yet: what was registered is gone, what was open is closed."""
+    """Forget what was registered and close what is open."""
     _current.get().forget()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tony_core.files.local import LocalFileSystem
 from tony_core.files.port import Stat
-from tony_core.files.registry import Apart, register
+from tony_core.files.registry import SeparateRegistry, register
 from tony_core.hadoop.errors import AccessDenied, HadoopError
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId
 from tony_core.hadoop.yarn.messages.reports import ApplicationReport
@@ -195,7 +195,7 @@ def test_the_note_is_left_on_its_callers_own_file_systems() -> None:
             asked.append(location)
             return []
 
-    apart = Apart()
+    apart = SeparateRegistry()
     with apart:
         register("far", Far)
         assert killing.leave("far:///apps/x", {"reason": "enough"}) == killing.Note()

@@ -58,8 +58,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 
 from tony_core.bundle.local.holder import Owner
 from tony_core.bundle.local.leases import Lease, read_leases, remove_lease, write_lease
-from tony_core.files.durable import sync_folder, sync_tree
-from tony_core.files.lock import locked
+from tony_core.files.durable import locked, sync_folder, sync_tree
 
 LOCK_S = 60.0  # collectors hold it for the time of some renames
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Callable, Deque, Iterator, Mapping
 
 from tony_core.client.api import Client
-from tony_core.files.registry import Apart
+from tony_core.files.registry import SeparateRegistry
 from tony_core.schedulers.port import NoSuchApplication, Scheduler
 
 Environment = Callable[[], Mapping[str, str]]
@@ -26,7 +26,7 @@ class PooledClient:
     """
 
     def __init__(self, scheduler: str, env: Mapping[str, str]) -> None:
-        self.files = Apart()
+        self.files = SeparateRegistry()
         with self.files:
             self.client = Client(scheduler, env)
 

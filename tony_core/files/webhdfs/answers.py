@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -127,6 +128,28 @@ def translate_refusal(refusal: Refusal, path: str, user: str) -> OSError:
         if code == errno.EIO:
             words[0] += f" ({name}, from {server})"
     return OSError(code, "; ".join(words), path)
+
+
+class Denial(NamedTuple):
+    """A refused access. ``path`` is where: the thing itself or a folder above it."""
+
+    user: str
+    access: str
+    path: str
+    owner: str
+    mode: str
+
+
+_DENIAL = re.compile(
+    r"Permission denied: user=(?P<user>[^,\s]+), access=(?P<access>\w+),"
+    r' inode="(?P<path>[^"]+)":(?P<owner>[^:\s]+):[^:\s]+:(?P<mode>[-\w+]+)'
+)
+
+
+def parse_denial(text: str) -> Optional[Denial]:
+    """The refused access that a NameNode's message describes, if it describes one."""
+    found = _DENIAL.search(text)
+    return Denial(**found.groupdict()) if found else None
 
 
 # ------------------------------------------------------------------ status and listings

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from tony_core.files.denied import read
 from tony_core.files.location import remedy
+from tony_core.files.webhdfs.answers import parse_denial
 
 _CHANGED = re.compile(r"Resource (\S+) changed on src filesystem")
 _GONE = re.compile(r"File does not exist: (\S+)")
@@ -25,7 +25,7 @@ def why(text: str) -> Optional[str]:
     gone = _GONE.search(text)
     if gone:
         return f"{gone[1]} was removed after the submit: submit again"
-    denied = read(text)
+    denied = parse_denial(text)
     if denied:
         return (
             f"the nodes fetch files as {denied.user}, who may not enter or read {denied.path}:"
