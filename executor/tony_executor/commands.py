@@ -1,4 +1,4 @@
-"""What an executor's life wants done. The shell does each, and reports back by events."""
+"""What the executor machine wants done. The shell does each, and reports back by events."""
 
 # Annotations are evaluated here: NamedTuple would compile each of them as text.
 from typing import NamedTuple, Union
@@ -6,54 +6,54 @@ from typing import NamedTuple, Union
 from tony_core.protocol.messages import Message, Prepare, Start, Welcome
 
 
-class Say(NamedTuple):
-    """Send this on that link."""
+class Send(NamedTuple):
+    """Send this message on that link."""
 
     link: int
     message: Message
 
 
-class Drop(NamedTuple):
-    """Close a link that is not obeyed."""
+class CloseLink(NamedTuple):
+    """Close a link whose peer is not, or no longer, our master."""
 
     link: int
     reason: str
 
 
-class Seek(NamedTuple):
-    """Look for the master: its file, its successor, its address, again and again."""
+class FindMaster(NamedTuple):
+    """Try the master's known address, its file, and its successor until :class:`StopFinding`."""
 
-    succeed: bool  # it was there before: help the next one to start
+    start_successor: bool  # there was a master before: help the next one to start
 
 
-class StopSeeking(NamedTuple):
-    """It is found."""
+class StopFinding(NamedTuple):
+    """The master is found."""
 
 
 class Configure(NamedTuple):
-    """How this master wants things."""
+    """Apply the settings of the master that welcomed us."""
 
     link: int
     welcome: Welcome
 
 
-class LayOut(NamedTuple):
+class PrepareTask(NamedTuple):
     """Make the session's folder and hold its ports; Prepared or NotPrepared follows."""
 
     prepare: Prepare
 
 
-class StartChild(NamedTuple):
-    """Run the program; ChildStarted or ChildNotStarted follows."""
+class StartProgram(NamedTuple):
+    """Run the program; ProgramStarted or ProgramNotStarted follows."""
 
     task: str
     start: Start
 
 
-class Clear(NamedTuple):
-    """End every descendant of the program: TERM, KILL after the grace; Cleared follows.
+class EndProcesses(NamedTuple):
+    """End every descendant of the program: TERM, KILL after the grace; ProcessesEnded follows.
 
-    Said again with a shorter grace it becomes shorter.
+    Sent again with a shorter grace, it shortens the sweep.
     """
 
     grace_s: float
@@ -67,10 +67,21 @@ class Log(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """The end of the process, when what was said has left; always the last command."""
+    """End the process once the last messages have left; always the last command."""
 
     code: int
     reason: str
 
 
-Command = Union[Say, Drop, Seek, StopSeeking, Configure, LayOut, StartChild, Clear, Log, Exit]
+Command = Union[
+    Send,
+    CloseLink,
+    FindMaster,
+    StopFinding,
+    Configure,
+    PrepareTask,
+    StartProgram,
+    EndProcesses,
+    Log,
+    Exit,
+]

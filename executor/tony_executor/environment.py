@@ -1,8 +1,8 @@
-"""What the program finds in its environment. Pure.
+"""The program's environment. Pure.
 
-From the weakest: a small base of what the container has, ours of the program's side
-(report file, the folder of ``tony.py``), then what the master sends, shared texts put in.
-What belongs to the executor alone never reaches the program, whoever sets it.
+From the weakest: a small base of the container's own variables, ours for the program (report
+file, the folder of ``tony.py``), then what the master sends, with shared texts put in. The
+executor's private variables never reach the program, whoever sets them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PRIVATE = {
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def base(container: Mapping[str, str]) -> Dict[str, str]:
-    """What of the container's own environment a program gets."""
+def base_environment(container: Mapping[str, str]) -> Dict[str, str]:
+    """The variables of the container that a program gets."""
     kept = {
         name: value
         for name, value in container.items()
@@ -43,7 +43,7 @@ def base(container: Mapping[str, str]) -> Dict[str, str]:
     return kept
 
 
-def of_program(
+def build_environment(
     container: Mapping[str, str],
     start: Start,
     *,
@@ -54,12 +54,14 @@ def of_program(
     venv: Optional[str] = None,
     cache_dir: Optional[str] = None,
 ) -> Dict[str, str]:
-    """Every variable of the program."""
-    env = base(container)
+    """Build the program's whole environment."""
+    env = base_environment(container)
     env["PYTHONUNBUFFERED"] = "1"
     shared = {**start.shared, WORKING_FOLDER: cwd}
     env.update(
-        (name, _put_in(value, shared)) for name, value in start.env.items() if name not in PRIVATE
+        (name, _resolve_shared(value, shared))
+        for name, value in start.env.items()
+        if name not in PRIVATE
     )
     for name in ("MALLOC_ARENA_MAX", *start.unset):
         if name not in start.env:
@@ -81,21 +83,21 @@ def of_program(
     return env
 
 
-def called_ports(start: Start, names: Sequence[str]) -> List[str]:
-    """Those of a task's ports at which other tasks may call.
+def reachable_ports(start: Start, names: Sequence[str]) -> List[str]:
+    """The ports of a task at which other tasks may call.
 
-    Not TensorBoard's: the master looks whose it is. None of a task that is alone in its job.
+    Not TensorBoard's: the master checks who listens there. None for the only task of a job.
     """
     try:
         spec = json.loads(start.shared.get("CLUSTER_SPEC", ""))
-        is_alone = sum(len(addresses) for addresses in spec.values()) == 1
+        is_only_task = sum(len(addresses) for addresses in spec.values()) == 1
     except (ValueError, TypeError, AttributeError):
-        is_alone = False  # too long to be sent
-    return [] if is_alone else [name for name in names if name != "tensorboard"]
+        is_only_task = False  # too long to be sent
+    return [] if is_only_task else [name for name in names if name != "tensorboard"]
 
 
-def _put_in(value: str, shared: Mapping[str, str]) -> str:
-    """The value with the shared texts it refers to."""
+def _resolve_shared(value: str, shared: Mapping[str, str]) -> str:
+    """Replace references to shared texts."""
     if "\x00" not in value:
         return value
     for name, text in shared.items():

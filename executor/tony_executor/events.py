@@ -7,20 +7,20 @@ from tony_core.exit_causes import ExitCause
 from tony_core.protocol.messages import Message
 
 
-class Began(NamedTuple):
-    """The process stands and has begun to call its master."""
+class ExecutorStarted(NamedTuple):
+    """The process has started and begins to call its master."""
 
     at: float
 
 
-class Linked(NamedTuple):
+class LinkOpened(NamedTuple):
     """A peer that knows the job's secret is connected; it may be a master of any attempt."""
 
     at: float
     link: int
 
 
-class Heard(NamedTuple):
+class MessageReceived(NamedTuple):
     """A message arrived on a link."""
 
     at: float
@@ -28,7 +28,7 @@ class Heard(NamedTuple):
     message: Message
 
 
-class Unlinked(NamedTuple):
+class LinkClosed(NamedTuple):
     """A link is gone."""
 
     at: float
@@ -37,7 +37,7 @@ class Unlinked(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The session's folder stands and its ports are held."""
+    """The session's folder is made and its ports are held."""
 
     at: float
     session: int
@@ -46,7 +46,7 @@ class Prepared(NamedTuple):
 
 
 class NotPrepared(NamedTuple):
-    """It could not be laid out."""
+    """The folder or the ports of the session could not be had."""
 
     at: float
     session: int
@@ -54,7 +54,7 @@ class NotPrepared(NamedTuple):
     message: str
 
 
-class ChildStarted(NamedTuple):
+class ProgramStarted(NamedTuple):
     """The program was exec'd."""
 
     at: float
@@ -64,8 +64,8 @@ class ChildStarted(NamedTuple):
     gpus: List[str] = []  # as in messages.Running
 
 
-class ChildNotStarted(NamedTuple):
-    """It could not be; ``exit_code`` is what a shell would say."""
+class ProgramNotStarted(NamedTuple):
+    """The program could not be exec'd; ``exit_code`` is what a shell would report."""
 
     at: float
     session: int
@@ -74,44 +74,44 @@ class ChildNotStarted(NamedTuple):
     message: str
 
 
-class ChildEnded(NamedTuple):
-    """The program ended; what is known about it, unjudged."""
+class ProgramEnded(NamedTuple):
+    """The program ended; what is known about its end, unjudged."""
 
     at: float
     session: int
-    exit_code: int  # 128 + signal when a signal ended it
+    exit_code: int  # tony_core/exit_causes.py
     signal: int
     stderr_tail: List[str]
-    ports_taken: List[str]  # names of our ports that somebody else listens at
+    ports_taken: List[str]  # names of our ports at which another process listens
     disk_free_mb: float
     usage: Dict[str, float]
     stderr_before: List[str] = []  # lines before the tail
 
 
 class PortsTaken(NamedTuple):
-    """Another process listens at ports of the program that runs."""
+    """Another process listens at ports of the running program."""
 
     at: float
     session: int
     names: List[str]
 
 
-class Cleared(NamedTuple):
-    """The sweep is over: of the program's descendants these are left."""
+class ProcessesEnded(NamedTuple):
+    """The sweep is over; these descendants of the program are left."""
 
     at: float
     survivors: List[int]
 
 
 class Observed(NamedTuple):
-    """Something to pass on: Measured, Reported, Serving, Noted."""
+    """Telemetry for the master: Measured, Reported, Serving, Noted."""
 
     at: float
     message: Message
 
 
-class NoMasterWillCome(NamedTuple):
-    """The application has ended, or its masters' attempts are used up."""
+class NoNextMaster(NamedTuple):
+    """The application has ended, or no attempts of a master remain."""
 
     at: float
     reason: str
@@ -124,18 +124,18 @@ class Tick(NamedTuple):
 
 
 Event = Union[
-    Began,
-    Linked,
-    Heard,
-    Unlinked,
+    ExecutorStarted,
+    LinkOpened,
+    MessageReceived,
+    LinkClosed,
     Prepared,
     NotPrepared,
-    ChildStarted,
-    ChildNotStarted,
-    ChildEnded,
+    ProgramStarted,
+    ProgramNotStarted,
+    ProgramEnded,
     PortsTaken,
-    Cleared,
+    ProcessesEnded,
     Observed,
-    NoMasterWillCome,
+    NoNextMaster,
     Tick,
 ]

@@ -1,12 +1,12 @@
-"""The process in front of the executor where no shim of ours stands there: on a cluster.
+"""The guard: the process above the executor where no shim of ours is, on a cluster.
 
 Theory of operation
 ===================
 
-Whoever starts the container knows one process, and kills its group: TERM, a quarter of a
-second, KILL. That reaches neither what the program has put into a session of its own nor, when
-the executor is the one that dies (out of memory, an administrator's ``kill -9``), anything that
-its program started. So there are two of us, in one group, each the end of the other::
+A NodeManager knows one process of a container, and kills its group: TERM, a quarter of a second,
+KILL. That reaches neither what the program has put into a session of its own nor, when the executor
+is the one that dies (out of memory, an administrator's ``kill -9``), anything that its program
+started. So there are two processes of ours in one group, and each ends what the other leaves::
 
     guard (known to the node, subreaper)
       └─ executor (subreaper; TERM when the guard dies)
@@ -16,9 +16,9 @@ its program started. So there are two of us, in one group, each the end of the o
 - The executor is killed: what it leaves becomes the guard's, which kills it.
 - The guard is killed: the executor gets TERM and does the same.
 
-What no process can do anything about: both of them killed in the same moment and without a
-TERM before. The group's members go with that KILL, and a program that is our own child; what
-the program has put into sessions of its own stays. Only control groups catch that.
+Not covered: both of them killed in the same moment without a TERM before. The group's members go
+with that KILL, and a program that is our own child; what the program has put into sessions of its
+own stays. Only control groups catch that.
 
 The guard is forked before the executor's modules are imported: it costs no more than Python.
 """
@@ -30,14 +30,13 @@ import signal
 from typing import NoReturn
 
 from tony_core.exit_causes import decode_status
-from tony_executor import processes
-from tony_executor.phases import EXIT_MASTER_LOST, EXIT_TERMINATED
+from tony_executor import EXIT_MASTER_LOST, EXIT_TERMINATED, processes
 
 _ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def stand_in_front() -> None:
-    """Become two processes; returns in the executor only."""
+def fork_executor() -> None:
+    """Fork into guard and executor; returns in the executor only."""
     processes.be_subreaper(True)
     guard = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
@@ -51,7 +50,7 @@ def stand_in_front() -> None:
 
 
 def _watch(executor: int) -> int:
-    """Until the executor ends; nothing it left remains. Its exit code."""
+    """Wait for the executor and end what it left; returns its exit code."""
     for number in _ENDS:
         signal.signal(number, _terminated)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)

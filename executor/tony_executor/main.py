@@ -3,9 +3,9 @@
 Around it, in the environment: TONY_CONTAINER_ID, TONY_LOG_DIR and TONY_SECRET_FILE; where
 there are any TONY_NODE (the address peers reach this node by), TONY_MASTER_FILE (where the
 newest master's address stands) and TONY_SUCCESSOR (JSON: the command that starts the next
-master). TONY_SHIM says that a process of ours stands between the executor and everybody, and
-ends what it leaves; elsewhere :mod:`tony_executor.guard` does. The exit codes
-stand in :mod:`tony_executor.phases`.
+master). TONY_SHIM says that a shim above the executor ends what it leaves;
+elsewhere :mod:`tony_executor.guard` does. The exit codes
+stand in the package itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import os
 import sys
 from typing import Dict, Optional, Sequence
 
-from tony_executor import guard
-from tony_executor.phases import EXIT_INTERNAL, EXIT_USAGE
+from tony_executor import EXIT_INTERNAL, EXIT_USAGE, guard
 
 USAGE = "usage: executor --master HOST:PORT [--register-timeout SECONDS]"
 REGISTER_S = 300.0
@@ -28,16 +27,16 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(USAGE + "\n")
         return EXIT_USAGE
     if not os.environ.get("TONY_SHIM"):
-        guard.stand_in_front()
-    # Not before: the guard has no use for them.
-    from tony_executor import site
+        guard.fork_executor()
+    # The guard has no use for these.
+    from tony_executor.context import UsageError, read_context
     from tony_executor.shell import Shell
 
     runtime = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         register_s = float(options.get("--register-timeout", REGISTER_S))
-        shell = Shell(site.look(os.environ, options["--master"], runtime), register_s)
-    except (site.UsageError, ValueError) as error:
+        shell = Shell(read_context(os.environ, options["--master"], runtime), register_s)
+    except (UsageError, ValueError) as error:
         sys.stderr.write(f"executor: {error}\n")
         return EXIT_USAGE
     try:

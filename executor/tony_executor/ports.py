@@ -9,10 +9,10 @@ SO_REUSEADDR: a held socket has only the first, so that no other user can bind b
 
 Most servers set SO_REUSEADDR alone (TensorFlow, TCPStore, Ray, ps-lite, TensorBoard). For these a
 port is *shared* as late as possible: SO_REUSEADDR is set just before the program starts, and
-cleared when the program has ended. Until the program listens, another user can bind a shared
-port as well; once it listens, no other user can. What binds without any option (XGBoost,
-LightGBM) gets its port *released*. In its first minute a :class:`Watch` looks for another user, or
-a process older than the program, at the ports that it has not taken yet.
+cleared when the program has ended. Until the program listens, another user can bind a shared port
+as well; once it listens, no other user can. What binds without any option (XGBoost, LightGBM) gets
+its port *released*. In its first minute a :class:`PortWatch` looks for another user, or a process
+older than the program, at the ports that it has not taken yet.
 
 A port is *claimed* as long as its task has it, by an abstract unix socket of its number: so no
 two executors of a node get one port, shared, released, or with connections that have only just
@@ -20,6 +20,9 @@ ended (TIME_WAIT), beside which a socket can be bound only with SO_REUSEADDR.
 
 Ports come from the range the job gives, else from outside the ephemeral one, where no
 outgoing connection takes them between two looks.
+
+*Whose sockets.* The kernel is asked (``tony_core/protocol/peers.py``) which sockets listen at a
+port of this node; one without sock_diag has tables in /proc.
 """
 
 from __future__ import annotations
@@ -27,12 +30,23 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from tony_core.exit_causes import ExitCause
-from tony_core.protocol.peers import Owner
+from tony_core.protocol.peers import Owner, SocketTable, Unavailable
 from tony_core.protocol.reactor import Reactor
-from tony_executor import processes, sockets
+from tony_executor import processes
 from tony_executor.diagnosis import FIRST_SECONDS
 
 _FIRST_LOOK_S = 0.1
@@ -45,14 +59,14 @@ _KERNEL = "/proc/sys/net/ipv4"
 
 
 class NoPort(Exception):
-    """No port of the range is free; ``cause`` is the word for it in the task's end."""
+    """No port of the range is free; ``cause`` is the task's exit cause."""
 
     def __init__(self, cause: ExitCause, message: str) -> None:
         super().__init__(message)
         self.cause = cause
 
 
-class Held(NamedTuple):
+class HeldPort(NamedTuple):
     """A port's two sockets; ``bound`` is None while it is released."""
 
     claim: Optional[socket.socket]
@@ -63,7 +77,7 @@ class Ports:
     """The ports of one task of one session, by name."""
 
     def __init__(self) -> None:
-        self._held: Dict[str, Held] = {}
+        self._held: Dict[str, HeldPort] = {}
         self._span: Optional[Tuple[int, ...]] = None
         self.numbers: Dict[str, int] = {}
 
@@ -81,7 +95,7 @@ class Ports:
         kept = kept or {}
         self._span = tuple(span) if span else None
         if not same:
-            self._give_up(name for name in list(self._held) if name not in kept)
+            self._close_ports(name for name in list(self._held) if name not in kept)
             self.numbers = {}
         for name in names:
             own = len(self._held)
@@ -89,7 +103,7 @@ class Ports:
                 if name in kept:
                     self.numbers[name] = kept[name]
                 elif name in self.numbers:
-                    self._take_again(name)
+                    self._retake(name)
                 else:
                     self._take(name)
             except NoPort as error:
@@ -103,7 +117,7 @@ class Ports:
         return dict(self.numbers)
 
     def renew(self, name: str) -> int:
-        """Give up the port of this name, and hold another one; returns its number."""
+        """Hold another port for this name instead; returns its number."""
         before = self._held.pop(name, None)
         try:
             self._take(name)
@@ -113,28 +127,28 @@ class Ports:
         return self.numbers[name]
 
     def share(self, names: Iterable[str]) -> None:
-        """Let a program bind them beside us: it follows at once."""
+        """Let the program that starts next bind them beside us."""
         for name in names:
             if name in self._held:
-                _admit(self._held[name].bound, True)
+                _set_reusable(self._held[name].bound, True)
 
     def release(self, names: Iterable[str]) -> None:
-        """Close these, without giving them up: their program binds them alone."""
+        """Close these but keep the claim: their program binds them without our socket."""
         for name in names:
             held = self._held.get(name)
             if held is not None and held.bound is not None:
                 held.bound.close()
-                self._held[name] = Held(held.claim, None)
+                self._held[name] = HeldPort(held.claim, None)
 
     def is_lost(self, name: str, program: int) -> bool:
         """Whether another user listens at the port, or a process older than the program."""
         owners = _listeners(self.numbers.get(name, 0))
         if any(each.uid != os.geteuid() for each in owners):
             return True
-        return sockets.are_open_before({each.inode for each in owners}, program)
+        return are_open_before({each.inode for each in owners}, program)
 
-    def taken(self) -> List[str]:
-        """The names of those at which a process listens that is not below this one."""
+    def list_taken(self) -> List[str]:
+        """The names of ports at which a process listens that is not below this one."""
         names = []
         for name in sorted(self.numbers):
             if _listeners(self.numbers[name]) and not serves(os.getpid(), self.numbers[name]):
@@ -142,18 +156,18 @@ class Ports:
         return names
 
     def close(self) -> None:
-        """Give up all."""
-        self._give_up(list(self._held))
+        """Release all ports."""
+        self._close_ports(list(self._held))
         self.numbers = {}
 
-    def _give_up(self, names: Iterable[str]) -> None:
+    def _close_ports(self, names: Iterable[str]) -> None:
         for name in names:
             _close(self._held.pop(name))
 
     def _take(self, name: str) -> None:
-        self._held[name], self.numbers[name] = _draw(self._span)
+        self._held[name], self.numbers[name] = _choose(self._span)
 
-    def _take_again(self, name: str) -> None:
+    def _retake(self, name: str) -> None:
         port = self.numbers[name]
         # Bound anew even where it was shared: a user who was beside us is remembered by the kernel
         # (its shortcut for SO_REUSEPORT) until a socket is bound without that option.
@@ -161,14 +175,14 @@ class Ports:
         # Connections that the last program has ended linger on the port for a minute.
         bound = _bind(port) or _bind(port, beside=True)
         held = self._held.get(name)
-        self._held[name] = Held(held.claim if held is not None else None, bound)
-        if bound is None or _strangers_at(port):
+        self._held[name] = HeldPort(held.claim if held is not None else None, bound)
+        if bound is None or _is_other_users(port):
             raise NoPort(
                 ExitCause.ADDRESS_IN_USE, f"port {port}, which peers know, is taken on the node"
             )
 
 
-class Watch:
+class PortWatch:
     """Calls ``lost`` with the names of the ports that the program cannot have any more."""
 
     def __init__(
@@ -189,7 +203,7 @@ class Watch:
         self._timer = reactor.call_later(self._pause, self._look)
 
     def cancel(self) -> None:
-        """Look no more; idempotent."""
+        """Stop watching; idempotent."""
         self._timer.cancel()
 
     def _look(self) -> None:
@@ -212,7 +226,7 @@ def serves(pid: int, port: int) -> bool:
     if not owners or any(each.uid != os.geteuid() for each in owners):
         return False
     pids = [pid, *(process.pid for process in processes.below(pid))]
-    return sockets.are_open_in({each.inode for each in owners}, pids)
+    return are_open_in({each.inode for each in owners}, pids)
 
 
 def is_free(port: int) -> bool:
@@ -220,32 +234,32 @@ def is_free(port: int) -> bool:
     return not _listeners(port)
 
 
-def _close(held: Held) -> None:
+def _close(held: HeldPort) -> None:
     for sock in held:
         if sock is not None:
             sock.close()
 
 
-def _admit(sock: Optional[socket.socket], any_user: bool) -> None:
+def _set_reusable(sock: Optional[socket.socket], reusable: bool) -> None:
     if sock is not None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(any_user))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reusable))
 
 
 def _listeners(port: int) -> List[Owner]:
     try:
-        return sockets.listeners(port)
-    except sockets.Unknown:
+        return list_listeners(port)
+    except OwnersUnknown:
         return []
 
 
-def _strangers_at(port: int) -> bool:
+def _is_other_users(port: int) -> bool:
     return any(each.uid != os.geteuid() for each in _listeners(port))
 
 
-# ---------------------------------------------------------------------- drawing
+# ---------------------------------------------------------------------- choosing
 
 
-def _draw(span: Optional[Tuple[int, ...]]) -> Tuple[Held, int]:
+def _choose(span: Optional[Tuple[int, ...]]) -> Tuple[HeldPort, int]:
     low, high = (span[0], span[-1]) if span else outside_ephemeral()
     skipped = [] if span else reserved()
     size = high - low + 1
@@ -265,7 +279,7 @@ def _draw(span: Optional[Tuple[int, ...]]) -> Tuple[Held, int]:
                 continue
             bound = _bind(port, beside)
             if bound is not None:
-                return Held(claim, bound), port
+                return HeldPort(claim, bound), port
             if claim is not None:
                 claim.close()
     if span is None:
@@ -350,3 +364,77 @@ def _read(folder: str, name: str) -> str:
             return file.read(65536).decode("ascii", "replace")
     except OSError:
         return ""
+
+
+_LISTEN = "0A"
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+
+
+class OwnersUnknown(Exception):
+    """The system does not say whose sockets they are."""
+
+
+def list_listeners(port: int) -> List[Owner]:
+    """All sockets that listen at the TCP port, on any address; raises :class:`OwnersUnknown`."""
+    table = SocketTable()
+    try:
+        return table.listeners("", port)
+    except Unavailable:
+        suffix = f":{port:04X}"
+        return [own for at, state, own in _rows() if state == _LISTEN and at.endswith(suffix)]
+    finally:
+        table.close()
+
+
+def are_open_in(inodes: Set[int], pids: Iterable[int]) -> bool:
+    """Whether every one of these sockets is open in one of these processes."""
+    left = {f"socket:[{inode}]" for inode in inodes}
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for name in names:
+            if not left:
+                return True
+            try:
+                left.discard(os.readlink(f"/proc/{pid}/fd/{name}"))
+            except OSError:
+                continue
+    return not left
+
+
+def are_open_before(inodes: Set[int], program: int) -> bool:
+    """Whether one of these sockets is open in a process that began before this one."""
+    began = _began(str(program))
+    if not inodes or began is None:
+        return False
+    older = [int(e) for e in os.listdir("/proc") if e.isdigit() and (_began(e) or began) < began]
+    return any(are_open_in({inode}, older) for inode in inodes)
+
+
+def _began(pid: str) -> Optional[int]:
+    """When the process began, in ticks since the system did."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", 0) as file:
+            return int(file.read(1024).rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _rows() -> Iterator[Tuple[str, str, Owner]]:
+    """(local address, state, owner) of what the tables list."""
+    read = False
+    for path in _TABLES:
+        try:
+            with open(path, "rb") as table:
+                lines = table.read().decode("ascii", "replace").splitlines()[1:]
+        except OSError:
+            continue
+        read = True
+        for line in lines:
+            words = line.split()
+            if len(words) > 9:
+                yield words[1], words[3], Owner(int(words[7]), int(words[9]))
+    if not read:
+        raise OwnersUnknown(f"neither sock_diag nor {_TABLES[0]} can be used")

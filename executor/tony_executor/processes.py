@@ -1,21 +1,38 @@
-"""The processes below us, as /proc tells them.
+"""The processes below this one, from /proc, and the sweep that ends them.
 
-We are subreaper: whatever our descendants leave behind, setsid'd or not, becomes our own
-child. So what is below us is all there is of the program, whoever started it.
+Theory of operation
+===================
 
-The quick way goes down the ``children`` files: its cost is that of the program's own tree,
-not of the node's. It may miss what forks meanwhile, so whoever has to be sure looks again,
-and at last with ``sure=True``. Then the kernel is asked whether we have any child: who is
-subreaper and has none has no descendants. Only where it has (or is none) the whole of /proc is
-read, which on a big node costs more than all the rest of an executor's end. Without those
-files (a kernel built so) the second way is the only one.
+We are subreaper: whatever our descendants leave behind, setsid'd or not, becomes our own child. So
+what is below us is all there is of the program, whoever started it.
+
+The quick way goes down the ``children`` files: its cost is that of the program's own tree, not of
+the node's. It may miss what forks meanwhile, so a caller that has to be sure looks again, and at
+last with ``sure=True``. Then the kernel is asked whether we have any child: a subreaper without
+children has no descendants. Only where it has children (or is no subreaper) the whole of /proc is
+read, which on a big node costs more than all the rest of an executor's end. A kernel without those
+files leaves the second way only.
+
+*The sweep* ends everything the program started: TERM, then KILL after a grace, until nothing is
+left. TERM goes once to every process, followed by CONT, since a stopped process does not react
+otherwise. Processes that appear later get it too, since they may have been on their way when we
+looked; but not once TERM has gone to a process that handles it (has a handler, blocks or ignores
+it). From then on a newcomer may be what that process does with its grace, say the command that
+copies its last checkpoint, and has until the KILL like its parent. After the grace each round
+freezes everything before it kills, so that a fork bomb cannot outrun it. A process that survives
+some seconds of that cannot be killed (a hanging disk, another user's process) and is reported.
+
+Nothing below us is not yet the end: a child whose exit code we have not got (it still dies, thread
+by thread) is waited for as well, so that its end is reported before the sweep's.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from typing import AbstractSet, Dict, Iterable, List, NamedTuple, Optional
+from typing import AbstractSet, Callable, Dict, Iterable, List, NamedTuple, Optional, Set
+
+from tony_core.protocol.reactor import Reactor, Timer
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -210,3 +227,88 @@ def _by_parents(root: int, without: AbstractSet[int]) -> List[Process]:
 
 def _has_children_files() -> bool:
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+_KILLING_S = 5.0
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.1
+
+
+class Sweep:
+    """``spared`` gives the pids whose subtrees stay; ``done`` gets the survivors.
+
+    ``unreaped`` collects what has died and gives our children whose end is still to be told.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        grace_s: float,
+        spared: Callable[[], AbstractSet[int]],
+        unreaped: Callable[[], AbstractSet[int]],
+        done: Callable[[List[int]], None],
+    ) -> None:
+        self._reactor = reactor
+        self._spared = spared
+        self._unreaped = unreaped
+        self._done = done
+        self._termed: Set[int] = set()
+        self._minded = False  # one of them does not simply die of it
+        self._kill_at = reactor.now() + grace_s
+        self._pause = _FIRST_PAUSE_S
+        self._timer: Optional[Timer] = reactor.call_later(0, self._look)
+
+    def shorten(self, grace_s: float) -> None:
+        """Kill earlier; never later."""
+        self._kill_at = min(self._kill_at, self._reactor.now() + grace_s)
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """A child was reaped, or what is spared has changed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._reactor.call_later(0, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        spared = self._spared()
+        here = os.getpid()
+        left = below(here, spared) or below(here, spared, sure=True)
+        pids = {process.pid for process in left} or self._unreaped()
+        now = self._reactor.now()
+        if not pids or now >= self._kill_at + _KILLING_S:
+            self._done(sorted(pids))
+            return
+        if now >= self._kill_at:
+            self._kill(spared, left, pids)
+        elif not self._minded:
+            self._terminate([process for process in left if process.pid not in self._termed])
+        pause = self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+        if now < self._kill_at:
+            pause = min(pause, self._kill_at - now)
+        self._timer = self._reactor.call_later(pause, self._look)
+
+    def _terminate(self, fresh: List[Process]) -> None:
+        # Asked before any is told: a handler's first act may be to take itself away.
+        minding = [minds(process.pid, signal.SIGTERM) for process in fresh]
+        self._minded = any(minding)
+        send(fresh, signal.SIGTERM)
+        send(fresh, signal.SIGCONT)
+        self._termed.update(process.pid for process in fresh)
+
+    def _kill(self, spared: AbstractSet[int], left: List[Process], pids: AbstractSet[int]) -> None:
+        known: Set[int] = set()
+        for _ in range(20):
+            newer = [process for process in left if process.pid not in known]
+            if not newer:
+                break
+            send(newer, signal.SIGSTOP)
+            known.update(process.pid for process in newer)
+            left = below(os.getpid(), spared)
+        for pid in known | pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+        self._pause = _FIRST_PAUSE_S

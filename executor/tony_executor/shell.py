@@ -1,8 +1,8 @@
-"""The executor's shell: sockets, signals, processes and the clock around its life.
+"""The executor's shell: sockets, signals, processes and the clock around its machine.
 
-Events go through one queue, so that a command which is done at once (and reported at once)
-never runs inside another. SIGTERM does not go through it: whoever sends it to our group
-gives us a quarter of a second.
+Events go through one queue, so that a command which is done (and reported) at once never runs
+inside another. SIGTERM does not go through it: a node that sends it to our group gives us a quarter
+of a second.
 """
 
 from __future__ import annotations
@@ -23,33 +23,41 @@ from tony_core.protocol.link import Link, Listener, listen, split_address
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.version import __version__
-from tony_executor import commands, processes
-from tony_executor.events import Began, Event, Heard, Linked, NoMasterWillCome, Tick, Unlinked
-from tony_executor.life import Life
-from tony_executor.phases import EXIT_MASTER_LOST, EXIT_TERMINATED, Identity
+from tony_executor import EXIT_MASTER_LOST, EXIT_TERMINATED, commands, processes
+from tony_executor.context import ContainerContext, is_loopback
+from tony_executor.events import (
+    Event,
+    ExecutorStarted,
+    LinkClosed,
+    LinkOpened,
+    MessageReceived,
+    NoNextMaster,
+    Tick,
+)
+from tony_executor.machine import ExecutorMachine
+from tony_executor.master_discovery import MasterDiscovery
 from tony_executor.program import Program
-from tony_executor.seeking import Seeking
-from tony_executor.site import Site, is_loopback
+from tony_executor.task_state import Identity
 
 WELCOME_S = 15.0  # from Register to Welcome
-LAST_WORDS_S = 3.0
-MAX_STRANGERS = 16
+FLUSH_S = 3.0
+MAX_UNAUTHENTICATED = 16
 MAX_LOG = 1 << 20
 
 
 class Shell:
     """One executor; :meth:`run` returns the exit code."""
 
-    def __init__(self, site: Site, register_s: float) -> None:
-        self._site = site
+    def __init__(self, context: ContainerContext, register_s: float) -> None:
+        self._context = context
         self._reactor = Reactor()
         self._reactor.log = self._log
         self._log_size = 0
         self._links: Dict[int, Link] = {}
-        self._strangers: Set[Link] = set()
-        self._key = unpack(site.secret)
+        self._unauthenticated: Set[Link] = set()
+        self._key = unpack(context.secret)
         self._carrier = carrier(self._key, master=False)
-        self._door = Door(self._reactor, MAX_STRANGERS, self._log)
+        self._door = Door(self._reactor, MAX_UNAUTHENTICATED, self._log)
         self._count = 0
         self._queue: Deque[Event] = deque()
         self._busy = False
@@ -57,73 +65,73 @@ class Shell:
         self._exit: Optional[commands.Exit] = None
         self._children_pending = False
         # A master at a loopback address has its successors on this machine, too.
-        listen_host = loopback() if is_loopback(split_address(site.master)[0]) else ""
-        everywhere = "::" if ":" in site.host or loopback() == "::1" else "0.0.0.0"
-        here = site.host if is_loopback(site.host) else everywhere
-        self._listener: Listener = listen(self._reactor, listen_host or here, 0, self._called)
+        listen_host = loopback() if is_loopback(split_address(context.master)[0]) else ""
+        everywhere = "::" if ":" in context.host or loopback() == "::1" else "0.0.0.0"
+        here = context.host if is_loopback(context.host) else everywhere
+        self._listener: Listener = listen(self._reactor, listen_host or here, 0, self._accepted)
         self._door.listener = self._listener
         identity = Identity(
-            site.container_id,
-            site.host,
+            context.container_id,
+            context.host,
             self._listener.port,
             os.getpid(),
             __version__,
             listen_host,
         )
-        self._life = Life(identity, register_s)
-        self._seeking = Seeking(
+        self._machine = ExecutorMachine(identity, register_s)
+        self._discovery = MasterDiscovery(
             self._reactor,
-            site.master,
-            site.master_file,
-            site.successor,
-            self._dialled,
-            lambda reason: self._feed(NoMasterWillCome(self._reactor.now(), reason)),
+            context.master,
+            context.master_file,
+            context.successor,
+            self._connected,
+            lambda reason: self._emit(NoNextMaster(self._reactor.now(), reason)),
             self._log,
         )
         self._program = Program(
             self._reactor,
-            site,
-            self._feed,
-            lambda: set(self._seeking.helpers),
+            context,
+            self._emit,
+            lambda: set(self._discovery.helpers),
             self._reap,
             self._log,
         )
-        self._perform: Dict[Type[Any], Callable[[Any], None]] = {
-            commands.Say: self._say,
-            commands.Drop: self._drop,
-            commands.Seek: lambda command: self._seeking.start(command.succeed),
-            commands.StopSeeking: lambda command: self._seeking.stop(),
+        self._performers: Dict[Type[Any], Callable[[Any], None]] = {
+            commands.Send: self._send,
+            commands.CloseLink: self._close_link,
+            commands.FindMaster: lambda command: self._discovery.start(command.start_successor),
+            commands.StopFinding: lambda command: self._discovery.stop(),
             commands.Configure: self._configure,
-            commands.LayOut: lambda command: self._program.lay_out(command.prepare),
-            commands.StartChild: lambda command: self._program.start(command.start),
-            commands.Clear: lambda c: self._program.clear(c.grace_s, c.everything),
+            commands.PrepareTask: lambda command: self._program.prepare(command.prepare),
+            commands.StartProgram: lambda command: self._program.start(command.start),
+            commands.EndProcesses: lambda c: self._program.end_processes(c.grace_s, c.everything),
             commands.Log: lambda command: self._log(command.text),
-            commands.Exit: self._leave,
+            commands.Exit: self._exit_process,
         }
 
     def run(self) -> int:
-        """Until it is over."""
+        """Run until the machine's Exit."""
         parent = os.getppid()
-        signal.signal(signal.SIGCHLD, self._child_signalled)
+        signal.signal(signal.SIGCHLD, self._on_sigchld)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._terminated)
+            signal.signal(number, self._on_termination)
         if not processes.be_subreaper(True):
-            self._log("cannot become subreaper: what the program detaches may outlive it")
+            self._log("cannot become subreaper: processes that the program detaches may outlive it")
         # The embedded scheduler's shim, or else our guard: never a NodeManager, which is
         # restarted under running containers.
         if not processes.end_with_parent(parent):
-            self._log("the process in front of the executor is gone")
+            self._log("the executor's guard or shim is gone")
             return EXIT_MASTER_LOST
-        self._log(f"executor {__version__} of {self._site.container_id}, pid {os.getpid()}")
+        self._log(f"executor {__version__} of {self._context.container_id}, pid {os.getpid()}")
         try:
-            self._feed(Began(self._reactor.now()))
+            self._emit(ExecutorStarted(self._reactor.now()))
             self._reactor.run()
         except BaseException:
-            processes.kill_now(os.getpid(), set(self._seeking.helpers))
+            processes.kill_now(os.getpid(), set(self._discovery.helpers))
             raise
         assert self._exit is not None
         self._program.close()
-        processes.kill_now(os.getpid(), set(self._seeking.helpers))
+        processes.kill_now(os.getpid(), set(self._discovery.helpers))
         self._log(f"exits with {self._exit.code}: {self._exit.reason}")
         self._listener.close()
         self._reactor.close()
@@ -131,21 +139,21 @@ class Shell:
 
     # ------------------------------------------------------------------ events and commands
 
-    def _feed(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         self._queue.append(event)
         if self._busy:
             return
         self._busy = True
         try:
             while self._queue:
-                for command in self._life.handle(self._queue.popleft()):
-                    self._perform[type(command)](command)
+                for command in self._machine.handle(self._queue.popleft()):
+                    self._performers[type(command)](command)
         finally:
             self._busy = False
         self._set_ticker()
 
     def _set_ticker(self) -> None:
-        deadline = self._life.next_deadline()
+        deadline = self._machine.next_deadline()
         if self._ticker is not None:
             if self._ticker.active and self._ticker.at == deadline:
                 return
@@ -156,52 +164,52 @@ class Shell:
             self._ticker = self._reactor.call_later(wait, self._tick)
 
     def _tick(self) -> None:
-        self._feed(Tick(self._reactor.now()))
+        self._emit(Tick(self._reactor.now()))
 
     # ------------------------------------------------------------------ links
 
-    def _called(self, sock: socket.socket) -> None:
+    def _accepted(self, sock: socket.socket) -> None:
         self._door.enter(self._link(sock, dialler=False))
 
-    def _dialled(self, sock: socket.socket) -> None:
-        self._strangers.add(self._link(sock, dialler=True))
+    def _connected(self, sock: socket.socket) -> None:
+        self._unauthenticated.add(self._link(sock, dialler=True))
 
     def _link(self, sock: socket.socket, dialler: bool) -> Link:
         self._count += 1
         number = self._count
 
         def established(link: Link) -> None:
-            self._strangers.discard(link)
+            self._unauthenticated.discard(link)
             self._door.leave(link)
             self._links[number] = link
-            self._feed(Linked(self._reactor.now(), number))
+            self._emit(LinkOpened(self._reactor.now(), number))
             self._reactor.call_later(WELCOME_S, self._check_welcomed, number)
 
         def heard(link: Link, message: Message) -> None:
-            self._feed(Heard(self._reactor.now(), number, message))
+            self._emit(MessageReceived(self._reactor.now(), number, message))
 
         def closed(link: Link, reason: str) -> None:
-            self._strangers.discard(link)
+            self._unauthenticated.discard(link)
             if self._links.pop(number, None) is not None:
-                self._feed(Unlinked(self._reactor.now(), number, reason))
+                self._emit(LinkClosed(self._reactor.now(), number, reason))
             elif not self._door.ended(link, reason):
                 self._log(f"{link.peer}: {reason}")
             if self._exit is not None:
                 self._reactor.stop()
             elif dialler:
-                self._seeking.again()
+                self._discovery.retry()
 
         channel = Channel(
             self._key.secret,
             dialler,
-            container_id=self._site.container_id,
+            container_id=self._context.container_id,
             binding=self._key.fingerprint,
         )
         return Link(self._reactor, self._carrier(sock), channel, heard, closed, established)
 
     def _check_welcomed(self, number: int) -> None:
         link = self._links.get(number)
-        if link is not None and self._life.link != number:
+        if link is not None and self._machine.master.link != number:
             self._close(number, f"no welcome within {WELCOME_S:g} s")
 
     def _close(self, number: int, reason: str) -> None:
@@ -209,15 +217,15 @@ class Shell:
         if link is not None:
             self._log(f"{link.peer}: closed: {reason}")
             link.close()
-            self._feed(Unlinked(self._reactor.now(), number, reason))
-            self._seeking.again()
+            self._emit(LinkClosed(self._reactor.now(), number, reason))
+            self._discovery.retry()
 
-    def _say(self, command: commands.Say) -> None:
+    def _send(self, command: commands.Send) -> None:
         link = self._links.get(command.link)
         if link is not None:
             link.send(command.message)
 
-    def _drop(self, command: commands.Drop) -> None:
+    def _close_link(self, command: commands.CloseLink) -> None:
         self._close(command.link, command.reason)
 
     def _configure(self, command: commands.Configure) -> None:
@@ -228,14 +236,14 @@ class Shell:
 
     # ------------------------------------------------------------------ processes
 
-    def _child_signalled(self, number: int, frame: object) -> None:
+    def _on_sigchld(self, number: int, frame: object) -> None:
         if not self._children_pending:
             self._children_pending = True
             self._reactor.call_soon_threadsafe(self._reap)
 
     def _reap(self) -> None:
         self._children_pending = False
-        some = False
+        any_reaped = False
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -243,33 +251,37 @@ class Shell:
                 break
             if pid == 0:
                 break
-            some = True
-            if not self._seeking.reaped(pid, decode_status(status)[0]):
+            any_reaped = True
+            if not self._discovery.reaped(pid, decode_status(status)[0]):
                 self._program.reaped(pid, status, usage.ru_maxrss / 1024.0)
-        if some:
-            self._program.look_again()
+        if any_reaped:
+            self._program.child_reaped()
 
-    def _terminated(self, number: int, frame: object) -> NoReturn:
-        """The container is being killed: leave nothing, and lose no time over words."""
-        processes.kill_now(os.getpid(), set(self._seeking.helpers))
+    def _on_termination(self, number: int, frame: object) -> NoReturn:
+        """End at once and leave no process: the container is being killed."""
+        processes.kill_now(os.getpid(), set(self._discovery.helpers))
         self._log(f"ended by signal {number}")
         os._exit(EXIT_TERMINATED)
 
     # ------------------------------------------------------------------ the end
 
-    def _leave(self, command: commands.Exit) -> None:
+    def _exit_process(self, command: commands.Exit) -> None:
         self._exit = command
-        self._seeking.stop()
+        self._discovery.stop()
         self._listener.close()
         self._door.close()
-        link = self._links.get(self._life.link) if self._life.link is not None else None
-        for other in [*self._links.values(), *self._strangers]:
+        link = (
+            self._links.get(self._machine.master.link)
+            if self._machine.master.link is not None
+            else None
+        )
+        for other in [*self._links.values(), *self._unauthenticated]:
             if other is not link:
                 other.close()
         if link is None:
             self._reactor.stop()
         else:
-            link.flush_then_close(LAST_WORDS_S)
+            link.flush_then_close(FLUSH_S)
 
     def _log(self, text: str) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
@@ -277,8 +289,8 @@ class Shell:
         if self._log_size + len(line) > MAX_LOG:
             return
         try:
-            with open(self._site.log("executor.log"), "ab", 0) as file:
+            with open(self._context.log("executor.log"), "ab", 0) as file:
                 file.write(line)
                 self._log_size = file.tell()
         except OSError:
-            pass  # a full disk: the program's own words matter more
+            pass  # a full disk: the program's own log matters more

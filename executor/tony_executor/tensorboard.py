@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_executor import child
+from tony_executor.http_probe import HttpProbe
 from tony_executor.ports import NoPort, Ports, is_free, serves
+from tony_executor.spawn import NotExecuted, check_executed, spawn
 
 PORT = "tensorboard"  # its name among those of the task
 SENTINEL = "tony:tensorboard"  # the command of a role that is TensorBoard itself
@@ -28,10 +27,8 @@ FIND_S = 30.0
 READY_S = 120.0
 RESTARTS = 3
 FIRST_BACKOFF_S = 1.0
+_RETRY_S = 0.25
 TERM_S = 3.0  # from TERM to KILL, where no sweep is quicker
-_LOOK_S = 0.25
-LONGEST_PAGE = 1 << 20  # of what a probe reads
-PAGE_S = 2.0  # for it to end
 _HAS_IT = "import importlib.util as u,sys;sys.exit(u.find_spec('tensorboard') is None)"
 NOT_FOUND = (
     "no TensorBoard was found ({tried}): put tensorboard into the job's environment, or have"
@@ -39,7 +36,7 @@ NOT_FOUND = (
 )
 
 
-class Wanted(NamedTuple):
+class TensorBoardSpec(NamedTuple):
     """What to serve, where, from which interpreters."""
 
     log_dir: str
@@ -51,38 +48,38 @@ class Wanted(NamedTuple):
     env: Dict[str, str]
 
 
-def wanted(
-    said: Mapping[str, Any],
+def make_spec(
+    settings: Mapping[str, Any],
     host: str,
     port: int,
     folder: str,
     venv: Optional[str],
     cwd: str,
     env: Mapping[str, str],
-) -> Wanted:
-    """What the master said, on this node; ``env`` is the program's."""
-    log_dir = str(said["log_dir"])
+) -> TensorBoardSpec:
+    """What to serve by the settings in Start, on this node; ``env`` is the program's."""
+    log_dir = str(settings["log_dir"])
     if log_dir.startswith("file://"):
         log_dir = log_dir[len("file://") :]
     if "://" not in log_dir:
         log_dir = os.path.join(folder, log_dir)
-    pythons = [str(each) for each in said.get("pythons", ())]
-    return Wanted(
+    pythons = [str(each) for each in settings.get("pythons", ())]
+    return TensorBoardSpec(
         log_dir=log_dir,
         pythons=resolve(pythons, folder, venv, env["PATH"]),
         host=host,
         port=port,
-        name=str(said.get("port", PORT)),
+        name=str(settings.get("port", PORT)),
         cwd=cwd,
         env={k: v for k, v in env.items() if k not in ("PYTHONPATH", "TONY_REPORT_FILE")},
     )
 
 
-def command(python: str, wanted: Wanted) -> List[str]:
+def command(python: str, spec: TensorBoardSpec) -> List[str]:
     """The command line; not the script ``tensorboard``, whose first line may be of elsewhere."""
     return [
-        python, "-m", "tensorboard.main", "--logdir", wanted.log_dir,
-        "--host", wanted.host, "--port", str(wanted.port),
+        python, "-m", "tensorboard.main", "--logdir", spec.log_dir,
+        "--host", spec.host, "--port", str(spec.port),
     ]  # fmt: skip
 
 
@@ -109,7 +106,7 @@ def resolve(pythons: Sequence[str], cwd: str, venv: Optional[str], path: str) ->
     return found
 
 
-class Finder:
+class TensorBoardFinder:
     """Calls back once, with an interpreter that has TensorBoard, or None."""
 
     def __init__(
@@ -153,10 +150,10 @@ class Finder:
         while self._left:
             self._trying = self._left.pop(0)
             try:
-                spawned = child.spawn([self._trying, "-c", _HAS_IT], self._env, self._cwd)
+                spawned = spawn([self._trying, "-c", _HAS_IT], self._env, self._cwd)
                 self.pid = spawned.pid
-                child.check_executed(spawned)
-            except (OSError, ValueError, child.NotExecuted):
+                check_executed(spawned)
+            except (OSError, ValueError, NotExecuted):
                 self.pid = None
                 continue
             self._deadline = self._reactor.call_later(FIND_S, lambda: _kill(self.pid))
@@ -174,89 +171,7 @@ class Finder:
             self._deadline = None
 
 
-class Probe:
-    """Calls back once: True when something answers HTTP at the port, False when time is up.
-
-    It reads the page to its end: a server whose page is cut off writes that into its log.
-    """
-
-    def __init__(
-        self, reactor: Reactor, address: str, seconds: float, done: Callable[[bool], None]
-    ) -> None:
-        self._reactor = reactor
-        self._address = address
-        self._done = done
-        self._dial: Optional[Dial] = None
-        self._sock: Optional[socket.socket] = None
-        self._again: Optional[Timer] = None
-        self._read = 0  # bytes of a page
-        self._deadline = reactor.call_later(seconds, self._finish, False)
-        self._ask()
-
-    def cancel(self) -> None:
-        """Nobody wants to know any more."""
-        for timer in (self._deadline, self._again):
-            if timer is not None:
-                timer.cancel()
-        if self._dial is not None:
-            self._dial.cancel()
-        self._hang_up()
-
-    def _ask(self) -> None:
-        self._hang_up()
-        self._again = None
-        self._dial = dial(self._reactor, self._address, self._connected, self._not_yet, 5.0)
-
-    def _not_yet(self, reason: str = "") -> None:
-        self._dial = None
-        self._hang_up()
-        if self._again is None:
-            self._again = self._reactor.call_later(_LOOK_S, self._ask)
-
-    def _connected(self, sock: socket.socket) -> None:
-        self._dial = None
-        self._sock = sock
-        try:
-            sock.send(b"GET / HTTP/1.0\r\n\r\n")
-        except OSError:
-            self._not_yet()
-            return
-        self._reactor.watch(sock, self._answered)
-        self._again = self._reactor.call_later(10.0, self._ask)
-
-    def _answered(self) -> None:
-        assert self._sock is not None
-        try:
-            data = self._sock.recv(1 << 16)
-        except OSError:
-            data = b""
-        if self._read:
-            self._read += len(data)
-            if not data or self._read > LONGEST_PAGE:
-                self._finish(True)
-            return
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
-        if data.startswith(b"HTTP/"):
-            self._read = len(data)
-            self._deadline.cancel()
-            self._deadline = self._reactor.call_later(PAGE_S, self._finish, True)
-        else:
-            self._not_yet()
-
-    def _finish(self, ready: bool) -> None:
-        self.cancel()
-        self._done(ready)
-
-    def _hang_up(self) -> None:
-        if self._sock is not None:
-            self._reactor.unwatch(self._sock)
-            self._sock.close()
-            self._sock = None
-
-
-class Beside:
+class TensorBoardProcess:
     """See the module. ``serving(port, message)``; port 0 is no more. ``warn(text)``."""
 
     def __init__(
@@ -274,10 +189,10 @@ class Beside:
         self._log = log
         self._serving = serving
         self._warn = warn
-        self._wanted: Optional[Wanted] = None
+        self._spec: Optional[TensorBoardSpec] = None
         self._python: Optional[str] = None
-        self._finder: Optional[Finder] = None
-        self._probe: Optional[Probe] = None
+        self._finder: Optional[TensorBoardFinder] = None
+        self._probe: Optional[HttpProbe] = None
         self._pid: Optional[int] = None
         self._restarts = 0
         self._backoff: Optional[Timer] = None
@@ -293,30 +208,32 @@ class Beside:
     @property
     def name(self) -> str:
         """The name of the port at which it serves, or is to; empty when there is none."""
-        return self._wanted.name if self._wanted is not None else ""
+        return self._spec.name if self._spec is not None else ""
 
     @property
     def port(self) -> Optional[int]:
         """Where it serves; None when it does not live."""
-        alive = self._wanted is not None and self._pid is not None
-        return self._wanted.port if alive and self._wanted is not None else None
+        alive = self._spec is not None and self._pid is not None
+        return self._spec.port if alive and self._spec is not None else None
 
-    def want(self, wanted: Wanted) -> None:
+    def serve(self, spec: TensorBoardSpec) -> None:
         """Serve this; one that serves it already stays."""
-        had = self._wanted
-        if had is not None and self._pid is not None and had.log_dir == wanted.log_dir:
+        had = self._spec
+        if had is not None and self._pid is not None and had.log_dir == spec.log_dir:
             if self._served:
                 self._serving(had.port, "")
             return
         self.stop()
-        self._wanted = wanted
+        self._spec = spec
         self._restarts = 0
         self._python = None
-        self._finder = Finder(self._reactor, wanted.pythons, wanted.env, wanted.cwd, self._found)
+        self._finder = TensorBoardFinder(
+            self._reactor, spec.pythons, spec.env, spec.cwd, self._found
+        )
 
     def stop(self) -> None:
         """End it, which is no failure of it; its children go with the next sweep."""
-        self._wanted = None
+        self._spec = None
         if self._finder is not None:
             self._finder.cancel()
             self._finder = None
@@ -350,7 +267,7 @@ class Beside:
         if self._served:
             self._served = False
             self._serving(0, f"TensorBoard ended with exit code {exit_code}")
-        if self._wanted is not None:
+        if self._spec is not None:
             self._again(
                 f"it ended with exit code {exit_code}, see {os.path.basename(self._output)}"
             )
@@ -358,10 +275,10 @@ class Beside:
 
     def _found(self, python: Optional[str]) -> None:
         self._finder = None
-        if python is None and self._wanted is not None:
-            tried = ", ".join(self._wanted.pythons) or "none of the interpreters is here"
-            self._ports.share([self._wanted.name])  # the program may serve there itself
-            self._wanted = None
+        if python is None and self._spec is not None:
+            tried = ", ".join(self._spec.pythons) or "none of the interpreters is here"
+            self._ports.share([self._spec.name])  # the program may serve there itself
+            self._spec = None
             self._warn("TensorBoard is not started: " + NOT_FOUND.format(tried=tried))
             return
         self._python = python
@@ -369,62 +286,62 @@ class Beside:
 
     def _start(self) -> None:
         self._backoff = None
-        wanted = self._wanted
-        if wanted is None or self._python is None:
+        spec = self._spec
+        if spec is None or self._python is None:
             return
         if self._ending:  # the one before still holds the port
-            self._backoff = self._reactor.call_later(_LOOK_S, self._start)
+            self._backoff = self._reactor.call_later(_RETRY_S, self._start)
             return
-        if not is_free(wanted.port):
-            moved = self._move(wanted)
+        if not is_free(spec.port):
+            moved = self._move(spec)
             if moved is None:
                 return
-            wanted = moved
-        self._ports.share([wanted.name])
+            spec = moved
+        self._ports.share([spec.name])
         try:
-            spawned = child.spawn(
-                command(self._python, wanted), wanted.env, wanted.cwd, self._output, self._output
+            spawned = spawn(
+                command(self._python, spec), spec.env, spec.cwd, self._output, self._output
             )
             self._pid = spawned.pid
-            child.check_executed(spawned)
-        except (OSError, ValueError, child.NotExecuted) as error:
+            check_executed(spawned)
+        except (OSError, ValueError, NotExecuted) as error:
             self._pid = None
             self._again(str(error))
             return
-        address = f"{wanted.host}:{wanted.port}"
-        self._probe = Probe(self._reactor, address, READY_S, self._probed)
+        address = f"{spec.host}:{spec.port}"
+        self._probe = HttpProbe(self._reactor, address, READY_S, self._probed)
 
     def _probed(self, ready: bool) -> None:
         self._probe = None
-        wanted, pid = self._wanted, self._pid
-        if ready and wanted is not None and pid is not None:
-            if serves(pid, wanted.port):
+        spec, pid = self._spec, self._pid
+        if ready and spec is not None and pid is not None:
+            if serves(pid, spec.port):
                 self._served = True
-                self._serving(wanted.port, "")
+                self._serving(spec.port, "")
             else:
                 _kill(pid)  # and it is started again, at another port
         elif not ready:
             self._warn(f"TensorBoard did not answer within {READY_S:g} s")
             _kill(self._pid)
 
-    def _move(self, wanted: Wanted) -> Optional[Wanted]:
+    def _move(self, spec: TensorBoardSpec) -> Optional[TensorBoardSpec]:
         """Another port, since another process listens at this one."""
         try:
-            port = self._ports.renew(wanted.name)
+            port = self._ports.renew(spec.name)
         except NoPort as error:
             self._again(str(error))
             return None
         self._log(
-            f"another process listens at port {wanted.port}, which was TensorBoard's:"
+            f"another process listens at port {spec.port}, which was TensorBoard's:"
             f" TensorBoard is started at port {port}"
         )
-        self._wanted = wanted._replace(port=port)
-        return self._wanted
+        self._spec = spec._replace(port=port)
+        return self._spec
 
     def _again(self, reason: str) -> None:
         if self._restarts >= RESTARTS:
             self._warn(f"TensorBoard is given up after {RESTARTS} new starts: {reason}")
-            self._wanted = None
+            self._spec = None
             return
         pause = FIRST_BACKOFF_S * 4.0**self._restarts
         self._restarts += 1

@@ -12,7 +12,7 @@ from tony_core import bundle
 from tony_core.bundle.requested import HADOOP_CONF_PREFIX, HADOOP_NAME
 from tony_core.files.artifact import Kind, Use
 from tony_core.job.spec import Hadoop
-from tony_executor import hadooppath, workdir
+from tony_executor import hadoop_classpath, working_folder
 
 
 def test_the_jobs_own_hadoop_stands_where_executors_look(tmp_path: Path) -> None:
@@ -34,8 +34,11 @@ def test_the_jobs_own_hadoop_stands_where_executors_look(tmp_path: Path) -> None
         ".tony-conf-hdfs": (Kind.FILE, Use.RESOURCE),
         ".tony-conf-yarn": (Kind.FOLDER, Use.RESOURCE),
     }
-    assert (HADOOP_NAME, HADOOP_CONF_PREFIX) == (hadooppath.ARCHIVE, hadooppath.CONF_PREFIX)
-    assert all(name.startswith(workdir.OWN_PREFIXES) for name in found)
+    assert (HADOOP_NAME, HADOOP_CONF_PREFIX) == (
+        hadoop_classpath.ARCHIVE,
+        hadoop_classpath.CONF_PREFIX,
+    )
+    assert all(name.startswith(working_folder.OWN_PREFIXES) for name in found)
 
 
 @pytest.mark.parametrize("name", [".tony-hadoop", ".tony-secret", "session-1"])

@@ -460,10 +460,10 @@ def test_the_host_is_the_node_or_the_way_to_the_master(
 @pytest.mark.parametrize(
     ("env", "address", "words"),
     [
-        ({"TONY_LOG_DIR": ""}, "127.0.0.1:1", "not in the environment: TONY_LOG_DIR"),
+        ({"TONY_LOG_DIR": ""}, "127.0.0.1:1", "missing environment variables: TONY_LOG_DIR"),
         ({"TONY_SECRET_FILE": "/nowhere"}, "127.0.0.1:1", "TONY_SECRET_FILE /nowhere: No such"),
         ({"TONY_SECRET_FILE": "/dev/null"}, "127.0.0.1:1", "is empty"),
-        ({"TONY_SUCCESSOR": "x"}, "127.0.0.1:1", "TONY_SUCCESSOR is no JSON"),
+        ({"TONY_SUCCESSOR": "x"}, "127.0.0.1:1", "TONY_SUCCESSOR is not a JSON"),
         ({}, "nonsense", "--master: 'nonsense' is no host:port"),
     ],
 )

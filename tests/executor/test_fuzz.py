@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz, mutations, pieces
 from tony_core.protocol.codec import decode, encode
 from tony_core.protocol.messages import Measured
-from tony_executor import gpus, pmi_relay
-from tony_executor.reports import Reports
-from tony_executor.seeking import address_in
+from tony_executor import nvidia_smi, pmi_relay
+from tony_executor.master_discovery import read_address
+from tony_executor.telemetry import ReportFile
 
 REPORTS = [
     b'{"progress": 0.5, "step": 12, "metrics": {"loss": 1.5e-3, "a": true}}\n',
@@ -40,11 +40,11 @@ def test_reports(data, cuts):
     """What comes of them is a message that the master takes."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/report"
-        reports = Reports(path, 3)
+        reports = ReportFile(path, 3)
         for piece in pieces(data, cuts):
             with open(path, "ab") as file:
                 file.write(piece)
-            news = reports.news()
+            news = reports.read_new()
             if news is not None:
                 assert decode(encode(news)) == news
                 assert not news.result or json.dumps(json.loads(news.result))
@@ -53,11 +53,11 @@ def test_reports(data, cuts):
 @fuzz(data=mutations(*SMI))
 def test_what_nvidia_smi_prints(data):
     text = data.decode("utf-8", "replace")
-    values = gpus.parse(text)
+    values = nvidia_smi.parse(text)
     assert all(math.isfinite(value) for value in values.values())
     assert decode(encode(Measured(0, values))) == Measured(0, values)
-    gpus.shown(text)
-    gpus.named(text, gpus.listed(text))
+    nvidia_smi.parse_all_devices(text)
+    nvidia_smi.select(text, nvidia_smi.parse_devices(text))
 
 
 @fuzz(data=mutations(b'{"host": "10.0.0.1", "port": 40000}', b'{"host": "fe80::1", "port": "1"}'))
@@ -65,7 +65,7 @@ def test_the_file_with_the_masters_address(data):
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        found = address_in(file.name)
+        found = read_address(file.name)
     if found is not None:
         host, _, port = found.rpartition(":")
         assert host.isascii() and 0 < int(port) < 65536

@@ -24,8 +24,8 @@ from tony_core.protocol.messages import (
     Serving,
     Start,
 )
-from tony_executor.gpus import parse
-from tony_executor.reports import Reports
+from tony_executor.nvidia_smi import parse
+from tony_executor.telemetry import ReportFile
 from tony_executor.tensorboard import FIRST_BACKOFF_S
 
 
@@ -146,8 +146,8 @@ class TestReports:
 
     def test_what_stands_in_the_file_is_taken_for_what_it_is(self, tmp_path: Path) -> None:
         path = tmp_path / "r"
-        reports = Reports(str(path), 3)
-        assert reports.news() is None
+        reports = ReportFile(str(path), 3)
+        assert reports.read_new() is None
         self.write(path, '{"progress": 0.5, "metrics": {"a": 1, "b": "x", "c": NaN, "d": true}}\n')
         self.write(path, 'nonsense\n[1]\n{"step": "x"}\n{"metrics": 5}\n{"step": 1e400}\n')
         self.write(
@@ -157,49 +157,49 @@ class TestReports:
         )
         self.write(path, "[" * 100_000 + "\n")
         self.write(path, '{"metrics": {"a": 2}, "step": 4}\n{"progress": 0.')
-        assert reports.news() == Reported(3, 0.5, {"a": 2.0}, 4, "", 4)
-        assert reports.news() is None
+        assert reports.read_new() == Reported(3, 0.5, {"a": 2.0}, 4, "", 4)
+        assert reports.read_new() is None
         self.write(path, "6}\n")
-        assert reports.news() == Reported(3, 0.6, {}, None)
+        assert reports.read_new() == Reported(3, 0.6, {}, None)
 
     def test_the_last_result_counts_and_one_too_large_is_passed_over(self, tmp_path: Path) -> None:
         path = tmp_path / "r"
-        reports = Reports(str(path), 0)
+        reports = ReportFile(str(path), 0)
         self.write(path, '{"result": {"a": 1}}\n{"result": [1, null]}\n{"result": NaN}\n')
         self.write(path, f'{{"result": "{"x" * 70_000}"}}\n')
-        assert reports.news() == Reported(0, None, {}, None, "[1,null]")
+        assert reports.read_new() == Reported(0, None, {}, None, "[1,null]")
         self.write(path, '{"result": null}\n')
-        assert reports.news() == Reported(0, None, {}, None, "null")
+        assert reports.read_new() == Reported(0, None, {}, None, "null")
 
     def test_too_many_names_are_not_passed_on(self, tmp_path: Path) -> None:
         path = tmp_path / "r"
-        reports = Reports(str(path), 0)
+        reports = ReportFile(str(path), 0)
         seen: Dict[str, float] = {}
         for start in range(0, 2000, 100):
             values = ", ".join(f'"m{n}": 1' for n in range(start, start + 100))
             self.write(path, f'{{"metrics": {{{values}}}}}\n')
-            news = reports.news()
+            news = reports.read_new()
             seen.update(news.metrics if news is not None else {})
         assert len(seen) == 500
 
     def test_the_file_stays_small(self, tmp_path: Path) -> None:
         path = tmp_path / "r"
-        reports = Reports(str(path), 0)
+        reports = ReportFile(str(path), 0)
         newest = None
         for step in range(20_000):
             self.write(path, f'{{"step": {step}, "metrics": {{"a-rather-long-name": 1.5}}}}\n')
             if step % 500 == 499:
-                newest = reports.news() or newest
+                newest = reports.read_new() or newest
         assert newest is not None and newest.step == 19_999
         assert path.stat().st_size < 400_000
 
     def test_a_link_or_a_fifo_in_its_place_is_not_followed(self, tmp_path: Path) -> None:
         path = tmp_path / "r"
         path.symlink_to("/etc/passwd")
-        assert Reports(str(path), 0).news() is None
+        assert ReportFile(str(path), 0).read_new() is None
         path.unlink()
         os.mkfifo(path)
-        assert Reports(str(path), 0).news() is None
+        assert ReportFile(str(path), 0).read_new() is None
 
 
 # What is asked of TensorBoard here is its command line and that it answers; the real one,

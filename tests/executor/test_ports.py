@@ -9,7 +9,6 @@ from tests.executor.standin import free_span
 from tests.strangers import as_stranger, needs_root, start_stranger
 from tony_core.protocol import peers
 from tony_executor import ports as module
-from tony_executor import sockets
 from tony_executor.ports import NoPort, Ports
 
 # Every way to bind beside: (family, address, SO_REUSEADDR, SO_REUSEPORT) that worked.
@@ -183,17 +182,17 @@ class TestSockets:
         with bind(0) as sock, bind(0, address="::1") as other:
             inode = os.fstat(sock.fileno()).st_ino
             port = sock.getsockname()[1]
-            assert sockets.listeners(port) == [peers.Owner(os.geteuid(), inode)]
-            assert sockets.are_open_in({inode}, [os.getpid()])
-            assert not sockets.are_open_in({inode, 1}, [os.getpid()])
-            assert not sockets.are_open_in({inode}, [1, 999999999])
-            found = sockets.listeners(other.getsockname()[1])
+            assert module.list_listeners(port) == [peers.Owner(os.geteuid(), inode)]
+            assert module.are_open_in({inode}, [os.getpid()])
+            assert not module.are_open_in({inode, 1}, [os.getpid()])
+            assert not module.are_open_in({inode}, [1, 999999999])
+            found = module.list_listeners(other.getsockname()[1])
             assert [owner.inode for owner in found] == [os.fstat(other.fileno()).st_ino]
-        assert sockets.listeners(port) == []
+        assert module.list_listeners(port) == []
 
     def test_by_the_tables_where_there_is_no_sock_diag(self, monkeypatch):
         monkeypatch.setattr(peers, "_SOCK_DIAG", 31)
         self.test_the_listeners_at_a_port()
-        monkeypatch.setattr(sockets, "_TABLES", ("/nowhere",))
-        with pytest.raises(sockets.Unknown):
-            sockets.listeners(1)
+        monkeypatch.setattr(module, "_TABLES", ("/nowhere",))
+        with pytest.raises(module.OwnersUnknown):
+            module.list_listeners(1)

@@ -12,7 +12,7 @@ from typing import Iterator, List
 import pytest
 
 from tests.executor.standin import alive, free_span
-from tony_executor import processes, tail, venv, workdir
+from tony_executor import diagnosis, processes, venv, working_folder
 from tony_executor.ports import NoPort, Ports
 
 
@@ -106,7 +106,7 @@ def test_ports_are_held_once_and_given_back() -> None:
             NoPort, match=rf"tony\.task\.port-range \({span[0]}-{span[1]}\) is free"
         ):
             second.hold(["c"], span)
-        assert first.taken() == []
+        assert first.list_taken() == []
         first.close()
         assert second.hold(["c"], span)["c"] in span
     finally:
@@ -135,27 +135,27 @@ class TestTail:
     def test_lines(self, tmp_path: Path, data: bytes, lines: List[str]) -> None:
         path = tmp_path / "log"
         path.write_bytes(data)
-        assert tail.last_lines(str(path), 0, 2) == lines
+        assert diagnosis.last_lines(str(path), 0, 2) == lines
 
     def test_only_what_came_since(self, tmp_path: Path) -> None:
         path = tmp_path / "log"
         path.write_bytes(b"old\nnew\n")
-        assert tail.last_lines(str(path), 4, 5) == ["new"]
-        assert tail.last_lines(str(path), 99, 5) == []
-        assert tail.last_lines(str(path), 0, 0) == []
-        assert tail.last_lines(str(tmp_path / "none"), 0, 5) == []
+        assert diagnosis.last_lines(str(path), 4, 5) == ["new"]
+        assert diagnosis.last_lines(str(path), 99, 5) == []
+        assert diagnosis.last_lines(str(path), 0, 0) == []
+        assert diagnosis.last_lines(str(tmp_path / "none"), 0, 5) == []
 
     def test_no_half_line_at_the_beginning(self, tmp_path: Path) -> None:
         path = tmp_path / "log"
-        path.write_bytes(b"x" * tail.MAX_BYTES + b"\nlast\n")
-        assert tail.last_lines(str(path), 0, 5) == ["last"]
+        path.write_bytes(b"x" * diagnosis.MAX_BYTES + b"\nlast\n")
+        assert diagnosis.last_lines(str(path), 0, 5) == ["last"]
 
     def test_paths_are_shown_from_the_programs_folder(self, tmp_path: Path) -> None:
         folder = tmp_path / "disk" / "container_3" / "session-1"
         folder.mkdir(parents=True)
         (tmp_path / "link").symlink_to(tmp_path / "disk")
         linked = tmp_path / "link" / "container_3" / "session-1"
-        assert tail.seen_from(
+        assert diagnosis.relative_paths(
             str(linked),
             [
                 f"python3: can't open file '{folder}/nope.py'",
@@ -169,14 +169,14 @@ class TestTail:
             f"no file ../session-10/a, /private{folder}/a, {folder.parent}.tar; ..",
             "file://.",
         ]
-        assert tail.seen_from("/", ["/tmp/a"]) == ["/tmp/a"]
+        assert diagnosis.relative_paths("/", ["/tmp/a"]) == ["/tmp/a"]
 
 
 def test_a_big_file_is_copied_whole(tmp_path: Path) -> None:
     data = os.urandom(5_000_000)
     (tmp_path / "a").write_bytes(data)
     (tmp_path / "a").chmod(0o444)
-    workdir.copy_file(str(tmp_path / "a"), str(tmp_path / "b"))
+    working_folder.copy_file(str(tmp_path / "a"), str(tmp_path / "b"))
     assert (tmp_path / "b").read_bytes() == data
     assert os.access(tmp_path / "b", os.W_OK)
 

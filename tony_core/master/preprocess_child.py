@@ -168,7 +168,7 @@ def _interrupt(number: int, frame: object) -> None:
 def end_descendants(grace_s: float) -> None:
     """TERM, then KILL, until nothing is left below this process.
 
-    As executors do it (``tony_executor.sweep``): TERM goes once to every process, followed by
+    As executors do it (``tony_executor.processes``): TERM goes once to every process, followed by
     CONT, since a stopped one does not hear it; and to newcomers only until it has gone to one
     that minds it. From then on they may be what that one does with its grace.
     """

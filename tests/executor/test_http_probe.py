@@ -7,8 +7,8 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from tony_executor import tensorboard
-from tony_executor.tensorboard import LONGEST_PAGE, Probe
+from tony_executor import http_probe
+from tony_executor.http_probe import LONGEST_PAGE, HttpProbe
 
 
 class Timer:
@@ -30,9 +30,9 @@ class World:
         self.watched = False
         mine, self.server = socket.socketpair()
         monkeypatch.setattr(
-            tensorboard, "dial", lambda reactor, address, connected, *_: connected(mine)
+            http_probe, "dial", lambda reactor, address, connected, *_: connected(mine)
         )
-        Probe(self, "node1:6006", 5.0, self.found.append)  # type: ignore[arg-type]
+        HttpProbe(self, "node1:6006", 5.0, self.found.append)  # type: ignore[arg-type]
         assert self.server.recv(100).startswith(b"GET / HTTP/1.0\r\n")
 
     def call_later(self, seconds: float, then: Callable[..., None], *words: Any) -> Timer:

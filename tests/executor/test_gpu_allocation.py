@@ -13,8 +13,9 @@ import pytest
 from tests.executor.standin import Executor, Master
 from tests.strangers import as_stranger, needs_root
 from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Running, Start
-from tony_executor import gpucheck, gpus
-from tony_executor.gpulocks import CannotLock, GpuLocks
+from tony_executor import gpu_allocation
+from tony_executor.gpu_allocation import GpuLockError, GpuLocks
+from tony_executor.nvidia_smi import find_program, parse_devices, select
 
 LINK = "os.symlink('/etc', argument)"
 LISTED = """\
@@ -27,17 +28,17 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb0000-1111-2222-3333-444455556666)
 
 class TestWords:
     def test_gpus_and_slices(self) -> None:
-        assert gpus.listed(LISTED) == [
+        assert parse_devices(LISTED) == [
             "GPU-aaaa0000-1111-2222-3333-444455556666",
             "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f",
             "MIG-GPU-bbbb0000-1111/1/0",
         ]
-        assert gpus.listed("No devices found.\n") == []
+        assert parse_devices("No devices found.\n") == []
 
     def test_what_a_variable_names(self) -> None:
         uuids = ["GPU-a1", "GPU-b2", "GPU-c3"]
-        assert gpus.named("2,0", uuids) == ["GPU-c3", "GPU-a1"]
-        assert gpus.named("GPU-b, 7,GPU-zz,1", uuids) == ["GPU-b2"]
+        assert select("2,0", uuids) == ["GPU-c3", "GPU-a1"]
+        assert select("GPU-b, 7,GPU-zz,1", uuids) == ["GPU-b2"]
 
 
 class TestLocks:
@@ -60,10 +61,10 @@ class TestLocks:
     def test_a_folder_of_somebody_else(self, tmp_path: Path) -> None:
         (tmp_path / "mine").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "mine")
-        with pytest.raises(CannotLock, match="not a folder of this user"):
+        with pytest.raises(GpuLockError, match="not a folder of this user"):
             GpuLocks(str(tmp_path / "link")).take(1, ["a"])
         (tmp_path / "file").write_text("")
-        with pytest.raises(CannotLock, match="cannot be made"):
+        with pytest.raises(GpuLockError, match="cannot be made"):
             GpuLocks(str(tmp_path / "file" / "x")).take(1, ["a"])
 
     @needs_root
@@ -148,13 +149,13 @@ class TestExecutor:
 
     def test_none_at_all(self, master: Master, launch: Callable[..., Executor]) -> None:
         launch(env={"PATH": "/usr/bin:/bin"})
-        if gpus.find({"PATH": "/usr/bin:/bin"}):
+        if find_program({"PATH": "/usr/bin:/bin"}):
             pytest.skip("this machine has one")
         prepare(master, 1)
         master.expect(Ready)
         assert not master.said(Ended)
         (noted,) = master.said(Noted)
-        assert (noted.level, noted.once) == ("warning", gpucheck.UNCOUNTED)
+        assert (noted.level, noted.once) == ("warning", gpu_allocation.UNCOUNTED)
         assert "a GPU asked for on node 127.0.0.1, and not counted" in noted.text
         assert "no nvidia-smi" in noted.text
         assert "tony.gpu-exec-path" in noted.text and "tony.task.gpu-check" in noted.text
@@ -300,9 +301,9 @@ class TestExecutor:
 class TestWaiting:
     """In this process: with short deadlines."""
 
-    def answers(self, master: Master, check: gpucheck.GpuCheck, asked: int) -> str:
+    def answers(self, master: Master, check: gpu_allocation.GpuAllocation, asked: int) -> str:
         said: List[str] = []
-        check.begin(asked, said.append)
+        check.allocate(asked, said.append)
 
         def reap() -> bool:
             try:
@@ -316,10 +317,10 @@ class TestWaiting:
         master.until(reap)
         return said[0]
 
-    def check(self, master: Master, tmp_path: Path, script: Path) -> gpucheck.GpuCheck:
+    def check(self, master: Master, tmp_path: Path, script: Path) -> gpu_allocation.GpuAllocation:
         env = {"PATH": "/usr/bin:/bin", "TONY_GPU_LOCKS": str(tmp_path / "locks")}
-        check = gpucheck.GpuCheck(master.reactor, env, "node1", lambda text, once: None)
-        check.use(str(script))
+        check = gpu_allocation.GpuAllocation(master.reactor, env, "node1", lambda text, once: None)
+        check.use_program(str(script))
         return check
 
     def test_a_driver_that_hangs(
@@ -329,7 +330,7 @@ class TestWaiting:
         nvidia_smi: Callable[..., Path],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(gpucheck, "PATIENCE_S", 0.1)
+        monkeypatch.setattr(gpu_allocation, "ANSWER_S", 0.1)
         check = self.check(master, tmp_path, nvidia_smi(0, "exec sleep 300"))
         assert "did not answer within 0.1 s" in self.answers(master, check, 1)
         with contextlib.suppress(ChildProcessError):
@@ -342,7 +343,7 @@ class TestWaiting:
         nvidia_smi: Callable[..., Path],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(gpucheck, "BUSY_S", 0.1)
+        monkeypatch.setattr(gpu_allocation, "BUSY_S", 0.1)
         other = GpuLocks(str(tmp_path / "locks"))
         assert other.take(1, ["GPU-00"])
         check = self.check(master, tmp_path, nvidia_smi(2))

@@ -1,8 +1,8 @@
-"""Starts a process: fork, then exec, with the errors of exec brought back.
+"""Start processes: fork, then exec, with the errors of exec reported back.
 
-Not subprocess: half a megabyte per executor, for what is thirty lines here. We have one
-thread, so a fork is safe. The child stays in our process group: who kills the group kills it;
-and it dies with us, whoever kills us.
+:func:`spawn` starts a process; :class:`CommandRun` starts one whose output is wanted, and does not
+wait for it. Not ``subprocess``: it costs half a megabyte for each executor. The child stays in our
+process group: whoever kills the group kills it; and it dies with us, whoever kills us.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from tony_core.exit_causes import ExitCause
+from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import processes
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -152,3 +153,108 @@ def why_not(error: Exception, program: str, env: Mapping[str, str]) -> Tuple[Exi
     if isinstance(error, ValueError):
         return ExitCause.ENVIRONMENT, str(error)
     return ExitCause.LOCALISATION, f"the node has no room for another process: {error}"
+
+
+LARGEST_OUTPUT = 1 << 20
+
+
+class CommandResult(NamedTuple):
+    """What a command printed; ``error`` says why its output cannot be used."""
+
+    output: str
+    error: str = ""
+    was_started: bool = True
+
+
+class CommandRun:
+    """Run a command; ``done`` gets the result, within ``timeout_s`` and once at most."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        argv: List[str],
+        env: Dict[str, str],
+        timeout_s: float,
+        done: Callable[[CommandResult], None],
+        stderr: Optional[str] = None,
+    ) -> None:
+        self.pid: Optional[int] = None
+        self._reactor = reactor
+        self._program = argv[0]
+        self._done: Optional[Callable[[CommandResult], None]] = done
+        self._pipe: Optional[int] = None
+        self._output = b""
+        self._exit_code: Optional[int] = None
+        self._timer: Timer
+        reading, writing = os.pipe()
+        try:
+            spawned = spawn(argv, env, "/", stdout_fd=writing, stderr=stderr)
+            self.pid = spawned.pid
+            check_executed(spawned)
+        except (OSError, ValueError, NotExecuted) as error:
+            os.close(reading)
+            result = CommandResult("", f"{argv[0]} cannot be run: {error}", was_started=False)
+            self._timer = reactor.call_later(0, self._finish, result)
+            return
+        finally:
+            os.close(writing)
+        self._pipe = reading
+        late = CommandResult("", f"{argv[0]} did not answer within {timeout_s:g} s")
+        self._timer = reactor.call_later(timeout_s, self._finish, late)
+        reactor.watch(reading, self._read)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the result was delivered, or cancelled."""
+        return self._done is None
+
+    def reaped(self, pid: int, exit_code: int) -> bool:
+        """Note the end of a child; returns whether it was this command."""
+        if pid != self.pid:
+            return False
+        self.pid = None
+        self._exit_code = exit_code
+        self._check_done()
+        return True
+
+    def cancel(self) -> None:
+        """Kill it; ``done`` is not called any more."""
+        self._done = None
+        self._timer.cancel()
+        self._close_pipe()
+        if self.pid is not None:
+            try:
+                os.kill(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def _read(self) -> None:
+        assert self._pipe is not None
+        data = os.read(self._pipe, 65536)
+        self._output += data
+        if not data or len(self._output) > LARGEST_OUTPUT:
+            self._close_pipe()
+            self._check_done()
+
+    def _check_done(self) -> None:
+        if self._exit_code is None or self._pipe is not None:
+            return
+        output = self._output.decode("utf-8", "replace")
+        error = ""
+        if self._exit_code:
+            lines = output.strip().splitlines()
+            error = f"{self._program} ended with exit code {self._exit_code}"
+            error += f": {lines[0]}" if lines else ""
+        self._finish(CommandResult(output, error))
+
+    def _finish(self, result: CommandResult) -> None:
+        done = self._done
+        self.cancel()
+        if done is not None:
+            done(result)
+
+    def _close_pipe(self) -> None:
+        if self._pipe is not None:
+            self._reactor.unwatch(self._pipe)
+            os.close(self._pipe)
+            self._pipe = None

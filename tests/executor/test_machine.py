@@ -31,8 +31,8 @@ from tony_core.protocol.messages import (
 from tony_executor import commands as do
 from tony_executor import events as ev
 from tony_executor.diagnosis import judge
-from tony_executor.life import Life
-from tony_executor.phases import Identity, Phase
+from tony_executor.machine import ExecutorMachine
+from tony_executor.task_state import Identity, Phase
 
 WHO = Identity("c1", "h", 7, 99, "0", {})
 
@@ -55,25 +55,25 @@ class Story:
     """A life, its clock, and all that it wanted done."""
 
     def __init__(self) -> None:
-        self.life = Life(WHO, register_s=100.0)
+        self.machine = ExecutorMachine(WHO, register_s=100.0)
         self.at = 0.0
         self.done: List[do.Command] = []
-        self(ev.Began(0.0))
+        self(ev.ExecutorStarted(0.0))
 
     def __call__(self, event: Any) -> List[do.Command]:
-        out = self.life.handle(event._replace(at=self.at))
+        out = self.machine.handle(event._replace(at=self.at))
         self.done += out
         return out
 
     def hear(self, message: Any, link: int = 1) -> List[do.Command]:
-        return self(ev.Heard(0, link, message))
+        return self(ev.MessageReceived(0, link, message))
 
     def later(self, seconds: float) -> List[do.Command]:
         """Let time pass, ticking when asked to."""
         end = self.at + seconds
         out: List[do.Command] = []
         for _ in range(10_000):
-            due = self.life.next_deadline()
+            due = self.machine.next_deadline()
             if due is None or due > end:
                 break
             self.at = max(self.at, due)
@@ -82,7 +82,7 @@ class Story:
         return out
 
     def linked(self, link: int = 1, attempt: int = 1, **fields: Any) -> Story:
-        self(ev.Linked(0, link))
+        self(ev.LinkOpened(0, link))
         self.hear(welcome(attempt, **fields), link)
         return self
 
@@ -94,15 +94,15 @@ class Story:
     def running(self, session: int = 0, **fields: Any) -> Story:
         self.ready(session)
         self.hear(Start(session, "cmd", {}, **fields))
-        self(ev.ChildStarted(0, session, 1234))
+        self(ev.ProgramStarted(0, session, 1234))
         return self
 
     def ended(self, code: int = 0, signal: int = 0, session: int = 0) -> List[do.Command]:
-        return self(ev.ChildEnded(0, session, code, signal, [], [], 9e9, {}))
+        return self(ev.ProgramEnded(0, session, code, signal, [], [], 9e9, {}))
 
     def said(self, kind: Type[Any]) -> List[Any]:
         return [
-            c.message for c in self.done if isinstance(c, do.Say) and isinstance(c.message, kind)
+            c.message for c in self.done if isinstance(c, do.Send) and isinstance(c.message, kind)
         ]
 
 
@@ -113,44 +113,44 @@ def story() -> Story:
 
 def kinds(out: List[do.Command]) -> List[str]:
     return [
-        type(c.message).__name__ if isinstance(c, do.Say) else type(c).__name__
+        type(c.message).__name__ if isinstance(c, do.Send) else type(c).__name__
         for c in out
         if not isinstance(c, do.Log)
     ]
 
 
 def test_it_begins_by_seeking(story: Story) -> None:
-    assert kinds(story.done) == ["Seek"]
-    assert kinds(story(ev.Linked(0, 1))) == ["Register"]
-    assert kinds(story.hear(welcome())) == ["StopSeeking", "Configure"]
+    assert kinds(story.done) == ["FindMaster"]
+    assert kinds(story(ev.LinkOpened(0, 1))) == ["Register"]
+    assert kinds(story.hear(welcome())) == ["StopFinding", "Configure"]
 
 
 def test_the_whole_way(story: Story) -> None:
     story.linked().running()
     assert [type(m) for m in (story.said(Ready)[0], story.said(Running)[0])] == [Ready, Running]
-    assert kinds(story.ended(3)) == ["Ended", "Clear"]
+    assert kinds(story.ended(3)) == ["Ended", "EndProcesses"]
     assert story.said(Ended)[0].exit_code == 3
-    assert kinds(story(ev.Cleared(0, []))) == []
+    assert kinds(story(ev.ProcessesEnded(0, []))) == []
     story.hear(Acknowledge(0))
-    assert story.life.ended is None
+    assert story.machine.ended is None
     story.running(1)
-    assert story.life.session == 1
+    assert story.machine.task.session == 1
 
 
 def test_stop_waits_for_the_sweep(story: Story) -> None:
     story.linked().running()
     out = story.hear(Stop(0, 2.0, "restart"))
-    assert out == [do.Clear(2.0, False)]
-    assert kinds(story.ended(143, 15)) == ["Ended", "Clear"]  # a shorter grace for the rest
+    assert out == [do.EndProcesses(2.0, False)]
+    assert kinds(story.ended(143, 15)) == ["Ended", "EndProcesses"]  # a shorter grace for the rest
     assert story.said(Ended)[0].cause == "stopped"
-    assert story(ev.Cleared(0, [])) == [do.Say(1, Stopped(0, True, []))]
+    assert story(ev.ProcessesEnded(0, [])) == [do.Send(1, Stopped(0, True, []))]
 
 
 def test_survivors_are_named(story: Story) -> None:
     story.linked().running()
     story.hear(Stop(0, 0.0))
     story.ended(137, 9)
-    story(ev.Cleared(0, [77]))
+    story(ev.ProcessesEnded(0, [77]))
     assert story.said(Stopped) == [Stopped(0, False, [77])]
 
 
@@ -158,8 +158,8 @@ def test_a_folder_is_not_laid_out_over_survivors(story: Story) -> None:
     story.linked().running()
     story.hear(Prepare("worker:0", 1, ["main"]))
     story.ended(137, 9)
-    out = story(ev.Cleared(0, [77]))
-    assert "LayOut" not in kinds(out)
+    out = story(ev.ProcessesEnded(0, [77]))
+    assert "PrepareTask" not in kinds(out)
     assert story.said(Stopped)[-1].clean is False
 
 
@@ -167,7 +167,7 @@ def test_prepare_waits_for_the_sweep_that_the_end_began(story: Story) -> None:
     story.linked().running()
     story.ended(1)
     assert kinds(story.hear(Prepare("worker:0", 1, ["main"]))) == []
-    assert kinds(story(ev.Cleared(0, []))) == ["LayOut"]
+    assert kinds(story(ev.ProcessesEnded(0, []))) == ["PrepareTask"]
 
 
 def test_the_program_that_ends_well_in_spite_of_our_stop_was_stopped(story: Story) -> None:
@@ -180,7 +180,7 @@ def test_the_program_that_ends_well_in_spite_of_our_stop_was_stopped(story: Stor
 def test_ended_is_said_again_every_five_seconds(story: Story) -> None:
     story.linked().running()
     story.ended(1)
-    story(ev.Cleared(0, []))
+    story(ev.ProcessesEnded(0, []))
     story.later(16)
     assert len(story.said(Ended)) == 4
     story.hear(Acknowledge(0))
@@ -192,68 +192,68 @@ def test_an_acknowledgement_of_another_session_counts_for_nothing(story: Story) 
     story.linked().running()
     story.ended(1)
     story.hear(Acknowledge(5))
-    assert story.life.ended is not None
+    assert story.machine.ended is not None
 
 
 def test_heartbeats_stop_with_the_link(story: Story) -> None:
     story.linked()
     story.later(5.5)
     assert len(story.said(Heartbeat)) == 5
-    story(ev.Unlinked(0, 1, "gone"))
+    story(ev.LinkClosed(0, 1, "gone"))
     story.later(5)
     assert len(story.said(Heartbeat)) == 5
 
 
 def test_a_lost_master_is_sought_and_waited_for(story: Story) -> None:
     story.linked().running()
-    assert story(ev.Unlinked(0, 1, "gone"))[-1] == do.Seek(succeed=True)
+    assert story(ev.LinkClosed(0, 1, "gone"))[-1] == do.FindMaster(start_successor=True)
     assert kinds(story.later(29.9)) == []
-    assert story.later(0.2)[-1] == do.Clear(1.0, True)
+    assert story.later(0.2)[-1] == do.EndProcesses(1.0, True)
     story.ended(143, 15)
-    out = story(ev.Cleared(0, []))
+    out = story(ev.ProcessesEnded(0, []))
     assert isinstance(out[-1], do.Exit) and out[-1].code == 66
-    assert story(ev.Tick(0)) == [] and story.life.next_deadline() is None
+    assert story(ev.Tick(0)) == [] and story.machine.next_deadline() is None
 
 
 def test_a_master_that_comes_back_stops_that_clock(story: Story) -> None:
     story.linked().running()
-    story(ev.Unlinked(0, 1, "gone"))
+    story(ev.LinkClosed(0, 1, "gone"))
     story.later(29)
     story.linked(2)
     story.later(60)
-    assert story.life.phase is Phase.RUNNING
+    assert story.machine.task.phase is Phase.RUNNING
 
 
 def test_nobody_ever_came(story: Story) -> None:
     out = story.later(101)
-    assert "Clear" in kinds(out)
-    out = story(ev.Cleared(0, []))
+    assert "EndProcesses" in kinds(out)
+    out = story(ev.ProcessesEnded(0, []))
     assert isinstance(out[-1], do.Exit) and out[-1].code == 65
 
 
 def test_only_the_highest_attempt_is_obeyed(story: Story) -> None:
     story.linked(1, attempt=2)
-    story(ev.Linked(0, 2))
+    story(ev.LinkOpened(0, 2))
     out = story.hear(welcome(1), 2)
-    assert out == [do.Drop(2, "master 1 is older than 2")]
-    story(ev.Linked(0, 3))
-    assert kinds(story.hear(welcome(3), 3))[0] == "Drop"  # the former
-    assert story.life.link == 3
+    assert out == [do.CloseLink(2, "master 1 is older than 2")]
+    story(ev.LinkOpened(0, 3))
+    assert kinds(story.hear(welcome(3), 3))[0] == "CloseLink"  # the former
+    assert story.machine.master.link == 3
     assert story.hear(Shutdown(0.0), 1) == []
-    assert story.life.link == 3
+    assert story.machine.master.link == 3
 
 
 def test_a_word_that_is_no_masters_ends_the_link(story: Story) -> None:
     story.linked()
     out = story.hear(Heartbeat(1))
-    assert isinstance(out[0], do.Drop)
-    assert story.life.link is None
+    assert isinstance(out[0], do.CloseLink)
+    assert story.machine.master.link is None
 
 
 def test_what_happened_between_register_and_welcome_is_said(story: Story) -> None:
     story.linked().running()
-    story(ev.Unlinked(0, 1, "gone"))
-    story(ev.Linked(0, 2))
+    story(ev.LinkClosed(0, 1, "gone"))
+    story(ev.LinkOpened(0, 2))
     story.ended(1)
     assert not story.said(Ended)
     story.hear(welcome(2), 2)
@@ -262,9 +262,9 @@ def test_what_happened_between_register_and_welcome_is_said(story: Story) -> Non
 
 def test_what_register_said_is_not_said_twice(story: Story) -> None:
     story.linked().running()
-    story(ev.Unlinked(0, 1, "gone"))
+    story(ev.LinkClosed(0, 1, "gone"))
     story.ended(1)
-    story(ev.Linked(0, 2))
+    story(ev.LinkOpened(0, 2))
     assert story.said(Register)[-1].ended["exit_code"] == 1
     story.hear(welcome(2), 2)
     assert not story.said(Ended)
@@ -278,42 +278,44 @@ def test_the_registry_clock_begins_anew_with_each_prepare(story: Story) -> None:
     assert not story.said(Ended)
     story.later(2)
     assert story.said(Ended)[0].cause == "registry-timeout"
-    assert story.life.phase is Phase.ENDED
+    assert story.machine.task.phase is Phase.ENDED
 
 
 def test_who_is_ready_waits_as_long_as_the_master_does(story: Story) -> None:
     """The rest of the gang may still be without containers."""
     story.linked(registry_timeout_s=10.0).ready()
     story.later(10_000)
-    assert story.life.phase is Phase.READY
-    story(ev.Unlinked(0, 1, "gone"))
+    assert story.machine.task.phase is Phase.READY
+    story(ev.LinkClosed(0, 1, "gone"))
     story.later(5)
     story.linked(2, attempt=2, registry_timeout_s=10.0)
     story.later(10_000)
-    assert story.life.phase is Phase.READY and not story.said(Ended)
-    assert "StartChild" in kinds(story.hear(Start(0, "cmd", {}), link=2))
+    assert story.machine.task.phase is Phase.READY and not story.said(Ended)
+    assert "StartProgram" in kinds(story.hear(Start(0, "cmd", {}), link=2))
 
 
 def test_an_executor_that_is_never_told_its_task_leaves(story: Story) -> None:
     story.linked(registry_timeout_s=10.0)
     story.later(11)
     assert "tony.task.executor.registry-timeout-sec" in story.said(Noted)[0].text
-    assert story.life.leaving
+    assert story.machine.is_exiting
 
 
 def test_a_finished_task_has_no_registry_clock(story: Story) -> None:
     story.linked(registry_timeout_s=10.0).running()
     story.ended(0)
-    story(ev.Cleared(0, []))
+    story(ev.ProcessesEnded(0, []))
     story.hear(Acknowledge(0))
     story.later(100)
-    assert not story.life.exited
+    assert not story.machine.exited
 
 
 def test_the_execution_clock(story: Story) -> None:
     story.linked().running(execution_timeout_s=10.0)
     story.later(10.1)
-    assert story.done[-1] == do.Clear(1.0, False) or do.Clear(1.0, False) in story.done
+    assert (
+        story.done[-1] == do.EndProcesses(1.0, False) or do.EndProcesses(1.0, False) in story.done
+    )
     story.ended(137, 9)
     assert story.said(Ended)[0].cause == "execution-timeout"
 
@@ -326,7 +328,7 @@ def test_reports_are_merged_for_the_next_master(story: Story) -> None:
     story(ev.Observed(0, Reported(0, None, {}, None, '{"auc":0.9}')))
     story(ev.Observed(0, Reported(9, 0.9, {}, None)))  # of another session
     story(ev.Observed(0, Serving("tensorboard", 6006)))
-    story(ev.Unlinked(0, 1, "gone"))
+    story(ev.LinkClosed(0, 1, "gone"))
     story(ev.Observed(0, Noted("warning", "while alone")))
     story(ev.Observed(0, Measured(0, {"rss_mb": 1.0})))
     story.done.clear()
@@ -353,12 +355,12 @@ MESSAGES = st.one_of(
 )
 LINKS = st.integers(1, 3)
 EVENTS = st.one_of(
-    made(ev.Linked, st.just(0.0), LINKS),
-    made(ev.Heard, st.just(0.0), LINKS, MESSAGES),
-    made(ev.Heard, st.just(0.0), LINKS, MESSAGES),
-    made(ev.Heard, st.just(0.0), LINKS, MESSAGES),
-    made(ev.Unlinked, st.just(0.0), LINKS, st.just("r")),
-    made(ev.NoMasterWillCome, st.just(0.0), st.just("over")),
+    made(ev.LinkOpened, st.just(0.0), LINKS),
+    made(ev.MessageReceived, st.just(0.0), LINKS, MESSAGES),
+    made(ev.MessageReceived, st.just(0.0), LINKS, MESSAGES),
+    made(ev.MessageReceived, st.just(0.0), LINKS, MESSAGES),
+    made(ev.LinkClosed, st.just(0.0), LINKS, st.just("r")),
+    made(ev.NoNextMaster, st.just(0.0), st.just("over")),
     made(ev.Observed, st.just(0.0), st.just(Noted("info", "n"))),
     made(ev.PortsTaken, st.just(0.0), st.integers(0, 3), st.just(["main"])),
     st.floats(0, 40),
@@ -377,12 +379,12 @@ class Shell:
 
     def take(self, out: List[do.Command]) -> None:
         for command in out:
-            if isinstance(command, do.LayOut):
+            if isinstance(command, do.PrepareTask):
                 self.layout = command.prepare.session
-            elif isinstance(command, do.StartChild):
+            elif isinstance(command, do.StartProgram):
                 assert self.child is None and not self.sweeping, "started over another"
                 self.child = command.start.session
-            elif isinstance(command, do.Clear):
+            elif isinstance(command, do.EndProcesses):
                 self.sweeping = True
                 self.layout = None
             elif isinstance(command, do.Exit):
@@ -395,7 +397,7 @@ class Shell:
             session, self.layout = self.layout, None
             self.take(self.story(ev.Prepared(0, session, "h", {"main": 1})))
         elif choice == 1 and self.child is not None:
-            self.take(self.story(ev.ChildStarted(0, self.child, 5)))
+            self.take(self.story(ev.ProgramStarted(0, self.child, 5)))
         elif choice == 2 and self.child is not None:
             session, self.child = self.child, None
             self.take(self.story.ended(1, 0, session))
@@ -403,7 +405,7 @@ class Shell:
             if self.child is not None:
                 self.settle(2)
             self.sweeping = False
-            self.take(self.story(ev.Cleared(0, [])))
+            self.take(self.story(ev.ProcessesEnded(0, [])))
 
 
 @settings(max_examples=300)
@@ -419,15 +421,15 @@ def test_whatever_happens_it_holds(happenings: List[Any]) -> None:
         for choice in choices:
             shell.settle(choice)
         if shell.exited:
-            assert shell.story.life.exited
+            assert shell.story.machine.exited
     # And it can always be brought to its end.
     story = shell.story
-    story(ev.Linked(0, 9))
+    story(ev.LinkOpened(0, 9))
     shell.take(story.hear(welcome(99), 9))
     shell.take(story.hear(Shutdown(0.0), 9))
     shell.settle(3)
     shell.settle(3)
-    assert story.life.exited
+    assert story.machine.exited
 
 
 ADDRESS = "address-in-use"
@@ -511,7 +513,7 @@ def test_long_lines_are_judged_soon(word: str) -> None:
 
 
 def test_a_port_that_is_named_before_the_last_lines() -> None:
-    """torchrun's own report of a failure is longer than the tail."""
+    """torchrun's own report of a failure is longer than the diagnosis."""
     before = [TORCH.format(12000), TORCH.format(29500)]
     tail = ["ChildFailedError:", "exitcode: 1 (pid: 4321)"]
     assert judge(1, 0, tail, 1.0, [12000], [], 1e6, before[:1])[0] == ADDRESS
@@ -522,7 +524,7 @@ def test_a_port_that_is_named_before_the_last_lines() -> None:
 def test_ports_that_are_taken_end_the_program_of_their_session_once() -> None:
     story = Story().linked().running()
     assert story(ev.PortsTaken(0, 7, ["main"])) == []
-    assert kinds(story(ev.PortsTaken(0, 0, ["main"]))) == ["Clear"]
+    assert kinds(story(ev.PortsTaken(0, 0, ["main"]))) == ["EndProcesses"]
     assert story(ev.PortsTaken(0, 0, ["main"])) == []
     story.ended(143)
     (ended,) = story.said(Ended)

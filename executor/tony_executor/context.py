@@ -1,4 +1,4 @@
-"""What the executor finds around it: its container, its node, its own files."""
+"""The executor's context: its container, its node, its own files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tony_core.protocol.link import split_address
 
 
 class UsageError(Exception):
-    """The executor was started wrongly: a fault of whoever started it."""
+    """The executor was started with wrong arguments or variables."""
 
 
-class Site(NamedTuple):
-    """One container."""
+class ContainerContext(NamedTuple):
+    """Where one executor runs."""
 
     container_id: str
     host: str  # the address peers reach this node by
     master: str  # host:port
     secret: bytes
-    work: str  # where the artifacts stand by name
+    work: str  # the container's folder: artifacts by name
     log_dir: str
     program: str  # the folder of tony.py
     master_file: Optional[str]
@@ -38,8 +38,8 @@ class Site(NamedTuple):
         return os.path.join(self.log_dir, name)
 
 
-def look(environment: Mapping[str, str], master: str, runtime: str) -> Site:
-    """Raises :class:`UsageError`, naming what is missing."""
+def read_context(environment: Mapping[str, str], master: str, runtime: str) -> ContainerContext:
+    """Read the context from the environment; raises :class:`UsageError`."""
     try:
         split_address(master)
     except ValueError as error:
@@ -47,7 +47,7 @@ def look(environment: Mapping[str, str], master: str, runtime: str) -> Site:
     names = ("TONY_CONTAINER_ID", "TONY_LOG_DIR", "TONY_SECRET_FILE")
     missing = [name for name in names if not environment.get(name)]
     if missing:
-        raise UsageError(f"not in the environment: {', '.join(missing)}")
+        raise UsageError(f"missing environment variables: {', '.join(missing)}")
     secret_file = environment["TONY_SECRET_FILE"]
     try:
         with open(secret_file, "rb") as file:
@@ -61,7 +61,7 @@ def look(environment: Mapping[str, str], master: str, runtime: str) -> Site:
         os.makedirs(log_dir, exist_ok=True)
     except OSError as error:
         raise UsageError(f"TONY_LOG_DIR {log_dir}: {error.strerror}") from None
-    return Site(
+    return ContainerContext(
         container_id=environment["TONY_CONTAINER_ID"],
         host=_node(environment) or route_to(master),
         master=master,
@@ -76,7 +76,7 @@ def look(environment: Mapping[str, str], master: str, runtime: str) -> Site:
 
 
 def route_to(master: str) -> str:
-    """Our address on the way to the master; nothing is sent for this."""
+    """Our address on the route to the master; sends nothing."""
     host, port = split_address(master)
     try:
         family, _, _, _, where = socket.getaddrinfo(host.encode(), port, 0, socket.SOCK_DGRAM)[0]
@@ -93,7 +93,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _home(environment: Mapping[str, str], work: str) -> str:
-    """A folder that can be written: nodes of a cluster say /home/, which libraries die of."""
+    """HOME, if it can be written: nodes of a cluster set /home/, on which libraries fail."""
     home = environment.get("HOME", "")
     usable = home.startswith("/") and os.path.isdir(home) and os.access(home, os.W_OK)
     return home if usable else work
@@ -114,5 +114,5 @@ def _successor(text: Optional[str]) -> Optional[List[str]]:
     except ValueError:
         argv = None
     if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
-        raise UsageError("TONY_SUCCESSOR is no JSON list of words")
+        raise UsageError("TONY_SUCCESSOR is not a JSON list of strings")
     return argv

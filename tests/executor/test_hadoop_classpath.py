@@ -10,7 +10,7 @@ import pytest
 
 from tests.executor.standin import Executor, Master
 from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Start
-from tony_executor.hadooppath import expanded
+from tony_executor.hadoop_classpath import expand_classpath
 
 SHOW = 'echo "$CLASSPATH|$HADOOP_CONF_DIR|$HADOOP_HOME"'
 
@@ -153,7 +153,7 @@ def test_the_parts_of_a_class_path(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
-    found = expanded("one/*, two/c.jar:nowhere", str(tmp_path), "/conf")
+    found = expand_classpath("one/*, two/c.jar:nowhere", str(tmp_path), "/conf")
     assert found.split(":") == [
         "/conf",
         *(f"{tmp_path}/{n}" for n in ("one/a.jar", "one/b.jar", "two/c.jar")),

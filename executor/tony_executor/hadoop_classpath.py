@@ -1,9 +1,9 @@
 """CLASSPATH and HADOOP_CONF_DIR for a program that reads HDFS through libhdfs.
 
-``libhdfs`` (pyarrow, TensorFlow I/O) starts a JVM in the program's process and wants every jar
-by name in CLASSPATH. What those are only Hadoop's own script knows: ``hadoop classpath --glob``
-is run once per executor, beside the waiting for the rest of the gang, so that the second it
-takes is nobody's. Nothing of this is needed for :mod:`tony`'s checkpoints and data sets.
+``libhdfs`` (pyarrow, TensorFlow I/O) starts a JVM in the program's process and wants every jar by
+name in CLASSPATH. Only Hadoop's own script knows their names: the executor runs ``hadoop classpath
+--glob`` once, while it waits for the rest of the gang. :mod:`tony`'s checkpoints and data sets need
+nothing of this.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Callable, Dict, List, Optional
 
 from tony_core.protocol.messages import Prepare
 from tony_core.protocol.reactor import Reactor
-from tony_executor.asking import Answer, Question
-from tony_executor.site import Site
+from tony_executor.context import ContainerContext
+from tony_executor.spawn import CommandResult, CommandRun
 
-PATIENCE_S = 20.0
+ANSWER_S = 20.0
 ARCHIVE = ".tony-hadoop"  # tony.application.hadoop.location, unpacked
 CONF_PREFIX = ".tony-conf-"  # tony.application.{hdfs,yarn,mapred}-conf-path
 CONF = ".tony-hadoop-conf"
 SKIP = "SKIP_HADOOP_PATH"
 
 
-class HadoopPath:
-    """One executor's. ``warn`` tells the job's story, ``log`` the executor's own log."""
+class HadoopClasspath:
+    """One executor's. ``warn`` writes to the job's story, ``log`` to the executor's log."""
 
     def __init__(
         self,
         reactor: Reactor,
-        site: Site,
+        site: ContainerContext,
         warn: Callable[[str], None],
         log: Callable[[str], None],
     ) -> None:
@@ -39,14 +39,14 @@ class HadoopPath:
         self._warn = warn
         self._log = log
         self._begun = False
-        self._question: Optional[Question] = None
+        self._run: Optional[CommandRun] = None
         self._waiting: Optional[Callable[[], None]] = None
         self._jars = ""
         self.variables: Dict[str, str] = {}  # beside CLASSPATH
 
-    def begin(self, prepare: Prepare) -> None:
-        """Find out, unless that is known or not wanted."""
-        if self._begun or prepare.skip_hadoop or wanted_not(self._site.environment.get(SKIP)):
+    def determine(self, prepare: Prepare) -> None:
+        """Start to determine it, unless it is known or the job does without."""
+        if self._begun or prepare.skip_hadoop or is_skipped(self._site.environment.get(SKIP)):
             return
         self._begun = True
         try:
@@ -58,7 +58,7 @@ class HadoopPath:
         if conf:
             self.variables["HADOOP_CONF_DIR"] = conf
         if homes and prepare.hadoop_classpath:
-            found = [expanded(prepare.hadoop_classpath, home, conf) for home in homes]
+            found = [expand_classpath(prepare.hadoop_classpath, home, conf) for home in homes]
             self._jars = max(found, key=len)
             self.variables["HADOOP_HOME"] = homes[found.index(self._jars)]
             return
@@ -72,63 +72,63 @@ class HadoopPath:
                 self._warn("tony.application.hadoop.location holds no bin/hadoop: no CLASSPATH")
             return
 
-        def answered(answer: Answer) -> None:
-            self._question = None
-            if answer.error:
-                text = f"CLASSPATH lacks Hadoop's jars: {answer.error}; see hadoop.log"
+        def answered(result: CommandResult) -> None:
+            self._run = None
+            if result.error:
+                text = f"CLASSPATH lacks Hadoop's jars: {result.error}; see hadoop.log"
                 (self._warn if homes else self._log)(text)
             else:
                 # The script may say other things before it.
-                self._jars = answer.text.strip().rpartition("\n")[2].strip()
+                self._jars = result.output.strip().rpartition("\n")[2].strip()
             waiting, self._waiting = self._waiting, None
             if waiting is not None:
                 waiting()
 
         argv = [program, "classpath", "--glob"]
-        self._question = Question(
-            self._reactor, argv, env, PATIENCE_S, answered, self._site.log("hadoop.log")
+        self._run = CommandRun(
+            self._reactor, argv, env, ANSWER_S, answered, self._site.log("hadoop.log")
         )
 
     def when_known(self, then: Callable[[], None]) -> bool:
-        """Whether all is known already; else ``then`` is called when it is."""
-        if self._question is None:
+        """Whether all is known; if not, ``then`` is called when it is."""
+        if self._run is None:
             return True
         self._waiting = then
         return False
 
     @property
-    def waited_for(self) -> bool:
-        """Whether somebody waits for the answer."""
+    def is_waited_for(self) -> bool:
+        """Whether a start waits for the answer."""
         return self._waiting is not None
 
     def add_to(self, env: Dict[str, str]) -> None:
-        """Behind what the program's CLASSPATH holds already; SKIP_HADOOP_PATH does without."""
-        if self._jars and not wanted_not(env.get(SKIP)):
+        """Append it to the program's CLASSPATH, unless SKIP_HADOOP_PATH is set there."""
+        if self._jars and not is_skipped(env.get(SKIP)):
             theirs = env.get("CLASSPATH", "").rstrip(":")
             env["CLASSPATH"] = f"{theirs}:{self._jars}" if theirs else self._jars
 
     def reaped(self, pid: int, exit_code: int) -> bool:
-        """A child ended; whether it was ours."""
-        return self._question is not None and self._question.reaped(pid, exit_code)
+        """Note the end of a child; returns whether it was ours."""
+        return self._run is not None and self._run.reaped(pid, exit_code)
 
     def cancel(self) -> None:
-        """A sweep comes: it is asked again by the next session."""
+        """Stop for a sweep; the next session asks again."""
         self._waiting = None
-        if self._question is not None:
-            self._question.cancel()
-            self._question = None
+        if self._run is not None:
+            self._run.cancel()
+            self._run = None
             self._begun = False
 
     def _configuration(self) -> Optional[str]:
-        """One folder of the files that the job brings; None when it brings none."""
+        """One folder of the job's own configuration files; None when it has none."""
         work = self._site.work
-        brought = sorted(name for name in os.listdir(work) if name.startswith(CONF_PREFIX))
+        shipped = sorted(name for name in os.listdir(work) if name.startswith(CONF_PREFIX))
         folder = os.path.join(work, CONF)
-        if not brought or os.path.isdir(folder):
-            return folder if brought else None
-        making = folder + ".making"
-        os.makedirs(making, exist_ok=True)
-        for name in brought:
+        if not shipped or os.path.isdir(folder):
+            return folder if shipped else None
+        unfinished = folder + ".unfinished"
+        os.makedirs(unfinished, exist_ok=True)
+        for name in shipped:
             path = os.path.join(work, name)
             files = [path]
             if os.path.isdir(path):
@@ -137,19 +137,19 @@ class HadoopPath:
                 base = os.path.basename(file)
                 if file == path:
                     base = f"{name[len(CONF_PREFIX) :]}-site.xml"
-                if not os.path.lexists(os.path.join(making, base)):
-                    os.symlink(file, os.path.join(making, base))
-        os.rename(making, folder)
+                if not os.path.lexists(os.path.join(unfinished, base)):
+                    os.symlink(file, os.path.join(unfinished, base))
+        os.rename(unfinished, folder)
         return folder
 
 
-def wanted_not(value: Optional[str]) -> bool:
-    """Whether SKIP_HADOOP_PATH is set to something that means yes."""
+def is_skipped(value: Optional[str]) -> bool:
+    """Whether this value of SKIP_HADOOP_PATH means yes."""
     return (value or "").strip().lower() not in ("", "0", "false", "no")
 
 
-def expanded(classpath: str, home: str, conf: Optional[str]) -> str:
-    """``tony.application.hadoop.classpath`` inside the archive, each jar by its name."""
+def expand_classpath(classpath: str, home: str, conf: Optional[str]) -> str:
+    """Expand ``tony.application.hadoop.classpath`` inside the archive, jar by jar."""
     found: List[str] = [conf] if conf else []
     for part in classpath.replace(",", ":").split(":"):
         path = os.path.join(home, part.strip())

@@ -267,7 +267,7 @@ def test_the_registry_timeout_of_an_executor_nobody_wants(
     master.welcome["registry_timeout_s"] = 0.5
     master.expect(Register)
     assert master.until(executor.ended) == [67]
-    assert "did not say within 0.5 s which task" in master.said(Noted)[0].text
+    assert "assigned no task within 0.5 s" in master.said(Noted)[0].text
     assert master.said(Stopped)
 
 

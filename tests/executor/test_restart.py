@@ -8,7 +8,7 @@ from typing import List
 import pytest
 
 from tests.executor.standin import Executor, Master, alive, free_span, pids_in
-from tests.executor.test_life import Story, kinds
+from tests.executor.test_machine import Story, kinds
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
@@ -21,8 +21,8 @@ from tony_core.protocol.messages import (
 )
 from tony_executor import commands as do
 from tony_executor import events as ev
-from tony_executor.phases import Phase
 from tony_executor.ports import NoPort, Ports
+from tony_executor.task_state import Phase
 
 AGAIN = Prepare("worker:0", 0, ["main"], restart=1, same_ports=True)
 
@@ -32,20 +32,20 @@ def story() -> Story:
     """Its program has failed, and nothing of it is left."""
     story = Story().linked().running()
     story.ended(1)
-    story(ev.Cleared(0, []))
+    story(ev.ProcessesEnded(0, []))
     return story
 
 
 def test_the_next_try_says_which_one_it_is(story: Story) -> None:
-    assert story.hear(AGAIN) == [do.LayOut(AGAIN)]
+    assert story.hear(AGAIN) == [do.PrepareTask(AGAIN)]
     story(ev.Prepared(0, 0, "h", {"main": 5}))
     story.hear(Start(0, "cmd", {}, restart=1))
-    story(ev.ChildStarted(0, 0, 99))
+    story(ev.ProgramStarted(0, 0, 99))
     story.ended(4)
     assert [m.restart for m in story.said(Ready)] == [0, 1]
     assert [m.restart for m in story.said(Running)] == [0, 1]
     assert [(m.exit_code, m.restart) for m in story.said(Ended)] == [(1, 0), (4, 1)]
-    story(ev.Linked(0, 2))
+    story(ev.LinkOpened(0, 2))
     assert story.said(Register)[-1].restart == 1
 
 
@@ -53,31 +53,31 @@ def test_words_on_the_program_before_are_not_obeyed(story: Story) -> None:
     story.hear(AGAIN)
     story(ev.Prepared(0, 0, "h", {"main": 5}))
     assert kinds(story.hear(Prepare("worker:0", 0, ["main"]))) == [], "said late"
-    assert "StartChild" not in kinds(story.hear(Start(0, "cmd", {})))
-    assert story.life.phase is Phase.READY
+    assert "StartProgram" not in kinds(story.hear(Start(0, "cmd", {})))
+    assert story.machine.task.phase is Phase.READY
     story.hear(Start(0, "cmd", {}, restart=1))
-    story(ev.ChildStarted(0, 0, 99))
+    story(ev.ProgramStarted(0, 0, 99))
     story.ended(4)
     story.hear(Acknowledge(0))
-    assert story.life.ended is not None, "that was the first end's"
+    assert story.machine.ended is not None, "that was the first end's"
     story.hear(Acknowledge(0, 1))
-    assert story.life.ended is None
+    assert story.machine.ended is None
 
 
 def test_it_waits_for_the_last_descendant_of_the_program_before() -> None:
     story = Story().linked().running()
     story.ended(1)
     assert kinds(story.hear(AGAIN)) == []
-    assert story(ev.Cleared(0, [])) == [do.LayOut(AGAIN)]
+    assert story(ev.ProcessesEnded(0, [])) == [do.PrepareTask(AGAIN)]
 
 
 def test_it_does_not_begin_beside_what_is_left() -> None:
     story = Story().linked().running()
     story.ended(1)
     story.hear(AGAIN)
-    assert story(ev.Cleared(0, [77])) == [
-        do.Log("could not be ended: [77]"),
-        do.Say(1, Stopped(0, False, [77])),
+    assert story(ev.ProcessesEnded(0, [77])) == [
+        do.Log("these processes survived KILL: [77]"),
+        do.Send(1, Stopped(0, False, [77])),
     ]
 
 
@@ -85,10 +85,10 @@ def test_it_does_not_begin_beside_what_is_left() -> None:
 def test_what_was_left_is_looked_for_once_more(left: List[int]) -> None:
     story = Story().linked().running()
     story.ended(1)
-    story(ev.Cleared(0, [77]))  # the next try has a pause, and is told later
-    assert kinds(story.hear(AGAIN)) == ["Clear"]
-    told = story(ev.Cleared(0, left))
-    assert kinds(told) == (["Stopped"] if left else ["LayOut"])
+    story(ev.ProcessesEnded(0, [77]))  # the next try has a pause, and is told later
+    assert kinds(story.hear(AGAIN)) == ["EndProcesses"]
+    told = story(ev.ProcessesEnded(0, left))
+    assert kinds(told) == (["Stopped"] if left else ["PrepareTask"])
     assert [m.clean for m in story.said(Stopped)] == ([False] if left else [])
 
 

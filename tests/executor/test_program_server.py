@@ -6,8 +6,8 @@ from typing import Any, Callable, List, Tuple
 
 import pytest
 
-from tony_executor import ownserver
-from tony_executor.ownserver import LONGEST_PAUSE_S, OwnServer
+from tony_executor import http_probe
+from tony_executor.http_probe import LONGEST_PAUSE_S, ProgramServerWatch
 
 
 class Timer:
@@ -30,9 +30,9 @@ class World:
         self.asked: List[str] = []
         self._timer = Timer()
         self._then: Callable[[], None] = lambda: None
-        monkeypatch.setattr(ownserver, "serves", lambda pid, port: self.listens)
-        monkeypatch.setattr(ownserver, "Probe", self._probe)
-        self.server = OwnServer(
+        monkeypatch.setattr(http_probe, "serves", lambda pid, port: self.listens)
+        monkeypatch.setattr(http_probe, "HttpProbe", self._probe)
+        self.server = ProgramServerWatch(
             self,  # type: ignore[arg-type]
             7,
             "node1",

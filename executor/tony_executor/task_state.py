@@ -1,0 +1,131 @@
+"""The executor's task: its phases, the one way between them, and what a master is told of it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Dict, List, NamedTuple, Optional, Set
+
+from tony_core.exit_causes import ExitCause
+from tony_core.protocol.messages import Ended, Prepare, Register
+
+
+class Phase(Enum):
+    """Where the task of this session stands.
+
+    IDLE until the first Prepare; PREPARING while its folder is made and its ports are taken; READY
+    until the master's Start; STARTING until the program is exec'd; RUNNING until it ends; ENDED
+    until the next Prepare.
+    """
+
+    IDLE = "idle"
+    PREPARING = "preparing"
+    READY = "ready"
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+TRANSITIONS: Dict[Phase, Set[Phase]] = {
+    Phase.IDLE: {Phase.PREPARING},
+    Phase.PREPARING: {Phase.READY, Phase.ENDED},
+    Phase.READY: {Phase.STARTING, Phase.ENDED},
+    Phase.STARTING: {Phase.RUNNING, Phase.ENDED},
+    Phase.RUNNING: {Phase.ENDED},
+    Phase.ENDED: {Phase.PREPARING},
+}
+HAS_PROGRAM = (Phase.STARTING, Phase.RUNNING)
+
+#: As messages.Register.phase names them.
+ON_THE_WIRE = {
+    Phase.IDLE: "idle",
+    Phase.PREPARING: "idle",
+    Phase.READY: "ready",
+    Phase.STARTING: "running",
+    Phase.RUNNING: "running",
+    Phase.ENDED: "ended",
+}
+
+
+class InvalidTransition(Exception):
+    """A fault of ours; carries what happened before."""
+
+
+class Identity(NamedTuple):
+    """The fields of Register that never change."""
+
+    container_id: str
+    host: str
+    listen_port: int
+    pid: int
+    runtime: str
+    listen_host: str = ""
+
+
+class Ending(NamedTuple):
+    """Why we end the program ourselves."""
+
+    cause: ExitCause
+    message: str
+
+
+class TaskState:
+    """The task of the newest session."""
+
+    def __init__(self, host: str) -> None:
+        self.name = ""
+        self.session = -1
+        self.restart = 0  # how often this task alone was restarted in the session
+        self.phase = Phase.IDLE
+        self.host = host
+        self.ports: Dict[str, int] = {}
+        self.gpus: List[str] = []  # as in messages.Running
+        self.offsets: Dict[str, int] = {}  # where this session's output begins in the logs
+        self.started_at: Optional[float] = None
+        self.last: Optional[Ended] = None  # this session's end, for the next master
+        self._history: List[str] = []
+
+    def begin(self, message: Prepare, at: float) -> None:
+        """Be this task of this session."""
+        self.last = None
+        if message.session != self.session:
+            self.offsets = {}  # a restart in the same session goes on where the first began
+        self.name = message.task
+        self.session = message.session
+        self.restart = message.restart
+        self.move(Phase.PREPARING, at)
+
+    def move(self, phase: Phase, at: float) -> None:
+        """Go to that phase; raises :class:`InvalidTransition` where no transition leads there."""
+        step = f"{at:.3f} {self.phase.value} -> {phase.value} (session {self.session})"
+        self._history = [*self._history[-30:], step]
+        if phase not in TRANSITIONS[self.phase]:
+            raise InvalidTransition(self.story())
+        self.phase = phase
+
+    def story(self) -> str:
+        """The phase and the transitions that led to it, in one line."""
+        return "; ".join([f"{self.phase.value}, session {self.session}", *self._history])
+
+    def ran_s(self, now: float) -> float:
+        """How long the program has run."""
+        return now - self.started_at if self.started_at is not None else 0.0
+
+    def register(self, who: Identity, now: float) -> Register:
+        """The first message to a master."""
+        return Register(
+            container_id=who.container_id,
+            host=who.host,
+            listen_port=who.listen_port,
+            pid=who.pid,
+            runtime=who.runtime,
+            task=self.name,
+            session=self.session,
+            phase=ON_THE_WIRE[self.phase],
+            ports=dict(self.ports),
+            ended=dict(self.last._asdict()) if self.last is not None else None,
+            gpus=list(self.gpus),
+            offsets=dict(self.offsets),
+            ran_s=self.last.duration_s if self.last is not None else round(self.ran_s(now), 3),
+            restart=self.restart,
+            listen_host=who.listen_host,
+        )
