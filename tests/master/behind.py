@@ -23,6 +23,7 @@ from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.spec import Job
+from tony_core.schedulers.port import WebProxy
 
 PATIENCE_S = 60.0
 
@@ -30,7 +31,7 @@ PATIENCE_S = 60.0
 class BehindProxy:
     """A job whose page is read through the proxy, until it is left."""
 
-    def __init__(self, conf_dir: str, user: str, folder: Path, job: Job, **extra: str) -> None:
+    def __init__(self, conf_dir: str, user: str, folder: Path, job: Job, **proxy: str) -> None:
         self._conf = SiteConfiguration.load({}, conf_dir=conf_dir)
         self.client = RmClient.open(self._conf, user=User(user))
         self.application = self.client.new_application().id
@@ -48,15 +49,9 @@ class BehindProxy:
         web = self._conf.get("yarn.resourcemanager.webapp.address")
         assert web, "the ResourceManager's web address is not known"
         self.url = f"http://{web}/proxy/{self.application}/"
-        told = {
-            "host": "localhost",
-            "bind": "0.0.0.0",
-            "proxy_hosts": str(urlsplit(self.url).hostname),
-            "static_user": "dr.who",
-            "public_url": self.url,
-            **extra,
-        }
-        self.shell = Shell(folder, job.replace(user=user), extra=told)
+        where = WebProxy((str(urlsplit(self.url).hostname),), self.url, "dr.who")._replace(**proxy)
+        told = {"host": "localhost", "bind": "0.0.0.0", "proxy": where}
+        self.shell = Shell(folder, job.replace(user=user), context=told)
         self._rm = self._register()
         self._stopped = threading.Event()
         self._beating = threading.Thread(target=self._beat)

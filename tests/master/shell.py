@@ -248,7 +248,7 @@ class Shell:
         job: Job,
         pool: Optional[ScriptedPool] = None,
         attempt: int = 1,
-        extra: Optional[Mapping[str, str]] = None,
+        context: Optional[Mapping[str, Any]] = None,
         state_dir: str = "",
         secret: bytes = SECRET,
     ) -> None:
@@ -269,7 +269,7 @@ class Shell:
             state_dir=state_dir or str(folder),
             history_dir=str(self.history),
             secret=secret,
-            extra=dict(extra or {}),
+            **(context or {}),
         )
         artifacts = (Artifact("tony-runtime", Use.RUNTIME, Kind.FOLDER, "/r", "/r"),)
         self.master = Master(self.context, self.pool, job, artifacts, b"<configuration/>")

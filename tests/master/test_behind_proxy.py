@@ -95,9 +95,9 @@ def quiet_job(**changes: Any) -> Job:
 def behind(hadoop: GetHadoop, tmp_path: Path) -> Iterator[Callable[..., BehindProxy]]:
     opened: List[BehindProxy] = []
 
-    def make(job: Job, **extra: str) -> BehindProxy:
+    def make(job: Job, **proxy: str) -> BehindProxy:
         cluster = hadoop()
-        made = BehindProxy(str(cluster.conf_dir), cluster.user, tmp_path / "job", job, **extra)
+        made = BehindProxy(str(cluster.conf_dir), cluster.user, tmp_path / "job", job, **proxy)
         opened.append(made.__enter__())
         return made
 

@@ -14,13 +14,14 @@ from tests.master.shell import Shell, a_job
 from tony_core.job.spec import Program, Resources, Role
 from tony_core.master.web import proxy_gate
 from tony_core.master.web.proxy_gate import acl, addresses_of, groups_of, user_of
+from tony_core.schedulers.port import WebProxy
 
 ONE = Role("worker", 1, Resources(), "true")
-HERE = {"proxy_hosts": "nowhere.invalid, 127.0.0.1", "public_url": "http://rm/proxy/app_1/"}
+PROXY = WebProxy(("nowhere.invalid", "127.0.0.1"), "http://rm/proxy/app_1/")
 
 
-def shell(folder: Path, **extra: str) -> Shell:
-    return Shell(folder, a_job(ONE), extra={**HERE, **extra})
+def shell(folder: Path, **changes: str) -> Shell:
+    return Shell(folder, a_job(ONE), context={"proxy": PROXY._replace(**changes)})
 
 
 def asks(shell: Shell, user: str = "", path: str = "/api/job", **headers: str) -> Any:
@@ -138,7 +139,7 @@ def test_only_the_proxy_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with shell(tmp_path, view_acl="*") as made:
         made.launched(1)
         status, body, _ = asks(made, "tester")
-        assert status == 403 and HERE["public_url"].encode() in body
+        assert status == 403 and PROXY.public_url.encode() in body
         assert asks(made, "tester")[0] == 403
         assert len(looked) == 1, "not for every stranger"
         monkeypatch.setattr(proxy_gate, "AGAIN_S", 0.0)
@@ -152,7 +153,7 @@ def test_nothing_waits_there_and_links_are_the_proxys(tmp_path: Path) -> None:
         last = json.loads(asks(made, path="/api/events")[1])["next"]
         answer = asks(made, path=f"/api/events?since={last}&wait=30")
         assert json.loads(answer[1]) == {"events": [], "next": last}
-        assert json.loads(asks(made)[1])["links"]["page"] == HERE["public_url"]
+        assert json.loads(asks(made)[1])["links"]["page"] == PROXY.public_url
         assert made.pool.page_url.startswith("http://127.0.0.1:"), "the scheduler's own way"
         assert b'data-wait="0"' in asks(made, path="/")[1]
         status, body, headers = asks(made, path="/tensorboard")
@@ -173,7 +174,7 @@ def test_a_client_is_known_by_its_user_agent(tmp_path: Path) -> None:
 
 def test_tensorboard_first_is_said_in_html(tmp_path: Path) -> None:
     job = a_job(ONE, program=Program(tensorboard_first=True))
-    with Shell(tmp_path, job, extra={**HERE, "view_acl": "*"}) as made:
+    with Shell(tmp_path, job, context={"proxy": PROXY._replace(view_acl="*")}) as made:
         made.launched(1)
         assert b'http-equiv="refresh" content="0' not in asks(made, path="/")[1]
         made.master._page.tensorboard = ("127.0.0.1", 1)

@@ -63,7 +63,7 @@ def has_ipv6() -> bool:
 def shell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
     if ":" in request.param and not has_ipv6():
         pytest.skip("there is no IPv6 here")
-    with Shell(tmp_path, a_job(ONE), extra={"host": request.param}) as made:
+    with Shell(tmp_path, a_job(ONE), context={"host": request.param}) as made:
         made.launched(1)
         yield made
 

@@ -19,6 +19,7 @@ from tony_core.job.spec import Resources, Role
 from tony_core.master.web import tensorboard_relay
 from tony_core.protocol import peers
 from tony_core.protocol.messages import Serving
+from tony_core.schedulers.port import WebProxy
 
 ONE = Role("worker", 1, Resources(), "true")
 
@@ -226,8 +227,8 @@ def test_a_bug_over_an_answer_ends_that_connection_and_not_the_job(
 
 def test_behind_a_proxy_it_is_below_the_page_and_has_no_port(tmp_path: Path, board: int) -> None:
     url = "http://rm/proxy/app_1/"
-    extra = {"proxy_hosts": "127.0.0.1", "public_url": url, "view_acl": "*"}
-    with Shell(tmp_path, a_job(ONE), extra=extra) as made:
+    proxy = WebProxy(("127.0.0.1",), url, view_acl="*")
+    with Shell(tmp_path, a_job(ONE), context={"proxy": proxy}) as made:
         assert serve(made, board) == f"{url}tensorboard/"
         assert made.get("/tensorboard/data?a=b")[1] == b"board GET /data?a=b "
         assert made.master._page.tensorboard_port is None

@@ -89,10 +89,10 @@ def main(argv: Sequence[str]) -> int:
         event = inbox.get()
         with heard.open("a") as stream:
             stream.write(json.dumps([os.getpid(), context.attempt, repr(event)]) + "\n")
-        if event == "TERM" and "kill_file" not in context.extra:
+        if event == "TERM" and not context.kill_file:
             return 1  # the scheduler has ended it
         if event == "TERM":
-            reason = json.loads(Path(context.extra["kill_file"]).read_text())["reason"]
+            reason = json.loads(Path(context.kill_file).read_text())["reason"]
             pool.finish(port.AppState.KILLED, reason)
             pool.close()
             return 0

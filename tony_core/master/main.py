@@ -297,7 +297,7 @@ class Signals:
 
     def __init__(self, master: Master, context: MasterContext) -> None:
         self._master = master
-        self._kill_file = context.extra.get("kill_file") or join(context.state_dir, "kill.json")
+        self._kill_file = context.kill_file or join(context.state_dir, "kill.json")
         self._asked = 0
         self._told = False
         self._old: List[Tuple[int, Any]] = []

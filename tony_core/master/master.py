@@ -359,7 +359,7 @@ class Master:
             command.container_id,
             self.executors_call,
             self._context.secret,
-            self._context.extra.get("python") or self._job.runtime.python,
+            self._context.python or self._job.runtime.python,
         )
         self._pool.launch(container, launch)
         self._milestones.reached(self._machine.session, "launched")

@@ -50,10 +50,10 @@ def told(job: Job, context: MasterContext, artifacts: Sequence[Artifact], comman
         command_line(job, command),
         environment(job, context.app_id),
         context.work_dir,
-        context.extra.get("home", ""),
+        context.store_root,
         [item.to_json() for item in wanted(artifacts)],
         job.timeouts.kill_grace_s,
-        context.extra.get("localised", ""),
+        context.localized_dir,
     )
 
 

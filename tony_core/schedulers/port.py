@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.dataclass import dataclass, field
 from tony_core.files.artifact import Artifact
@@ -457,35 +457,28 @@ class ContainerPool(ABC):
         """Give back threads and connections; no event follows."""
 
 
+class WebProxy(NamedTuple):
+    """The cluster's web proxy, behind which a master's page stands.
+
+    The page answers nobody else, and of those whom the proxy names only some
+    (:mod:`tony_core.master.web.proxy_gate`).
+    """
+
+    hosts: Tuple[str, ...]  # of the proxies, as this node resolves them
+    public_url: str  # where people and clients find the page through the proxy
+    #: The user in whose name the proxy asks when the cluster's web pages authenticate nobody
+    #: (``hadoop.http.staticuser.user``, ``dr.who``); empty where they do.
+    static_user: str = ""
+    #: Who besides the owner may look: ``user,user group,group`` as Hadoop writes it, or ``*``.
+    view_acl: str = ""
+
+
 @dataclass(frozen=True)
 class MasterContext:
     """What the scheduler's launcher tells the master process about itself.
 
-    ``state_dir`` and ``history_dir`` may be URLs of the file-system port; ``job_dir`` and
-    ``work_dir`` are folders of this machine. ``extra`` may hold, all as text:
-
-    ``python``, ``home``, ``submitted``, ``kill_file``
-        our own interpreter; the store's root (for local staging); when the job was
-        submitted; a local file in which somebody left a reason for the end.
-    ``localised``
-        the folder in which the scheduler has put what the job brings for its master, each
-        under its name (YARN: the container's own); without it the store is asked.
-    ``host``, ``bind``
-        the name or address under which others reach this master (its node's), and the
-        address that it listens at; by default the loopback address, for both.
-    ``proxy_hosts``
-        that the page stands behind a scheduler's web proxy: the hosts of the proxies, with
-        commas between them, as this node resolves them (YARN: ``yarn.web-proxy.address``, else
-        every ResourceManager's web address). Nobody else is answered, and of those whom the
-        proxy names only some (:mod:`tony_core.master.web.proxy_gate`), by the following three.
-    ``static_user``
-        the user in whose name the proxy asks when the cluster's web pages do not
-        authenticate anybody (``hadoop.http.staticuser.user``, ``dr.who``); empty where they do.
-    ``view_acl``
-        who besides the owner may look: ``user,user group,group``, or ``*``; as YARN writes it
-        (the job's own list, and the administrators').
-    ``public_url``
-        where people and clients find the page through the proxy.
+    ``state_dir``, ``history_dir`` and ``pointer`` may be URLs of the file-system port; ``job_dir``,
+    ``work_dir``, ``localized_dir`` and ``store_root`` are folders of this machine.
     """
 
     app_id: str
@@ -495,4 +488,13 @@ class MasterContext:
     state_dir: str  # where the journal and master.json stand: survives the master
     history_dir: str
     secret: bytes = field(repr=False, default=b"")
-    extra: Dict[str, str] = field(default_factory=dict)
+    python: str = ""  # the interpreter for executors; empty: the job's own setting
+    host: str = ""  # the name or address by which others reach this master; empty: loopback
+    bind: str = ""  # the address to listen at; empty: that of ``host``
+    proxy: Optional[WebProxy] = None
+    submitted: Optional[float] = None  # seconds since the epoch
+    clock_offset: Optional[float] = None  # from the monotonic clock to that, at least
+    kill_file: str = ""  # where the reason for a kill is left; empty: kill.json in ``state_dir``
+    pointer: str = ""  # a file that tells clients of ``state_dir``, removed with it
+    store_root: str = ""  # the user's TonY home, where the store is local
+    localized_dir: str = ""  # where the scheduler has put the artifacts; empty: fetch them

@@ -8,26 +8,27 @@ import pytest
 
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.schedulers.port import WebProxy
 from tony_core.schedulers.yarn import site
-from tony_core.schedulers.yarn.master.webproxy import page_extra, static_user, viewers
+from tony_core.schedulers.yarn.master.webproxy import static_user, viewers, web_proxy
 
 APP = ApplicationId(7, 12)
 ONE = {"yarn.resourcemanager.hostname": "rm"}
 
 
-def extra(values: Dict[str, str], view_acl: str = "") -> Dict[str, str]:
+def proxy(values: Dict[str, str], view_acl: str = "") -> WebProxy:
     """As the master reads it: of what travels to the nodes."""
     travelled = site.for_master(SiteConfiguration.of({**ONE, **values}))
-    return page_extra(SiteConfiguration.of(travelled), APP, view_acl)
+    return web_proxy(SiteConfiguration.of(travelled), APP, view_acl)
 
 
 def test_a_plain_site() -> None:
-    assert extra({}) == {
-        "proxy_hosts": "rm",
-        "static_user": "dr.who",
-        "view_acl": "*",
-        "public_url": "http://rm:8088/proxy/application_7_0012/",
-    }
+    assert proxy({}) == WebProxy(
+        hosts=("rm",),
+        public_url="http://rm:8088/proxy/application_7_0012/",
+        static_user="dr.who",
+        view_acl="*",
+    )
 
 
 def test_a_pair_of_resource_managers() -> None:
@@ -38,15 +39,15 @@ def test_a_pair_of_resource_managers() -> None:
         "yarn.resourcemanager.hostname.b": "rm2",
         "yarn.http.policy": "HTTPS_ONLY",
     }
-    found = extra(pair)
-    assert found["proxy_hosts"] == "rm1,rm2"
-    assert found["public_url"] == "https://rm1:8090/proxy/application_7_0012/"
+    found = proxy(pair)
+    assert found.hosts == ("rm1", "rm2")
+    assert found.public_url == "https://rm1:8090/proxy/application_7_0012/"
 
 
 def test_a_proxy_of_its_own() -> None:
-    found = extra({"yarn.web-proxy.address": "web:9099"})
-    assert found["proxy_hosts"] == "web"
-    assert found["public_url"] == "http://web:9099/proxy/application_7_0012/"
+    found = proxy({"yarn.web-proxy.address": "web:9099"})
+    assert found.hosts == ("web",)
+    assert found.public_url == "http://web:9099/proxy/application_7_0012/"
 
 
 FILTER = {
@@ -71,7 +72,7 @@ NAMED = "hadoop.http.authentication.simple.anonymous.allowed"
 )
 def test_who_everybody_is(values: Dict[str, str], user: str) -> None:
     assert static_user(SiteConfiguration.of(values)) == user
-    assert extra(values)["static_user"] == user
+    assert proxy(values).static_user == user
 
 
 @pytest.mark.parametrize(

@@ -175,8 +175,8 @@ def remove_job_folder(context: MasterContext, log: Log) -> None:
     def remove() -> None:
         try:
             jobfolder.remove(root, context.app_id)
-            if context.extra.get("pointer"):  # which told others where that was
-                filesystem(context.extra["pointer"]).delete(context.extra["pointer"])
+            if context.pointer:
+                filesystem(context.pointer).delete(context.pointer)
             problems.clear()
         except Exception as error:
             problems[:] = [f"{type(error).__name__}: {error}"]
@@ -192,5 +192,4 @@ def _root_of(context: MasterContext) -> str:
     """Where everything of this user stands: ``ROOT/apps/ID`` is the state's folder."""
     if is_remote(context.state_dir):
         return context.state_dir.rstrip("/").rsplit("/", 2)[0]
-    home = context.extra.get("home")
-    return home or local_path(context.job_dir).rstrip("/").rsplit("/", 3)[0]
+    return context.store_root or local_path(context.job_dir).rstrip("/").rsplit("/", 3)[0]

@@ -26,12 +26,13 @@ from __future__ import annotations
 import ipaddress
 import math
 import socket
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
 
 from tony_core.master.web.server import Answer, Exchange
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER
+from tony_core.schedulers.port import WebProxy
 
 COOKIE = "proxy-user"
 AGAIN_S = 10.0
@@ -41,15 +42,13 @@ GROUPS_S = 300.0  # what is known of a user's groups holds so long
 class Gate:
     """Lets readers in, or refuses them."""
 
-    def __init__(
-        self, reactor: Reactor, owner: str, extra: Mapping[str, str], public_url: str
-    ) -> None:
+    def __init__(self, reactor: Reactor, owner: str, proxy: WebProxy) -> None:
         self._reactor = reactor
         self._owner = owner
-        self._hosts = [name.strip() for name in extra["proxy_hosts"].split(",") if name.strip()]
-        self._static = extra.get("static_user", "")
-        self._users, self._groups = acl(extra.get("view_acl", ""))
-        self._public_url = public_url
+        self._hosts = [name for name in proxy.hosts if name]
+        self._static = proxy.static_user
+        self._users, self._groups = acl(proxy.view_acl)
+        self._public_url = proxy.public_url
         self._proxies: FrozenSet[str] = frozenset()
         self._looked = -math.inf
         self._looking = False

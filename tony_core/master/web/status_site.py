@@ -6,6 +6,7 @@ good when the first reader has it.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, Callable, Optional
 
@@ -41,17 +42,16 @@ class Front:
         written: Callable[[bytes, bool], None],
     ) -> None:
         # A scheduler may know better than a clock that was set back.
-        offset = time.time() - reactor.now()
-        offset = max(offset, float(context.extra.get("clock_offset", offset)))
+        offset = max(time.time() - reactor.now(), context.clock_offset or -math.inf)
         began = earlier.past.began or reactor.now() + offset
-        self.host = context.extra.get("host") or loopback()
-        self.bind = context.extra.get("bind", self.host)
+        self.host = context.host or loopback()
+        self.bind = context.bind or self.host
         facts = Facts(
             app_id=context.app_id,
             attempt=context.attempt,
             user=job.user,
             queue=job.queue,
-            submitted=float(context.extra.get("submitted", began)),
+            submitted=began if context.submitted is None else context.submitted,
             started=began,
         )
         self.publisher = Publisher(reactor, job, facts, snapshot, progress, history, masker.clean)
@@ -59,13 +59,11 @@ class Front:
         self.story = Story(masker.clean, written)
         if earlier.segments:
             self.story.inherit(list(earlier.story))
-        public = context.extra.get("public_url", "")
-        gate = None
-        if "proxy_hosts" in context.extra:
-            gate = Gate(reactor, job.user, context.extra, public)
+        proxy = context.proxy
+        gate = None if proxy is None else Gate(reactor, job.user, proxy)
         self._make_page(reactor, job, gate)
         self.publisher.url = self.url
-        facts.links["page"] = public or self.url
+        facts.links["page"] = self.url if proxy is None else proxy.public_url
         portal = job.history.portal_url
         if portal:
             facts.links["portal"] = f"{portal.rstrip('/')}/jobs/{facts.app_id}"

@@ -385,13 +385,10 @@ def open_master(args: Any) -> Tuple[port.MasterContext, LocalPool]:
         state_dir=folder.path,
         history_dir=os.path.join(folder.home.history, app.app_id),
         secret=secret,
-        extra={
-            "python": app.python,
-            "runtime": app.runtime,
-            "kill_file": folder.kill,
-            "home": folder.home.root,
-            "submitted": str(app.submitted),
-            "clock_offset": str(app.clock_offset),
-        },
+        python=app.python,
+        submitted=app.submitted,
+        clock_offset=app.clock_offset,
+        kill_file=folder.kill,
+        store_root=folder.home.root,
     )
     return context, LocalPool(folder, app, attempt, lock_fd)

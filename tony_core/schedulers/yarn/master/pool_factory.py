@@ -31,7 +31,7 @@ from tony_core.schedulers.yarn.master.container_requests import Asking
 from tony_core.schedulers.yarn.master.launch_context import RUNTIME, Contexts
 from tony_core.schedulers.yarn.master.nodes import ClientSide, ClusterNodes
 from tony_core.schedulers.yarn.master.pool import YarnPool
-from tony_core.schedulers.yarn.master.webproxy import page_extra
+from tony_core.schedulers.yarn.master.webproxy import web_proxy
 
 JOB_FOLDER = "tony-job"
 
@@ -72,14 +72,11 @@ def open_master(
         state_dir=state_dir,
         history_dir=join(told.history_root, app_id),
         secret=credentials.secrets.get(job_credentials.SECRET, b""),
-        extra={
-            "python": job.runtime.python,
-            "localised": os.getcwd(),
-            "host": host,
-            "bind": "0.0.0.0",
-            "pointer": killing.pointer(_usual(conf, told), told.root, app_id),
-            **page_extra(conf, attempt.application, job.yarn.view_acl or ""),
-        },
+        host=host,
+        bind="0.0.0.0",
+        proxy=web_proxy(conf, attempt.application, job.yarn.view_acl or ""),
+        pointer=killing.pointer(_usual(conf, told), told.root, app_id),
+        localized_dir=os.getcwd(),
     )
     application = Application(
         attempt=attempt,

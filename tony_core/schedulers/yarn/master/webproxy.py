@@ -12,21 +12,20 @@ Runs on the nodes' Python (3.9), standard library only.
 
 from __future__ import annotations
 
-from typing import Dict, List, Set
+from typing import List, Set
 
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.urls import proxied
 from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.schedulers.port import WebProxy
 
 STATIC_USER = "dr.who"
 _AUTHENTICATES = "AuthenticationFilterInitializer"
 
 
-def page_extra(
-    conf: SiteConfiguration, application: ApplicationId, view_acl: str
-) -> Dict[str, str]:
-    """``proxy_hosts``, ``static_user``, ``view_acl`` and ``public_url`` of a MasterContext."""
+def web_proxy(conf: SiteConfiguration, application: ApplicationId, view_acl: str) -> WebProxy:
+    """The cluster's proxy as an application's page has to know it."""
     own = conf.text("yarn.web-proxy.address")
     if own:
         host, _, _ = own.rpartition(":")
@@ -39,12 +38,12 @@ def page_extra(
         first = web.addresses[0]
         name = f"[{first.host}]" if ":" in first.host else first.host
         root = f"{'https' if web.tls else 'http'}://{name}:{first.port}"
-    return {
-        "proxy_hosts": ",".join(host.strip("[]") for host in hosts),
-        "static_user": static_user(conf),
-        "view_acl": viewers(conf, view_acl),
-        "public_url": proxied(root, application),
-    }
+    return WebProxy(
+        hosts=tuple(host.strip("[]") for host in hosts),
+        public_url=proxied(root, application),
+        static_user=static_user(conf),
+        view_acl=viewers(conf, view_acl),
+    )
 
 
 def static_user(conf: SiteConfiguration) -> str:
