@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import List
 
@@ -10,7 +11,6 @@ import pytest
 from tests.bundle.jobs import job, ref, said
 from tony_core import bundle
 from tony_core.bundle.requested import program_files
-from tony_core.dataclass import replace
 from tony_core.job.spec import Job, Setting
 
 

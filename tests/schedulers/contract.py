@@ -15,13 +15,13 @@ import sys
 import time
 import zipfile
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Type, TypeVar
 
 import pytest
 
 from tony_core.bundle import jobfolder, planning, staging
-from tony_core.dataclass import replace
 from tony_core.files.artifact import Artifact, Use
 from tony_core.job.spec import FileRef, Job, Resources, Role
 from tony_core.schedulers.port import (

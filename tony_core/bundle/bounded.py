@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import IO, TYPE_CHECKING, Optional
-
-from tony_core.dataclass import dataclass
+from typing import IO, TYPE_CHECKING, NamedTuple, Optional
 
 if TYPE_CHECKING:
     import lzma
@@ -30,8 +28,7 @@ class Excess(ValueError):
     """An archive holds, or claims, more than its reader allows; the message says what."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What an archive may unpack to: bytes in all its files, and members."""
 
     size: int = 100 << 30

@@ -13,6 +13,7 @@ import hashlib
 import os
 import tempfile
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Callable, Dict, Iterator, NamedTuple, Optional, cast
 
 from tony_core.bundle import archive, packing
@@ -23,7 +24,6 @@ from tony_core.bundle.failures import StagingError
 from tony_core.bundle.members import Listing
 from tony_core.bundle.runtime import Runtime
 from tony_core.bundle.tree import Changed, Entry, Tree, copy_entry, copy_tree, hash_tree, scan
-from tony_core.dataclass import dataclass, replace
 from tony_core.files.artifact import Kind
 from tony_core.files.location import base_name, masked
 from tony_core.files.port import FileSystem, Stat
@@ -37,8 +37,7 @@ _AT_ONCE = 1 << 20
 Write = Callable[[BinaryIO], None]
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(NamedTuple):
     """One thing as one file."""
 
     digest: str

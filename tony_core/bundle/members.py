@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import posixpath
+from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Set
 
 from tony_core.bundle.bounded import Excess, Limits
-from tony_core.dataclass import dataclass, field
 
 SIZE_KEY = "tony.containers.archive-max-size"
 MEMBERS_KEY = "tony.containers.archive-max-members"

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -18,6 +19,7 @@ from typing import (
     Callable,
     Dict,
     Mapping,
+    NamedTuple,
     Optional,
     Protocol,
     Tuple,
@@ -28,7 +30,6 @@ from tony_core.bundle.failures import StagingError, staging_error
 from tony_core.bundle.local.store import Store, StoreError
 from tony_core.bundle.remote.store import RemoteStore, Staged
 from tony_core.bundle.requested import Want
-from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Kind, Use
 from tony_core.files.durable import replace_file
 from tony_core.files.location import OBJECT_STORES, base_name, is_remote, local_path, scheme_of
@@ -54,8 +55,7 @@ class Upload:
     damage: str = ""  # what is wrong with the object of that name, which is put again
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """What a source turned out to be."""
 
     kind: Kind

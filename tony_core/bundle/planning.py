@@ -7,6 +7,7 @@ is staged. A source that several roles name is looked at once.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.bundle import archive, contents, venv
@@ -28,7 +29,6 @@ from tony_core.bundle.tree import (
     read_ignores,
     scan,
 )
-from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.port import FileSystem

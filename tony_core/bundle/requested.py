@@ -11,10 +11,9 @@ import os
 import posixpath
 import re
 import shlex
-from typing import List, Optional, Protocol, Set, Tuple
+from typing import List, NamedTuple, Optional, Protocol, Set, Tuple
 
 from tony_core.bundle.runtime import NAME as RUNTIME_NAME
-from tony_core.dataclass import dataclass
 from tony_core.files.artifact import Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.job.problems import Severity
@@ -28,8 +27,7 @@ MASTER = "am"
 _RESERVED = (RUNTIME_NAME, SOURCE_NAME, VENV_NAME)
 
 
-@dataclass(frozen=True)
-class Want:
+class Want(NamedTuple):
     """One thing that the job names."""
 
     source: str

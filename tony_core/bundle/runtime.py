@@ -22,14 +22,14 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import tony_core
 from tony_core.bundle import plugin_files
 from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.bundle.local.copying import sealed_mode
 from tony_core.bundle.tree import Entry, Type, listing_digest
-from tony_core.dataclass import dataclass, field, replace
 from tony_core.files.durable import replace_file
 from tony_core.plugins import Plugin
 
@@ -105,8 +105,7 @@ class RuntimeMissing(Exception):
     """This installation lacks a part that nodes need."""
 
 
-@dataclass(frozen=True)
-class Python:
+class Python(NamedTuple):
     """An interpreter and what it says of itself."""
 
     path: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+from dataclasses import replace
 from typing import Callable, Dict, Optional, Tuple
 
 from tony_core.bundle import jobfolder
@@ -20,7 +21,6 @@ from tony_core.bundle.planning import Plan
 from tony_core.bundle.remote.store import RemoteStore, Staged
 from tony_core.bundle.tree import Changed
 from tony_core.bundle.unpack import remote_digest
-from tony_core.dataclass import replace
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path
 from tony_core.files.port import FileSystem

@@ -28,12 +28,12 @@ import fnmatch
 import hashlib
 import os
 import stat as modes
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Callable, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.bundle.local.copying import copy_file
-from tony_core.dataclass import dataclass, field
 
 # What a source folder holds that no program needs: other people's bookkeeping, and
 # bytecode, which differs from one run to the next and would change the digest each time.

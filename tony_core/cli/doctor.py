@@ -86,7 +86,7 @@ def _show(finding: Finding, as_json: bool) -> None:
     if as_json:
         return
     word = paint(f"{finding.verdict.value:<8}", _COLOURS.get(finding.verdict, ""), sys.stdout)
-    line(f"{word}{finding.what}" + (f": {safe(finding.said)}" if finding.said else ""))
+    line(f"{word}{finding.what}" + (f": {safe(finding.detail)}" if finding.detail else ""))
     if finding.advice:
         line(f"{'':8}  {safe(finding.advice)}")
     sys.stdout.flush()  # the next thing may take a while
@@ -96,6 +96,6 @@ def _data(finding: Finding) -> dict[str, str]:
     return {
         "what": finding.what,
         "verdict": finding.verdict.value,
-        "said": finding.said,
+        "said": finding.detail,
         "advice": finding.advice,
     }

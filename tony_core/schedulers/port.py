@@ -1,29 +1,20 @@
 """The scheduler port: what a cluster must do for a job, and nothing more.
 
-Theory of operation
-===================
+The **client side** (:class:`Scheduler`) lives in the process that submits: it prints what it would
+send, sends it, and answers for any application by its id, from any process. A scheduler that keeps
+logs, or leaves files behind, adds a :class:`LogReader` and a :class:`Cleaner`. The **master side**
+(:class:`ContainerPool`) lives in the job's master: it gets asks for containers and the commands to
+run in them, and reports in one stream of events. The master cannot tell which scheduler it runs on.
 
-A scheduler has two sides. The **client side** (:class:`Scheduler`) lives in the process
-that submits: it prints exactly what it would send (:meth:`Scheduler.dry_run`), sends it,
-and answers for any application by its id, from any process, at any time. A scheduler that keeps
-logs, or leaves files behind, adds a :class:`LogReader` and a :class:`Cleaner`. The **master
-side** (:class:`ContainerPool`) lives in the job's master: it gets requests for containers and
-the commands to run in them, and it reports in one stream of events.
-
-The master cannot tell which scheduler it runs on. Everything that differs stands behind
-these classes:
-
-* *asks* are absolute and named: :meth:`ContainerPool.request` replaces what was wanted
-  under the same (role, session); asking for zero withdraws. A pool may grant more than
-  was asked (a race that YARN allows): the master releases the surplus.
-* *a gang* is granted whole or not at all where the scheduler can promise that (local);
-  elsewhere containers arrive one by one and the master holds the allocation clock.
-* *ends* come with a :class:`Cause`, mapped once from the scheduler's own words. Unknown
-  stays unknown.
-* *events* are delivered through the ``sink`` given to :meth:`ContainerPool.start`, from any
-  thread; never before ``start`` returned its :class:`PoolInfo`, and never after
-  :meth:`ContainerPool.close`.
-* every call is idempotent: to stop what has ended, or to release what was never granted, does
+* *Asks* are absolute: :meth:`ContainerPool.request` replaces the ask of the same (role, session);
+  a count of zero withdraws it. A pool may grant more; the master releases the surplus.
+* *A gang* is granted whole or not at all where the scheduler can promise that; elsewhere
+  containers arrive one by one, and the master keeps the allocation deadline.
+* *Ends* come with a :class:`Cause`, mapped once from the scheduler's own codes. Unknown stays
+  unknown.
+* *Events* reach the ``sink`` given to :meth:`ContainerPool.start` from any thread; never before
+  ``start`` has returned its :class:`PoolInfo`, and never after :meth:`ContainerPool.close`.
+* Every call may be repeated: to stop what has ended, or to release what was never granted, does
   nothing.
 
 The same contract suite (``tests/schedulers/contract.py``) runs on every implementation.
@@ -34,10 +25,10 @@ Runs on the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job, Resources
 
@@ -45,7 +36,7 @@ from tony_core.job.spec import Job, Resources
 
 
 class AppState(str, Enum):
-    """Where an application stands, in every scheduler's words mapped to these."""
+    """The state of an application; every scheduler's own states are mapped to these."""
 
     SUBMITTED = "SUBMITTED"
     ACCEPTED = "ACCEPTED"  # waiting for the master's own container
@@ -68,7 +59,7 @@ class AppState(str, Enum):
 
 @dataclass(frozen=True)
 class AppStatus:
-    """The scheduler's word on one application."""
+    """The state of one application, as its scheduler reports it."""
 
     app_id: str
     name: str
@@ -82,8 +73,8 @@ class AppStatus:
     finished: Optional[float] = None
     progress: float = 0.0
     attempt: int = 0  # of the master, from 1
-    page_url: Optional[str] = None  # where the job's page answers while it runs
-    tracking_url: Optional[str] = None  # what a person should open
+    page_url: Optional[str] = None  # the job's page, while it runs
+    tracking_url: Optional[str] = None  # the URL for people
     diagnostics: str = ""
 
 
@@ -97,8 +88,7 @@ class Submission:
     details: Mapping[str, Any] = field(default_factory=dict)  # the scheduler's own request
 
 
-@dataclass(frozen=True)
-class LogRef:
+class LogRef(NamedTuple):
     """One container's log files, as history and the page name them."""
 
     container_id: str
@@ -107,34 +97,33 @@ class LogRef:
 
 
 class Verdict(str, Enum):
-    """What an examination found of one thing."""
+    """The result of one examination."""
 
     OK = "ok"
     NOTE = "note"  # works, and is worth knowing
     WRONG = "wrong"
-    SKIPPED = "skipped"  # not looked at, since something before it is wrong or it was not asked
+    SKIPPED = "skipped"  # not examined: something before it is wrong, or it was not requested
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that was examined (``tony doctor``)."""
 
     what: str
     verdict: Verdict
-    said: str = ""
+    detail: str = ""
     advice: str = ""  # what to do, and who
 
 
 class SchedulerError(Exception):
-    """The scheduler could not be reached, or refused (exit code 3)."""
+    """The scheduler could not be reached, or refused the request (exit code 3)."""
 
 
 class LastingRefusal(SchedulerError):
-    """It was refused by what somebody has set up, here or there: asking again cannot help."""
+    """A refusal by configuration, here or on the cluster: to try again cannot help."""
 
 
 class BadEnvironment(LastingRefusal):
-    """A variable of the client's environment makes no sense (exit code 2)."""
+    """A variable of the client's environment has an invalid value (exit code 2)."""
 
 
 class NoSuchScheduler(SchedulerError):
@@ -293,7 +282,7 @@ class Cause(str, Enum):
 class Ask:
     """``count`` containers for one role of one session: an absolute number, zero withdraws.
 
-    ``spare``: the job goes on without them; whoever needs something may come before.
+    ``spare``: the job goes on without them; what other jobs need may be granted first.
     """
 
     role: str
@@ -307,9 +296,8 @@ class Ask:
     spare: bool = False
 
 
-@dataclass(frozen=True)
-class Container:
-    """What the scheduler gave us."""
+class Container(NamedTuple):
+    """A container that the scheduler granted."""
 
     id: str
     node: str  # host, or host:port where hosts share a name
@@ -319,20 +307,19 @@ class Container:
     log_url: str = ""
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """What runs in a container."""
 
     argv: Tuple[str, ...]
     env: Mapping[str, str]
     artifacts: Tuple[Artifact, ...]
     secret: bytes = b""  # reaches the process as the file TONY_SECRET_FILE names, 0600
-    task: str = ""  # which it is for at first: to find its logs when nobody else can tell
+    task: str = ""  # its first task: finds its logs when no master recorded them
 
 
 @dataclass(frozen=True)
 class PoolEvent:
-    """Base of everything a pool says."""
+    """The base of what a pool reports."""
 
 
 @dataclass(frozen=True)
@@ -351,7 +338,7 @@ class Started(PoolEvent):
 
 @dataclass(frozen=True)
 class Completed(PoolEvent):
-    """A container ended; said exactly once for each."""
+    """A container ended; reported exactly once for each."""
 
     container_id: str
     exit_code: int
@@ -403,9 +390,8 @@ class Refused(PoolEvent):
     reason: str
 
 
-@dataclass(frozen=True)
-class PoolInfo:
-    """What the scheduler said when the master registered."""
+class PoolInfo(NamedTuple):
+    """The scheduler's answer to the master's registration."""
 
     app_id: str
     attempt: int  # of the master, from 1
@@ -427,7 +413,7 @@ class ContainerPool(ABC):
 
     @abstractmethod
     def request(self, asks: Sequence[Ask], gang: bool) -> None:
-        """Set what is wanted; ``gang``: these together, whole or not at all if possible."""
+        """Replace the asks; ``gang``: grant these whole or not at all, if possible."""
 
     @abstractmethod
     def release(self, container_id: str) -> None:
@@ -442,11 +428,11 @@ class ContainerPool(ABC):
         """End a launched container and all that runs in it; ``Completed`` follows."""
 
     def look_closely(self) -> None:
-        """Programs have ended: what the scheduler knows of containers is wanted soon. A hint."""
+        """Programs have ended, so containers' ends are expected soon. A hint to poll faster."""
 
     @abstractmethod
     def report(self, progress: float, tracking_url: str) -> None:
-        """Tell the scheduler how far the job is."""
+        """Report the job's progress to the scheduler."""
 
     @abstractmethod
     def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:
@@ -475,7 +461,7 @@ class WebProxy(NamedTuple):
 
 @dataclass(frozen=True)
 class MasterContext:
-    """What the scheduler's launcher tells the master process about itself.
+    """What the scheduler's launcher passes to the master process.
 
     ``state_dir``, ``history_dir`` and ``pointer`` may be URLs of the file-system port; ``job_dir``,
     ``work_dir``, ``localized_dir`` and ``store_root`` are folders of this machine.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Dict, List, Sequence, Tuple
 
 from hypothesis import given
@@ -39,7 +38,7 @@ def singles(app: str, memory: int, count: int, since: float = 0.0) -> Queued:
 def spare(app: str, memory: int, count: int, since: float = 0.0) -> Queued:
     """What an elastic role has room for beyond its minimum."""
     (found,) = singles(app, memory, count, since).groups
-    return Queued(app, app, since, MACHINE, (replace(found, spare=True),))
+    return Queued(app, app, since, MACHINE, (found._replace(spare=True),))
 
 
 def granted(decision: Decision) -> Dict[str, int]:
@@ -238,7 +237,7 @@ def test_nobody_is_granted_less_for_what_is_spare(
     held: List[Held], queue: List[Queued], now: float
 ) -> None:
     plain = [
-        replace(queued, groups=tuple(group for group in queued.groups if not group.spare))
+        queued._replace(groups=tuple(group for group in queued.groups if not group.spare))
         for queued in queue
     ]
     spares = {
@@ -295,7 +294,7 @@ def test_everybody_who_fits_is_served_in_the_end(queue: List[Queued]) -> None:
                     count, done = count - 1, True
                 if count:
                     rest = Want(want.role, want.session, count, want.each)
-                    groups.append(replace(group, wants=(rest,)))
+                    groups.append(group._replace(wants=(rest,)))
             left[grant.app] = Queued(queued.app, "name", queued.since, MACHINE, tuple(groups))
         left = {app: queued for app, queued in left.items() if queued.groups}
         now += 1.0

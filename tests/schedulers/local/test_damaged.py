@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict
 from unittest.mock import patch
@@ -13,7 +14,6 @@ import pytest
 from tests.cli.conftest import Tony, tony
 from tests.fuzzing import fuzz, mutations
 from tests.schedulers.contract import harness_job
-from tony_core.dataclass import replace
 from tony_core.job.spec import Resources
 from tony_core.schedulers.local import engine, home, mastership, processes
 from tony_core.schedulers.local.applications import Application, read_status, write_status

@@ -30,7 +30,7 @@ OK, NOTE, WRONG, SKIPPED = Verdict.OK, Verdict.NOTE, Verdict.WRONG, Verdict.SKIP
 def told(finding: Finding) -> str:
     """All of it; whatever is wrong or noted says what to do."""
     assert finding.advice or finding.verdict in (OK, SKIPPED), finding
-    return f"{finding.verdict.value}: {finding.said}; {finding.advice}"
+    return f"{finding.verdict.value}: {finding.detail}; {finding.advice}"
 
 
 def asked(job: Job = Job("j", ()), **env: str) -> Dict[str, Finding]:
@@ -134,7 +134,7 @@ def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_where_nobody_can_write(path: str) -> None:
     """Not root either, whatever the modes say."""
     found = host_checks.folder("F", path, "elsewhere")
-    assert (found.verdict, "cannot be written (" in found.said) == (WRONG, True)
+    assert (found.verdict, "cannot be written (" in found.detail) == (WRONG, True)
 
 
 def test_a_folder_from_which_nothing_is_run(
@@ -144,7 +144,7 @@ def test_a_folder_from_which_nothing_is_run(
     mounted = os.statvfs_result((*about[:8], about.f_flag | os.ST_NOEXEC, *about[9:]))
     monkeypatch.setattr(os, "statvfs", lambda path: mounted)
     found = host_checks.folder("F", str(tmp_path), "elsewhere")
-    assert (found.verdict, "mounted noexec" in found.said) == (WRONG, True)
+    assert (found.verdict, "mounted noexec" in found.detail) == (WRONG, True)
     assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
 
 

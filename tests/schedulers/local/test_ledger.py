@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Callable, List
 
@@ -64,7 +63,7 @@ def test_what_one_gives_back_the_other_finds(book: Ledger) -> None:
 def test_what_is_spare_is_so_in_the_file_too(book: Ledger) -> None:
     me = Identity.mine()
     wants = (Want("worker", 3, 4, Demand(300, 0, 1)),)
-    elastic = replace(asking("a", 1, 1, me), groups=(Group(False, wants, spare=True),))
+    elastic = asking("a", 1, 1, me)._replace(groups=(Group(False, wants, spare=True),))
     claimed, rest, _ = book.settle("a", put(elastic))
     assert len(claimed) == 3 and rest is not None and rest.groups[0].spare
     book.settle("b", put(asking("b", 600, 1, me, since=99.0)))

@@ -79,7 +79,7 @@ def test_a_page_of_another_shape_is_a_finding(changes: Dict[str, Any], what: Lis
 @fuzz(data=mutations(json.dumps({**WELL, "nodes": {"n1:1": "refused", "n2:1": ""}}).encode()))
 def test_any_page_of_a_probe_is_judged(data: bytes) -> None:
     findings = judge(_read(data.decode("latin-1")), FACTS, "")
-    assert all(isinstance(found.said, str) for found in findings)
+    assert all(isinstance(found.detail, str) for found in findings)
 
 
 def test_without_the_proxy_the_clock_is_not_known() -> None:
@@ -156,8 +156,8 @@ class TestWhatIsLookedAt:
             "HDFS": "ok",
             "a container": "skipped",
         }
-        assert "rm:8032: connection refused" in found["ResourceManager by RPC"].said
-        assert "RPC" in found["a container"].said
+        assert "rm:8032: connection refused" in found["ResourceManager by RPC"].detail
+        assert "RPC" in found["a container"].detail
 
     def test_without_any_of_it_hdfs_is_looked_at(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -176,7 +176,7 @@ class TestWhatIsLookedAt:
     ) -> None:
         found = self.look(tmp_path, monkeypatch, probe=False)
         assert found["HDFS"].verdict is Verdict.OK
-        assert "nothing was written" in found["HDFS"].said
+        assert "nothing was written" in found["HDFS"].detail
         assert found["a container"].verdict is Verdict.SKIPPED
         assert not list(tmp_path.iterdir())
 
@@ -196,7 +196,7 @@ class TestWhatIsLookedAt:
         monkeypatch.setattr(store, "stat", stat)
         found = self.look(tmp_path, monkeypatch, probe=False)
         assert found["HDFS"].verdict is Verdict.WRONG
-        assert str(error) in found["HDFS"].said
+        assert str(error) in found["HDFS"].detail
 
     def test_hdfs_that_gives_back_something_else(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store
@@ -204,8 +204,8 @@ class TestWhatIsLookedAt:
         store.spoils = True
         found = self.look(tmp_path, monkeypatch)
         assert found["HDFS"].verdict is Verdict.WRONG
-        assert found["HDFS"].said.endswith(": what is read is not what was written")
-        assert found["a container"].said == "our code cannot be staged"
+        assert found["HDFS"].detail.endswith(": what is read is not what was written")
+        assert found["a container"].detail == "our code cannot be staged"
         assert not list((tmp_path / "root").iterdir()), "nothing is left"
 
 

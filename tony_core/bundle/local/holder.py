@@ -13,16 +13,13 @@ import os
 import re
 import socket
 import time
-from typing import Any, Dict, Mapping, Optional
-
-from tony_core.dataclass import dataclass
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 # How long the word of a process on another host is believed.
 FOREIGN_S = 24 * 3600.0
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(NamedTuple):
     """One process, on one boot of one host."""
 
     pid: int

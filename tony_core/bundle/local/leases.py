@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import List, Tuple
+from typing import List, NamedTuple, Tuple
 
 from tony_core.bundle.local.holder import Owner
-from tony_core.dataclass import dataclass
 from tony_core.files.durable import replace_file
 from tony_core.files.location import is_app_id
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(NamedTuple):
     """One application's word that it uses these objects."""
 
     app_id: str

@@ -41,10 +41,20 @@ import re
 import secrets
 import time
 from contextvars import copy_context
-from typing import BinaryIO, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar, cast
+from typing import (
+    BinaryIO,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    TypeVar,
+    cast,
+)
 
 from tony_core.bundle.local.leases import check_app_id
-from tony_core.dataclass import dataclass
 from tony_core.files.location import base_name, join, masked, parent
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
@@ -66,8 +76,7 @@ class Damaged(OSError):
         return f"{masked(str(self.filename))} {self.strerror}"
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(NamedTuple):
     """One object as the file system has it."""
 
     size: int

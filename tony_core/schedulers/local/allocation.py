@@ -26,15 +26,13 @@ processes share its cores well enough.
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
-
-from tony_core.dataclass import dataclass, field
+from dataclasses import dataclass, field
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 AGEING_S = 30.0
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(NamedTuple):
     """What of this machine may be handed out; GPUs by id."""
 
     memory_mb: int
@@ -62,8 +60,7 @@ class Demand:
         return Demand(self.memory_mb * count, self.gpus * count, self.vcores * count)
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """What one container holds."""
 
     app: str
@@ -83,8 +80,7 @@ class Want:
     each: Demand
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Wants that are granted together (``whole``) or one by one; ``spare``: after all others."""
 
     whole: bool
@@ -97,8 +93,7 @@ class Group:
         return total(want.each.times(want.count) for want in self.wants)
 
 
-@dataclass(frozen=True)
-class Queued:
+class Queued(NamedTuple):
     """One application that wants something."""
 
     app: str
@@ -108,8 +103,7 @@ class Queued:
     groups: Tuple[Group, ...]
 
 
-@dataclass(frozen=True)
-class Grant:
+class Grant(NamedTuple):
     """One container for one application."""
 
     app: str

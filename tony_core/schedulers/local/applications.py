@@ -6,9 +6,9 @@ import os
 import shutil
 import sys
 import time
+from dataclasses import dataclass, fields
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, fields
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.job.spec import Job, Limits, Local
 from tony_core.jsontext import is_number

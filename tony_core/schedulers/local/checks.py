@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from typing import List, Optional
 
-from tony_core.dataclass import replace
 from tony_core.files.location import OBJECT_STORES, is_remote, local_path, scheme_of
 from tony_core.job.problems import problem_at
 from tony_core.job.spec import Job, Mode, Role, Tracking

@@ -11,9 +11,9 @@ needs: nothing is granted meanwhile, and what was to be written is, as soon as t
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from tony_core.dataclass import replace
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
 from tony_core.schedulers.local import capacity, home, processes

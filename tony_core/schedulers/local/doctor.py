@@ -11,9 +11,9 @@ import secrets
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 from typing import Callable, Iterator, Mapping, Optional, Tuple
 
-from tony_core.dataclass import replace
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers.local import capacity, home, host_checks, processes

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import Optional, Sequence
 
-from tony_core.dataclass import replace
 from tony_core.schedulers.local import cleanup, home, mastership
 from tony_core.schedulers.local.applications import Application, read_status, write_status
 from tony_core.schedulers.local.home import AppFolder

@@ -29,9 +29,9 @@ import os
 import resource
 import shutil
 import tempfile
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from tony_core.dataclass import dataclass
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path
 from tony_core.job.spec import Docker, Job, Role
@@ -63,8 +63,7 @@ _PROBE = (
 )
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(NamedTuple):
     """The program that runs images here."""
 
     program: str

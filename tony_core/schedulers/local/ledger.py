@@ -22,9 +22,20 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from tony_core.dataclass import dataclass, replace
 from tony_core.schedulers.local import allocation, home, processes
 from tony_core.schedulers.local.allocation import Capacity, Demand, Group, Held, Queued, Want
 from tony_core.schedulers.local.processes import Identity
@@ -33,8 +44,7 @@ from tony_core.schedulers.port import SchedulerError
 LOCK_S = 10.0
 
 
-@dataclass(frozen=True)
-class Holding:
+class Holding(NamedTuple):
     """One container's share."""
 
     container_id: str
@@ -55,7 +65,7 @@ class Holding:
 
     def to_json(self) -> Dict[str, Any]:
         """Plain data."""
-        return {**self.__dict__, "owner": self.owner.to_json(), "gpus": list(self.gpus)}
+        return {**self._asdict(), "owner": self.owner.to_json(), "gpus": list(self.gpus)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Holding:
@@ -65,8 +75,7 @@ class Holding:
         return cls(**{**data, "owner": owner, "gpus": tuple(data["gpus"])})
 
 
-@dataclass(frozen=True)
-class Asking:
+class Asking(NamedTuple):
     """What one application wants, and what its next containers are called."""
 
     app: str
@@ -131,8 +140,8 @@ class Asking:
                 if want.count:
                     wants.append(want)
             if wants:
-                groups.append(replace(group, wants=tuple(wants)))
-        return replace(self, groups=tuple(groups), next=self.next + 1)
+                groups.append(group._replace(wants=tuple(wants)))
+        return self._replace(groups=tuple(groups), next=self.next + 1)
 
 
 @dataclass
@@ -182,7 +191,7 @@ class Book:
         """What was granted to the application since it last looked."""
         found = [item for item in self.held.values() if item.app == app and not item.claimed]
         for item in found:
-            self.held[item.container_id] = replace(item, claimed=True)
+            self.held[item.container_id] = item._replace(claimed=True)
         return found
 
 

@@ -24,9 +24,9 @@ import queue
 import select
 import threading
 import time
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from tony_core.dataclass import replace
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
 from tony_core.schedulers.local import capacity, cleanup, home, mastership, processes

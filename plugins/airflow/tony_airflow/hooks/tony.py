@@ -311,7 +311,7 @@ class TonyHook(BaseHook):
         wrong = [one for one in findings if one.verdict is Verdict.WRONG]
         if wrong:
             return False, "; ".join(_text_of(one) for one in wrong)
-        seen = [f"{one.what}: {one.said}" for one in findings if one.verdict is Verdict.OK]
+        seen = [f"{one.what}: {one.detail}" for one in findings if one.verdict is Verdict.OK]
         return True, "; ".join(seen) or f"the scheduler {self.site.scheduler} can be used"
 
     def examine(self) -> Iterator[Finding]:
@@ -340,7 +340,7 @@ def is_temporary(conn_id: str) -> bool:
 
 def _text_of(finding: Finding) -> str:
     advice = f" ({finding.advice})" if finding.advice else ""
-    return f"{finding.what}: {finding.said}{advice}"
+    return f"{finding.what}: {finding.detail}{advice}"
 
 
 def _mask(settings: Iterable[Setting]) -> None:

@@ -73,7 +73,7 @@ def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Find
     by_rpc, by_web = endpoints.rm_client(cluster.conf), endpoints.rm_web(cluster.conf)
     rpc, web = connectivity.why_not(by_rpc), connectivity.why_not(by_web)
     found = _reached("ResourceManager by RPC", rpc, ", ".join(map(str, by_rpc.addresses)))
-    yield replace(found, verdict=Verdict.NOTE) if rpc and not web else found
+    yield found._replace(verdict=Verdict.NOTE) if rpc and not web else found
     yield _reached("ResourceManager by web", web, " ".join(by_web.urls))
     facts: Optional[ClusterFacts] = None
     if not rpc or not web:
