@@ -35,9 +35,9 @@ OWN_LINKS = ("page", "portal", "tensorboard")
 
 
 def build_job(settings: Settings, user: str) -> Job:
-    """The job that the settings describe; what is wrong goes into ``settings.problems``.
+    """The job that the settings describe; problems are added to ``settings.problems``.
 
-    The result is only good when no error was found.
+    The job is valid only when none of them is an error.
     """
     named = find_roles(settings)
     fields = settings.read_fields
@@ -74,8 +74,8 @@ def build_job(settings: Settings, user: str) -> Job:
 
 
 def _refuse_driver(settings: Settings) -> None:
-    """The role driver is the JVM TonY's part of Horovod; a program of the job's own in it is not
-    run, and a job must not run without it."""
+    """Refuse a job whose own program is in the role driver, the JVM TonY's part of Horovod: it is
+    not run here, and the job must not run without it."""
     debug = "tony.horovod.driver.mode.debug"
     if settings.read(debug):
         settings.problem(
@@ -84,15 +84,15 @@ def _refuse_driver(settings: Settings) -> None:
             settings.entry(debug),
         )
     elif settings.read("tony.application.framework") != "horovod":
-        for entry, parts in settings.like("tony.driver.<any>"):
+        for entry, parts in settings.entries_like("tony.driver.<any>"):
             has_tasks = parts["any"] == "instances" and entry.text.strip() not in ("", "0")
             if has_tasks or parts["any"] == "command":
                 settings.problem("'driver' is a reserved word, not a role: rename it", entry)
 
 
 def all_settings(settings: Settings) -> Tuple[Setting, ...]:
-    """Every value with where it came from: what was said, then the defaults."""
-    said = [
+    """Every value with its source: those that were set, then the defaults."""
+    given = [
         Setting(entry.key, entry.text, entry.where, entry.final)
         for entry in settings.entries.values()
     ]
@@ -101,7 +101,7 @@ def all_settings(settings: Settings) -> Tuple[Setting, ...]:
         for key in table().keys
         if key.default is not None and not key.is_pattern and key.name not in settings.entries
     ]
-    return tuple(said + defaults)
+    return tuple(given + defaults)
 
 
 def _master(settings: Settings, single: bool) -> MasterSpec:
@@ -120,7 +120,7 @@ def _master(settings: Settings, single: bool) -> MasterSpec:
     docker = None
     if image is not None and settings.read("tony.docker.enabled"):
         docker = Docker(image, tuple(settings.read("tony.docker.containers.mount")))
-    # The single task took what the job says of the master: it would be asked for twice.
+    # The single task has what the job sets for the master: else it would be requested twice.
     sizes = {} if single else settings.read_fields("MasterSpec.resources")
     return MasterSpec(
         **settings.read_fields("MasterSpec"),
@@ -131,7 +131,7 @@ def _master(settings: Settings, single: bool) -> MasterSpec:
 
 
 def _env(settings: Settings, prefix: str) -> Tuple[Tuple[str, str], ...]:
-    """The list, then the single variables, which win."""
+    """The variables of the list, then the single ones, which win."""
     env: Dict[str, str] = dict(settings.read(f"{prefix}.envs"))
     for entry, parts in settings.matching(f"{prefix}.env.<any>"):
         if ENV_NAME.fullmatch(parts["any"]) is None:
@@ -146,7 +146,7 @@ def _links(settings: Settings) -> Tuple[Tuple[str, str], ...]:
     for name, url in links:
         if not url.startswith(("http://", "https://")):
             settings.problem(
-                f"{name} is no address for a browser (http://... or https://...)", entry
+                f"{name} is no address for a browser: write http://... or https://...", entry
             )
         if name in OWN_LINKS:
             settings.problem(f"{name} is a link that every job has: choose another name", entry)

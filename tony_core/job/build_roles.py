@@ -1,4 +1,4 @@
-"""Settings to roles: who runs, how many, what, after whom, and how much their end means."""
+"""Settings to roles: their tasks, command, order, and what the end of a task means."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tony_core.job.xmlfile import Entry
 TENSORBOARD = "tensorboard"
 SINGLE = "worker"  # what the one task of a job without instances is called
 _TENSORBOARD_MEMORY_MB = 1024
-# JVM TonY's own defaults say these of roles that a job may not have.
+# JVM TonY's own defaults set these for roles that a job may not have.
 _JVM_DEFAULTS = {
     "tony.ps.memory": "2g",
     "tony.ps.vcores": "1",
@@ -30,15 +30,15 @@ _JVM_DEFAULTS = {
     "tony.worker.vcores": "1",
     "tony.worker.gpus": "0",
 }
-# Roles of a framework that serve until the others are done, where the job says nothing itself.
+# Roles of a framework that serve until the others are done, unless the job sets them itself.
 _SERVING = {"mxnet": ("scheduler", "server")}
 
 
 class Named(NamedTuple):
-    """Which roles the settings speak of."""
+    """The roles that the settings name."""
 
     instances: Dict[str, int]  # those with at least one task, in the order of the file
-    known: Set[str]  # those and the ones with none
+    known: Set[str]  # those and the ones with 0 instances
 
     @property
     def empty(self) -> bool:
@@ -51,7 +51,7 @@ def role_entries(settings: Settings) -> Dict[str, List[Entry]]:
     out: Dict[str, List[Entry]] = {}
     for key in table().keys:
         if key.name.startswith("tony.<role>."):
-            for entry, parts in settings.like(key.name):
+            for entry, parts in settings.entries_like(key.name):
                 out.setdefault(parts["role"], []).append(entry)
     order = {name: index for index, name in enumerate(settings.entries)}
     for entries in out.values():
@@ -60,7 +60,7 @@ def role_entries(settings: Settings) -> Dict[str, List[Entry]]:
 
 
 def find_roles(settings: Settings) -> Named:
-    """The roles and their counts; names and lonely keys are checked."""
+    """The roles and their counts; reports bad names and keys of a role without instances."""
     by_role = role_entries(settings)
     counts: Dict[str, int] = {}
     for name, entries in by_role.items():
@@ -72,7 +72,7 @@ def find_roles(settings: Settings) -> Named:
             settings.problem(f"{name[:80]!r} {message}, at most 64", entries[0])
         elif settings.is_set("tony.<role>.instances", role=name):
             count = settings.read("tony.<role>.instances", role=name)
-            counts[name] = 1 if count is None else count  # unreadable: said already, go on
+            counts[name] = 1 if count is None else count  # unreadable: reported already
     known = set(counts)
     for name, entries in by_role.items():
         if name in known or name in RESERVED_ROLES or ROLE_NAME.fullmatch(name) is None:
@@ -95,11 +95,11 @@ def find_roles(settings: Settings) -> Named:
 def _without_instances(
     settings: Settings, name: str, entries: List[Entry], counts: Dict[str, int]
 ) -> bool:
-    """A role without instances is no role, as for the JVM TonY; a name that is nearly one of the
-    job's roles is an error. Whether the job itself, and not its site alone, describes the role."""
+    """Report the keys of a role without instances, which is no role, as for the JVM TonY; a name
+    that is nearly one of the job's roles is an error. False when only the site sets them."""
     for entry in entries:
-        if entry.key.endswith(".max-instances") or settings.of_everybody(entry):
-            continue  # an administrator's cap or default for whoever has such a role
+        if entry.key.endswith(".max-instances") or settings.is_from_site(entry):
+            continue  # an administrator's cap or default for jobs with such a role
         if _JVM_DEFAULTS.get(entry.key) == entry.text.strip():
             continue
         text, severity = f"tony.{name}.instances is not set", Severity.WARNING
@@ -144,7 +144,7 @@ def _one_edit(a: str, b: str) -> bool:
 
 
 class RoleBuilder:
-    """Makes the roles of one job."""
+    """Builds the roles of one job."""
 
     def __init__(self, settings: Settings, named: Named) -> None:
         self.settings = settings
@@ -154,7 +154,7 @@ class RoleBuilder:
         self.log_dir = settings.text("tony.application.tensorboard-log-dir")
 
     def build(self) -> Tuple[Role, ...]:
-        """All roles; with no instances anywhere the single task."""
+        """All roles; without instances of any, the single task."""
         tracking = self._tracking()
         stop = self._role_list("tony.application.stop-on-failure-jobtypes")
         roles = [self._role(name, count) for name, count in self.named.instances.items()]
@@ -189,7 +189,7 @@ class RoleBuilder:
 
     def _single(self) -> Role:
         """The one task of a job without instances: JVM TonY runs it inside its master, so
-        what the job says of the master is meant for it."""
+        the keys of the master are meant for it."""
         settings = self.settings
         role = self._role(SINGLE, 1)
         mine = role.resources
@@ -215,7 +215,7 @@ class RoleBuilder:
                 if amount:
                     other.append((parts["resource"], int(amount)))
                 elif amount is None:
-                    settings.problem("says no amount", entry)
+                    settings.problem("has no amount: write a whole number", entry)
         sizes = settings.read_fields("Role.resources", role=name)
         return Resources(**sizes, other=tuple(other))
 
@@ -242,7 +242,7 @@ class RoleBuilder:
         own = settings.text("tony.<role>.command", role=TENSORBOARD)
         if own is None and not is_remote(self.log_dir):
             for entry in role_entries(settings).get(TENSORBOARD, ()):
-                if not settings.of_everybody(entry):
+                if not settings.is_from_site(entry):
                     message = (
                         "of no effect: TensorBoard runs beside the chief, its log dir is local"
                     )
@@ -255,12 +255,12 @@ class RoleBuilder:
         return role
 
     def _role_list(self, key: str) -> Tuple[str, ...]:
-        """A list of roles; one that the job does not have is worth a warning."""
+        """A list of roles; warns of one that the job does not have."""
         names: Tuple[str, ...] = self.settings.read(key)
         entry = self.settings.entry(key)
         known = self.named.known | {TENSORBOARD, "ps"} | RESERVED_ROLES
         known |= {SINGLE} if self.named.empty else set()
-        if entry is not None and not self.settings.of_everybody(entry):
+        if entry is not None and not self.settings.is_from_site(entry):
             for name in names:
                 if name not in known:
                     hint = did_you_mean(name, sorted(self.named.known))
@@ -285,7 +285,7 @@ class RoleBuilder:
         return out
 
     def _order(self, tracking: Dict[str, Tracking]) -> Dict[str, Tuple[str, ...]]:
-        """Stages and ``depends-on`` as one relation."""
+        """Stages and ``depends-on`` as one relation: role to the roles before it."""
         after: Dict[str, List[str]] = {name: [] for name in tracking}
         for name in self.named.instances:
             key = f"tony.{name}.depends-on"

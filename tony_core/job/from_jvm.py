@@ -86,7 +86,7 @@ def read_otherwise(job: Job, settings: Settings) -> List[Problem]:
         message = "a ps gets no RANK, WORLD and INIT_METHOD here, and a program that reads them"
         found.append(_of(served, f"{message} fails; PyTorch needs no ps: set it to 0"))
     final = [entry for entry in settings.entries.values() if entry.final]
-    own = [entry.key for entry in final if not settings.of_everybody(entry)]
+    own = [entry.key for entry in final if not settings.is_from_site(entry)]
     if own:
         message = f"final here: --conf cannot change {', '.join(own)}; there it could"
         found.append(Problem(message, severity=Severity.WARNING))

@@ -268,7 +268,7 @@ _TIME = [
     Key(
         "tony.task.executor.registry-timeout-sec",
         Kind.DURATION,
-        "How long an executor, once the master has welcomed it, waits to be told its task, and"
+        "How long an executor, once the master has welcomed it, waits for its task, and"
         " then may take to prepare it. For the rest of the gang the master waits"
         " (tony.container.allocation.timeout, tony.container.registration.timeout).",
         default="300",
@@ -287,7 +287,7 @@ _TIME = [
     Key(
         "tony.task.heartbeat-interval-ms",
         Kind.DURATION,
-        "How often executors say that they are there.",
+        "How often executors send a heartbeat.",
         default="1000",
         unit="ms",
         fills="Timeouts.heartbeat_s",

@@ -87,8 +87,8 @@ _ROLES = [
     Key(
         "tony.<role>.max-restarts",
         Kind.INT,
-        "How often a task of this role is started again alone: a sidecar's, or one with"
-        " restart-scope task, whose count begins anew in each session.",
+        "How often a task of this role is restarted while the others go on: a sidecar's, or one"
+        " with restart-scope task, whose count starts anew in each session.",
         default="3",
         at_least=0,
         fills="Role.max_restarts",
@@ -111,7 +111,7 @@ _ROLES = [
     Key(
         "tony.<role>.restart-scope",
         Kind.CHOICE,
-        "What is started again when a task of this role fails: the session, or the task alone while"
+        "What is restarted when a task of this role fails: the session, or only the task while"
         " the others' programs go on. What cannot take a task back is refused.",
         default="session",
         choices=("session", "task"),

@@ -166,7 +166,7 @@ _YARN = [
         "tony.yarn.acl.view",
         Kind.TEXT,
         "Who else may see the application and its logs on YARN: users, a blank, groups, each"
-        " separated by commas, or * for everybody. By default its owner alone.",
+        " separated by commas, or * for all. By default only its owner.",
         fills="Yarn.view_acl",
     ),
     Key(

@@ -25,7 +25,7 @@ MOST_CHARACTERS = 256 * 1024
 
 
 def merge(layers: Sequence[Sequence[Entry]], problems: List[Problem]) -> Dict[str, Entry]:
-    """One entry a key, the latest layer's; what cannot be merged goes into ``problems``."""
+    """One entry for each key, the latest layer's; adds to ``problems`` what cannot be merged."""
     merged: Dict[str, Entry] = {}
     renamed: List[Entry] = []
     for layer in layers:
@@ -106,12 +106,12 @@ def _at(entry: Entry, message: str, severity: Severity = Severity.ERROR) -> Prob
 def check_known(
     entries: Mapping[str, Entry], problems: List[Problem], roles: Sequence[str] = ()
 ) -> None:
-    """Unknown ``tony.*`` keys are refused, ignored ones named in one warning for all."""
+    """Refuse unknown ``tony.*`` keys; name those of no effect in one warning."""
     ignored: List[Entry] = []
     for entry in entries.values():
         if not entry.key.startswith("tony."):
             if re.match(r"(?i)(tony|tonny|toni|tny|ton)[._-]", entry.key):
-                message = "does not begin with tony. and has no effect"
+                message = "does not begin with tony., so it has no effect"
                 problems.append(_at(entry, message, Severity.WARNING))
             continue
         found = table().find(entry.key)
@@ -158,8 +158,8 @@ class Substitution:
     """Hadoop's ``${...}``: other keys, ``${env.NAME}``, and a few properties of the user.
 
     Commands are for a shell, whose own ``${NAME}`` looks the same. A shell variable's name has
-    no dot: so a name without one that is no key here is left alone, and one with a dot that
-    nobody knows is an error.
+    no dot: so a name without one that is no key here stays as it is, and one with a dot that
+    is not known is an error.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Substitution:
         self._done: Dict[str, str] = {}
 
     def all(self, problems: List[Problem]) -> Dict[str, Entry]:
-        """Every entry with its text replaced; each failure is one problem."""
+        """Every entry with its references replaced; adds a problem for each failure."""
         out: Dict[str, Entry] = {}
         for key, entry in self._entries.items():
             try:

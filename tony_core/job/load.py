@@ -1,4 +1,4 @@
-"""From the words of a submit to a :class:`Job`: the one way in."""
+"""From a job file and the arguments of a submit, or from a Python program, to a :class:`Job`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Words = Union[Sequence[str], Mapping[str, str]]
 
 @dataclass(frozen=True)
 class JobArguments:
-    """What a submit says besides the job file."""
+    """The arguments of a submit besides the job file."""
 
     executes: Optional[str] = None
     task_params: Optional[str] = None
@@ -45,7 +45,7 @@ class JobArguments:
     extra: Mapping[str, str] = field(default_factory=dict)  # keys of an operator or job type
     cwd: Optional[str] = None  # what relative paths stand in; else the process's own folder
     defaults: Mapping[str, str] = field(default_factory=dict)  # keys below the job file: a site's
-    defaults_from: str = "defaults"  # who says these, for messages
+    defaults_from: str = "defaults"  # their source in messages
     from_jvm: bool = False  # it is known to be a job of the JVM TonY
 
 
@@ -149,7 +149,7 @@ def job(
 
     What a role holds are the ``tony.<role>.*`` keys without their beginning, with ``_`` or
     ``-`` (other resource types as ``"resource": {"fpga": 1}``). ``env`` is the program's own
-    environment; ``conf`` any other keys. JobError says everything that is wrong.
+    environment; ``conf`` any other keys. JobError has every problem.
     """
     entries: List[Entry] = []
     for key, value in (
@@ -234,7 +234,7 @@ def _read(
     shown = path
     try:
         if is_remote(path):
-            # What follows the path may be what opens it to whoever has the address.
+            # What follows the path may be a signature that grants access.
             shown = re.split(r"[?#]", path, maxsplit=1)[0]
             if read_bytes is None:
                 problems.append(Problem("cannot be read: no file system for it", file=shown))
@@ -255,7 +255,7 @@ def _read(
 
 
 def _around(missing: Path) -> str:
-    """Where a missing file was looked for, and which of those there may be meant."""
+    """The folder of a missing file, and which file there may be meant."""
     folder = missing.parent.absolute()
     try:
         names = [one.name for one in folder.iterdir()]
@@ -302,8 +302,8 @@ def _argument_entries(arguments: JobArguments, problems: List[Problem]) -> List[
             name = name.strip()
             if not equals or ENV_NAME.fullmatch(name) is None:
                 # The word itself may be a secret: only what can be a mere name is quoted.
-                said = "" if equals or ENV_NAME.fullmatch(name) is None else f"{name} "
-                problems.append(Problem(f"{said}is not NAME=value", file=word))
+                shown = "" if equals or ENV_NAME.fullmatch(name) is None else f"{name} "
+                problems.append(Problem(f"{shown}is not NAME=value", file=word))
             else:
                 variables[name] = value
         entries.extend(Entry(prefix + name, value, word) for name, value in variables.items())
@@ -320,7 +320,7 @@ def _user(env: Mapping[str, str]) -> str:
 def _temporary_folder(env: Mapping[str, str]) -> str:
     try:
         return tempfile.gettempdir()
-    except OSError:  # it tries to write: a full disk matters to those alone who use the folder
+    except OSError:  # it tries to write: a full disk matters only to users of the folder
         return env.get("TMPDIR") or "/tmp"  # noqa: S108
 
 

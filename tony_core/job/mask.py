@@ -197,7 +197,7 @@ def mask_value(key: str, text: str) -> str:
 
 
 def secrets_in(key: str, text: str) -> List[str]:
-    """What :func:`mask_value` hides of a value because it is secret, for somebody else's mask.
+    """What :func:`mask_value` hides of a value because it is secret, for another program's mask.
 
     Of an environment, whose values are hidden one and all, those whose names say so: another mask
     would hide every ``1`` and ``true`` wherever it stands.

@@ -1,4 +1,4 @@
-"""What can be wrong with a job, as data.
+"""Problems of a job, as data.
 
 Every check appends to one list, so that a user sees all of it at once. This module runs
 on nodes too (the master checks limits again): standard library only.
@@ -24,7 +24,7 @@ class Severity(str, Enum):
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, and where it stands."""
+    """One thing that is wrong, and where."""
 
     message: str
     key: Optional[str] = None
@@ -41,7 +41,7 @@ class Problem(NamedTuple):
 
 
 def problem_at(job: Job, key: str, message: str, severity: Severity = Severity.ERROR) -> Problem:
-    """A problem with a key, at the place where it was set, if it was."""
+    """A problem with a key, placed where the key was set."""
     for item in job.settings:
         if item.key == key and item.source != "default":
             placed = _PLACE.fullmatch(item.source)
@@ -52,7 +52,7 @@ def problem_at(job: Job, key: str, message: str, severity: Severity = Severity.E
 
 
 class JobError(Exception):
-    """The job cannot be accepted; ``problems`` says everything that is wrong with it."""
+    """The job cannot be accepted; ``problems`` has every reason."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: List[Problem] = list(problems)

@@ -39,7 +39,7 @@ class Settings:
         self.problems = problems
         self.cwd = cwd
         self.site_file = site_file
-        self._of_everybody = (site_file, defaults_from)
+        self._site_sources = (site_file, defaults_from)
         self.read_names: Set[str] = set()
         self._patterns: Dict[str, List[Tuple[Entry, Mapping[str, str]]]] = {}
         for entry in entries.values():
@@ -48,7 +48,7 @@ class Settings:
                 self._patterns.setdefault(found.key.name, []).append((entry, found.parts))
 
     def entry(self, name: str, **parts: str) -> Optional[Entry]:
-        """What was said about a key, if it was set to anything."""
+        """The entry that sets a key, if one sets it to anything."""
         key = table().by_name[name]
         self.read_names.add(name)
         actual = name
@@ -59,12 +59,12 @@ class Settings:
             return entry
         return None if entry.text.strip() in ("", *key.placeholders) else entry
 
-    def of_everybody(self, entry: Entry) -> bool:
-        """Whether an administrator said it for all jobs, whatever each of them is like."""
-        return entry.source in self._of_everybody
+    def is_from_site(self, entry: Entry) -> bool:
+        """Whether an administrator set it for all jobs."""
+        return entry.source in self._site_sources
 
     def is_set(self, name: str, **parts: str) -> bool:
-        """Whether a layer above the defaults says anything."""
+        """Whether a layer above the defaults sets the key."""
         return self.entry(name, **parts) is not None
 
     def read(self, name: str, **parts: str) -> Any:
@@ -77,7 +77,9 @@ class Settings:
                 value = self._parse(key, entry.text)
             except ValueError as error:
                 hidden = key.secret or is_secret(entry.key)
-                self.problem(f"the value is not {_A[key.kind]}" if hidden else str(error), entry)
+                self.problem(
+                    f"the value is not {_EXPECTED[key.kind]}" if hidden else str(error), entry
+                )
                 entry = None
         if entry is None:
             value = _EMPTY.get(key.kind) if key.default is None else self._parse(key, key.default)
@@ -95,12 +97,12 @@ class Settings:
         return {field: self.read(name, **parts) for field, name in filling.items()}
 
     def matching(self, name: str) -> List[Tuple[Entry, Mapping[str, str]]]:
-        """Every entry that a pattern stands for, with its parts."""
+        """Every entry that matches a pattern, with its parts."""
         self.read_names.add(name)
-        return self.like(name)
+        return self.entries_like(name)
 
-    def like(self, name: str) -> List[Tuple[Entry, Mapping[str, str]]]:
-        """The same without reading them: to see which roles there are, or to say where."""
+    def entries_like(self, name: str) -> List[Tuple[Entry, Mapping[str, str]]]:
+        """The same entries, not counted as read: to see which roles there are, or for a message."""
         return self._patterns.get(table().by_name[name].name, [])
 
     def text(self, name: str, **parts: str) -> Optional[str]:
@@ -153,7 +155,7 @@ class Settings:
         key: Optional[str] = None,
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Record that something is wrong, at the place where it was said."""
+        """Record a problem with the place of the entry."""
         name = key or (entry.key if entry else None)
         if entry is None and key is not None:
             entry = self.entries.get(key)
@@ -217,8 +219,8 @@ def parse_file(text: str) -> FileRef:
 _EMPTY: Dict[Kind, Any] = {Kind.LIST: (), Kind.ROLES: (), Kind.FILES: (), Kind.ENVS: ()}
 
 
-# What to say of a value that may not be shown.
-_A: Dict[Kind, str] = {
+# What a secret value was expected to be: it is not quoted.
+_EXPECTED: Dict[Kind, str] = {
     kind: "a list of NAME=value (a comma inside a value is written \\,)"
     if kind is Kind.ENVS
     else f"of the kind: {kind.value}"

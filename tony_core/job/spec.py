@@ -1,4 +1,4 @@
-"""What a job is, as frozen data.
+"""A job as immutable records.
 
 A :class:`Job` is complete and validated: every default filled in, every unit parsed,
 every role with its command. It is made by :mod:`tony_core.job.build` from the layered
@@ -22,7 +22,7 @@ FCFS_TOLD = 1000
 
 
 class Tracking(str, Enum):
-    """How much a task's end means for its job."""
+    """What a task's end means for its job."""
 
     TRACKED = "tracked"  # waited for; its failure fails the session
     UNTRACKED = "untracked"  # not waited for; its failure is fatal
@@ -44,10 +44,10 @@ class RestartMode(str, Enum):
 
 
 class RestartScope(str, Enum):
-    """What is started again when a task fails."""
+    """What is restarted when a task fails."""
 
     SESSION = "session"  # the whole session
-    TASK = "task"  # the task alone, as long as its own budget lasts
+    TASK = "task"  # only this task, as long as its own budget lasts
 
 
 class Resources(NamedTuple):
@@ -94,18 +94,18 @@ class Role:
     allocation_tags: Tuple[str, ...] = ()
     docker: Optional[Docker] = None
     restart_scope: RestartScope = RestartScope.SESSION
-    max_restarts: int = 3  # how often a task is started again alone
+    max_restarts: int = 3  # of one task, while the others go on
     min_instances: Optional[int] = None  # of an elastic role; None: all of them
     generated: bool = False  # made by us (the tensorboard sidecar), not named in the job file
 
     @property
     def least(self) -> int:
-        """How many of its tasks must be there."""
+        """How many of its tasks the job needs."""
         return self.instances if self.min_instances is None else self.min_instances
 
     @property
     def is_elastic(self) -> bool:
-        """Whether its job goes on with fewer tasks than it asks for."""
+        """Whether its job runs with fewer tasks than it asks for."""
         return self.least < self.instances
 
     @property
@@ -194,7 +194,7 @@ class Network(NamedTuple):
 
 
 class History(NamedTuple):
-    """Where the story of the job goes, and who shows it."""
+    """Where the job's history is written, and which portal shows it."""
 
     location: Optional[str] = None
     retention_s: float = 30 * 24 * 3600.0
@@ -219,7 +219,7 @@ class Limits(NamedTuple):
 
 
 class Hadoop(NamedTuple):
-    """What the job says about the cluster's Hadoop."""
+    """How the job reaches the cluster's Hadoop."""
 
     location: Optional[str] = None  # tony.application.hadoop.location: an archive of Hadoop
     classpath: Optional[str] = None
@@ -234,7 +234,7 @@ class Hadoop(NamedTuple):
 
 
 class Local(NamedTuple):
-    """How much of this machine the embedded scheduler may hand out. ``None`` is its own word."""
+    """How much of this machine the embedded scheduler may allocate. ``None``: what it finds."""
 
     memory_mb: Optional[int] = None
     vcores: Optional[int] = None
@@ -243,11 +243,11 @@ class Local(NamedTuple):
 
 
 class Yarn(NamedTuple):
-    """What only YARN takes notice of. ``None`` is its own word."""
+    """What only YARN reads. ``None``: YARN's default."""
 
     staging_dir: Optional[str] = None  # instead of .tony in the user's home
     priority: Optional[int] = None
-    view_acl: Optional[str] = None  # "user,user group,group"; None: the owner alone
+    view_acl: Optional[str] = None  # "user,user group,group"; None: only the owner
     modify_acl: Optional[str] = None
 
 

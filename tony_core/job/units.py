@@ -54,7 +54,7 @@ def parse_memory_mb(text: str) -> int:
         raise ValueError(wanted)
     size = (Decimal(match[1]) * _MEMORY[unit]).to_integral_value(rounding=ROUND_CEILING)
     if size <= 0:
-        raise ValueError(f"{text!r} must be more than nothing")
+        raise ValueError(f"{text!r} is not more than 0; write 2g, 2048m, 1.5g, 1t or plain MB")
     return int(size)
 
 
@@ -69,7 +69,7 @@ def parse_duration_s(text: str, unit: str) -> Optional[float]:
         plain = "milliseconds" if unit == "ms" else "seconds"
         raise ValueError(
             f"{text!r} is not a duration: write plain {plain}, or 500ms, 30s, 10m, 2h, 1d;"
-            " off is none at all"
+            " off means no limit"
         )
     _check_digits(match[1], text)
     return float(Decimal(match[1]) * _SECONDS[suffix]) or None
@@ -83,7 +83,7 @@ def parse_int(text: str, at_least: Optional[int] = None) -> int:
     _check_digits(word, text)
     number = int(word)
     if at_least is not None and number < at_least:
-        raise ValueError(f"{text!r} must be at least {at_least}")
+        raise ValueError(f"{text!r} is too small; expected {at_least} or more")
     return number
 
 

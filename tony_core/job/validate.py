@@ -24,7 +24,7 @@ from tony_core.job.spec import Job, Mode, RestartScope, Role, Tracking
 
 
 class Complaint(Protocol):
-    """What a framework says of a job: a Problem will do, and anything like it."""
+    """A problem that a framework finds: a :class:`Problem`, or anything like it."""
 
     @property
     def message(self) -> str:
@@ -55,7 +55,7 @@ def validate(
     frameworks: Optional[FrameworkChecks] = None,
     needs_command: bool = True,
 ) -> List[Problem]:
-    """What is wrong with the job as a whole."""
+    """The problems of the job as a whole."""
     problems: List[Problem] = []
     problems += _commands(job, settings, needs_command)
     problems += _roles(job)
@@ -137,15 +137,17 @@ def _amounts(job: Job) -> List[Problem]:
         biggest = max(job.roles, key=lambda role: role.instances).name
         message = f"{tasks} tasks are more than {MOST_TASKS}, the most a job may have"
         problems.append(problem_at(job, f"tony.{biggest}.instances", message))
-    asking = [(role.name, role.resources) for role in job.roles]
-    asking.append(("am", job.master.resources))
-    for name, resources in asking:
+    requests = [(role.name, role.resources) for role in job.roles]
+    requests.append(("am", job.master.resources))
+    for name, resources in requests:
         for field, most in MOST_OF_ONE_TASK.items():
             amount = getattr(resources, field)
             if amount is not None and amount > most:
                 word = field.replace("_mb", "")
                 unit = " MB" if word == "memory" else ""
-                message = f"{amount}{unit} in one container is absurd: at most {most}{unit}"
+                message = (
+                    f"{amount}{unit} is more than one container can have: at most {most}{unit}"
+                )
                 problems.append(problem_at(job, f"tony.{name}.{word}", message))
     return problems
 
@@ -167,7 +169,7 @@ def _small_memory(job: Job, settings: Settings) -> List[Problem]:
 def _docker_roles(job: Job, settings: Settings) -> List[Problem]:
     names = [role.name for role in job.roles]
     problems = []
-    for entry, parts in settings.like("tony.docker.<role>.image"):
+    for entry, parts in settings.entries_like("tony.docker.<role>.image"):
         role = parts["role"]
         if role not in names and f"tony.{role}.instances" not in settings.entries:
             hint = did_you_mean(role, names)
@@ -240,7 +242,7 @@ def _framework(job: Job, frameworks: FrameworkChecks) -> List[Problem]:
     if check is None:
         known = ", ".join(sorted(frameworks))
         hint = did_you_mean(job.framework, sorted(frameworks))
-        message = f"{job.framework!r} is no framework that is known here ({known}){hint}"
+        message = f"unknown framework {job.framework!r}{hint}; known here: {known}"
         return [problem_at(job, FRAMEWORK, message)]
     return [
         complaint
@@ -251,7 +253,7 @@ def _framework(job: Job, frameworks: FrameworkChecks) -> List[Problem]:
 
 
 def check_elastic(job: Job) -> List[Problem]:
-    """What is wrong with the elastic roles."""
+    """Problems of the elastic roles."""
     problems = []
     for role in job.roles:
         why = _why_not_elastic(job, role)
@@ -261,7 +263,7 @@ def check_elastic(job: Job) -> List[Problem]:
     too_long = times.elastic_interval_s + ELASTIC_ROOM_S >= times.registry_s
     if any(role.is_elastic for role in job.roles) and too_long:
         message = (
-            "newcomers wait so long, and their executors give up after"
+            "new tasks wait that long, and their executors give up after"
             f" tony.task.executor.registry-timeout-sec={times.registry_s:g}s: it must be shorter"
             f" by more than {ELASTIC_ROOM_S:g} s"
         )
@@ -286,14 +288,14 @@ def _why_not_elastic(job: Job, role: Role) -> Optional[str]:
     waiting = [other.name for other in job.roles if role.name in other.depends_on]
     if waiting:
         return (
-            f"{', '.join(waiting)} must wait for every {role.name}, so their number must be"
-            f" certain: it must equal {count}"
+            f"{', '.join(waiting)} wait for every {role.name}, so their number must be"
+            f" fixed: it must equal {count}"
         )
     return None
 
 
 def check_restart_scope(job: Job) -> List[Problem]:
-    """What is wrong with the roles whose tasks are to be started again alone."""
+    """Problems of the roles whose single tasks are to be restarted."""
     problems = []
     for role in job.roles:
         why = _why_no_task_restart(role) if role.restart_scope is RestartScope.TASK else None
@@ -305,17 +307,17 @@ def check_restart_scope(job: Job) -> List[Problem]:
 def _why_no_task_restart(role: Role) -> Optional[str]:
     if role.is_elastic:
         return (
-            f"{role.name} is elastic: what is lost of it brings a new round for all; it must be"
-            " session"
+            f"{role.name} is elastic, and losing one of its tasks starts a new round for all;"
+            " it must be session"
         )
     if role.name == "chief":
-        return "the others work for the chief, and begin anew with it; it must be session"
+        return "the other tasks depend on the chief and restart with it; it must be session"
     return None
 
 
 def named_sources(job: Job) -> Iterator[Tuple[str, str]]:
-    """(key, source) of everything that is sent with the job. A missing hdfs_classpath is
-    skipped when staged, so it is none of these."""
+    """(key, source) of everything that is sent with the job, apart from hdfs_classpath: what is
+    missing of it is skipped when staged."""
     if job.program.src:
         yield "tony.client.src-dir", job.program.src
     if job.program.venv:
@@ -338,17 +340,17 @@ def named_sources(job: Job) -> Iterator[Tuple[str, str]]:
 
 
 def missing_sources(job: Job, exists: Callable[[str], bool] = os.path.exists) -> List[Problem]:
-    """The local ones that are not there."""
+    """A problem for each local source that does not exist."""
     problems: List[Problem] = []
     for key, source in dict.fromkeys(named_sources(job)):
         if not is_remote(source) and not exists(source):
-            words = f"{source} does not exist{_from_where(job, key, source)}"
+            words = f"{source} does not exist{_relative_to(job, key, source)}"
             problems.append(problem_at(job, key, words))
     return problems
 
 
-def _from_where(job: Job, key: str, source: str) -> str:
-    """Of a relative path: the folder that it was looked for from, which is nowhere in the file."""
+def _relative_to(job: Job, key: str, source: str) -> str:
+    """For a relative path: the folder that it is taken from, which is nowhere in the file."""
     for item in job.setting(key).split(","):
         path = item.strip().partition("::")[0].partition("#")[0]
         if not path or path.startswith("/") or is_url(path):

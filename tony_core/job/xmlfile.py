@@ -145,7 +145,7 @@ class _Reader:
 
 
 def job_to_xml(job: Job, masked: bool = True) -> str:
-    """What was said about the job, with where it came from; defaults are left out.
+    """The job's settings with their sources; defaults are left out.
 
     ``masked`` hides secrets: what people can read is always masked, and no job can be made
     of it again.
