@@ -83,7 +83,7 @@ class _Reporter:
                     self._write()
 
     def give(self, name: str, value: Any) -> None:
-        """The program's result, or the step of a saved checkpoint: at once."""
+        """Write the program's result, or the step of a saved checkpoint, at once."""
         with self._lock:
             self._pending[name] = value
             self._write()
@@ -115,14 +115,14 @@ class _Reporter:
             pass  # losing a report is better than losing the training
 
     def forked(self) -> None:
-        """In a child: what the parent had not written is the parent's to write."""
+        """Forget, in a child, what the parent has not written yet."""
         self._lock = threading.Lock()
         self._pending = {}
         self._timer = None
 
 
 def _lock(file: int) -> None:
-    """Against the reader, who shortens the file; a file system without locks does without."""
+    """Keep the reader from shortening the file meanwhile, where the file system has locks."""
     try:
         import fcntl
 
@@ -142,11 +142,11 @@ def report(
     step: Optional[int] = None,
     metrics: Optional[Mapping[str, Any]] = None,
 ) -> None:
-    """Say how far the program is, for the job's page and history.
+    """Report how far the program is, for the job's page and history.
 
     ``progress`` is from 0 to 1; ``metrics`` names to numbers (numpy's and tensors of one
-    element too). May be called as often as one likes, from any thread. Raises for what is
-    no finite number, in a job and outside, and for nothing else.
+    element too). May be called at any rate, from any thread. Raises only for what is no finite
+    number, in a job and outside.
     """
     done = None if progress is None else _number(progress, "progress")
     if done is not None and not 0.0 <= done <= 1.0:
@@ -164,9 +164,9 @@ def report(
 
 
 def result(value: Any) -> None:
-    """Say what came of the program: where the model is, how good it is; any JSON up to 64 kB.
+    """Give the program's result: where the model is, how good it is; any JSON up to 64 kB.
 
-    The chief's is kept with the job, as its result; what other tasks give is passed over. The
+    The chief's is kept with the job, as its result; that of other tasks is ignored. The
     last one counts. Raises for what JSON cannot hold and what is too large, in a job and outside.
     """
     try:
@@ -183,7 +183,7 @@ def result(value: Any) -> None:
 
 
 def _report_saved(step: int) -> None:
-    """A checkpoint is there: progress, which makes the user's retries whole again."""
+    """Report a saved checkpoint: progress, which restores the budget of retries."""
     if os.environ.get("TONY_REPORT_FILE"):
         _reporter.give("saved", step)
 
@@ -212,7 +212,7 @@ class Task(NamedTuple):
     is_chief: bool
     session: int  # 0 at first; more after restarts
     checkpoint_dir: Optional[str]
-    restarts: int = 0  # how often it was started again alone in this session
+    restarts: int = 0  # of this task alone, in this session
 
 
 def task() -> Task:
@@ -241,7 +241,7 @@ def _whole(text: Optional[str], default: int) -> int:
 
 
 def jax_initialize(**more: Any) -> None:
-    """``jax.distributed.initialize`` with what TonY knows; nothing outside a job.
+    """Call ``jax.distributed.initialize`` with what TonY knows; nothing outside a job.
 
     ``more`` goes to jax as it is (``initialization_timeout=600``).
     """
@@ -262,7 +262,7 @@ def jax_initialize(**more: Any) -> None:
 
 
 def xgboost_communicator(**more: Any) -> Any:
-    """A context in which XGBoost trains with the whole job; by hand, alone.
+    """A context in which XGBoost trains with the whole job; outside a job, by itself.
 
     Rank 0 runs XGBoost's tracker meanwhile. ``more`` goes to ``CommunicatorContext`` as it is
     (``dmlc_timeout=600``).
@@ -271,7 +271,7 @@ def xgboost_communicator(**more: Any) -> Any:
 
 
 def lightgbm_parameters(**more: Any) -> Dict[str, Any]:
-    """The parameters by which LightGBM trains with the whole job; by hand, only ``more``.
+    """The parameters by which LightGBM trains with the whole job; outside a job, only ``more``.
 
     ``more`` are parameters of the training, and count more than what is found
     (``tree_learner="voting"``).
@@ -281,7 +281,7 @@ def lightgbm_parameters(**more: Any) -> Dict[str, Any]:
 
 
 def ray_init(**more: Any) -> None:
-    """Start this task's node of the job's Ray cluster; by hand, ``ray.init``.
+    """Start this task's node of the job's Ray cluster; outside a job, ``ray.init``.
 
     In the chief it returns when all nodes are there, and ``more`` goes to ``ray.init`` as it is.
     In the other tasks it does not return: they serve until the chief's program has ended.
@@ -299,8 +299,8 @@ Content = Union[bytes, bytearray, memoryview, Callable[[str], Any]]
 class Checkpoints:
     """Checkpoints in a local (or shared) folder, each whole or not there at all.
 
-    One that is being written has another name; it gets its own by a rename, which happens
-    or does not. So a program that is killed while it saves finds the one before.
+    One that is being written has a temporary name; it gets its own by a rename, which is atomic.
+    So a program that is killed while it saves finds the one before.
     """
 
     def __init__(self, folder: str, keep: int = 3) -> None:
@@ -310,10 +310,10 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, content: Content) -> str:
-        """Write one and forget the oldest; returns its path.
+        """Write one and remove the oldest; returns its path.
 
         ``content`` is bytes, or a function that is given a path and makes a file or a folder
-        there. A step saved again replaces its former self.
+        there. A step saved again is replaced.
         """
         if step < 0:
             raise ValueError(f"a step is not negative: {step}")
@@ -361,7 +361,7 @@ class Checkpoints:
         return self.path(step)
 
     def wait(self) -> None:
-        """Until what is saved in the background is there: nothing is, here."""
+        """Return at once: nothing is saved in the background here."""
 
     def _forget(self, saved: int) -> None:
         older = [step for step in self.steps() if step != saved]
@@ -378,7 +378,7 @@ class Checkpoints:
                 _remove(os.path.join(self.folder, name))
 
     def _is_abandoned(self, name: str) -> bool:
-        """Left by a process that was killed; an hour, since on a shared folder pids say nothing."""
+        """Whether a killed process left it: by its age, since a pid may be another machine's."""
         try:
             changed = os.lstat(os.path.join(self.folder, name)).st_mtime
         except OSError:
@@ -441,12 +441,12 @@ _OBJECTS = ("s3://", "s3a://", "s3n://", "gs://", "gcs://", "abfs://", "abfss://
 
 
 def _hdfs() -> Any:
-    """Only who needs it loads it."""
+    """The module for HDFS, imported on its first use."""
     return importlib.import_module("tony_hdfs")
 
 
 def _objects() -> Any:
-    """Only who needs it loads it, and with it the program's own fsspec."""
+    """The module for object stores, imported on its first use with the program's own fsspec."""
     return importlib.import_module("tony_objects")
 
 

@@ -1,4 +1,4 @@
-"""What tony.xgboost_communicator() and tony.lightgbm_parameters() do: a job's facts, passed on.
+"""What tony.xgboost_communicator() and tony.lightgbm_parameters() do: pass on what the job knows.
 
 Without dependencies of its own, beside tony.py; the libraries are the program's.
 """
@@ -13,10 +13,10 @@ from typing import Any, Dict, Iterator, Tuple
 
 # XGBoost waits 2 s before the first retry and 2 s more before each further one: five minutes.
 _RETRIES = 17
-# Until the others have said good-bye to the tracker.
-_GOODBYE_S = 60
-# Asked for the way to it, never sent anything.
-_SOMEWHERE = ("10.255.255.255", 9)
+# For the other ranks to disconnect from the tracker.
+_DISCONNECT_S = 60
+# Its route gives this machine's address; nothing is sent to it.
+_ROUTED = ("10.255.255.255", 9)
 
 
 @contextlib.contextmanager
@@ -40,11 +40,11 @@ def xgboost_communicator(**more: Any) -> Iterator[None]:
     with collective.CommunicatorContext(**{**arguments, **more}):
         yield
     if tracker is not None:
-        tracker.wait_for(timeout=_GOODBYE_S)
+        tracker.wait_for(timeout=_DISCONNECT_S)
 
 
 def _tracker(host: str, port: int, workers: int) -> Any:
-    """XGBoost's own, listening."""
+    """A started XGBoost tracker."""
     made = importlib.import_module("xgboost.tracker").RabitTracker(
         n_workers=workers, host_ip=host, port=port, sortby="task"
     )
@@ -53,18 +53,18 @@ def _tracker(host: str, port: int, workers: int) -> Any:
 
 
 def lightgbm_parameters(**more: Any) -> Dict[str, Any]:
-    """LightGBM's parameters of the network; outside of a job, or alone, only what is given."""
+    """LightGBM's network parameters; outside of a job, or with one machine, only ``more``."""
     env = os.environ
     machines = [_split(each) for each in env.get("TONY_LIGHTGBM_MACHINES", "").split(",") if each]
     if len(machines) < 2:
         return dict(more)
     own = int(env["TONY_LIGHTGBM_RANK"])
     found: Dict[str, Any] = {
-        # Addresses: LightGBM looks itself up among those of this machine, where names do not stand.
+        # Addresses: LightGBM looks for its own among those of this machine, which are no names.
         "machines": ",".join(f"{_address(host)}:{port}" for host, port in machines),
         "num_machines": len(machines),
         "local_listen_port": machines[own][1],
-        # Without it each would train by itself, without a word.
+        # Without it each would silently train by itself.
         "tree_learner": "data",
     }
     return {**found, **more}
@@ -78,16 +78,16 @@ def _split(address: str) -> Tuple[str, int]:
 def _address(host: str) -> str:
     """The host's address, the same for every worker.
 
-    Many a file of hosts says of the machine's own name only what it is to itself (127.0.1.1). Then
-    it is this machine, and what counts is the address at which it meets others; where there is
-    no network, nobody else can be in the job.
+    Many hosts files map the machine's own name to a loopback address (127.0.1.1). Then the host is
+    this machine, and the others need the address that it has on the network; without a network
+    the job has no task on another machine.
     """
     address = socket.gethostbyname(host)
     if address == host or not address.startswith("127."):
         return address
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(_SOMEWHERE)
+            probe.connect(_ROUTED)
         except OSError:
             return address
         return str(probe.getsockname()[0])

@@ -1,7 +1,7 @@
 """Checkpoints and data sets on HDFS, for :mod:`tony`: see ``tony.checkpoints``, ``tony.dataset``.
 
-What is written has another name until it is whole, and gets its own by a rename; what is read
-is copied to the container once, under a lock, and appears there by a rename too.
+What is written has a temporary name until it is whole, and gets its own by a rename; what is
+read is copied to the container once, under a lock, and appears there by a rename too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fetch(hdfs: Any, path: str, url: str) -> str:
 
 
 def _make_folder(path: str) -> None:
-    """Or the one that is there; never one that a link leads to."""
+    """Make a folder, or take the one that is there; never one that a link leads to."""
     try:
         os.mkdir(path)
     except FileExistsError:
@@ -75,7 +75,7 @@ def _make_folder(path: str) -> None:
 
 
 def cache_dir() -> str:
-    """The container's, which outlives sessions; outside a job the user's."""
+    """The container's cache folder, which outlives sessions; outside a job the user's."""
     given = os.environ.get("TONY_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = given or os.path.join(home, "tony")
@@ -88,12 +88,12 @@ def _locked(path: str) -> Iterator[None]:
     import fcntl
 
     with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # whoever holds it gets on, gives up or dies
+        fcntl.flock(file, fcntl.LOCK_EX)  # its holder makes progress, gives up or dies
         yield
 
 
 def _all(do: Callable[[Any], None], items: List[Any]) -> None:
-    """Some at a time; the first error is raised when the others have come to their end."""
+    """Do it for some at a time; raises the first error once all have ended."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for done in [pool.submit(do, item) for item in items]:
             done.result()
@@ -178,7 +178,7 @@ class HdfsCheckpoints:
         self._failed: Optional[BaseException] = None
 
     def save(self, step: int, content: Content) -> str:
-        """Write one and forget the oldest; its URL. In the background only the upload is."""
+        """Write one and remove the oldest; returns its URL. Only uploads run in background."""
         if step < 0:
             raise ValueError(f"a step is not negative: {step}")
         self.wait()
@@ -204,7 +204,7 @@ class HdfsCheckpoints:
         return self.path(step)
 
     def wait(self) -> None:
-        """Until what is saved in the background is there; raises what it failed with."""
+        """Wait until what is saved in the background is there; raises what it failed with."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -222,7 +222,7 @@ class HdfsCheckpoints:
             try:
                 return steps[-1], self.fetch(steps[-1])
             except FileNotFoundError:
-                if self.steps() == steps:  # not forgotten meanwhile by whoever saves
+                if self.steps() == steps:  # not removed meanwhile by the saving process
                     raise
 
     def fetch(self, step: int) -> str:
@@ -238,7 +238,7 @@ class HdfsCheckpoints:
         return sorted(int(match.group(1)) for match in found if match)
 
     def path(self, step: int) -> str:
-        """Where a step is: its URL."""
+        """The URL of a step."""
         return f"{self.folder}/step-{step:010d}"
 
     def _at(self, step: int) -> str:

@@ -1,4 +1,4 @@
-"""HDFS for :mod:`tony`: which file systems there are, and transfers that outlast a trouble.
+"""HDFS for :mod:`tony`: which file systems there are, and transfers that survive failures.
 
 Which file system there is comes from TONY_HDFS (JSON, set by TonY in a job on a cluster), else
 from the Hadoop configuration that HADOOP_CONF_DIR names, so that a program runs by hand
@@ -46,15 +46,15 @@ class Site(NamedTuple):
 
 
 def site() -> Site:
-    """As TONY_HDFS says, else Hadoop's configuration on this machine."""
+    """The site in TONY_HDFS, else in Hadoop's configuration on this machine."""
     text = os.environ.get("TONY_HDFS")
     if text:
         try:
-            said = json.loads(text)
+            given = json.loads(text)
             nodes = {
-                str(name): [str(url) for url in urls] for name, urls in said["namenodes"].items()
+                str(name): [str(url) for url in urls] for name, urls in given["namenodes"].items()
             }
-            return Site(str(said["default_fs"]), str(said.get("user") or _user()), nodes)
+            return Site(str(given["default_fs"]), str(given.get("user") or _user()), nodes)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"TONY_HDFS cannot be understood: {error!r}") from None
     conf = _configuration()

@@ -95,7 +95,7 @@ class Objects:
             return _status(self.store.info(path), path.rpartition("/")[2])
 
     def names(self, path: str) -> Set[str]:
-        """Of all objects below a path."""
+        """The names of all objects below a path."""
         self.store.invalidate_cache()
         with self._at(path):
             return set(self.store.find(path))
@@ -111,7 +111,7 @@ class Objects:
             self.store.pipe_file(path, data)
 
     def list(self, path: str) -> List[Status]:
-        """What has this path before it, by name; FileNotFoundError when nothing has."""
+        """What is below a path, by name; FileNotFoundError when nothing is."""
         self.store.invalidate_cache()
         with self._at(path):
             found = self.store.ls(path, detail=True)
@@ -185,7 +185,7 @@ def fetch(url: str) -> str:
 
 
 def upload(local: str, url: str) -> str:
-    """A local file to a URL, whole or not at all; a folder file by file, the others there going."""
+    """Send a local file to a URL, whole or not at all; of a folder each file, and remove others."""
     if not os.path.exists(local):
         raise FileNotFoundError(f"{local} does not exist")
     store, path, url = connect(url)
@@ -211,7 +211,7 @@ def content_of(mark: bytes) -> str:
 
 
 class ObjectCheckpoints(tony_hdfs.HdfsCheckpoints):
-    """As :class:`tony.Checkpoints`, on an object store. See the module."""
+    """As :class:`tony.Checkpoints`, on an object store."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class ObjectCheckpoints(tony_hdfs.HdfsCheckpoints):
         name = content_of(self._store.read(self._mark(step)))
         if not name:
             with _translated(self.path(step)):
-                raise OSError("this is no mark of a checkpoint")
+                raise OSError("this object is no mark of a checkpoint")
         return name
 
     def _upload(self, step: int, local: str) -> None:
@@ -277,7 +277,7 @@ class ObjectCheckpoints(tony_hdfs.HdfsCheckpoints):
                 try:
                     marked.add(self._data_of(int(match.group(1))))
                 except OSError:
-                    return  # whose content that is nobody knows: nothing more is taken away
+                    return  # its content is not known: nothing more is removed
         now = time.time() * 1000
         for name in names:
             match = _DATA.match(name)

@@ -2,9 +2,9 @@
 
 Without dependencies of its own, beside tony.py; Ray is the program's.
 
-The head's program is the driver. The others have nothing to run but Ray, and end when the head
-does: whether that was a success is the head's to say, so they end well once nobody answers there.
-A node that ends while the head is there has failed.
+The head's program is the driver. The others run nothing but Ray, and end with success when the
+head does not answer any more: whether the job succeeded is the head's result. A node that ends
+while the head answers has failed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import sys
 import time
 from typing import Any, List, Tuple
 
-_TOGETHER_S = 300.0  # for the head to answer, and for all nodes to be there
-_LOOK_S = 0.5
-_GONE = 6  # so many looks without an answer, one after the other
+_START_S = 300.0  # for the head to answer, and for all nodes to be there
+_POLL_S = 0.5
+_MISSED = 6  # polls without an answer, one after the other
 _END_S = 5.0  # for a node to end by SIGTERM
 
 
 def init(**more: Any) -> None:
-    """In the head returns when all nodes are there; elsewhere ends the program with the head."""
+    """Start this task's node. Returns in the head, once all nodes are there; elsewhere the program
+    ends with the head."""
     env = os.environ
     if "TONY_RAY_RANK" not in env:
         importlib.import_module("ray").init(**more)
@@ -39,27 +40,27 @@ def init(**more: Any) -> None:
     _wait_for(head, node)
     ray = importlib.import_module("ray")
     ray.init(**{"address": env["RAY_ADDRESS"], **more})
-    _gather(ray, int(env["TONY_RAY_NODES"]), node)
+    _wait_for_nodes(ray, int(env["TONY_RAY_NODES"]), node)
 
 
 def _serve(head: Tuple[str, int]) -> int:
-    """A node, until the head is gone."""
+    """Run a node until the head is gone; returns the exit code."""
     _wait_for(head, None)
     node = _start([f"--address={os.environ['RAY_ADDRESS']}"])
     atexit.register(_end, node)
-    silent = 0
-    while silent < _GONE:
+    missed = 0
+    while missed < _MISSED:
         ended = node.poll() is not None
-        silent = 0 if _answers(head) else silent + 1
-        if ended and not silent:
+        missed = 0 if _answers(head) else missed + 1
+        if ended and not missed:
             sys.stderr.write(f"this node of Ray ended by itself ({node.returncode})\n")
             return 1
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return 0
 
 
 def _start(words: List[str]) -> subprocess.Popen[bytes]:
-    """Ray's own processes for this node, in the foreground, with what the container has."""
+    """Start Ray's processes for this node, with the container's resources."""
     env = os.environ
     command = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"),
@@ -78,17 +79,17 @@ def _start(words: List[str]) -> subprocess.Popen[bytes]:
 
 
 def _wait_for(head: Tuple[str, int], node: Any) -> None:
-    deadline = time.monotonic() + _TOGETHER_S
+    deadline = time.monotonic() + _START_S
     while not _answers(head):
         if node is not None and node.poll() is not None:
             raise RuntimeError(f"the head of Ray did not start (exit code {node.returncode})")
         if time.monotonic() > deadline:
-            raise RuntimeError(f"no head of Ray at {head[0]}:{head[1]} for {_TOGETHER_S:g} s")
-        time.sleep(_LOOK_S)
+            raise RuntimeError(f"no head of Ray at {head[0]}:{head[1]} for {_START_S:g} s")
+        time.sleep(_POLL_S)
 
 
-def _gather(ray: Any, count: int, node: Any) -> None:
-    deadline = time.monotonic() + _TOGETHER_S
+def _wait_for_nodes(ray: Any, count: int, node: Any) -> None:
+    deadline = time.monotonic() + _START_S
     while True:
         there = sum(1 for each in ray.nodes() if each["Alive"])
         if there >= count:
@@ -96,8 +97,8 @@ def _gather(ray: Any, count: int, node: Any) -> None:
         if node.poll() is not None:
             raise RuntimeError(f"the head of Ray ended (exit code {node.returncode})")
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{there} of {count} nodes of Ray within {_TOGETHER_S:g} s")
-        time.sleep(_LOOK_S)
+            raise RuntimeError(f"{there} of {count} nodes of Ray within {_START_S:g} s")
+        time.sleep(_POLL_S)
 
 
 def _answers(head: Tuple[str, int]) -> bool:
@@ -109,7 +110,7 @@ def _answers(head: Tuple[str, int]) -> bool:
 
 
 def _end(node: Any) -> None:
-    """SIGTERM, by which Ray ends what it has started; what stays is the executor's to end."""
+    """Send SIGTERM, on which Ray ends what it has started; the executor ends what is left."""
     if node.poll() is None:
         node.terminate()
         try:

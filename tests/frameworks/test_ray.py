@@ -106,7 +106,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     for name in list(os.environ):
         if name.startswith(("RAY_", "TONY_RAY_")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(tony_ray, "_LOOK_S", 0.01)
+    monkeypatch.setattr(tony_ray, "_POLL_S", 0.01)
     monkeypatch.setattr(tony_ray.atexit, "register", lambda *of: None)
     return made
 
@@ -158,7 +158,7 @@ def test_nodes_that_do_not_come_are_counted(
     ray: FakeRay, head: Tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told(monkeypatch, 0, head[1])
-    monkeypatch.setattr(tony_ray, "_TOGETHER_S", 0.05)
+    monkeypatch.setattr(tony_ray, "_START_S", 0.05)
     ray.alive = 1
     with pytest.raises(RuntimeError, match="1 of 2 nodes of Ray within"):
         tony.ray_init()
@@ -198,7 +198,7 @@ def test_a_node_that_ends_while_the_head_is_there_has_failed(
 
 def test_no_head_is_told_after_a_while(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, 1, "127.0.0.1:1")
-    monkeypatch.setattr(tony_ray, "_TOGETHER_S", 0.05)
+    monkeypatch.setattr(tony_ray, "_START_S", 0.05)
     with pytest.raises(RuntimeError, match=r"no head of Ray at 127\.0\.0\.1:1"):
         tony.ray_init()
 

@@ -17,7 +17,7 @@ from .connection import CONNECT_S, WAIT_S, Address, Answer, Connection, describe
 
 AT_ONCE = 1 << 20
 DATA_NODES_TRIED = 3
-_READ_AHEAD = 64 << 10
+_BUFFER = 64 << 10
 _FAILURE = 64 << 10
 _FIELDS = "Content-Type: application/octet-stream\r\nConnection: close\r\n"
 
@@ -66,7 +66,7 @@ def fetch(url: str, path: str, user: str, limit_s: Optional[float] = None) -> io
         if error.filename is None:
             raise LostNode(address, error) from None
         raise
-    return io.BufferedReader(_Download(answer, path), _READ_AHEAD)
+    return io.BufferedReader(_Download(answer, path), _BUFFER)
 
 
 class _Download(io.RawIOBase):
