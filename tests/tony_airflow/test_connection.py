@@ -87,12 +87,12 @@ class TestWhatAConnectionSays:
         )
         assert said.startswith("the connection prod cannot be used: ")
         for words in (
-            "qeue (did you mean queue?), which nothing reads",
-            "its portal_url is 3, which is no text",
-            'its hadoop is no JSON object like {"key": "value"}',
-            "its conf gives a a value that is neither text nor a number",
-            "its Hadoop configuration folder etc is no absolute path",
-            "its host 'rm 1' is no address of the form HOST or HOST:PORT",
+            "an unknown key qeue (did you mean queue?)",
+            "its portal_url is 3, which is not a text",
+            'its hadoop is not a JSON object like {"key": "value"}',
+            "the value of a in its conf is neither a text nor a number",
+            "its Hadoop configuration folder etc is not an absolute path",
+            "its host 'rm 1' is not an address of the form HOST or HOST:PORT",
         ):
             assert words in said
 
@@ -100,12 +100,12 @@ class TestWhatAConnectionSays:
         ("extra", "fields", "said"),
         [
             (None, {"conn_type": "http"}, "is of the type http, and jobs need one of the type"),
-            ("{", {}, "its extra is no JSON"),
-            ("[]", {}, "its extra is no JSON object"),
-            ({"scheduler": "local"}, {"host": "rm"}, "the scheduler local has none"),
+            ("{", {}, "its extra is not JSON"),
+            ("[]", {}, "its extra is not a JSON object"),
+            ({"scheduler": "local"}, {"host": "rm"}, "the scheduler local takes no host"),
             (None, {"host": "rm"}, "name its NameNode too"),
-            ({"conf": "tony.x=y"}, {}, "its conf is no JSON object"),
-            (None, {"host": "rm:99999"}, "is no address"),
+            ({"conf": "tony.x=y"}, {}, "its conf is not a JSON object"),
+            (None, {"host": "rm:99999"}, "is not an address"),
         ],
     )
     def test_refusals(self, extra: Any, fields: Dict[str, Any], said: str) -> None:

@@ -13,11 +13,11 @@ from tony_azkaban.execution import (
     LONGEST_TAG,
     MOST_TAGS,
     Execution,
-    beside,
     host_of,
+    merge_tags,
     read,
-    said_by,
     tag,
+    tag_value,
 )
 from tony_azkaban.properties import PropertiesError, dump, load
 
@@ -147,12 +147,12 @@ def test_the_same_job(one: Execution, other: Execution, same: bool) -> None:
 @given(st.lists(st.text("abc", min_size=1), max_size=12).map(tuple))
 def test_the_users_tags_stay(own: Tuple[str, ...]) -> None:
     ours = read(ON_3, {"JOB_NAME": "train"}, "", "").tags()
-    tags, left_out = beside(own, ours)
+    tags, left_out = merge_tags(own, ours)
     kept = tuple(dict.fromkeys(own))[: MOST_TAGS - 3]
     assert tags[: len(kept)] == kept
     assert len(tags) <= MOST_TAGS
     assert len(tags) + len(left_out) == len(dict.fromkeys(own)) + len(ours)
     # By these it is found again, however many the job has.
-    assert said_by(tags, "azkaban.flow.execid") == "12"
-    assert said_by(tags, "azkaban.job") == "train"
-    assert said_by(tags, "azkaban.server")
+    assert tag_value(tags, "azkaban.flow.execid") == "12"
+    assert tag_value(tags, "azkaban.job") == "train"
+    assert tag_value(tags, "azkaban.server")

@@ -85,7 +85,9 @@ def test_a_variable_that_cannot_be_set_is_refused_with_its_line(tmp_path: Path, 
 
 @pytest.mark.parametrize("url", ["http\\://[", "http\\://az\\:port", "http\\://a b", "https\\://"])
 def test_a_damaged_address_is_refused_with_its_line(tmp_path: Path, url: str) -> None:
-    with pytest.raises(JobError, match=r"site.properties:2: server.url: .* is no address"):
+    with pytest.raises(
+        JobError, match=r"site.properties:2: server.url: .* is not a server's address"
+    ):
         site(tmp_path, f"\nserver.url={url}\n")
 
 
@@ -99,7 +101,7 @@ def test_all_that_is_wrong_with_it_is_said_with_its_line(tmp_path: Path) -> None
     said = {problem.line: str(problem) for problem in caught.value.problems}
     assert set(said) == {1, 2, 3, 4, 5, 6, 7}
     assert "did you mean queues?" in said[1]
-    assert "absolute" in said[2] and "is no folder" in said[7]
+    assert "absolute" in said[2] and "is not a folder" in said[7]
     with pytest.raises(JobError, match=r"site.properties:2: .*hexadecimal"):
         site(tmp_path, "queues=ml\ntony.x=\\u1\n")
 

@@ -171,11 +171,11 @@ def test_or_it_is_said_which_are_over(tony: Tony, scripted: Scripted) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "which executions are over"),
-        (["--ended", "1", "--running", "2"], "in one way"),
-        (["--ended", "one"], "comma list"),
+        ([], "the executions that are over"),
+        (["--ended", "1", "--running", "2"], "expected one of --server-url, --ended and --running"),
+        (["--ended", "one"], "separated by commas"),
         (["--server-url", "az.example"], "http://"),
-        *((["--server-url", url], "is no address of a server") for url in DAMAGED),
+        *((["--server-url", url], "is not a server's address") for url in DAMAGED),
         (["--server-url", "http://127.0.0.1:1", "--password-file", "/none"], "/none"),
     ],
 )
@@ -199,7 +199,7 @@ def test_a_server_that_refuses(
     monkeypatch.setenv("AZKABAN_PASSWORD", "wrong-one")
     done = tony("azkaban", "sweep", "--server-url", f"http://{address(server)}")
     assert done.code == 1
-    assert "does not let azkaban in" in done.err
+    assert "refuses the login of azkaban" in done.err
     assert "wrong-one" not in done.err
     assert scripted.killed == []
 

@@ -23,7 +23,7 @@ VERBS: Dict[str, str] = {
     "gc": "remove what ended jobs left behind",
     "runtime": "our own code on the nodes: put it where all users share it",
     "version": "which version this is, and of what",
-    "azkaban": "the job type of an Azkaban server, and what its jobs left behind",
+    "azkaban": "install the job type of an Azkaban server, and end applications that its jobs left",
     "completion": "a shell's completion of this command",
 }
 #: Verbs of the plugins, which stand above the command line: by name, so that it needs none of them.

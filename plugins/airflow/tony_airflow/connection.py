@@ -1,11 +1,11 @@
-"""A connection of Airflow, read once: where jobs go, and what their site says for all of them.
+"""Reads a connection of Airflow: the site where jobs go, and its settings for all of them.
 
-A :class:`Site` is plain data. The operator makes it from the connection, the trigger gets it as
-one of its arguments: neither looks up a connection again, which a kill in a signal handler could
-not do, and a trigger would have to do for each of its tasks.
+A :class:`Site` is plain data. The operator makes it from the connection once, and the trigger gets
+it as an argument: neither looks up a connection again, which a signal handler could not do, and a
+trigger would have to do for each task.
 
-It holds no secret. What the connection's TonY keys hold that people may not see is only needed to
-submit, and left out of :meth:`Site.to_dict`.
+:meth:`Site.to_dict` leaves out the secrets among the connection's TonY keys: only a submit needs
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEXTS = ("scheduler", "hadoop_conf_dir", "name_node", "webhdfs_conn_id", "queue
 _PLACES = ("history_location", "portal_url", "home")
 _MAPPINGS = ("hadoop", "conf")
 _KNOWN = (*_TEXTS, *_PLACES, *_MAPPINGS)
-"""What a connection's extra may hold."""
+"""The keys of a connection's extra."""
 
 _FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "HADOOP_PREFIX")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]/:]+)(?::(\d+))?")
@@ -41,7 +41,7 @@ class SiteError(UsageError):
 
 @dataclass(frozen=True)
 class Site:
-    """Where jobs go."""
+    """The scheduler where jobs go, and its settings for all of them."""
 
     scheduler: str = LOCAL
     name: str = ""  # the connection's id; empty without one
@@ -53,17 +53,17 @@ class Site:
     queue: Optional[str] = None
     history_location: Optional[str] = None
     portal_url: Optional[str] = None
-    user: Optional[str] = None  # whom the cluster takes us for
+    user: Optional[str] = None  # as whom jobs run
     home: Optional[str] = None  # of the embedded scheduler (TONY_HOME)
     conf: Mapping[str, str] = field(default_factory=dict)  # any other TonY key
 
     @property
     def words(self) -> str:
-        """As a message names it."""
+        """The site's name in messages."""
         return f"the connection {self.name}" if self.name else f"the scheduler {self.scheduler}"
 
     def to_dict(self) -> Dict[str, Any]:
-        """Plain JSON without what is empty or secret: what a trigger carries."""
+        """Plain JSON without empty values and secrets: a trigger's argument."""
         found = {name: value for name, value in asdict(self).items() if value}
         if self.resource_managers:
             found["resource_managers"] = list(self.resource_managers)
@@ -77,14 +77,14 @@ class Site:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Site:
-        """What :meth:`to_dict` gave; what is unknown here is from a newer version, and left out."""
+        """The site that :meth:`to_dict` wrote, without keys of a newer version."""
         known = {one.name for one in fields(cls)}
-        told = {name: value for name, value in data.items() if name in known}
-        told["resource_managers"] = tuple(told.get("resource_managers", ()))
-        return cls(**told)
+        values = {name: value for name, value in data.items() if name in known}
+        values["resource_managers"] = tuple(values.get("resource_managers", ()))
+        return cls(**values)
 
     def conf_below(self) -> Dict[str, str]:
-        """The TonY keys that hold for every job here unless its own job file says otherwise."""
+        """The TonY keys for all jobs of the site, which a job file may change."""
         named = {
             "tony.yarn.queue": self.queue,
             "tony.history.location": self.history_location,
@@ -93,7 +93,7 @@ class Site:
         return {**self.conf, **{key: text for key, text in named.items() if text}}
 
     def env(self, base: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
-        """The environment for TonY's client: this process's, with the connection's word over it."""
+        """The environment for TonY's client: this process's, and over it the connection's."""
         env = dict(os.environ if base is None else base)
         if self.home:
             env["TONY_HOME"] = self.home
@@ -105,10 +105,9 @@ class Site:
             env["HADOOP_CONF_DIR"] = env["YARN_CONF_DIR"] = self.hadoop_conf_dir
         given = self._properties()
         if given:
-            # With addresses and no folder, the files that this machine has are of some other site.
+            # With addresses and without a folder, the files on this machine are another site's.
             alone = bool(self.resource_managers) and not self.hadoop_conf_dir
-            told = {"source": self.words, "properties": given, "alone": alone}
-            env[GIVEN] = json.dumps(told)
+            env[GIVEN] = json.dumps({"source": self.words, "properties": given, "alone": alone})
         return env
 
     def _properties(self) -> Dict[str, str]:
@@ -120,7 +119,7 @@ class Site:
 
 
 def site_of(connection: Any) -> Site:
-    """A connection of the type ``tony``; :class:`SiteError` names all that is wrong with it."""
+    """The site of a connection of the type ``tony``; SiteError names all that is wrong with it."""
     wrong: List[str] = []
     if connection.conn_type and connection.conn_type != CONN_TYPE:
         raise SiteError(
@@ -130,17 +129,17 @@ def site_of(connection: Any) -> Site:
     extra = _extra(connection, wrong)
     for key in extra:
         if key not in _KNOWN:
-            wrong.append(f"its extra holds {key}{did_you_mean(key, _KNOWN)}, which nothing reads")
+            wrong.append(f"its extra has an unknown key {key}{did_you_mean(key, _KNOWN)}")
     texts = {name: _text(extra, name, wrong) for name in (*_TEXTS, *_PLACES)}
     managers = _addresses(connection.host, connection.port, wrong)
     scheduler = texts.pop("scheduler") or (
         YARN if managers or texts["hadoop_conf_dir"] or extra.get("hadoop") else LOCAL
     )
     if scheduler == LOCAL and managers:
-        wrong.append("it names a host, and the scheduler local has none: choose yarn, or clear it")
+        wrong.append("the scheduler local takes no host: choose yarn, or clear the host")
     folder = texts["hadoop_conf_dir"]
     if folder and not os.path.isabs(folder):
-        wrong.append(f"its Hadoop configuration folder {folder} is no absolute path")
+        wrong.append(f"its Hadoop configuration folder {folder} is not an absolute path")
     name_node = texts.pop("name_node")
     if name_node and "://" not in name_node:
         name_node = f"hdfs://{name_node}"
@@ -170,10 +169,10 @@ def _extra(connection: Any, wrong: List[str]) -> Mapping[str, Any]:
     try:
         found = json.loads(connection.extra)
     except ValueError:
-        wrong.append("its extra is no JSON")
+        wrong.append("its extra is not JSON")
         return {}
     if not isinstance(found, dict):
-        wrong.append("its extra is no JSON object")
+        wrong.append("its extra is not a JSON object")
         return {}
     connection.extra_dejson  # noqa: B018 - Airflow masks what looks like a secret as it is read
     return {key: value for key, value in found.items() if value not in (None, "")}
@@ -184,23 +183,23 @@ def _text(extra: Mapping[str, Any], name: str, wrong: List[str]) -> Optional[str
     if value is None:
         return None
     if not isinstance(value, str):
-        wrong.append(f"its {name} is {value!r}, which is no text")
+        wrong.append(f"its {name} is {value!r}, which is not a text")
         return None
     return value.strip() or None
 
 
 def _pairs(extra: Mapping[str, Any], name: str, wrong: List[str]) -> Dict[str, str]:
-    """Properties: a JSON object, or the text of one, as a form's field holds it."""
+    """Properties: a JSON object, or the text of one, as a field of the form has it."""
     value = extra.get(name)
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
-            value = name  # no object
+            value = name  # not an object
     if value is None:
         return {}
     if not isinstance(value, dict):
-        wrong.append(f'its {name} is no JSON object like {{"key": "value"}}')
+        wrong.append(f'its {name} is not a JSON object like {{"key": "value"}}')
         return {}
     found: Dict[str, str] = {}
     for key, text in value.items():
@@ -209,12 +208,12 @@ def _pairs(extra: Mapping[str, Any], name: str, wrong: List[str]) -> Dict[str, s
         elif isinstance(text, (str, int, float)):
             found[key] = str(text)
         else:
-            wrong.append(f"its {name} gives {key} a value that is neither text nor a number")
+            wrong.append(f"the value of {key} in its {name} is neither a text nor a number")
     return found
 
 
 def _addresses(host: Optional[str], port: Optional[int], wrong: List[str]) -> Tuple[str, ...]:
-    """``rm1,rm2:8033`` and a port for those that name none."""
+    """The addresses in ``rm1,rm2:8033``, with ``port`` for those without one."""
     found: List[str] = []
     for word in (host or "").split(","):
         word = word.strip()
@@ -222,14 +221,14 @@ def _addresses(host: Optional[str], port: Optional[int], wrong: List[str]) -> Tu
             continue
         match = _ADDRESS.fullmatch(word)
         if match is None or int(match[1] or 0) > 0xFFFF:
-            wrong.append(f"its host {word!r} is no address of the form HOST or HOST:PORT")
+            wrong.append(f"its host {word!r} is not an address of the form HOST or HOST:PORT")
         else:
             found.append(word if match[1] else f"{word}:{port or RM_CLIENT_PORT}")
     return tuple(found)
 
 
 def _resource_managers(addresses: Tuple[str, ...]) -> Dict[str, str]:
-    """What a yarn-site.xml would say of them, with the usual ports for what is not named."""
+    """Their properties as in a yarn-site.xml, with the default ports for their other services."""
     prefix = "yarn.resourcemanager"
     if not addresses:
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import List, Mapping, Optional
 
 from tony_azkaban import outputs, predecessors
@@ -21,7 +22,6 @@ from tony_core.client.submission import prepare, send
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.view import JobView
 from tony_core.client.watch import Watch
-from tony_core.dataclass import replace
 from tony_core.job.mask import job_secrets
 from tony_core.job.spec import Job
 from tony_core.schedulers import open_scheduler

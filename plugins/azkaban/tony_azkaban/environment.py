@@ -1,15 +1,15 @@
-"""The environment of the program that submits: the server's own, whatever a job says.
+"""Gives the program that submits the server's own environment, without the job's variables.
 
 Azkaban starts a job type's command with the server's environment and, over it, the job's ``env.X``
-(and ``ENV.X``). Those are for the tasks. Here they would choose which programs and libraries the
-submitting program loads (``PATH``, ``LD_PRELOAD``, ``OPENSSL_CONF``), and as whom it speaks to a
-cluster. So before anything else is imported the environment becomes the one that the server was
-started with. Where the server's cannot be read, as it starts jobs as other users
-(``execute.as.user``), little is kept.
+(and ``ENV.X``). Those are for the tasks. In the program that submits they would choose the programs
+and libraries that it loads (``PATH``, ``LD_PRELOAD``, ``OPENSSL_CONF``), and the user as whom it
+calls a cluster. So before it imports anything else, it restores the environment with which the
+server was started. Where it cannot read that, since the server starts jobs as other users
+(``execute.as.user``), it keeps only a few variables.
 
-The dynamic loader reads its variables before any Python runs. When a job has set one, this
-program starts itself again without it; what a library of the job's did until then, this cannot
-undo (docs/azkaban.md).
+The dynamic loader reads its variables before any Python runs. When a job has set one, this program
+starts itself again without it; it cannot undo what a library of the job's did until then
+(docs/azkaban.md).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import pwd
 import sys
 from typing import Dict, Mapping, Optional
 
-#: What the server says of this job.
+#: The server's variables for this job.
 OF_JOB = ("JOB_PROP_FILE", "JOB_OUTPUT_PROP_FILE", "JOB_NAME", "KRB5CCNAME")
-#: What is kept where the server's own environment is not known: it chooses no file to load.
+#: The variables to keep where the server's own environment is unknown; they choose no file to load.
 PLAIN = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
 LOADER = ("LD_", "GLIBC_", "MALLOC_")
 
 
 def restore(server: Optional[Mapping[str, str]] = None) -> None:
-    """Give this process the server's environment; ``server`` is it, else it is looked up."""
+    """Give this process the server's environment: ``server``, else the parent process's."""
     own = server if server is not None else _of_parent()
     wanted = dict(own) if own is not None else _plain()
     wanted.update({name: os.environ[name] for name in OF_JOB if name in os.environ})
@@ -43,7 +43,7 @@ def _for_loader(environment: Mapping[str, str]) -> Dict[str, str]:
 
 
 def _of_parent() -> Optional[Dict[str, str]]:
-    """What the server was started with; None if only another user may know."""
+    """The environment with which the server was started; None if another user owns it."""
     try:
         with open(f"/proc/{os.getppid()}/environ", "rb") as file:
             pairs = file.read().split(b"\0")

@@ -1,10 +1,10 @@
-"""Which job of which execution this is: the tags on its application, and the links back.
+"""The execution that a job belongs to: the tags on its application, and the links back to Azkaban.
 
-A retry, and ``tony azkaban sweep``, find an application again by its tags. They are written
-as Azkaban's own Hadoop job types write theirs (``azkaban.flow.execid:12``), so that what an
-administrator has for those finds these too. YARN keeps ten tags of a hundred ASCII letters,
-all in lower case: what does not fit so is written with a check sum, and the least needed tags
-give way to the user's own, all but the three by which it is found.
+A retry, and ``tony azkaban sweep``, find an application by its tags. They have the form of those of
+Azkaban's own Hadoop job types (``azkaban.flow.execid:12``), so that an administrator's tools find
+these applications too. YARN keeps ten tags of a hundred ASCII characters, in lower case: a value
+that does not fit gets a check sum. The user's own tags take precedence over these, except over the
+three by which the application is found.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import quote, urlsplit
 
 from tony_core.client.workflow.tags import LONGEST_TAG, MOST_TAGS, printable
-from tony_core.dataclass import dataclass
 
 EXECUTION = "azkaban.flow.execid"
 FLOW = "azkaban.flow.flowid"
@@ -32,14 +31,13 @@ JOB_URL = "azkaban.link.jobexec.url"
 ATTEMPT_URL = "azkaban.link.attempt.url"
 NESTED = "azkaban.flow.nested.path"
 
-#: Those by which an application is found again come first: the others give way.
+#: The tags by which an application is found; the user's own take precedence over the others.
 IDENTITY = (SERVER, EXECUTION, JOB)
 ORDER = (*IDENTITY, ATTEMPT, FLOW, PROJECT, USER)
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Execution:
+class Execution(NamedTuple):
     """One attempt of one job in one execution of a flow."""
 
     job: str  # with the flows that it is embedded in
@@ -52,8 +50,8 @@ class Execution:
     links: Tuple[Tuple[str, str], ...] = ()
 
     def tags(self) -> Dict[str, str]:
-        """Each by what it says, in the order in which they are needed."""
-        said = {
+        """The tags by name, the most needed first."""
+        values = {
             SERVER: self.server,
             EXECUTION: self.execid,
             JOB: self.job,
@@ -62,7 +60,7 @@ class Execution:
             PROJECT: self.project,
             USER: self.user,
         }
-        return {name: tag(name, said[name]) for name in ORDER if said[name]}
+        return {name: tag(name, values[name]) for name in ORDER if values[name]}
 
     def is_same_job(self, tags: Tuple[str, ...]) -> bool:
         """Whether an application with these tags is an attempt of this job."""
@@ -74,7 +72,7 @@ class Execution:
 
 
 def tag(name: str, value: str) -> str:
-    """``name:value``, as YARN can keep it and still tell it from every other."""
+    """``name:value`` in the form that YARN keeps, and different for each value."""
     kept = printable(value).strip()
     whole = f"{name}:{kept}"
     if kept == value and value == value.lower() and len(whole) <= LONGEST_TAG:
@@ -85,8 +83,8 @@ def tag(name: str, value: str) -> str:
     return whole[: LONGEST_TAG - len(mark)] + mark
 
 
-def said_by(tags: Tuple[str, ...], name: str) -> Optional[str]:
-    """What an application's tags say."""
+def tag_value(tags: Tuple[str, ...], name: str) -> Optional[str]:
+    """The value of one of an application's tags."""
     for each in tags:
         key, colon, value = each.partition(":")
         if colon and key.lower() == name:
@@ -94,11 +92,11 @@ def said_by(tags: Tuple[str, ...], name: str) -> Optional[str]:
     return None
 
 
-def beside(own: Tuple[str, ...], ours: Mapping[str, str]) -> Tuple[Tuple[str, ...], List[str]]:
-    """The user's tags with ours behind them, as many as YARN takes; and which gave way.
+def merge_tags(own: Tuple[str, ...], ours: Mapping[str, str]) -> Tuple[Tuple[str, ...], List[str]]:
+    """The user's tags and then ours, as many as YARN takes; and those left out.
 
-    Those by which the job is found again give way to nothing: without them a retry would start
-    a second application beside the first.
+    The tags by which the job is found are never left out: without them a retry would start a second
+    application beside the first.
     """
     theirs = list(dict.fromkeys(own))
     needed = [name for name in IDENTITY if name in ours]
@@ -110,27 +108,27 @@ def beside(own: Tuple[str, ...], ours: Mapping[str, str]) -> Tuple[Tuple[str, ..
 
 
 def host_of(url: str) -> str:
-    """``host:port`` of a server's address; ValueError for what is no such address."""
+    """``host:port`` of a server's address; ValueError for any other text."""
     parts = urlsplit(url)
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError("an address has printable ASCII letters, and no blank")
+        raise ValueError("expected printable ASCII characters without a blank")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("an address begins with http://HOST or https://HOST")
+        raise ValueError("expected http://HOST or https://HOST")
     parts.port  # noqa: B018 - ValueError unless it is a number
     return parts.netloc.rpartition("@")[2]
 
 
 def read(props: Mapping[str, str], env: Mapping[str, str], name: str, url: str) -> Execution:
-    """Out of a job's properties; ``name`` and ``url`` are the administrator's for the server."""
+    """The execution in a job's properties; ``name`` and ``url`` are the server's in its site."""
     base = (url or props.get(URL, "")).rstrip("/")
     try:
         host = host_of(base)
     except ValueError:
-        base = host = ""  # the job's: the administrator's is looked at when it is read
-    name_alone = env.get("JOB_NAME") or props.get("azkaban.job.id") or "job"
-    job = props.get(NESTED) or name_alone
-    if job.rpartition(":")[2] != name_alone:
-        job = f"{job}:{name_alone}"  # never another job's name, whatever the path is of
+        base = host = ""  # the job's URL: the site's was checked as it was read
+    plain_name = env.get("JOB_NAME") or props.get("azkaban.job.id") or "job"
+    job = props.get(NESTED) or plain_name
+    if job.rpartition(":")[2] != plain_name:
+        job = f"{job}:{plain_name}"  # never another job's name, whatever the path
     execid = props.get(EXECUTION, "")
     attempt = props.get(ATTEMPT, "0")
     if _NUMBER.fullmatch(attempt) is None:
@@ -161,7 +159,7 @@ def _links(
         try:
             host_of(link)
         except ValueError:
-            continue  # a job can say what it likes here
+            continue  # a job can put any text here
         found.append((name, link))
     return found
 

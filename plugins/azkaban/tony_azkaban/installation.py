@@ -1,13 +1,12 @@
-"""The job type's folder in a server's plugins: put there whole, renewed, taken away.
+"""Installs, upgrades and removes the job type's folder in a server's plugins.
 
-A server that meets half a job type, or one whose class it does not find, does not start. So a
-folder is made beside the plugins, looked at in every way that can be looked at from here (its
-program is started, by its own interpreter), and gets its place by a rename; on an upgrade the
-old one goes aside first and comes back if anything fails. A folder that ``tony azkaban install``
-did not make is not touched.
+A server that finds half a job type, or one whose class is missing, does not start. So the installer
+makes the folder outside of the plugins, checks it (it starts the job type's program with its own
+interpreter), and renames it into place. On an upgrade it moves the old folder away first, and moves
+it back if anything fails. It changes no folder that ``tony azkaban install`` did not make.
 
-An administrator's changes stay on an upgrade: ``site.properties`` and whatever was put beside
-it as they are, and in the other files each value that is not the one that was written.
+An upgrade keeps an administrator's changes: ``site.properties`` and all files added to the folder,
+and in the other files each value that differs from the one that was written.
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from tony_azkaban.properties import PropertiesError, line, parse
 from tony_azkaban.site import FILE as SITE
 from tony_core.client.errors import ClientError, UsageError
-from tony_core.dataclass import dataclass
 from tony_core.version import __version__
 
 NAME = "tony"
-MARK = "installed.json"
+RECORD = "installed.json"
 AS_USER = "execute.as.user"
 LAUNCHER = "tony_azkaban_job.py"
 PLUGIN, PRIVATE = "plugin.properties", "private.properties"
@@ -39,7 +37,7 @@ CHECK = "--check"
 CHECK_S = 60.0
 COMMON_PRIVATE = "commonprivate.properties"
 _KNOWN = ("common.properties", COMMON_PRIVATE)
-_SHELL = "\"'\\$`\n\r"  # what Azkaban's splitting or substitution would take apart
+_SHELL = "\"'\\$`\n\r"  # Azkaban's splitting or substitution would change these
 
 _PROGRAM = '''"""Started by Azkaban for a job with type=tony; written by: tony azkaban install."""
 
@@ -49,7 +47,7 @@ import sys
 
 
 def cancelled(*signal_and_frame):
-    """So early that there is nothing yet to take back."""
+    """Exit at once: nothing has been submitted yet."""
     os.write(2, b"tony: the job was cancelled before anything was submitted\\n")
     os._exit(143)
 
@@ -72,20 +70,19 @@ sys.exit(main(os.path.dirname(os.path.abspath(__file__))))
 
 
 class InstallError(ClientError):
-    """The job type could not be put there; the server is as it was."""
+    """The job type could not be installed; the server is unchanged."""
 
 
-@dataclass(frozen=True)
-class Done:
-    """What was done."""
+class Done(NamedTuple):
+    """The result for the command line."""
 
     folder: Path
     version: str
-    kept: Sequence[str] = ()  # the administrator's own, where ours would differ
+    kept: Sequence[str] = ()  # the administrator's own values
 
 
 def install(plugins: Path, python: Optional[str], site: Mapping[str, str]) -> Done:
-    """A new job type; ``site`` goes into its ``site.properties``."""
+    """Install a new job type; ``site`` goes into its ``site.properties``."""
     plugins = _plugin_dir(plugins)
     target = plugins / NAME
     if target.exists():
@@ -95,7 +92,7 @@ def install(plugins: Path, python: Optional[str], site: Mapping[str, str]) -> Do
             else f"{target} is there already, and not by tony azkaban install: it stays."
             " Move it out of the plugins to have this one in its place"
         )
-    with _aside(plugins) as folder:
+    with _scratch_folder(plugins) as folder:
         making = folder / NAME
         making.mkdir(mode=0o755)
         shutil.copyfile(TEMPLATES / SITE, making / SITE)
@@ -106,11 +103,11 @@ def install(plugins: Path, python: Optional[str], site: Mapping[str, str]) -> Do
 
 
 def upgrade(plugins: Path, python: Optional[str], site: Mapping[str, str]) -> Done:
-    """The same for one that is there, with what its administrator has changed."""
+    """Upgrade the job type, and keep its administrator's changes."""
     plugins = _plugin_dir(plugins)
     target = plugins / NAME
-    before = _mark(target)
-    with _aside(plugins) as folder:
+    before = _record(target)
+    with _scratch_folder(plugins) as folder:
         making = folder / NAME
         shutil.copytree(target, making, symlinks=True)
         if not (making / SITE).exists():
@@ -129,17 +126,17 @@ def upgrade(plugins: Path, python: Optional[str], site: Mapping[str, str]) -> Do
 
 
 def remove(plugins: Path) -> Done:
-    """Take it away; a server that runs goes on with what it has read."""
+    """Remove the job type; a running server keeps what it has read."""
     plugins = _plugin_dir(plugins)
     target = plugins / NAME
-    version = str(_mark(target).get("version") or "?")
-    with _aside(plugins) as folder:
+    version = str(_record(target).get("version") or "?")
+    with _scratch_folder(plugins) as folder:
         target.rename(folder / NAME)
     return Done(target, version)
 
 
 def check() -> int:
-    """In the job type's own interpreter: all that a job may need can be imported."""
+    """Import all that a job may need, in the job type's own interpreter."""
     for module in ("attempt", "predecessors", "translation", "users"):
         import_module(f"tony_azkaban.{module}")
     import_module("tony_core.client.loading")
@@ -148,13 +145,13 @@ def check() -> int:
 
 
 def runs_as(plugins: Path) -> str:
-    """As whom the server will start the jobs: what an administrator may want to know."""
+    """A line for the administrator: as which user the server will start the jobs."""
     try:
         text = (plugins / COMMON_PRIVATE).read_bytes().decode("latin-1")
-        said = {each.key: each.value for each in parse(text)}
+        values = {each.key: each.value for each in parse(text)}
     except (OSError, PropertiesError):
-        said = {}
-    if said.get(AS_USER, "").strip().lower() == "false":
+        values = {}
+    if values.get(AS_USER, "").strip().lower() == "false":
         return f"jobs run as the server's own user ({AS_USER}=false in {COMMON_PRIVATE})"
     return (
         f"servers of 3.x run jobs, as those with type=command, as the users who submit them, unless"
@@ -168,14 +165,14 @@ def runs_as(plugins: Path) -> str:
 def _plugin_dir(plugins: Path) -> Path:
     plugins = Path(os.path.abspath(plugins))
     if not plugins.is_dir():
-        raise UsageError(f"{plugins} is no folder: name the server's azkaban.jobtype.plugin.dir")
+        raise UsageError(f"{plugins} is not a folder: name the server's azkaban.jobtype.plugin.dir")
     if _looks_right(plugins):
         if not os.access(plugins, os.W_OK | os.X_OK):
-            raise UsageError(f"{plugins} may not be written: do it as the server's own user")
+            raise UsageError(f"{plugins} is not writable: run this as the server's own user")
         return plugins
     for below in ("plugins/jobtypes", "jobtypes"):
         if (plugins / below).is_dir():
-            raise UsageError(f"{plugins} holds no job types; {plugins / below} is meant, maybe")
+            raise UsageError(f"{plugins} has no job types (did you mean {plugins / below}?)")
     raise UsageError(
         f"{plugins} does not look like a server's job types (azkaban.jobtype.plugin.dir): it is"
         f" not called jobtypes, and has neither {_KNOWN[0]} nor a job type in it"
@@ -193,24 +190,24 @@ def _looks_right(plugins: Path) -> bool:
 
 
 def _is_ours(target: Path) -> bool:
-    return (target / MARK).is_file()
+    return (target / RECORD).is_file()
 
 
-def _mark(target: Path) -> Dict[str, Any]:
+def _record(target: Path) -> Dict[str, Any]:
     try:
-        found = json.loads((target / MARK).read_text(encoding="utf-8"))
+        found = json.loads((target / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         what = "is not there" if not target.exists() else "was not made by tony azkaban install"
         raise UsageError(f"{target} {what}") from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{target / MARK} cannot be read: {error}") from None
+        raise UsageError(f"{target / RECORD} cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise UsageError(f"{target / MARK} is not what tony azkaban install writes")
+        raise UsageError(f"{target / RECORD} is not what tony azkaban install writes")
     return found
 
 
-class _aside:
-    """A folder on the plugins' file system that no server takes for a job type."""
+class _scratch_folder:
+    """A temporary folder on the plugins' file system, which no server takes for a job type."""
 
     def __init__(self, plugins: Path) -> None:
         self._plugins = plugins
@@ -218,7 +215,7 @@ class _aside:
     def __enter__(self) -> Path:
         above = self._plugins.parent
         same = above.stat().st_dev == self._plugins.stat().st_dev and os.access(above, os.W_OK)
-        # Within the plugins it has no private.properties of its own: it is passed over.
+        # A server skips it within the plugins: it has no private.properties of its own.
         self._folder = tempfile.mkdtemp(
             prefix=".tony-azkaban-", dir=above if same else self._plugins
         )
@@ -245,10 +242,10 @@ def _fill(
     before: Mapping[str, Mapping[str, str]],
     site: Mapping[str, str],
 ) -> List[str]:
-    """Write our files; which values of the administrator's were kept."""
+    """Write the job type's files; the names of the administrator's values that were kept."""
     for path in (python, str(target)):
         if any(mark in path for mark in _SHELL):
-            raise UsageError(f"{path!r}: Azkaban cannot start a program by such a path")
+            raise UsageError(f"{path!r}: Azkaban cannot start a program with such a path")
     words = [python, "-I", "-X", "utf8", str(target / LAUNCHER)]
     command = " ".join(f'"{word}"' if " " in word else word for word in words)
     written: Dict[str, Dict[str, str]] = {}
@@ -276,26 +273,26 @@ def _fill(
             text = with_value(text, key, value)
         (making / name).write_bytes(text.encode("latin-1", "backslashreplace"))
         os.chmod(making / name, 0o644)
-        # Of what was kept we still know what we would have written: the next time, too.
+        # For a value that was kept, record the one written before: for the next upgrade.
         written[name] = {key: was[key] if f"{key} in {name}" in kept else value
                          for key, value in values.items()}  # fmt: skip
-    said = (making / SITE).read_bytes().decode("latin-1")
+    text = (making / SITE).read_bytes().decode("latin-1")
     for key, value in site.items():
-        said = with_value(said, key, value)
-    (making / SITE).write_bytes(said.encode("latin-1", "backslashreplace"))
+        text = with_value(text, key, value)
+    (making / SITE).write_bytes(text.encode("latin-1", "backslashreplace"))
     (making / LAUNCHER).write_text(
         _PROGRAM.format(paths=_paths(python), check=CHECK), encoding="utf-8"
     )
-    mark = {"version": __version__, "python": python, "written": written}
-    (making / MARK).write_text(json.dumps(mark, indent=1) + "\n", encoding="utf-8")
-    for name in (SITE, LAUNCHER, MARK):
+    record = {"version": __version__, "python": python, "written": written}
+    (making / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for name in (SITE, LAUNCHER, RECORD):
         os.chmod(making / name, 0o644)
     os.chmod(making, 0o755)  # noqa: S103 - the server reads it
     return kept
 
 
 def with_value(text: str, key: str, value: str) -> str:
-    """A properties file's text with one value changed in its place, or at its end."""
+    """A properties file's text with one value changed in place, or added at its end."""
     found = [each for each in parse(text) if each.key == key]
     if not found:
         gap = "" if not text or text.endswith("\n") else "\n"
@@ -319,14 +316,14 @@ def without(text: str, key: str) -> str:
 def _python(chosen: Optional[str]) -> str:
     python = chosen or sys.executable
     if not os.path.isabs(python):
-        raise UsageError(f"--python {python}: say it by its absolute path")
+        raise UsageError(f"--python {python}: expected an absolute path")
     if not os.access(python, os.X_OK):
-        raise UsageError(f"{python} is no program that can be started: say another by --python")
+        raise UsageError(f"{python} is not executable: name another interpreter with --python")
     return python
 
 
 def _paths(python: str) -> List[str]:
-    """Where our own packages are, for an interpreter in which they are not installed."""
+    """The folders of TonY's packages, for an interpreter in which they are not installed."""
     probe = "import tony_azkaban.program, tony_core, tony_executor, tony"
     if subprocess.run([python, "-I", "-c", probe], capture_output=True).returncode == 0:
         return []
@@ -339,26 +336,26 @@ def _paths(python: str) -> List[str]:
     return list(dict.fromkeys(found))
 
 
-# ------------------------------------------------------------------ does it work?
+# ------------------------------------------------------------------ checks
 
 
 def _verify(making: Path, target: Path, plugins: Path) -> None:
-    """Whatever would hurt the server, or every job, before it is there."""
+    """Refuse, before it is in place, a job type that would break the server or every job."""
     from tony_azkaban.site import read
     from tony_core.job.problems import JobError
 
     for name, key in ((PLUGIN, "command"), (PRIVATE, "jobtype.class")):
         try:
-            said = {each.key: each.value for each in parse((making / name).read_text("latin-1"))}
+            values = {each.key: each.value for each in parse((making / name).read_text("latin-1"))}
         except PropertiesError as error:
             raise InstallError(f"{target / name}:{error.line}: {error}") from None
-        if not said.get(key, "").strip():
+        if not values.get(key, "").strip():
             raise InstallError(f"{target / name} has no {key}: the server would not start with it")
     try:
         read(str(making))
     except JobError as error:
         raise InstallError(str(error).replace(str(making), str(target))) from None
-    python = str(_mark(making).get("python"))
+    python = str(_record(making).get("python"))
     owner = plugins.stat().st_uid
     other = owner if os.geteuid() == 0 and owner != 0 else None
     words = [python, "-I", "-X", "utf8", str(making / LAUNCHER), CHECK]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.cli import outcome
@@ -21,7 +22,6 @@ from tony_core.client.errors import UsageError
 from tony_core.client.tails import LINES, Tails
 from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
-from tony_core.dataclass import replace
 
 LAST_LINES = "tony_azkaban.last_lines"
 MOST_LINES = 200

@@ -1,16 +1,16 @@
-"""What the next jobs of the flow may use: ``JOB_OUTPUT_PROP_FILE``.
+"""The outputs for the next jobs of the flow: ``JOB_OUTPUT_PROP_FILE``.
 
-Azkaban reads it when the job has succeeded, and gives it to the jobs that directly depend on
-it. Every name begins with ``tony_result.``, whatever the program chooses: so none is a property
+Azkaban reads the file when the job has succeeded, and gives it to the jobs that directly depend on
+it. Every name prefixes with ``tony_result.``, whatever the program chooses: so none is a property
 that decides how the next job runs (``command``, ``env.X``, ``tony.``...).
 
-Azkaban evaluates values, again and again while it prepares the next job: ``${name}`` on every
-version, ``$(expression)`` as JEXL on 3.x, where no escape survives the second pass. A condition
-on a job's output (flows of 3.x in YAML) becomes ``'value'`` in a script. So a character that
-can begin or end any of these stands as its JSON escape, which means nothing to Azkaban.
+Azkaban evaluates values several times while it prepares the next job: ``${name}`` on every version,
+``$(expression)`` as JEXL on 3.x, where no escape survives the second pass. A condition on a job's
+output (flows of 3.x in YAML) becomes ``'value'`` in a script. So the JSON escape, which means
+nothing to Azkaban, replaces each character that can begin or end any of these.
 
-A job that names a property which is not there fails. So each property of ours is there, empty where
-there is nothing to say, and so is whatever else of ``tony_result.`` the flow's own files name.
+A server fails a job that names a property which does not exist. So each output exists, empty where
+it has no value, and so does each other name ``tony_result.`` in the flow's own files.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def outputs(
     links: Mapping[str, str],
     named: AbstractSet[str] = frozenset(),
 ) -> Dict[str, str]:
-    """Flat names and texts; each also with the job's name, for flows with several.
+    """The outputs by name, each also with the job's name, for flows with several jobs.
 
-    ``links``: those it had while it ran. TensorBoard's goes with the master. ``named``: what the
-    flow's files name, which is there at least as an empty text.
+    ``links`` are those it had while it ran, since TensorBoard ends with the master. ``named`` are
+    the outputs that the flow's files name, which exist at least as an empty text.
     """
-    said: Dict[str, str] = {
+    values: Dict[str, str] = {
         "application_id": view.app_id,
         "outcome": view.state.value,
         "duration_s": f"{view.duration_s(view.finished or 0.0) or 0.0:.1f}",
@@ -50,28 +50,28 @@ def outputs(
         "history_url": view.links.get("portal", "") or history,
     }
     for metric, value in metrics(view, job).items():
-        said[f"metrics.{metric}"] = repr(value)
-    safe = {key: inert(text) for key, text in said.items()}
+        values[f"metrics.{metric}"] = repr(value)
+    safe = {key: inert(text) for key, text in values.items()}
     result = view.result
     if result is None or isinstance(result, str):
         safe["value"] = inert(result or "")
     else:
         safe["value"] = _escape(json.dumps(result))  # its backslashes are JSON's own
-    # Only those that this job may give: another of the flow gives its own. In a flow within a flow
-    # the job has its own name besides its path.
-    begins = (PREFIX, f"{PREFIX}.{name}", f"{PREFIX}.{name.rpartition(':')[2]}")
-    ours = tuple(f"{begin}.metrics." for begin in begins)
+    # Of the names in the flow's files only those of this job. In a flow within a flow the job has
+    # its plain name besides its path.
+    prefixes = (PREFIX, f"{PREFIX}.{name}", f"{PREFIX}.{name.rpartition(':')[2]}")
+    ours = tuple(f"{prefix}.metrics." for prefix in prefixes)
     out = {key: "" for key in named if key.startswith(ours) and _ACTIVE.search(key) is None}
-    for begin in begins:
-        out.update({_escape(f"{begin}.{key}"): text for key, text in safe.items()})
+    for prefix in prefixes:
+        out.update({_escape(f"{prefix}.{key}"): text for key, text in safe.items()})
     return out
 
 
 def inert(text: str) -> str:
-    """The text as no Azkaban evaluates any of it: ``$5`` as ``\\u00245``.
+    """The text in a form of which Azkaban evaluates nothing: ``\\u00245`` for ``$5``.
 
-    A backslash stands as ``\\u005c``: at the end of a literal it would swallow the quote, and
-    so every ``\\uXXXX`` of the answer is an escape.
+    ``\\u005c`` replaces a backslash, which at the end of a literal would escape the quote; so each
+    ``\\uXXXX`` in the result is an escape.
     """
     return _escape(text.replace("\\", "\\u005c"))
 
@@ -81,7 +81,7 @@ def _escape(text: str) -> str:
 
 
 def metrics(view: JobView, job: Optional[Job]) -> Dict[str, float]:
-    """The newest value of everything reported: the chief's word before any other's."""
+    """The last value of each metric that the programs reported; the chief's where several did."""
     chief = job.chief if job is not None else None
     first = "{}:{}".format(*chief) if chief else ""
     found: Dict[str, float] = {}
@@ -91,12 +91,12 @@ def metrics(view: JobView, job: Optional[Job]) -> Dict[str, float]:
     return found
 
 
-def write(path: str, said: Mapping[str, str]) -> None:
-    """Into the file that the server has made, which stays the same file.
+def write(path: str, values: Mapping[str, str]) -> None:
+    """Write the outputs into the file that the server has made, and keep that file.
 
-    Where the server starts jobs as other users, it is that file's group which lets it read.
+    Where the server starts jobs as other users, the file's group lets the server read it.
     """
-    data = json.dumps(dict(said), indent=1).encode("ascii") + b"\n"
+    data = json.dumps(dict(values), indent=1).encode("ascii") + b"\n"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with open(os.open(path, flags, 0o644), "wb") as file:
         file.write(data)

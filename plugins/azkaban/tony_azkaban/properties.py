@@ -1,16 +1,14 @@
-"""Java's properties files, read and written as ``java.util.Properties`` does.
+"""Reads and writes Java's properties files as ``java.util.Properties`` does.
 
-Azkaban hands a job its properties in one (``JOB_PROP_FILE``), and an administrator configures
-the job type by them. The bytes are latin-1; whatever is beyond stands as ``\\uXXXX``, in UTF-16
-units. A backslash before a line's end joins the next line to it, without its leading blanks.
+Azkaban writes a job's properties into one (``JOB_PROP_FILE``), and an administrator configures the
+job type by them. The bytes are latin-1, and ``\\uXXXX`` stands for other characters, in UTF-16
+units. A backslash before the end of a line joins the next line to it, without its leading blanks.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterator, List, Mapping, Tuple
-
-from tony_core.dataclass import dataclass
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 _BLANKS = " \t\f"
 _END = re.compile(r"\r\n|\r|\n")
@@ -27,9 +25,8 @@ class PropertiesError(ValueError):
         self.line = line
 
 
-@dataclass(frozen=True)
-class Property:
-    """One logical line: what it says, and the part of the text that says it."""
+class Property(NamedTuple):
+    """One logical line: its key and value, and the part of the text that has them."""
 
     key: str
     value: str
@@ -39,12 +36,12 @@ class Property:
 
 
 def load(data: bytes) -> Dict[str, str]:
-    """All of them; of two lines for one key the last counts."""
+    """The properties; of two lines for one key the last counts."""
     return {each.key: each.value for each in parse(data.decode("latin-1"))}
 
 
 def parse(text: str) -> List[Property]:
-    """Every line that says something, in the text's order; PropertiesError."""
+    """Every line with a property, in the text's order; PropertiesError."""
     found = []
     for line in _logical(text):
         key, value = _split(line.text)
@@ -71,8 +68,7 @@ def line(key: str, value: str) -> str:
 # ------------------------------------------------------------------ reading
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     text: str  # joined, still escaped
     start: int
     end: int
@@ -91,10 +87,10 @@ def _logical(text: str) -> Iterator[_Line]:
             natural = text[at:stop].lstrip(_BLANKS)
             at, number = after, number + 1
             if not begun and (not natural or natural[0] in "#!"):
-                break  # where nothing was said yet but a backslash, too
+                break  # also after a line that has only a backslash
             slashes = len(natural) - len(natural.rstrip("\\"))
             joined = slashes % 2 == 1
-            # Java takes a mere backslash that ends the file for a property without a name.
+            # Java reads a single backslash at the end of the file as a property without a name.
             nameless = joined and stop >= len(text) - 1
             parts.append(natural[:-1] if joined else natural)
             begun = begun or bool(parts[-1])
@@ -138,7 +134,7 @@ def _unescaped(text: str) -> str:
         if letter == "u":
             code = text[at : at + 4]
             if _HEX.fullmatch(code) is None:
-                raise ValueError(f"\\u{code} is no character: four hexadecimal digits follow \\u")
+                raise ValueError(f"\\u{code}: expected four hexadecimal digits after \\u")
             out.append(chr(int(code, 16)))
             at += 4
         else:

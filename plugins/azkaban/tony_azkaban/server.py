@@ -1,4 +1,4 @@
-"""What an Azkaban server says of its executions, by its own API; standard library only."""
+"""Asks an Azkaban server for its executions, by its own API; standard library only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from tony_azkaban.execution import JOB, host_of, tag
 from tony_core.cli.output import safe
 from tony_core.client.errors import ClientError, UsageError
-from tony_core.dataclass import dataclass
 
 TIMEOUT_S = 30.0
-#: More than a flow of thousands of jobs has to say.
-LONGEST_ANSWER = 64 << 20
-#: Nothing more happens in these; in any other state, one that we do not know too, it may.
+LONGEST_ANSWER = 64 << 20  # more than that for a flow of thousands of jobs
+#: The final states; any other one, an unknown one too, may change.
 ENDED = frozenset(
     (
         "SUCCEEDED",
@@ -33,26 +31,25 @@ ENDED = frozenset(
 
 
 class ServerError(ClientError):
-    """The server was not reached, or refused."""
+    """The server did not answer, or refused."""
 
 
-@dataclass(frozen=True)
-class Told:
-    """One execution; ``jobs``: the state by the tag of each job."""
+class ExecutionState(NamedTuple):
+    """One execution's state; ``jobs`` has the state of each job by its tag."""
 
     status: str
     jobs: Mapping[str, str]
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens in it."""
+        """Whether its state is final."""
         return self.status in ENDED
 
-    def left_behind(self, job: str) -> bool:
-        """Whether nobody watches an application of that job any more.
+    def has_left(self, job: str) -> bool:
+        """Whether no attempt watches an application of that job any more.
 
-        While the job runs somebody does, or a retry is about to end it, whatever attempt it is
-        of: ``tony_azkaban.retry=attach`` watches an earlier one's.
+        While the job runs, one does, or a retry is about to end it, whatever attempt it is of:
+        ``tony_azkaban.retry=attach`` watches an earlier one's.
         """
         return self.ended or self.jobs.get(job.lower(), "") in ENDED
 
@@ -66,32 +63,32 @@ class Server:
         self._session = ""
 
     def login(self, user: str, password: str) -> None:
-        """ServerError when it refuses."""
+        """Log in; ServerError when the server refuses."""
         answer = self._ask("/", action="login", username=user, password=password)
         session = answer.get("session.id")
         if not session:
-            said = answer.get("error") or "it does not say why"
-            raise ServerError(f"{self._url} does not let {user} in: {safe(str(said))}")
+            why = answer.get("error") or "no reason given"
+            raise ServerError(f"{self._url} refuses the login of {user}: {safe(str(why))}")
         self._session = str(session)
 
-    def execution(self, execid: str) -> Optional[Told]:
-        """One execution; None if the server knows none of that number."""
+    def execution(self, execid: str) -> Optional[ExecutionState]:
+        """The state of an execution; None if the server does not know its number."""
         answer = self._ask("/executor", ajax="fetchexecflow", execid=execid)
         if answer.get("error"):
-            said = str(answer["error"])
-            if "session" in said.lower():
-                raise ServerError(f"{self._url}: {safe(said)}")
+            why = str(answer["error"])
+            if "session" in why.lower():
+                raise ServerError(f"{self._url}: {safe(why)}")
             return None
-        return Told(str(answer.get("status", "")), jobs_of(answer))
+        return ExecutionState(str(answer.get("status", "")), jobs_of(answer))
 
-    def _ask(self, path: str, **words: str) -> Dict[str, Any]:
+    def _ask(self, path: str, **parameters: str) -> Dict[str, Any]:
         if self._session:
-            words["session.id"] = self._session
-        # By POST: an address stands in logs, and the session's id would stand in it.
+            parameters["session.id"] = self._session
+        # By POST: logs show addresses, which must not have the session's id.
         try:
             request = urllib.request.Request(  # noqa: S310 - http or https
                 self._url + path,
-                urllib.parse.urlencode(words, errors="surrogateescape").encode(),
+                urllib.parse.urlencode(parameters, errors="surrogateescape").encode(),
                 {"X-Requested-With": "XMLHttpRequest"},
             )
             with _OPENER.open(request, timeout=TIMEOUT_S) as response:
@@ -115,7 +112,7 @@ def host_in(url: str) -> str:
     try:
         return host_of(url)
     except ValueError as error:
-        raise UsageError(f"{safe(url)} is no address of a server: {error}") from None
+        raise UsageError(f"{safe(url)} is not a server's address: {error}") from None
 
 
 def parse(data: bytes) -> Dict[str, Any]:
@@ -130,7 +127,7 @@ def parse(data: bytes) -> Dict[str, Any]:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A password, and what is believed of executions, are for the named server alone."""
+    """Sends the password to the named server only, and believes no other."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None

@@ -1,23 +1,24 @@
-"""What the server's administrator says of every job: ``site.properties`` beside the job type.
+"""The administrator's settings for all jobs: ``site.properties`` in the job type's folder.
 
-A job cannot reach it: Azkaban lets a job override whatever stands in the job type's own
-properties, so nothing that a job must not decide may stand there.
+A job cannot override them. It can override everything in the job type's own properties, so those
+hold nothing that a job must not decide.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Mapping, Optional, Tuple
+from types import MappingProxyType
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from tony_azkaban.execution import host_of
 from tony_azkaban.properties import PropertiesError, Property, parse
-from tony_core.dataclass import dataclass, field
 from tony_core.job.problems import JobError, Problem, did_you_mean
 from tony_core.job.units import ENV_NAME, parse_duration_s
 
 FILE = "site.properties"
 CONF_FOLDER = "conf"  # beside it: where tony-site.xml may stand
 DEFAULT, FINAL = "tony.", "final.tony."
-WORDS = (
+SETTINGS = (
     "hadoop.conf.dir",
     "conf.dir",
     "queues",
@@ -30,34 +31,33 @@ WORDS = (
 )
 ENV = "env."
 HONOUR, IGNORE, REFUSE = "honour", "ignore", "refuse"
-DENIED = ("root", "hdfs", "yarn", "mapred")  # who may do anything to a cluster
+DENIED = ("root", "hdfs", "yarn", "mapred")  # superusers of a cluster
 LEASE_S = 120.0
 CANCEL_S = 3.0
-#: A server kills what does not end: 2.5 and 3.0 after 5 s, later ones after 30 s.
+#: A server sends SIGKILL: 2.5 and 3.0 after 5 s, later ones after 30 s.
 LONGEST_CANCEL_S = 25.0
 
 
-@dataclass(frozen=True)
-class Site:
-    """Read from the file; with nothing said, these defaults."""
+class Site(NamedTuple):
+    """The settings, with their defaults."""
 
     file: str = FILE
     hadoop_conf: Optional[str] = None
     tony_conf: Optional[str] = None
-    queues: Tuple[str, ...] = ()  # none named: every queue
+    queues: Tuple[str, ...] = ()  # empty: every queue
     proxy: str = HONOUR
     denied: Tuple[str, ...] = DENIED
     server_name: str = ""
     server_url: str = ""
     lease_s: Optional[float] = LEASE_S
     cancel_s: float = CANCEL_S
-    defaults: Mapping[str, str] = field(default_factory=dict)  # tony.* below the job's own
-    finals: Mapping[str, str] = field(default_factory=dict)  # tony.* that no job changes
-    environment: Mapping[str, str] = field(default_factory=dict)  # of our own process
+    defaults: Mapping[str, str] = MappingProxyType({})  # tony.* below the job's own
+    finals: Mapping[str, str] = MappingProxyType({})  # tony.* that no job changes
+    environment: Mapping[str, str] = MappingProxyType({})  # of the program that submits
 
 
 def read(home: Optional[str]) -> Site:
-    """The site of a job type's folder; JobError with every problem, for the administrator."""
+    """Read the settings in a job type's folder; JobError with every problem."""
     if not home:
         return Site()
     path = os.path.join(home, FILE)
@@ -82,7 +82,7 @@ class _Reader:
         self._path = path
         self._conf_dir = conf_dir
         self._problems: List[Problem] = []
-        self._words: Dict[str, Property] = {}
+        self._settings: Dict[str, Property] = {}
 
     def site(self, lines: List[Property]) -> Site:
         defaults: Dict[str, str] = {}
@@ -95,11 +95,11 @@ class _Reader:
                 defaults[line.key] = line.value
             elif line.key.startswith(ENV):
                 environment[line.key[len(ENV) :]] = self._variable(line)
-            elif line.key in WORDS:
-                self._words[line.key] = line
+            elif line.key in SETTINGS:
+                self._settings[line.key] = line
             else:
-                near = did_you_mean(line.key, WORDS)
-                self._problem(f"is nothing that the job type knows{near}", line)
+                near = did_you_mean(line.key, SETTINGS)
+                self._problem(f"unknown setting{near}", line)
         site = Site(
             file=self._path,
             hadoop_conf=self._folder("hadoop.conf.dir"),
@@ -121,7 +121,7 @@ class _Reader:
 
     def _variable(self, line: Property) -> str:
         if ENV_NAME.fullmatch(line.key[len(ENV) :]) is None:
-            self._problem("is not a name for an environment variable", line)
+            self._problem("is not the name of an environment variable", line)
         try:
             fits = b"\0" not in os.fsencode(line.value)
         except UnicodeEncodeError:
@@ -130,60 +130,59 @@ class _Reader:
             self._problem("a variable cannot have this value", line)
         return line.value
 
-    def _text(self, word: str) -> str:
-        found = self._words.get(word)
+    def _text(self, name: str) -> str:
+        found = self._settings.get(name)
         return found.value.strip() if found is not None else ""
 
-    def _list(self, word: str, default: Tuple[str, ...] = ()) -> Tuple[str, ...]:
-        if word not in self._words:
+    def _list(self, name: str, default: Tuple[str, ...] = ()) -> Tuple[str, ...]:
+        if name not in self._settings:
             return default
-        return tuple(item.strip() for item in self._text(word).split(",") if item.strip())
+        return tuple(item.strip() for item in self._text(name).split(",") if item.strip())
 
-    def _folder(self, word: str) -> Optional[str]:
-        path = self._text(word)
+    def _folder(self, name: str) -> Optional[str]:
+        path = self._text(name)
         if not path:
             return None
         if not os.path.isabs(path) or not os.path.isdir(path):
-            what = "is no folder" if os.path.isabs(path) else "must be an absolute path"
-            self._problem(f"{path} {what}", self._words[word])
+            what = "is not a folder" if os.path.isabs(path) else "must be an absolute path"
+            self._problem(f"{path} {what}", self._settings[name])
         return path
 
-    def _url(self, word: str) -> str:
-        from tony_azkaban.execution import host_of
-
-        url = self._text(word).rstrip("/")
+    def _url(self, name: str) -> str:
+        url = self._text(name).rstrip("/")
         try:
             if url:
                 host_of(url)
         except ValueError as error:
-            self._problem(f"{url} is no address of a server: {error}", self._words[word])
+            self._problem(f"{url} is not a server's address: {error}", self._settings[name])
         return url
 
     def _proxy(self) -> str:
-        said = self._text("user.to.proxy").lower() or HONOUR
-        if said not in (HONOUR, IGNORE, REFUSE):
+        policy = self._text("user.to.proxy").lower() or HONOUR
+        if policy not in (HONOUR, IGNORE, REFUSE):
             self._problem(
-                f"{said!r} is none of {HONOUR}, {IGNORE}, {REFUSE}", self._words["user.to.proxy"]
+                f"{policy!r}: expected {HONOUR}, {IGNORE} or {REFUSE}",
+                self._settings["user.to.proxy"],
             )
-        return said
+        return policy
 
     def _cancel(self) -> float:
         seconds = self._duration("cancel.within", CANCEL_S) or CANCEL_S
         if not 1.0 <= seconds <= LONGEST_CANCEL_S:
             self._problem(
-                f"a cancelled job is ended within 1 s to {LONGEST_CANCEL_S:g} s",
-                self._words["cancel.within"],
+                f"expected 1 s to {LONGEST_CANCEL_S:g} s",
+                self._settings["cancel.within"],
             )
         return seconds
 
-    def _duration(self, word: str, default: float) -> Optional[float]:
-        text = self._text(word)
+    def _duration(self, name: str, default: float) -> Optional[float]:
+        text = self._text(name)
         if not text:
             return default
         try:
             return parse_duration_s(text, "s")
         except ValueError as error:
-            self._problem(str(error), self._words[word])
+            self._problem(str(error), self._settings[name])
             return default
 
     def _problem(self, message: str, line: Property) -> None:

@@ -1,9 +1,9 @@
-"""Ends applications that Azkaban's jobs left behind: whose execution is over, or whose attempt.
+"""Ends applications that Azkaban's jobs left: those whose execution, or attempt, is over.
 
-A job that is cancelled ends its application, and one whose client was killed ends by its
-lease. What is left is what an administrator wants gone: applications without a lease, and
-those of a server that was stopped (its jobs go on without it). They are found by their tags.
-Which executions are over, the server is asked; or, where it cannot be, the command line says.
+A job that is cancelled ends its application, and the lease ends one whose client was killed. An
+administrator may want to end the rest: applications without a lease, and those of a server that was
+stopped (its jobs go on without it). The sweep finds them by their tags. It asks the server which
+executions are over, or takes that from the command line.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 import sys
 from typing import Dict, List, Optional, Tuple
 
-from tony_azkaban.execution import EXECUTION, JOB, SERVER, said_by
-from tony_azkaban.server import Server, Told, host_in
+from tony_azkaban.execution import EXECUTION, JOB, SERVER, tag_value
+from tony_azkaban.server import ExecutionState, Server, host_in
 from tony_core.cli.options import scheduler_of
 from tony_core.cli.output import line, note, print_json, safe
 from tony_core.client.errors import UsageError
@@ -28,11 +28,11 @@ REASON = "swept: its execution in Azkaban is over"
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when all that were to end have ended."""
+    """The exit code: 0 when all applications that were to end have ended."""
     if sum(bool(each) for each in (args.server_url, args.ended, args.running)) != 1:
         raise UsageError(
-            "say which executions are over, in one way: --server-url asks the server, --ended"
-            " or --running name them"
+            "expected one of --server-url, --ended and --running: the server to ask, or the"
+            " executions that are over, or those that still run"
         )
     scheduler = scheduler_of(args)
     try:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             " that submitted it, and would end too"
         )
     elif not rows:
-        note("nothing is left behind" if found else "no application of this server runs")
+        note("nothing to end" if found else "no application of this server runs")
     return 3 if any(row["problem"] for row in rows) else 0
 
 
@@ -57,8 +57,8 @@ def _of_server(args: argparse.Namespace, running: List[AppStatus]) -> List[AppSt
     """The running applications of one server's executions."""
     by_server: Dict[str, List[AppStatus]] = {}
     for status in running:
-        server = said_by(status.tags, SERVER)
-        if server is not None and said_by(status.tags, EXECUTION) is not None:
+        server = tag_value(status.tags, SERVER)
+        if server is not None and tag_value(status.tags, EXECUTION) is not None:
             by_server.setdefault(server.lower(), []).append(status)
     name: Optional[str] = args.server_name
     if name is None and args.server_url:
@@ -67,13 +67,13 @@ def _of_server(args: argparse.Namespace, running: List[AppStatus]) -> List[AppSt
         if len(by_server) > 1:
             raise UsageError(
                 f"applications of several servers run here ({safe(', '.join(sorted(by_server)))}):"
-                " say which is meant by --server-name"
+                " choose one with --server-name"
             )
         return [status for each in by_server.values() for status in each]
     others = sorted(set(by_server) - {name.lower()})
     if others:
         note(
-            f"not looked at, as of other servers than {name}: applications of"
+            f"skipped the applications of other servers than {name}:"
             f" {safe(', '.join(others))} (--server-name)"
         )
     return by_server.get(name.lower(), [])
@@ -84,31 +84,31 @@ def _over(args: argparse.Namespace, found: List[AppStatus]) -> List[AppStatus]:
         return _by_server(args, found) if found else []
     if args.running:
         kept = _numbers(args.running)
-        return [status for status in found if said_by(status.tags, EXECUTION) not in kept]
+        return [status for status in found if tag_value(status.tags, EXECUTION) not in kept]
     if args.ended == ALL:
         return found
     named = _numbers(args.ended)
-    return [status for status in found if said_by(status.tags, EXECUTION) in named]
+    return [status for status in found if tag_value(status.tags, EXECUTION) in named]
 
 
 def _numbers(text: str) -> Tuple[str, ...]:
     numbers = tuple(item.strip() for item in text.split(",") if item.strip())
     wrong = [number for number in numbers if not number.isdecimal()]
     if wrong or not numbers:
-        raise UsageError(f"{text!r} is no comma list of executions' numbers")
+        raise UsageError(f"{text!r}: expected the numbers of executions, separated by commas")
     return numbers
 
 
 def _by_server(args: argparse.Namespace, found: List[AppStatus]) -> List[AppStatus]:
     server = Server(args.server_url)
     server.login(args.login or LOGIN, _password(args))
-    told: Dict[str, Optional[Told]] = {}
+    states: Dict[str, Optional[ExecutionState]] = {}
     over = []
     for status in found:
-        execid = said_by(status.tags, EXECUTION) or ""
-        if execid not in told:
-            told[execid] = server.execution(execid)
-        execution = told[execid]
+        execid = tag_value(status.tags, EXECUTION) or ""
+        if execid not in states:
+            states[execid] = server.execution(execid)
+        execution = states[execid]
         if execution is None:
             note(
                 safe(
@@ -118,7 +118,7 @@ def _by_server(args: argparse.Namespace, found: List[AppStatus]) -> List[AppStat
             )
             continue
         job = next((tag for tag in status.tags if tag.lower().startswith(f"{JOB}:")), "")
-        if execution.left_behind(job):
+        if execution.has_left(job):
             over.append(status)
     return over
 
@@ -135,7 +135,7 @@ def _password(args: argparse.Namespace) -> str:
     if named is not None:
         return named
     if not sys.stdin.isatty():
-        raise UsageError(f"the server wants a password: --password-file, or ${PASSWORD}")
+        raise UsageError(f"the server needs a password: --password-file, or ${PASSWORD}")
     import getpass
 
     return getpass.getpass(f"password of {args.login or LOGIN}: ")
@@ -144,8 +144,8 @@ def _password(args: argparse.Namespace) -> str:
 def _sweep(
     scheduler: Scheduler, status: AppStatus, args: argparse.Namespace
 ) -> Dict[str, Optional[str]]:
-    execid = said_by(status.tags, EXECUTION)
-    job = said_by(status.tags, JOB)
+    execid = tag_value(status.tags, EXECUTION)
+    job = tag_value(status.tags, JOB)
     problem = None
     if not args.dry_run:
         try:
@@ -154,9 +154,9 @@ def _sweep(
         except SchedulerError as error:
             problem = str(error)
     if not args.json:
-        did = "would end" if args.dry_run else "ended"
+        verb = "would end" if args.dry_run else "ended"
         text = f"{status.app_id} ({status.name}; execution {execid}, job {job})"
-        line(safe(f"{did} {text}" if problem is None else f"not ended: {text}: {problem}"))
+        line(safe(f"{verb} {text}" if problem is None else f"not ended: {text}: {problem}"))
     return {
         "app_id": status.app_id,
         "name": status.name,

@@ -17,11 +17,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Dict, List, Mapping, NoReturn, Tuple
+from types import MappingProxyType
+from typing import Dict, List, Mapping, NamedTuple, NoReturn, Tuple
 
-from tony_azkaban.execution import Execution, beside
+from tony_azkaban.execution import Execution, merge_tags
 from tony_azkaban.site import Site
-from tony_core.dataclass import dataclass, field
 from tony_core.job.keys import modern_name
 from tony_core.job.load import JobArguments, Loaded
 from tony_core.job.problems import JobError, Problem, Severity, did_you_mean
@@ -69,14 +69,13 @@ _WHERE = {
 _OPTION = re.compile(r"(?<![\w-])(" + "|".join(name for name in _WHERE if name[0] == "-") + r")\b")
 
 
-@dataclass(frozen=True)
-class SubmitOptions:
+class SubmitOptions(NamedTuple):
     """The options of a submit in ``main.args`` and in the lists."""
 
-    options: Mapping[str, str] = field(default_factory=dict)  # in main.args
-    conf: Mapping[str, str] = field(default_factory=dict)
-    shell_env: Mapping[str, str] = field(default_factory=dict)
-    container_env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = MappingProxyType({})  # in main.args
+    conf: Mapping[str, str] = MappingProxyType({})
+    shell_env: Mapping[str, str] = MappingProxyType({})
+    container_env: Mapping[str, str] = MappingProxyType({})
     unused: Tuple[str, ...] = ()  # words in main.args that belong to no option
 
 
@@ -246,7 +245,7 @@ def finish(loaded: Loaded, site: Site, execution: Execution) -> Tuple[Job, List[
             wrong.append(translate_problem(Problem(message, "tony.yarn.queue", where.source)))
     if wrong:
         raise JobError(wrong)
-    tags, left_out = beside(job.tags, execution.tags())
+    tags, left_out = merge_tags(job.tags, execution.tags())
     if left_out:
         message = f"YARN takes ten tags: these are left out: {', '.join(left_out)}"
         notes.append(Problem(message, "tony.application.tags", severity=Severity.WARNING))

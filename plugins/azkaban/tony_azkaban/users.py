@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import List, Mapping, Tuple
+from typing import List, Mapping, NamedTuple, Tuple
 
 from tony_azkaban.execution import USER
 from tony_azkaban.site import HONOUR, IGNORE, REFUSE, Site
-from tony_core.dataclass import dataclass
 from tony_core.job.problems import JobError, Problem
 from tony_core.job.spec import Job
 
@@ -29,8 +28,7 @@ ON_CLUSTERS = "yarn"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?", re.ASCII)
 
 
-@dataclass(frozen=True)
-class ProxyUser:
+class ProxyUser(NamedTuple):
     """The user that a job names, and whether it runs as that user on a cluster."""
 
     key: str = ""

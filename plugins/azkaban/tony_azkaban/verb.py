@@ -1,5 +1,5 @@
-"""The job type ``tony`` of an Azkaban server: put it there, renew it, remove it, and end the
-applications that its jobs left behind. docs/azkaban.md tells all of it."""
+"""``tony azkaban``: install, upgrade and remove the job type of a server, and end the applications
+that its jobs left (docs/azkaban.md)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ READS_AT_START = (
     "restart the server: it reads its job types when it starts (3.x reads them again by"
     " http://EXECUTOR:PORT/executor?action=reloadJobTypePlugins)"
 )
-HELP = "the job type of an Azkaban server, and what its jobs left behind"
+HELP = "install the job type of an Azkaban server, and end applications that its jobs left"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-verbs and their words."""
+    """Add the sub-verbs and their options."""
     verbs = parser.add_subparsers(dest="azkaban_verb", metavar="VERB", required=True)
-    installed = verbs.add_parser("install", help="put the job type into a server's plugins")
-    upgraded = verbs.add_parser("upgrade", help="renew one that is there; your changes stay")
-    removed = verbs.add_parser("remove", help="take it away")
+    installed = verbs.add_parser("install", help="install the job type into a server's plugins")
+    upgraded = verbs.add_parser("upgrade", help="upgrade the job type; keeps your changes")
+    removed = verbs.add_parser("remove", help="remove the job type")
     swept = verbs.add_parser("sweep", help="end applications whose execution is over")
     for verb, run_it in ((installed, _install), (upgraded, _upgrade), (removed, _remove)):
         verb.add_argument(
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb.add_argument(
             "--python",
             metavar="PATH",
-            help="the interpreter that runs jobs' submits; without: the one that runs this",
+            help="the interpreter that submits jobs [the one that runs this]",
         )
         verb.add_argument(
             "--hadoop-conf-dir",
@@ -46,10 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="the cluster's configuration; jobs then run on YARN unless they say otherwise",
         )
         verb.add_argument(
-            "--server-url", metavar="URL", help="where people reach the server, for links to it"
+            "--server-url", metavar="URL", help="the server's address for people, for links to it"
         )
         verb.add_argument(
-            "--server-name", metavar="NAME", help="what tells its jobs from another server's"
+            "--server-name",
+            metavar="NAME",
+            help="a name that distinguishes its jobs from another server's",
         )
     _add_sweep(swept)
 
@@ -58,26 +60,26 @@ def _add_sweep(verb: argparse.ArgumentParser) -> None:
     from tony_azkaban.sweep import run as sweep
 
     verb.add_argument(
-        "--server-url", metavar="URL", help="the server, which is asked which executions are over"
+        "--server-url", metavar="URL", help="ask this server which executions are over"
     )
-    verb.add_argument("--login", metavar="USER", help="who asks it [azkaban]")
+    verb.add_argument("--login", metavar="USER", help="the user who asks it [azkaban]")
     verb.add_argument(
         "--password-file",
         metavar="FILE",
-        help="whose first line is the password; without: $AZKABAN_PASSWORD, or it is asked for",
+        help="its first line is the password [$AZKABAN_PASSWORD, or a prompt]",
     )
     verb.add_argument(
         "--ended",
         metavar="EXECIDS",
-        help="instead of asking: these executions are over (comma list, or all)",
+        help="do not ask: these executions are over (separated by commas, or all)",
     )
+    verb.add_argument("--running", metavar="EXECIDS", help="do not ask: all but these are over")
     verb.add_argument(
-        "--running", metavar="EXECIDS", help="instead of asking: all but these are over"
+        "--server-name",
+        metavar="NAME",
+        help="only applications of this server [the host of its URL]",
     )
-    verb.add_argument(
-        "--server-name", metavar="NAME", help="only applications of this server; without: by URL"
-    )
-    verb.add_argument("--dry-run", action="store_true", help="list them, and end nothing")
+    verb.add_argument("--dry-run", action="store_true", help="list them, and end none")
     add_scheduler(verb)
     add_json(verb)
     verb.set_defaults(azkaban_run=sweep)
@@ -89,15 +91,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _site(args: argparse.Namespace) -> Dict[str, str]:
-    said: Dict[str, str] = {}
+    site: Dict[str, str] = {}
     if args.hadoop_conf_dir:
-        said["hadoop.conf.dir"] = os.path.abspath(args.hadoop_conf_dir)
-        said["tony.scheduler"] = "yarn"
+        site["hadoop.conf.dir"] = os.path.abspath(args.hadoop_conf_dir)
+        site["tony.scheduler"] = "yarn"
     if args.server_url:
-        said["server.url"] = args.server_url
+        site["server.url"] = args.server_url
     if args.server_name:
-        said["server.name"] = args.server_name
-    return said
+        site["server.name"] = args.server_name
+    return site
 
 
 def _install(args: argparse.Namespace) -> int:
@@ -116,7 +118,7 @@ def _upgrade(args: argparse.Namespace) -> int:
     done = upgrade(Path(args.plugin_dir), args.python, _site(args))
     line(f"upgraded {done.folder} to {done.version}")
     for text in done.kept:
-        note(f"kept as you have it: {text}")
+        note(f"kept your value: {text}")
     note(runs_as(done.folder.parent))
     note(READS_AT_START)
     return 0
@@ -127,5 +129,5 @@ def _remove(args: argparse.Namespace) -> int:
 
     done = remove(Path(args.plugin_dir))
     line(f"removed {done.folder}")
-    note("a server that runs still knows it; restart it when no job needs it any more")
+    note("a running server still has it; restart the server when no job needs it any more")
     return 0

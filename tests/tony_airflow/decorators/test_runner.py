@@ -135,7 +135,7 @@ def test_a_value_that_cannot_come_back_is_named(
     done = node.run(train, code)
     assert done.returncode == 1
     assert said in done.stderr
-    assert "save what is large, and return where it is" in done.stderr
+    assert "save large data, and return its path" in done.stderr
     assert "Traceback" not in done.stderr
     assert node.results() == []
 

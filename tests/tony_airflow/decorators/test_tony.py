@@ -81,7 +81,7 @@ def test_an_argument_that_cannot_travel_is_refused_before_anything_is_submitted(
 def test_too_much_of_it() -> None:
     def train(data: Any) -> None: ...
 
-    with pytest.raises(TypeError, match="pass where the data is"):
+    with pytest.raises(TypeError, match="pass the path of the data"):
         shipment(train, ["x" * 2_000_000], {}, {})
 
 

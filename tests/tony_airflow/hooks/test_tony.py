@@ -203,7 +203,7 @@ class TestTheConnection:
             TonyHook().check(JobArguments(executes="true"))
 
     def test_a_wrong_one(self, connect: Connect) -> None:
-        with pytest.raises(SiteError, match="nothing reads"):
+        with pytest.raises(SiteError, match="unknown key qeue"):
             TonyHook(connect(extra={"qeue": "ml"})).list()
 
     def test_an_unknown_scheduler(self, connect: Connect) -> None:

@@ -1,9 +1,8 @@
-"""A function of a DAG file as source that runs where the DAG file is not.
+"""Takes the source of a function from a DAG file, to run it where the DAG file is not.
 
-What a task of the job runs is the function's text and nothing around it: neither the module it
-stands in nor the function it may stand in. So each name that it uses has to be its own, an
-argument, something that it imports, or one of Python's. One that is not is refused by name while
-the DAG is parsed, and not an hour later on a node.
+A task of the job runs the function's text and nothing around it: neither its module nor a function
+around it. So each name in it has to be its own, an argument, an import inside of it, or a builtin.
+Any other name is refused while the DAG is parsed, and not an hour later on a node.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 from tony_airflow.decorators.runner import parsed
 
 KNOWN = frozenset((*dir(builtins), "__file__", "__name__"))
-"""Names that are there wherever Python is."""
+"""Names that exist in every Python."""
 
 
 class BodyError(ValueError):
@@ -27,7 +26,7 @@ class BodyError(ValueError):
 
 @dataclass(frozen=True)
 class Body:
-    """What is shipped of a function; ``line`` is where it begins in the file it was written in."""
+    """The shipped part of a function; ``line`` is its first line in the DAG file."""
 
     name: str
     source: str
@@ -35,12 +34,12 @@ class Body:
     line: int
 
     def to_dict(self) -> Dict[str, Any]:
-        """As :mod:`tony_airflow.decorators.runner` reads it."""
+        """Plain JSON for :mod:`tony_airflow.decorators.runner`."""
         return {"name": self.name, "source": self.source, "file": self.file, "line": self.line}
 
 
 def body_of(function: Callable[..., Any]) -> Body:
-    """A function's; BodyError names what stands in the way."""
+    """The body of a function; BodyError says why it cannot be shipped."""
     name = getattr(function, "__name__", "")
     if not inspect.isfunction(function) or name == "<lambda>":
         raise BodyError(f"@task.tony takes a function with a name, not {function!r}")
@@ -52,7 +51,7 @@ def body_of(function: Callable[..., Any]) -> Body:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
         raise BodyError(
-            f"the source of {name}() cannot be read, and it is what @task.tony ships: write the"
+            f"the source of {name}() cannot be read, and @task.tony ships the source: write the"
             " function in a file"
         ) from None
     source = "".join(lines)
@@ -60,7 +59,7 @@ def body_of(function: Callable[..., Any]) -> Body:
         found = parsed(source)
     except (SyntaxError, ValueError):
         raise BodyError(
-            f"{name}() stands where its text alone is no function; give it lines of its own"
+            f"the lines of {name}() are not a whole function: give it lines of its own"
         ) from None
     _refuse_decorators(found)
     free = free_names(found)
@@ -70,11 +69,11 @@ def body_of(function: Callable[..., Any]) -> Body:
 
 
 def free_names(function: ast.FunctionDef) -> List[str]:
-    """The names that it uses and that nothing in it makes, in the order of their first use."""
-    alone = _Alone().visit(parsed(ast.unparse(function)))
-    text = ast.unparse(ast.fix_missing_locations(alone))
+    """The names that it uses and does not define, in the order of their first use."""
+    stripped = _Stripper().visit(parsed(ast.unparse(function)))
+    text = ast.unparse(ast.fix_missing_locations(stripped))
     used: Set[str] = set()
-    made: Set[str] = {function.name}
+    defined: Set[str] = {function.name}
     for table in _tables(symtable.symtable(text, "<function>", "exec")):
         for symbol in table.get_symbols():
             if table.get_type() == "module":
@@ -83,12 +82,12 @@ def free_names(function: ast.FunctionDef) -> List[str]:
                 if symbol.is_referenced():
                     used.add(symbol.get_name())
                 if symbol.is_declared_global() and (symbol.is_assigned() or symbol.is_imported()):
-                    made.add(symbol.get_name())
+                    defined.add(symbol.get_name())
     order: Dict[str, Tuple[int, int]] = {}
-    for node in ast.walk(alone):
+    for node in ast.walk(stripped):
         if isinstance(node, ast.Name):
             order.setdefault(node.id, (node.lineno, node.col_offset))
-    free = used - made - KNOWN
+    free = used - defined - KNOWN
     return sorted(free, key=lambda name: (order.get(name, (0, 0)), name))
 
 
@@ -98,8 +97,8 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
         yield from _tables(child)
 
 
-class _Alone(ast.NodeTransformer):
-    """The function without what is not evaluated on a node: decorators, defaults, annotations."""
+class _Stripper(ast.NodeTransformer):
+    """Removes what a node does not evaluate: decorators, defaults, annotations."""
 
     def __init__(self) -> None:
         self._inside = False
@@ -124,24 +123,24 @@ class _Alone(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if not isinstance(node.target, ast.Name) and node.value is None:
             return ast.copy_location(ast.Pass(), node)
-        value = node.value or ast.Constant(None)  # it makes the name local all the same
+        value = node.value or ast.Constant(None)  # the name is local even without a value
         return self.generic_visit(ast.copy_location(ast.Assign([node.target], value), node))
 
 
 def _refuse_decorators(function: ast.FunctionDef) -> None:
-    """Ours stays here, those above it are Airflow's; one below would be lost with its module."""
+    """BodyError for a decorator below ours, since its module is not shipped."""
     texts = [ast.unparse(one) for one in function.decorator_list]
     ours = [index for index, text in enumerate(texts) if ".tony" in text or "tony_task" in text]
     below = texts[ours[-1] + 1 :] if ours else texts
     if below:
         raise BodyError(
-            f"{function.name}() is decorated with @{below[0]} too, which is not there where the"
-            " function runs: @task.tony has to stand alone, or below others"
+            f"{function.name}() is decorated with @{below[0]} too, which does not exist where the"
+            " function runs: @task.tony has to be the only decorator, or the last one"
         )
 
 
 def _advice(function: Callable[..., Any], free: List[str]) -> str:
-    """One message for all of them, with what to do for each kind."""
+    """The message for all free names: what to do for each kind."""
     name = function.__name__
     around = set(function.__code__.co_freevars)
     module = vars(inspect.getmodule(function) or builtins)

@@ -1,7 +1,7 @@
-"""Runs a function of a DAG file as one task of a job: this file travels, and runs on the node.
+"""Runs a function of a DAG file as one task of a job: this file is shipped, and runs on the node.
 
-Beside it lies ``tony_function.json``: the function's source and its arguments. Nothing of Airflow
-is there, and of TonY the module ``tony``. What the chief's function returns is the job's result.
+``tony_function.json`` in its folder has the function's source and its arguments. On the node there
+is no Airflow, and of TonY only the module ``tony``. The chief's return value is the job's result.
 
 Standard library only, Python 3.8.
 """
@@ -22,9 +22,9 @@ SHIPPED = "tony_function.json"
 
 
 def plain(value: Any, at: str) -> Any:
-    """The value as JSON can hold it; TypeError says where something else is, and what.
+    """The value as plain JSON; TypeError names the place of anything else.
 
-    Tuples become lists. Numbers of other kinds (numpy's, tensors of one element) become numbers.
+    Tuples become lists; numbers of numpy and tensors of one element become numbers.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -47,7 +47,7 @@ def plain(value: Any, at: str) -> Any:
 
 
 def parsed(source: str) -> ast.FunctionDef:
-    """The one function in it, indented or not; its texts of several lines stay as they are."""
+    """Parse a function's source, indented or not; its strings of several lines stay unchanged."""
     indented = source[:1].isspace()
     tree = ast.parse("if True:\n" + source if indented else source)
     (found,) = tree.body
@@ -56,15 +56,15 @@ def parsed(source: str) -> ast.FunctionDef:
         ast.increment_lineno(tree, -1)
         (found,) = found.body
     if not isinstance(found, ast.FunctionDef):
-        raise SyntaxError("this is no function")
+        raise SyntaxError("this is not a function")
     return found
 
 
 def function_of(shipped: Dict[str, Any]) -> Callable[..., Any]:
-    """The function, as if it stood in its DAG file: tracebacks show that file and its lines."""
+    """Compile the function so that tracebacks show its DAG file and its lines."""
     function = parsed(shipped["source"])
     function.decorator_list = []
-    # Arguments come whole: a default may name what only the DAG file has.
+    # All arguments are passed: a default may name what only the DAG file has.
     function.args.defaults = []
     function.args.kw_defaults = [None for _ in function.args.kw_defaults]
     file, line = shipped["file"], shipped["line"]
@@ -72,7 +72,7 @@ def function_of(shipped: Dict[str, Any]) -> Callable[..., Any]:
     ast.increment_lineno(tree, line - 1)
     lines: List[str] = ["\n"] * (line - 1) + shipped["source"].splitlines(True)
     linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
-    # No annotation is evaluated: those, too, may name what is not here.
+    # No annotation is evaluated: it may name what only the DAG file has.
     annotations = __future__.annotations.compiler_flag
     names: Dict[str, Any] = {"__name__": "__main__", "__file__": file}
     exec(compile(tree, file, "exec", annotations, True), names)  # noqa: S102
@@ -81,7 +81,7 @@ def function_of(shipped: Dict[str, Any]) -> Callable[..., Any]:
 
 
 def main(folder: str) -> int:
-    """Run it; what went wrong stands on standard error, the function's own part of it."""
+    """Run the function; a failure's traceback shows the function's own frames."""
     import tony
 
     with open(os.path.join(folder, SHIPPED), encoding="utf-8") as file:
@@ -101,8 +101,8 @@ def main(folder: str) -> int:
         tony.result(plain(returned, f"what {name}() returned"))
     except (TypeError, ValueError) as error:
         sys.stderr.write(
-            f"{name}() ran to its end, and its value cannot be taken back: {error}. Return"
-            " numbers, texts, lists and dicts of them; save what is large, and return where it is\n"
+            f"{name}() ended, and its value cannot be returned: {error}. Return numbers, texts,"
+            " lists and dicts of them; save large data, and return its path\n"
         )
         return 1
     return 0

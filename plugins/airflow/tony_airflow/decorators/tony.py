@@ -1,4 +1,4 @@
-"""``@task.tony``: what each task of a job runs is the function's body.
+"""``@task.tony``: each task of a job runs the function's body.
 
     @task.tony(roles={"worker": 4}, framework="pytorch", python_venv="env.tar.gz")
     def train(day, epochs=3):
@@ -8,8 +8,8 @@
 
     evaluate(train("{{ ds }}"))
 
-The function's source and its arguments, as JSON, travel with the job; where it runs nothing of
-Airflow is needed. The chief's value comes back (it is the job's result, ``tony.result``).
+The function's source and its arguments, as JSON, are shipped with the job, which needs no Airflow.
+The chief's return value is the task's (it is the job's result, ``tony.result``).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tony_airflow.decorators.body import Body, BodyError, body_of
 from tony_airflow.operators.tony import TonyOperator
 
 PROGRAM = "tony_function.py"
-LARGEST_ARGUMENTS = 1024 * 1024  # as JSON; what is larger belongs into a file or on HDFS
+LARGEST_ARGUMENTS = 1024 * 1024  # as JSON; larger data belongs into a file or on HDFS
 JOB = "job"
-"""The XCom key of what an operator returns: the function's own value is what comes back."""
+"""The XCom key of the operator's own result, since the task returns the function's value."""
 
 
 class TonyDecoratedOperator(DecoratedOperator, TonyOperator):  # type: ignore[misc]
@@ -58,13 +58,13 @@ class TonyDecoratedOperator(DecoratedOperator, TonyOperator):  # type: ignore[mi
         op_kwargs: Optional[Mapping[str, Any]] = None,
         **kwargs: Any,
     ) -> None:
-        for word in ("executes", "task_params"):
-            if kwargs.get(word) is not None:
-                raise ValueError(f"@task.tony has no {word}: what is run is the function")
+        for name in ("executes", "task_params"):
+            if kwargs.get(name) is not None:
+                raise ValueError(f"@task.tony has no {name}: the function is the program")
         if kwargs.get("wait_for_completion") is False:
             raise ValueError(
-                "@task.tony waits for the job's end, which is when the function's value comes; to"
-                " only start a job, use TonyOperator(wait_for_completion=False)"
+                "@task.tony waits for the job's end to return the function's value; to only start a"
+                " job, use TonyOperator(wait_for_completion=False)"
             )
         super().__init__(
             python_callable=python_callable,
@@ -78,14 +78,14 @@ class TonyDecoratedOperator(DecoratedOperator, TonyOperator):  # type: ignore[mi
         """Ship the function with its arguments, and wait for its value."""
         folder = tempfile.mkdtemp(prefix="tony-function-")
         try:
-            # Staged by the time the job is submitted: nothing is needed here after that.
+            # The submit stages them: they are not needed here after that.
             self.files = [*_listed(self.files), *self._ship(folder, context)]
             return super().begin(context)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def succeeded(self, context: Any, view: Any, result: Dict[str, Any]) -> Any:
-        """What the task gives: the function's value. The operator's own is the XCom ``job``."""
+        """Return the function's value, and push the operator's own result as the XCom ``job``."""
         context["ti"].xcom_push(key=JOB, value=super().succeeded(context, view, result))
         return view.result
 
@@ -106,25 +106,25 @@ def shipment(
     kwargs: Mapping[str, Any],
     context: Mapping[str, Any],
 ) -> str:
-    """The function and its arguments as the runner reads them; TypeError for what cannot travel.
+    """The function and its arguments for the runner; TypeError for what JSON cannot hold.
 
-    As with every ``@task``, parameters that are named like Airflow's context and were given
-    nothing get their values from there.
+    As with every ``@task``, a parameter without an argument that has the name of a value in
+    Airflow's context gets that value.
     """
     body: Body = body_of(function)
-    values, words = _bound(function, args, kwargs, context)
-    # A parameter's name is better found than a number.
+    values, keywords = _bound(function, args, kwargs, context)
+    # For messages: a parameter's name is clearer than its number.
     named = list(inspect.signature(function).parameters)
     data = {
         **body.to_dict(),
         "args": [_argument(body.name, _name_at(named, at), one) for at, one in enumerate(values)],
-        "kwargs": {name: _argument(body.name, name, one) for name, one in words.items()},
+        "kwargs": {name: _argument(body.name, name, one) for name, one in keywords.items()},
     }
     text = json.dumps(data)
     if len(text) > LARGEST_ARGUMENTS + len(body.source):
         raise TypeError(
             f"the arguments of {body.name}() are {len(text) - len(body.source)} characters of JSON,"
-            f" and {LARGEST_ARGUMENTS} is the most: pass where the data is"
+            f" and {LARGEST_ARGUMENTS} is the limit: pass the path of the data"
         )
     return text
 
@@ -154,8 +154,8 @@ def _argument(function: str, name: str, value: Any) -> Any:
         return runner.plain(value, name)
     except TypeError as error:
         raise TypeError(
-            f"{function}() was not started: its argument {error}. Arguments travel as JSON: pass"
-            " numbers, texts, lists and dicts of them"
+            f"{function}() was not started: its argument {error}. Arguments are shipped as JSON:"
+            " pass numbers, texts, lists and dicts of them"
         ) from None
 
 
@@ -177,7 +177,7 @@ def tony_task(python_callable: Optional[Callable[..., Any]] = None, **kwargs: An
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        if callable(function):  # else Airflow has the better word
+        if callable(function):  # else Airflow's own error is better
             body_of(function)  # refused while the DAG is parsed, mapped or not
         return task_decorator_factory(
             python_callable=function,

@@ -1,1 +1,1 @@
-"""The hook: TonY's client behind a connection of Airflow."""
+"""The hooks: TonY's client behind a connection of Airflow."""

@@ -1,1 +1,1 @@
-"""The buttons on a task: where they lead, and how they get there."""
+"""The links of a task, and their addresses."""

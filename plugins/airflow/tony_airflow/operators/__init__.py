@@ -1,1 +1,1 @@
-"""The operator."""
+"""The operator, and its job from the submit to the end."""

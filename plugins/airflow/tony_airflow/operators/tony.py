@@ -53,19 +53,19 @@ Seconds = Union[timedelta, float]
 class TonyOperator(ResumableJobMixin, JobOperator):
     """Submits a job and waits for its end.
 
-    Everything that a job file, the command line or a Python program can say of a job stands here
-    as a templated argument; the job file stays below, what is said here wins.
+    Every setting that a job file, the command line or a Python program can give a job is a
+    templated argument here. The arguments take precedence over the job file.
 
     :param tony_conn_id: the connection of the type ``tony`` that says where the job goes.
     :param scheduler: a scheduler instead of the connection's; ``local``, the embedded one, needs no
         connection.
     :param executes: the command that each task runs: a text for a shell (``python train.py``), or a
-        list of arguments, which no shell reads (``["python", "train.py", "{{ params.day }}"]``): of
-        templates whose values others choose, the list is the safe way.
-    :param task_params: words to append to it: a text or a list likewise.
+        list of arguments, which no shell reads (``["python", "train.py", "{{ params.day }}"]``).
+        The list is safe for templates whose values other people choose.
+    :param task_params: arguments to append to it, likewise a text or a list.
     :param src_dir: the program: a folder, zip or tar. Relative paths, here and in ``python_venv``,
-        ``conf_file`` and ``files``, are taken from the folder of the DAG's file; those in a job
-        file from the job file's.
+        ``conf_file`` and ``files``, start in the folder of the DAG's file; those in a job file
+        start in the job file's.
     :param python_venv: its environment: zip, tar.gz or folder, local or remote.
     :param python_binary_path: its Python: an absolute path, or one inside of ``python_venv``.
     :param conf_file: the job file (``tony.xml``), local or remote, or its text itself.
@@ -75,29 +75,29 @@ class TonyOperator(ResumableJobMixin, JobOperator):
         ``tony.ROLE.*`` without their beginning. It may be one template as a whole, as ``conf``,
         ``env``, ``container_env``, ``files`` and ``tags`` may: ``"{{ params.roles }}"``.
     :param env: variables of the program. ``container_env``: of the process around it too.
-    :param files: what else every task gets: ``source[::name][#archive]``.
+    :param files: more files for every task: ``source[::name][#archive]``.
     :param framework: ``tensorflow``, ``pytorch``, ``jax``, ``mpi``, ``standalone`` ...
     :param job_name: by default ``DAG.TASK``, unless the job file names it.
     :param yarn_queue: the queue of the *job*. (``queue`` is Airflow's own, that of the task.)
     :param node_label: where on the cluster it may run.
-    :param tags: of the application, beside the job file's and two of our own.
-    :param docker_image: what its containers run in.
+    :param tags: of the application, besides the job file's and two of our own.
+    :param docker_image: the image of its containers.
     :param hdfs_classpath: more for the CLASSPATH, as on the command line.
-    :param tensorboard_log_dir: what a TensorBoard beside the chief shows.
+    :param tensorboard_log_dir: the folder that a TensorBoard beside the chief shows.
     :param checkpoint_dir: where the program's checkpoints are.
-    :param model_path: where the model is when the job has succeeded, for the events of the assets
-        in ``outlets``: by default the ``model`` of what the program gives by ``tony.result``.
+    :param model_path: the model's path when the job has succeeded, for the events of the assets in
+        ``outlets``: by default the ``model`` in the program's ``tony.result``.
     :param timeout: how long the job may take (``"2h"``, a timedelta, seconds). The task's own
         ``execution_timeout`` ends the job as well.
-    :param poll_interval: how often a deferred task's job is looked for, in seconds.
+    :param poll_interval: the seconds between two calls to the scheduler for a deferred task's job.
     :param deferrable: wait in a triggerer, at the cost of no worker slot.
-    :param durable: whether a next try takes up the running job of the one before. Without, it is
-        ended and a new one begins.
-    :param wait_for_completion: without, the task succeeds as soon as the job was accepted.
+    :param durable: whether the next try continues the running job of the one before. Otherwise it
+        ends that job and submits a new one.
+    :param wait_for_completion: if False, the task succeeds when the job is accepted.
     :param retry_killed: whether a retry submits a job again that was killed from outside (``tony
         kill``, ``yarn application -kill``): by default the task fails for good.
-    :param lease: the job ends by itself when nobody has waited for it for so long: by default what
-        a retry and an absent cluster may take. ``False``: never.
+    :param lease: the job ends by itself when no task has waited for it for so long: by default the
+        time that a retry and an absent cluster may take. ``False``: never.
     :param get_logs: the task's log follows the chief's output, and ends with every task's.
     :param unreachable_timeout: for how long a cluster that does not answer is asked again.
     """
@@ -128,7 +128,7 @@ class TonyOperator(ResumableJobMixin, JobOperator):
         "model_path",
         "timeout",
     )
-    #: Of ``conf_file`` alone, and only when asked (``render_conf_file``): see __init__.
+    #: For ``conf_file`` only, and only with ``render_conf_file``: see __init__.
     template_ext: Sequence[str] = (".xml",)
     template_fields_renderers: ClassVar[Dict[str, str]] = {
         "executes": "bash",

@@ -1,1 +1,1 @@
-"""What is in Airflow's own web server: the page of a task instance's job, and its end by a mark."""
+"""The plugin in Airflow's web server: pages of tasks' jobs, and the end of marked tasks' jobs."""

@@ -1,1 +1,1 @@
-"""Waiting for a job that somebody else has started."""
+"""The sensor: it waits for another task's job."""

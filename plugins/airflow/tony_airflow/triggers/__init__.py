@@ -1,1 +1,1 @@
-"""What waits for jobs while their tasks are deferred."""
+"""The triggers: they wait for jobs while tasks are deferred."""
