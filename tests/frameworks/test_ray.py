@@ -182,7 +182,7 @@ def test_a_node_serves_until_the_head_is_gone(
     with pytest.raises(SystemExit) as ended:
         tony.ray_init()
     assert ended.value.code == 0
-    assert looks == [True] * 3 + [False] * tony_ray._GONE
+    assert looks == [True] * 3 + [False] * tony_ray._MISSED
     assert f"--address={address}" in commands[0] and ray.inits == []
 
 

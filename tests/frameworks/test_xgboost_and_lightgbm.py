@@ -236,20 +236,20 @@ class TestAddresses:
     def test_a_name_for_itself_alone_becomes_what_others_see(
         self, hosts: Dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tony_boosting, "_SOMEWHERE", ("127.0.0.1", 9))  # no network needed
+        monkeypatch.setattr(tony_boosting, "_ROUTED", ("127.0.0.1", 9))  # no network needed
         assert tony_boosting._address("me") == "127.0.0.1"
 
     def test_without_a_network_it_stays(
         self, hosts: Dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tony_boosting, "_SOMEWHERE", ("255.255.255.255", 9))  # refused
+        monkeypatch.setattr(tony_boosting, "_ROUTED", ("255.255.255.255", 9))  # refused
         assert tony_boosting._address("me") == "127.0.1.1"
 
     def test_the_tracker_is_where_all_look_for_it(
         self, hosts: Dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The same on the machine itself, whichever worker asks."""
-        monkeypatch.setattr(tony_boosting, "_SOMEWHERE", ("127.0.0.1", 9))
+        monkeypatch.setattr(tony_boosting, "_ROUTED", ("127.0.0.1", 9))
         monkeypatch.setenv("TONY_LIGHTGBM_MACHINES", "me:1,me:2,other:3")
         for rank in ("0", "1"):
             monkeypatch.setenv("TONY_LIGHTGBM_RANK", rank)
