@@ -24,7 +24,7 @@ CLOSED = 5000
 def main() -> int:
     """Measure and print."""
     wanted = options(__doc__, runs=5, quick=1)
-    from tony_core.protocol.peers import SocketTable
+    from tony_core.protocol.socket_owners import SocketTable
 
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         caller = socket.create_connection(listener.getsockname())

@@ -15,7 +15,7 @@ class NoLoopback(OSError):
     """This machine has no loopback address that can be used."""
 
 
-def loopback() -> str:
+def loopback_address() -> str:
     """This machine's loopback address: 127.0.0.1, or ::1 where it has only that one."""
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:

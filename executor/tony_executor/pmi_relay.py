@@ -19,10 +19,10 @@ import os
 import socket
 from typing import Callable, Dict, List, Optional, Set
 
-from tony_core.loopback import loopback
+from tony_core.loopback import loopback_address
 from tony_core.protocol.link import Dial, dial, listen
-from tony_core.protocol.peers import SocketTable, Unavailable
 from tony_core.protocol.reactor import GuardedReactor, Reactor
+from tony_core.protocol.socket_owners import SocketTable, Unavailable
 
 _MOST_BUFFERED = 1 << 20
 _LONGEST_LINE = 1 << 16
@@ -45,7 +45,7 @@ class PmiRelay:
         self._server = server
         self._log = log
         self._pairs: Set[_Pair] = set()
-        host = loopback()
+        host = loopback_address()
         self._listener = listen(reactor, host, 0, self._accepted, backlog=128)
         self._sockets = SocketTable()
         #: What the program finds as PMI_PORT: HOST:PORT, which it cuts at the first colon.

@@ -21,8 +21,8 @@ ended (TIME_WAIT), beside which a socket can be bound only with SO_REUSEADDR.
 Ports come from the range the job gives, else from outside the ephemeral one, where no
 outgoing connection takes them between two looks.
 
-*Whose sockets.* The kernel is asked (``tony_core/protocol/peers.py``) which sockets listen at a
-port of this node; one without sock_diag has tables in /proc.
+*Whose sockets.* The kernel is asked (``tony_core/protocol/socket_owners.py``) which sockets listen
+at a port of this node; one without sock_diag has tables in /proc.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from typing import (
 )
 
 from tony_core.exit_causes import ExitCause
-from tony_core.protocol.peers import Owner, SocketTable, Unavailable
 from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.socket_owners import Owner, SocketTable, Unavailable
 from tony_executor import processes
 from tony_executor.diagnosis import FIRST_SECONDS
 

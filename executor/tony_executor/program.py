@@ -10,7 +10,7 @@ import os
 from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
 
 from tony_core.exit_causes import ExitCause, decode_status
-from tony_core.loopback import loopback
+from tony_core.loopback import loopback_address
 from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import environment, tensorboard, working_folder
@@ -318,7 +318,7 @@ class Program:
 
         A node may have another loopback than the usual (Debian names a machine 127.0.1.1).
         """
-        return loopback() if self._context.host == "localhost" else self._context.host
+        return loopback_address() if self._context.host == "localhost" else self._context.host
 
     def _find_tensorboard(self, start: Start, env: Dict[str, str]) -> None:
         """Run a role that is TensorBoard itself: our child, like any program."""
@@ -382,7 +382,7 @@ class Program:
         values.update(self._gpu_metrics.sample(now))
         self._emit(Observed(now, Measured(running.session, values)))
         early = self._interval_s / 4
-        self._timers[0] = self._reactor.call_about(self._interval_s, early, self._sample_usage)
+        self._timers[0] = self._reactor.call_with_slack(self._interval_s, early, self._sample_usage)
 
     def _read_reports(self) -> None:
         running = self._running
@@ -394,7 +394,7 @@ class Program:
         every, early = REPORTS_EVERY_S, 0.0
         if report is None:
             every, early = QUIET_REPORTS_EVERY_S, QUIET_EARLY_S
-        self._timers[1] = self._reactor.call_about(every, early, self._read_reports)
+        self._timers[1] = self._reactor.call_with_slack(every, early, self._read_reports)
 
     # ------------------------------------------------------------------ and after
 

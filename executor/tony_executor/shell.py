@@ -15,10 +15,10 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, NoReturn, Optional, Set, Type
 
 from tony_core.exit_causes import decode_status
-from tony_core.loopback import loopback
+from tony_core.loopback import loopback_address
 from tony_core.protocol.channel import Channel
-from tony_core.protocol.handshake_limiter import Door
-from tony_core.protocol.jobkey import carrier, unpack
+from tony_core.protocol.handshake_limiter import HandshakeLimiter
+from tony_core.protocol.job_key import transport_factory, unpack_key
 from tony_core.protocol.link import Link, Listener, listen, split_address
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
@@ -55,9 +55,9 @@ class Shell:
         self._log_size = 0
         self._links: Dict[int, Link] = {}
         self._unauthenticated: Set[Link] = set()
-        self._key = unpack(context.secret)
-        self._carrier = carrier(self._key, master=False)
-        self._door = Door(self._reactor, MAX_UNAUTHENTICATED, self._log)
+        self._key = unpack_key(context.secret)
+        self._make_transport = transport_factory(self._key, master=False)
+        self._limiter = HandshakeLimiter(self._reactor, MAX_UNAUTHENTICATED, self._log)
         self._count = 0
         self._queue: Deque[Event] = deque()
         self._busy = False
@@ -65,11 +65,11 @@ class Shell:
         self._exit: Optional[commands.Exit] = None
         self._children_pending = False
         # A master at a loopback address has its successors on this machine, too.
-        listen_host = loopback() if is_loopback(split_address(context.master)[0]) else ""
-        everywhere = "::" if ":" in context.host or loopback() == "::1" else "0.0.0.0"
+        listen_host = loopback_address() if is_loopback(split_address(context.master)[0]) else ""
+        everywhere = "::" if ":" in context.host or loopback_address() == "::1" else "0.0.0.0"
         here = context.host if is_loopback(context.host) else everywhere
         self._listener: Listener = listen(self._reactor, listen_host or here, 0, self._accepted)
-        self._door.listener = self._listener
+        self._limiter.listener = self._listener
         identity = Identity(
             context.container_id,
             context.host,
@@ -169,7 +169,7 @@ class Shell:
     # ------------------------------------------------------------------ links
 
     def _accepted(self, sock: socket.socket) -> None:
-        self._door.enter(self._link(sock, dialler=False))
+        self._limiter.add(self._link(sock, dialler=False))
 
     def _connected(self, sock: socket.socket) -> None:
         self._unauthenticated.add(self._link(sock, dialler=True))
@@ -180,7 +180,7 @@ class Shell:
 
         def established(link: Link) -> None:
             self._unauthenticated.discard(link)
-            self._door.leave(link)
+            self._limiter.remove(link)
             self._links[number] = link
             self._emit(LinkOpened(self._reactor.now(), number))
             self._reactor.call_later(WELCOME_S, self._check_welcomed, number)
@@ -192,7 +192,7 @@ class Shell:
             self._unauthenticated.discard(link)
             if self._links.pop(number, None) is not None:
                 self._emit(LinkClosed(self._reactor.now(), number, reason))
-            elif not self._door.ended(link, reason):
+            elif not self._limiter.closed(link, reason):
                 self._log(f"{link.peer}: {reason}")
             if self._exit is not None:
                 self._reactor.stop()
@@ -205,7 +205,7 @@ class Shell:
             container_id=self._context.container_id,
             binding=self._key.fingerprint,
         )
-        return Link(self._reactor, self._carrier(sock), channel, heard, closed, established)
+        return Link(self._reactor, self._make_transport(sock), channel, heard, closed, established)
 
     def _check_welcomed(self, number: int) -> None:
         link = self._links.get(number)
@@ -232,7 +232,7 @@ class Shell:
         self._program.configure(command.welcome)
         link = self._links.get(command.link)
         if link is not None:
-            link.expect_within(command.welcome.silence_s)
+            link.limit_silence(command.welcome.silence_s)
 
     # ------------------------------------------------------------------ processes
 
@@ -269,7 +269,7 @@ class Shell:
         self._exit = command
         self._discovery.stop()
         self._listener.close()
-        self._door.close()
+        self._limiter.close()
         link = (
             self._links.get(self._machine.master.link)
             if self._machine.master.link is not None

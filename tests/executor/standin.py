@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
 
 from tests.protocol.ends import master_end
-from tony_core.protocol.jobkey import for_executor
+from tony_core.protocol.job_key import executor_key
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -225,7 +225,7 @@ class Executor:
             make_runtime(folder / "runtime")
             (self.work / "tony-runtime").symlink_to(folder / "runtime")
         secret_file = self.folder / "secret"
-        secret_file.write_bytes(for_executor(secret, name))
+        secret_file.write_bytes(executor_key(secret, name))
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),

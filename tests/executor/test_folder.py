@@ -464,7 +464,7 @@ def test_the_host_is_the_node_or_the_way_to_the_master(
         ({"TONY_SECRET_FILE": "/nowhere"}, "127.0.0.1:1", "TONY_SECRET_FILE /nowhere: No such"),
         ({"TONY_SECRET_FILE": "/dev/null"}, "127.0.0.1:1", "is empty"),
         ({"TONY_SUCCESSOR": "x"}, "127.0.0.1:1", "TONY_SUCCESSOR is not a JSON"),
-        ({}, "nonsense", "--master: 'nonsense' is no host:port"),
+        ({}, "nonsense", "--master: 'nonsense' is not host:port"),
     ],
 )
 def test_started_wrongly(

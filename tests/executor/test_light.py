@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.executor.standin import CHECKOUT, SECRET, Master, make_runtime
 from tony_core.hadoop.credentials import Credentials
-from tony_core.protocol.jobkey import for_executor
+from tony_core.protocol.job_key import executor_key
 from tony_core.protocol.messages import Ended, Shutdown
 from tony_core.schedulers.yarn import job_credentials
 from tony_core.schedulers.yarn.node import start
@@ -29,7 +29,7 @@ def test_from_the_start_to_a_good_end_nothing_heavy_is_imported(
     runtime = make_runtime(tmp_path / "tony-runtime")
     shutil.copy(CHECKOUT / "tony_core/bundle/runtime_main.py", runtime / "__main__.py")
     site = job_credentials.ExecutorParcel({"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/a")
-    key = for_executor(SECRET, "container_1700000000000_0042_01_000003")
+    key = executor_key(SECRET, "container_1700000000000_0042_01_000003")
     secrets = {
         job_credentials.SECRET: key,
         job_credentials.SITE: site.encode(),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.executor.standin import free_span
 from tests.strangers import as_stranger, needs_root, start_stranger
-from tony_core.protocol import peers
+from tony_core.protocol import socket_owners
 from tony_executor import ports as module
 from tony_executor.ports import NoPort, Ports
 
@@ -182,7 +182,7 @@ class TestSockets:
         with bind(0) as sock, bind(0, address="::1") as other:
             inode = os.fstat(sock.fileno()).st_ino
             port = sock.getsockname()[1]
-            assert module.list_listeners(port) == [peers.Owner(os.geteuid(), inode)]
+            assert module.list_listeners(port) == [socket_owners.Owner(os.geteuid(), inode)]
             assert module.are_open_in({inode}, [os.getpid()])
             assert not module.are_open_in({inode, 1}, [os.getpid()])
             assert not module.are_open_in({inode}, [1, 999999999])
@@ -191,7 +191,7 @@ class TestSockets:
         assert module.list_listeners(port) == []
 
     def test_by_the_tables_where_there_is_no_sock_diag(self, monkeypatch):
-        monkeypatch.setattr(peers, "_SOCK_DIAG", 31)
+        monkeypatch.setattr(socket_owners, "_SOCK_DIAG", 31)
         self.test_the_listeners_at_a_port()
         monkeypatch.setattr(module, "_TABLES", ("/nowhere",))
         with pytest.raises(module.OwnersUnknown):

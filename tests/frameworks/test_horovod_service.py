@@ -18,7 +18,7 @@ from tony_core.frameworks import horovod_service, serving
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.horovod_service import RendezvousService
 from tony_core.frameworks.horovod_store import MOST_HEAD, MOST_VALUE, Name, Refused, Store, head_of
-from tony_core.protocol import peers
+from tony_core.protocol import socket_owners
 
 # ------------------------------------------------------------------ words
 
@@ -412,7 +412,7 @@ def test_where_the_kernel_does_not_tell_the_session_fails_and_says_why(
     service = RendezvousService(2, ServiceContext("127.0.0.1", failures), 60.0)
 
     def unavailable(sock: socket.socket) -> None:
-        raise peers.Unavailable("netlink (sock_diag): forbidden")
+        raise socket_owners.Unavailable("netlink (sock_diag): forbidden")
 
     monkeypatch.setattr(service._sockets, "owner_of_peer", unavailable)
     try:

@@ -20,7 +20,7 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Job, MasterSpec, Resources, Role, Timeouts
 from tony_core.master.master import Master
 from tony_core.protocol.channel import Channel
-from tony_core.protocol.jobkey import carrier, for_executor, unpack
+from tony_core.protocol.job_key import executor_key, transport_factory, unpack_key
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -158,8 +158,8 @@ class ScriptedExecutor:
         self.closed: Optional[str] = None
         self.link: Optional[Link] = None
         self._running = running
-        self._key = unpack(secret)
-        self._carrier = carrier(self._key, master=False)
+        self._key = unpack_key(secret)
+        self._make_transport = transport_factory(self._key, master=False)
         self._listener = running.do(lambda: listen(running.reactor, "127.0.0.1", 0, self._accepted))
         self.port = self._listener.port
         self.first: Dict[str, Any] = {}  # what Register says besides
@@ -186,7 +186,7 @@ class ScriptedExecutor:
         self.closed = None
         self.link = Link(
             self._running.reactor,
-            self._carrier(sock),
+            self._make_transport(sock),
             channel,
             self._message,
             self._closed,
@@ -344,7 +344,7 @@ class Shell:
 
     def executor(self, container_id: str, **first: Any) -> ScriptedExecutor:
         """An executor that called."""
-        key = for_executor(self.context.secret, container_id)
+        key = executor_key(self.context.secret, container_id)
         made = ScriptedExecutor(self.running, container_id, key)
         made.first = first
         made.dial(self.address)

@@ -21,9 +21,9 @@ from tests.protocol.ends import executor_end
 from tony_core.client import tlskey
 from tony_core.job.spec import Resources, Role
 from tony_core.master.web import server as webserver
-from tony_core.protocol import handshake_limiter as doors
+from tony_core.protocol import handshake_limiter
 from tony_core.protocol.channel import Channel
-from tony_core.protocol.jobkey import unpack
+from tony_core.protocol.job_key import unpack_key
 from tony_core.protocol.messages import Heartbeat, Register
 from tony_core.protocol.tls import executor_context
 
@@ -42,12 +42,12 @@ class Attack:
         self.page: Tuple[str, int] = (host, int(port))
         self.log: List[str] = []
         shell.master._rendezvous._to.log = self.log.append
-        shell.master._rendezvous.door._log = self.log.append
+        shell.master._rendezvous.limiter._log = self.log.append
         self._open = contextlib.ExitStack()
 
     @property
-    def door(self) -> doors.Door:
-        return self.shell.master._rendezvous.door
+    def limiter(self) -> handshake_limiter.HandshakeLimiter:
+        return self.shell.master._rendezvous.limiter
 
     def call(self, where: Tuple[str, int] = ("", 0)) -> socket.socket:
         sock = socket.create_connection(where if where[0] else self.where, 30)
@@ -55,9 +55,9 @@ class Attack:
 
     def end(self, secret: bytes = SECRET, **options: Any) -> Channel:
         """An executor's, of the one container that there is."""
-        binding = unpack(self.shell.context.secret).fingerprint
+        binding = unpack_key(self.shell.context.secret).fingerprint
         options = {"container_id": self.container, "binding": binding, **options}
-        return executor_end(unpack(secret).secret, **options)
+        return executor_end(unpack_key(secret).secret, **options)
 
     def shake(self) -> Tuple[socket.socket, Channel]:
         """A connection that has proved itself, as far as it can."""
@@ -70,7 +70,7 @@ class Attack:
 
     def carried(self, sock: socket.socket) -> socket.socket:
         """What the job's words travel in: TLS, where it has a key."""
-        if not unpack(self.shell.context.secret).fingerprint:
+        if not unpack_key(self.shell.context.secret).fingerprint:
             return sock
         return self._open.enter_context(executor_context().wrap_socket(sock))
 
@@ -129,9 +129,9 @@ def test_every_kind_of_stranger_is_refused_and_told_of_in_one_line(attack: Attac
     cut.shutdown(socket.SHUT_WR)
     for sock in (wrong, version, garbage, echo, replayed, *two, cut):
         attack.refused(sock)
-    until(lambda: attack.door.turned_away == 8, "eight refusals")
+    until(lambda: attack.limiter.refused_count == 8, "eight refusals")
     assert len(attack.log) == 1 and attack.log[0].startswith("turned away 127.0.0.1:")
-    assert len(attack.door) == 0
+    assert len(attack.limiter) == 0
     attack.serves()
 
 
@@ -145,7 +145,7 @@ def self_recorded(attack: Attack) -> socket.socket:
         said = channel.outgoing()
         recorded += said
         sock.sendall(said)
-    until(lambda: len(attack.door) == 0, "the honest one")
+    until(lambda: len(attack.limiter) == 0, "the honest one")
     sock.close()
     again = attack.call()
     again.sendall(recorded)
@@ -194,7 +194,7 @@ def test_a_thousand_who_say_nothing_and_one_who_drips(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4000:
         pytest.skip("this machine lets a process have too few descriptors")
-    monkeypatch.setattr(doors, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(handshake_limiter, "PATIENCE_S", 0.2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4000), hard))
     try:
         hello = attack.end().outgoing()
@@ -203,7 +203,7 @@ def test_a_thousand_who_say_nothing_and_one_who_drips(
             if number % 100 == 0:
                 sock.sendall(hello[: number // 100 + 1])
         attack.serves()
-        assert len(attack.door) <= attack.door._most
+        assert len(attack.limiter) <= attack.limiter._limit
         assert len(attack.log) <= 2
     finally:
         attack.close()

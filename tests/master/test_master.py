@@ -13,7 +13,7 @@ import pytest
 from tests.master.shell import SECRET, ScriptedExecutor, ScriptedPool, Shell, a_job, until
 from tony_core.history.reader import read_job
 from tony_core.job.spec import History, MasterSpec, Program, Resources, Role, Setting, Timeouts
-from tony_core.protocol.jobkey import for_executor
+from tony_core.protocol.job_key import executor_key
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
@@ -83,7 +83,7 @@ def test_the_launch_names_the_master_and_holds_no_secret_in_its_words(tmp_path: 
         (container,) = shell.launched(1)
         launch = shell.pool.launched[container]
         assert launch.argv[-2:] == ("--master", shell.address)
-        assert launch.secret == for_executor(SECRET, container)
+        assert launch.secret == executor_key(SECRET, container)
         everything = repr((launch.argv, dict(launch.env)))
         assert SECRET.decode() not in everything and SECRET.hex() not in everything
 
@@ -156,7 +156,7 @@ def test_history_goes_where_the_job_says(tmp_path: Path) -> None:
 def test_an_unknown_container_is_sent_away(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         shell.launched(1)
-        stranger = ScriptedExecutor(shell.running, "c9-9", for_executor(SECRET, "c9-9"))
+        stranger = ScriptedExecutor(shell.running, "c9-9", executor_key(SECRET, "c9-9"))
         shell.executors["c9-9"] = stranger
         stranger.dial(shell.address)
         assert "no such container" in stranger.wait_for(Shutdown).reason
@@ -168,7 +168,7 @@ def test_an_executor_cannot_register_for_the_container_of_another(tmp_path: Path
     with Shell(tmp_path, a_job(Role("worker", 2, Resources(), "true"))) as shell:
         one, other = shell.launched(2)
         shell.gang(2)
-        thief = ScriptedExecutor(shell.running, one, for_executor(SECRET, one))
+        thief = ScriptedExecutor(shell.running, one, executor_key(SECRET, one))
         shell.executors["thief"] = thief
         thief.registers_as = other
         thief.dial(shell.address)

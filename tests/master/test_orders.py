@@ -13,7 +13,7 @@ from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import Job, Mode, Network, Program, Resources, Role, Timeouts, Tracking
 from tony_core.master.executors.task_commands import Orders
 from tony_core.master.session.commands import Member, PrepareTask, StartTasks
-from tony_core.protocol.jobkey import for_executor
+from tony_core.protocol.job_key import executor_key
 
 ROLES = (
     Role("ps", 1, Resources(), "serve", Tracking.UNTRACKED),
@@ -86,8 +86,8 @@ def test_an_executor_is_launched_with_what_its_role_needs_and_no_secret() -> Non
     assert launch.argv == ("/py", "-I", "-S", "tony-runtime", "executor", "--master", "h:5")
     assert launch.env == {"A": "1"}, "the child's own environment travels over the connection"
     assert [item.name for item in launch.artifacts] == ["tony-runtime", "tony-src", "data"]
-    assert launch.secret == for_executor(b"secret", "c1")
-    assert launch.secret != for_executor(b"secret", "c2") != b"secret"
+    assert launch.secret == executor_key(b"secret", "c1")
+    assert launch.secret != executor_key(b"secret", "c2") != b"secret"
     other = orders(job, Counting()).launch("ps:0", "c2", "h:5", b"secret", "/py")
     assert [item.name for item in other.artifacts] == ["tony-runtime", "tony-src"]
 

@@ -14,7 +14,7 @@ from tests.master.shell import Shell, a_job
 from tests.strangers import as_stranger, needs_root, start_stranger
 from tony_core.job.spec import Resources, Role
 from tony_core.master.web import server
-from tony_core.protocol import peers
+from tony_core.protocol import socket_owners
 
 ONE = Role("worker", 1, Resources(), "true")
 PATHS = ["/", "/job", "/inside", "/api/job", "/api/tasks", "/api/metrics", "/api/events",
@@ -140,10 +140,10 @@ def test_without_an_answer_of_the_kernel_everyone_is_refused(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(self: object, sock: object) -> None:
-        raise peers.Unavailable("netlink (sock_diag): Protocol not supported")
+        raise socket_owners.Unavailable("netlink (sock_diag): Protocol not supported")
 
     with monkeypatch.context() as patched:
-        patched.setattr(peers.SocketTable, "owner_of_peer", fail)
+        patched.setattr(socket_owners.SocketTable, "owner_of_peer", fail)
         for _ in range(3):
             status, body, _ = shell.get("/api/job")
             assert status == 403

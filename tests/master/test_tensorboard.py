@@ -17,7 +17,7 @@ from tests.master.shell import Shell, a_job, until
 from tests.strangers import as_stranger, needs_root, start_stranger
 from tony_core.job.spec import Resources, Role
 from tony_core.master.web import tensorboard_relay
-from tony_core.protocol import peers
+from tony_core.protocol import socket_owners
 from tony_core.protocol.messages import Serving
 from tony_core.schedulers.port import WebProxy
 
@@ -194,10 +194,10 @@ def test_what_the_kernel_does_not_tell_is_not_relayed(
 ) -> None:
     url = serve(shell, board)
 
-    def unavailable(*_args: Any) -> List[peers.Owner]:
-        raise peers.Unavailable("no netlink")
+    def unavailable(*_args: Any) -> List[socket_owners.Owner]:
+        raise socket_owners.Unavailable("no netlink")
 
-    monkeypatch.setattr(peers.SocketTable, "listeners", unavailable)
+    monkeypatch.setattr(socket_owners.SocketTable, "listeners", unavailable)
     status, body, _ = ask(url)
     assert status == 502 and b"no netlink" in body
 

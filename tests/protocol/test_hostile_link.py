@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.protocol.ends import executor_end, master_end
 from tests.protocol.turning import run_until
-from tony_core.protocol import handshake_limiter as doors
+from tony_core.protocol import handshake_limiter
 from tony_core.protocol.channel import HELLO_SIZE, PROOF_SIZE
-from tony_core.protocol.codec import ProtocolError, decode, record_of
-from tony_core.protocol.handshake_limiter import Door
+from tony_core.protocol.codec import ProtocolError, decode, decode_record
+from tony_core.protocol.handshake_limiter import HandshakeLimiter
 from tony_core.protocol.link import Link, Listener, dial, listen
 from tony_core.protocol.messages import Ended, Heartbeat, Message
 from tony_core.protocol.reactor import Reactor
@@ -24,7 +24,7 @@ SECRET = b"a secret of this job"
 
 
 class House:
-    """A listener behind a door for four, and an honest peer when one is wanted."""
+    """A listener behind a limiter for four, and an honest peer when one is wanted."""
 
     def __init__(self, most: int = 4) -> None:
         self.reactor = Reactor()
@@ -32,9 +32,9 @@ class House:
         self.messages: List[Message] = []
         self.links: List[Link] = []
         self.raw: List[socket.socket] = []
-        self.door = Door(self.reactor, most, self.said.append)
+        self.limiter = HandshakeLimiter(self.reactor, most, self.said.append)
         self.listener: Listener = listen(self.reactor, "127.0.0.1", 0, self._called)
-        self.door.listener = self.listener
+        self.limiter.listener = self.listener
 
     def _link(self, sock: socket.socket, dialler: bool) -> Link:
         made = Link(
@@ -42,14 +42,14 @@ class House:
             sock,
             executor_end(SECRET) if dialler else master_end(SECRET),
             lambda _, message: self.messages.append(message),
-            self.door.ended if not dialler else lambda link, reason: None,
-            self.door.leave if not dialler else None,
+            self.limiter.closed if not dialler else lambda link, reason: None,
+            self.limiter.remove if not dialler else None,
         )
         self.links.append(made)
         return made
 
     def _called(self, sock: socket.socket) -> None:
-        self.door.enter(self._link(sock, dialler=False))
+        self.limiter.add(self._link(sock, dialler=False))
 
     def honest(self, number: int) -> None:
         """Somebody who knows the secret calls, and says one word."""
@@ -73,7 +73,7 @@ class House:
 
     def close(self) -> None:
         self.listener.close()
-        self.door.close()
+        self.limiter.close()
         for link in self.links:
             link.close()
         for sock in self.raw:
@@ -91,64 +91,64 @@ def house() -> Iterator[House]:
 def test_the_silent_make_room_and_an_honest_peer_comes_in(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(handshake_limiter, "PATIENCE_S", 0.1)
     house.strangers(20)
     house.honest(7)
     most = 0
 
     def heard() -> bool:
         nonlocal most
-        most = max(most, len(house.door))
+        most = max(most, len(house.limiter))
         return house.messages == [Heartbeat(7)]
 
     house.until(heard)
     assert most == 4
-    assert house.door.turned_away >= 17 - 4
+    assert house.limiter.refused_count >= 17 - 4
     assert len(house.said) == 1, "one line for all of them"
     assert "had not authenticated in 0.1 s while others waited" in house.said[0]
-    house.door.close()
-    assert f"({house.door.turned_away} in all)" in house.said[1]
+    house.limiter.close()
+    assert f"({house.limiter.refused_count} in all)" in house.said[1]
 
 
 def test_a_crowd_of_honest_peers_only_waits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(handshake_limiter, "PATIENCE_S", 60.0)
     for number in range(40):
         house.honest(number)
     house.until(lambda: len(house.messages) == 40)
-    assert house.door.turned_away == 0
+    assert house.limiter.refused_count == 0
     assert house.said == []
 
 
 def test_a_crowd_whose_words_lay_unread_is_not_turned_away(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "PATIENCE_S", 0.0)  # as after a master's long pause
-    monkeypatch.setattr(doors, "HEARD_S", 60.0)
+    monkeypatch.setattr(handshake_limiter, "PATIENCE_S", 0.0)  # as after a master's long pause
+    monkeypatch.setattr(handshake_limiter, "EXTENSION_S", 60.0)
     hello = executor_end(SECRET).outgoing()
     house.strangers(4, hello)
-    house.until(lambda: len(house.door) == 4)
+    house.until(lambda: len(house.limiter) == 4)
     house.strangers(4, hello)
-    house.until(lambda: len(house.door._spared) == 4)
-    assert house.door.turned_away == 0 and len(house.door) == 4
+    house.until(lambda: len(house.limiter._extended) == 4)
+    assert house.limiter.refused_count == 0 and len(house.limiter) == 4
 
 
 def test_a_full_disk_below_the_log_harms_no_link(house: House) -> None:
     def full(text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    house.door._log = full
+    house.limiter._log = full
     house.strangers(10, b"GET / HTTP/1.0\r\n\r\n")
     house.honest(1)
-    house.until(lambda: house.door.turned_away == 10 and house.messages)
-    house.door._tell()
+    house.until(lambda: house.limiter.refused_count == 10 and house.messages)
+    house.limiter._log_count()
 
 
 def test_a_minute_of_refusals_is_one_line(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.strangers(10, b"GET / HTTP/1.0\r\n\r\n")
-    house.until(lambda: house.door.turned_away == 10)
+    house.until(lambda: house.limiter.refused_count == 10)
     assert len(house.said) == 1
-    monkeypatch.setattr(doors, "TOLD_EVERY_S", 0.05)
-    house.door._tell_more()
+    monkeypatch.setattr(handshake_limiter, "LOG_EVERY_S", 0.05)
+    house.limiter._log_more()
     assert "turned away 9 more connections (10 in all); the latest 127.0.0.1:" in house.said[1]
     assert house.said[1].endswith("the peer does not speak TonY's protocol")
 
@@ -206,7 +206,7 @@ def test_whatever_a_stranger_says_no_word_of_it_is_heard() -> None:
     def strange(pieces: List[bytes], hangs_up: bool) -> None:
         (sock,) = house.strangers(1)
         before = len(house.links)
-        house.until(lambda: len(house.links) > before or len(house.door) == 64)
+        house.until(lambda: len(house.links) > before or len(house.limiter) == 64)
         for piece in pieces:
             try:
                 sock.sendall(piece)
@@ -242,7 +242,7 @@ def test_numbers_nobody_can_reckon_with_are_none(text: str) -> None:
 
 def test_a_message_within_another_is_read_as_strictly() -> None:
     whole = {"session": 1, "exit_code": 0, "of_tomorrow": 1}
-    assert record_of(Ended, whole) == Ended(1, 0)
+    assert decode_record(Ended, whole) == Ended(1, 0)
     for wrong in ({"session": 1}, {"session": "x", "exit_code": 0}, {}):
         with pytest.raises(ProtocolError):
-            record_of(Ended, wrong)
+            decode_record(Ended, wrong)

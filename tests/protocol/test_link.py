@@ -201,13 +201,13 @@ def test_silence_ends_it_and_any_word_puts_it_off(
     set_clock(world.reactor, monkeypatch)
     link = world.connect()
     other = next(each for each in world.links if each is not link)
-    other.expect_within(0.4)
+    other.limit_silence(0.4)
     started = world.reactor.now()
     for wait in (0.2, 0.4, 0.6):
         world.reactor.call_later(wait, link.send, Heartbeat(1))
     world.until(lambda: bool(world.closed))
     assert 0.9 < world.reactor.now() - started < 1.2
-    assert world.closed[0].startswith("nothing was heard for 0.")
+    assert world.closed[0].startswith("nothing was received for 0.")
 
 
 def test_a_peer_that_does_not_read_is_let_go(world: World) -> None:
@@ -272,7 +272,7 @@ class TestDialling:
     @pytest.mark.parametrize("address", ["nowhere", "host:", ":1", "h:99999", "h:x", "h:0"])
     def test_what_is_no_address(self, address: str) -> None:
         _, reason = self.outcome(address)
-        assert "is no host:port" in reason
+        assert "is not host:port" in reason
 
     def test_a_name_that_does_not_exist(self) -> None:
         _, reason = self.outcome("no-such-host.invalid:80")

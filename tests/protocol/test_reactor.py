@@ -38,7 +38,7 @@ def at(reactor: Reactor, happened: List[Any], name: str) -> Any:
 
 def test_what_is_about_to_happen_happens_with_something_else(reactor: Reactor) -> None:
     happened: List[Any] = []
-    reactor.call_about(1.0, 0.5, at(reactor, happened, "about"))
+    reactor.call_with_slack(1.0, 0.5, at(reactor, happened, "about"))
     reactor.call_later(0.4, at(reactor, happened, "too soon"))
     reactor.call_later(0.7, at(reactor, happened, "beside"))
     reactor.call_later(1.5, reactor.stop)
@@ -48,7 +48,7 @@ def test_what_is_about_to_happen_happens_with_something_else(reactor: Reactor) -
 
 def test_when_nothing_else_happens_it_has_its_own_time(reactor: Reactor) -> None:
     happened: List[Any] = []
-    reactor.call_about(1.0, 0.5, at(reactor, happened, "about"))
+    reactor.call_with_slack(1.0, 0.5, at(reactor, happened, "about"))
     reactor.call_later(3.0, reactor.stop)
     reactor.run()
     assert happened == [("about", 1.0)]
@@ -56,12 +56,12 @@ def test_when_nothing_else_happens_it_has_its_own_time(reactor: Reactor) -> None
 
 def test_what_was_cancelled_never_happens(reactor: Reactor) -> None:
     happened: List[Any] = []
-    reactor.call_about(1.0, 0.5, at(reactor, happened, "about")).cancel()
+    reactor.call_with_slack(1.0, 0.5, at(reactor, happened, "about")).cancel()
     reactor.call_later(0.7, at(reactor, happened, "beside"))
     reactor.call_later(3.0, reactor.stop)
     reactor.run()
     assert happened == [("beside", 0.7)]
-    assert reactor._lax == []
+    assert reactor._slack == []
 
 
 def test_one_that_comes_again_and_again_follows_the_other(reactor: Reactor) -> None:
@@ -74,10 +74,10 @@ def test_one_that_comes_again_and_again_follows_the_other(reactor: Reactor) -> N
 
     def look() -> None:
         looks.append(reactor.now())
-        reactor.call_about(1.5, 1.0, look)
+        reactor.call_with_slack(1.5, 1.0, look)
 
     reactor.call_later(0.3, beat)
-    reactor.call_about(1.5, 1.0, look)
+    reactor.call_with_slack(1.5, 1.0, look)
     reactor.call_later(20.0, reactor.stop)
     reactor.run()
     assert looks == beats[1 : len(looks) + 1], "no wake-up of its own"
@@ -118,7 +118,7 @@ def test_an_exception_of_a_guarded_callback_ends_its_connection_only(reactor: Re
 
     guarded.watch(reading, read)
     guarded.call_later(1.0, fails, "later")
-    guarded.call_about(2.0, 0.5, fails, "about")
+    guarded.call_with_slack(2.0, 0.5, fails, "about")
     guarded.call_soon_threadsafe(fails, "soon")
     guarded.call(fails, "now")
     guarded.call_later(1.0, fails, "never").cancel()

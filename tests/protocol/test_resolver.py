@@ -13,7 +13,7 @@ from tests.protocol.turning import run_until
 from tony_core.protocol import resolver
 from tony_core.protocol.link import dial
 from tony_core.protocol.reactor import Reactor
-from tony_core.protocol.resolver import MAX_QUESTIONS, MAX_THREADS, Resolver, numeric
+from tony_core.protocol.resolver import MAX_LOOKUPS, MAX_THREADS, Resolver, numeric
 
 
 @pytest.fixture
@@ -130,13 +130,13 @@ def test_what_no_one_waits_for_any_more_is_not_begun(reactor: Reactor) -> None:
 
 def test_questions_are_bounded(reactor: Reactor) -> None:
     made, gate, failed, answers = Resolver(), Gate(), list[str](), list[Any]()
-    for number in range(MAX_THREADS + MAX_QUESTIONS + 50):
+    for number in range(MAX_THREADS + MAX_LOOKUPS + 50):
         made.ask(reactor, number, gate.work, answers.append, failed.append)
     run_until(reactor, lambda: len(failed) >= 50, lambda: failed)
     gate.open.set()
     run_until(
         reactor,
-        lambda: len(failed) + len(answers) == MAX_THREADS + MAX_QUESTIONS + 50,
+        lambda: len(failed) + len(answers) == MAX_THREADS + MAX_LOOKUPS + 50,
         lambda: (len(failed), len(answers)),
     )
     assert gate.most <= MAX_THREADS

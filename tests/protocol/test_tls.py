@@ -21,7 +21,7 @@ from tests.protocol.turning import run_until
 from tony_core.client import tlskey
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.jobkey import JobKey, carrier, for_executor, pack, unpack
+from tony_core.protocol.job_key import JobKey, executor_key, pack_key, transport_factory, unpack_key
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import Heartbeat, Message, Noted
 from tony_core.protocol.reactor import Reactor
@@ -33,12 +33,12 @@ SECRET = bytes(range(32))
 
 @pytest.fixture(scope="module")
 def key() -> JobKey:
-    return unpack(tlskey.with_tls(SECRET))
+    return unpack_key(tlskey.with_tls(SECRET))
 
 
 @pytest.fixture(scope="module")
 def other() -> JobKey:
-    return unpack(tlskey.with_tls(SECRET))
+    return unpack_key(tlskey.with_tls(SECRET))
 
 
 class Wire:
@@ -51,7 +51,10 @@ class Wire:
         self.links: List[Link] = []
         self.recorded = bytearray()
         self._keys = {True: master, False: executor}
-        self._carriers = {True: carrier(master, True), False: carrier(executor, False)}
+        self._carriers = {
+            True: transport_factory(master, True),
+            False: transport_factory(executor, False),
+        }
         self._listens = not master_dials
         self._sinks: Dict[socket.socket, socket.socket] = {}
         self._waiting: Dict[socket.socket, bytearray] = {}  # for it to take
@@ -167,7 +170,7 @@ def wire() -> Iterator[Callable[..., Wire]]:
 def test_the_wire_shows_tls_and_no_word_of_ours(
     key: JobKey, wire: Callable[..., Wire], master_dials: bool
 ) -> None:
-    executor = unpack(for_executor(pack(key), CONTAINER))
+    executor = unpack_key(executor_key(pack_key(key), CONTAINER))
     assert executor.pem == b"" and executor.secret == container_key(SECRET, CONTAINER)
     made = wire(key, executor, master_dials)
     made.until(made.established)
@@ -195,21 +198,21 @@ def test_without_tls_the_words_can_be_read(wire: Callable[..., Wire]) -> None:
 def test_another_certificate_is_refused_before_a_byte_of_ours(
     key: JobKey, other: JobKey, wire: Callable[..., Wire]
 ) -> None:
-    made = wire(other, unpack(for_executor(pack(key), CONTAINER)))
+    made = wire(other, unpack_key(executor_key(pack_key(key), CONTAINER)))
     made.until(lambda: len(made.closed) == 2)
     assert any("another certificate than this job's master" in text for text in made.closed)
     assert made.heard == []
 
 
 def test_the_right_certificate_and_a_wrong_secret(key: JobKey, wire: Callable[..., Wire]) -> None:
-    made = wire(key, unpack(for_executor(pack(key), CONTAINER))._replace(secret=bytes(32)))
+    made = wire(key, unpack_key(executor_key(pack_key(key), CONTAINER))._replace(secret=bytes(32)))
     made.until(lambda: len(made.closed) == 2)
     assert any("does not know this job's secret" in text for text in made.closed)
 
 
 @pytest.mark.parametrize("who", ["master", "executor"])
 def test_one_without_tls_is_refused(key: JobKey, wire: Callable[..., Wire], who: str) -> None:
-    plain, secured = JobKey(SECRET), unpack(for_executor(pack(key), CONTAINER))
+    plain, secured = JobKey(SECRET), unpack_key(executor_key(pack_key(key), CONTAINER))
     made = wire(plain, secured) if who == "master" else wire(key, plain)
     made.until(lambda: len(made.closed) == 2)
     assert made.heard == []
@@ -220,7 +223,7 @@ def test_one_without_tls_is_refused(key: JobKey, wire: Callable[..., Wire], who:
 
 
 def test_the_last_words_are_heard(key: JobKey, wire: Callable[..., Wire]) -> None:
-    made = wire(key, unpack(for_executor(pack(key), CONTAINER)))
+    made = wire(key, unpack_key(executor_key(pack_key(key), CONTAINER)))
     made.until(made.established)
     made.links[0].send(Noted("info", "z" * 3_000_000))
     made.links[0].flush_then_close(50)
@@ -229,16 +232,16 @@ def test_the_last_words_are_heard(key: JobKey, wire: Callable[..., Wire]) -> Non
 
 
 def test_the_secret_file(key: JobKey) -> None:
-    assert unpack(b"plain") == JobKey(b"plain") and pack(JobKey(b"plain")) == b"plain"
-    assert len(for_executor(b"plain", CONTAINER)) == 32
-    assert unpack(pack(key)) == key
-    assert b"PRIVATE" in key.pem and b"PRIVATE" not in for_executor(pack(key), CONTAINER)
+    assert unpack_key(b"plain") == JobKey(b"plain") and pack_key(JobKey(b"plain")) == b"plain"
+    assert len(executor_key(b"plain", CONTAINER)) == 32
+    assert unpack_key(pack_key(key)) == key
+    assert b"PRIVATE" in key.pem and b"PRIVATE" not in executor_key(pack_key(key), CONTAINER)
     with pytest.raises(ProtocolError, match="cut short"):
-        unpack(pack(key)[:40])
+        unpack_key(pack_key(key)[:40])
     with pytest.raises(ProtocolError, match="32 bytes"):
-        pack(JobKey(b"short", bytes(32)))
+        pack_key(JobKey(b"short", bytes(32)))
     with pytest.raises(ProtocolError, match="cannot be used here"):
-        carrier(key._replace(pem=b"no key"), master=True)
+        transport_factory(key._replace(pem=b"no key"), master=True)
 
 
 def test_the_fingerprint_is_the_certificates(key: JobKey) -> None:
@@ -266,7 +269,7 @@ class TestMakingIt:
         odd = tmp_path / "openssl.cnf"
         odd.write_text("[req]\nstring_mask = nonsense\nx509_extensions = nowhere\n")
         monkeypatch.setenv("OPENSSL_CONF", str(odd))
-        assert len(unpack(tlskey.with_tls(SECRET)).fingerprint) == 32
+        assert len(unpack_key(tlskey.with_tls(SECRET)).fingerprint) == 32
 
     @pytest.mark.parametrize(
         ("script", "words"),
@@ -286,8 +289,8 @@ def test_who_does_not_ask_for_it_does_not_load_it() -> None:
     root = Path(__file__).resolve().parents[2]
     code = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
-        "from tony_core.protocol.jobkey import carrier, unpack\n"
-        "carrier(unpack(b'x' * 32), False)\n"
+        "from tony_core.protocol.job_key import transport_factory, unpack_key\n"
+        "transport_factory(unpack_key(b'x' * 32), False)\n"
         "print(' '.join(sorted(sys.modules)))"
     )
     done = subprocess.run(
@@ -303,7 +306,7 @@ def test_a_python_without_ssl_is_told(key: JobKey, monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "tony_core.protocol.tls", raising=False)
     monkeypatch.setitem(sys.modules, "ssl", None)
     with pytest.raises(ProtocolError, match=r"no ssl: set tony\.task\.tls=false"):
-        carrier(key, master=True)
+        transport_factory(key, master=True)
 
 
 def test_nothing_waits_for_a_peer_that_says_nothing(key: JobKey) -> None:
@@ -313,7 +316,7 @@ def test_nothing_waits_for_a_peer_that_says_nothing(key: JobKey) -> None:
     ended: List[Optional[str]] = []
     link = Link(
         reactor,
-        carrier(key, True)(ours),
+        transport_factory(key, True)(ours),
         master_end(SECRET),
         lambda *_: None,
         lambda _, reason: ended.append(reason),

@@ -92,7 +92,7 @@ _TOP = (
     "__init__.py",
     "dataclass.py",
     "exit_causes.py",
-    "faults.py",
+    "unexpected_errors.py",
     "jsontext.py",
     "loopback.py",
     "plugins.py",

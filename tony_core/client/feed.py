@@ -15,7 +15,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Tuple, Union
 from tony_core.client.errors import PageError
 from tony_core.client.page import LONGEST_PAUSE_S, Page
 from tony_core.client.poll_interval import Pace
-from tony_core.faults import Faults
+from tony_core.unexpected_errors import UnexpectedErrors
 
 POLL_S = 2.0  # tasks and metrics change without an event
 JOIN_S = 2.0
@@ -63,7 +63,7 @@ class Feed:
         self._page: Optional[Page] = None
         self._thread: Optional[threading.Thread] = None
         self.newest = 0  # number of the newest event told
-        self.faults = Faults(lambda text: None)  # the watcher shows the line
+        self.faults = UnexpectedErrors(lambda text: None)  # the watcher shows the line
 
     def at(self, url: Optional[str]) -> None:
         """Where the page is now; ``None`` while nobody knows."""

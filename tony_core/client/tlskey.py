@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from typing import List
 
-from tony_core.protocol.jobkey import JobKey, pack
+from tony_core.protocol.job_key import JobKey, pack_key
 
 PROGRAM = "openssl"
 PATIENCE_S = 60.0
@@ -48,7 +48,7 @@ def with_tls(secret: bytes) -> bytes:
         shown = ssl.PEM_cert_to_DER_cert(certificate.decode("ascii").strip())
     except ValueError as error:
         raise NoKey(f"{PROGRAM} made no certificate: {error}") from None
-    return pack(JobKey(secret, hashlib.sha256(shown).digest(), key + certificate))
+    return pack_key(JobKey(secret, hashlib.sha256(shown).digest(), key + certificate))
 
 
 def _run(words: List[str], given: bytes) -> bytes:

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Callable, Iterable, List, Optional, Sequence
 
 from tony_core.frameworks.base import ServiceContext
-from tony_core.protocol import peers
+from tony_core.protocol import socket_owners
 
 _FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
@@ -47,7 +47,7 @@ class Server(ABC):
         self._faults = 0
         self._last = 0
         self._context = context
-        self._sockets = peers.SocketTable()
+        self._sockets = socket_owners.SocketTable()
         self._users = (0, os.geteuid())
         self._listener = _listen(context.listen_host, avoid)
         self.port: int = self._listener.getsockname()[1]
@@ -168,14 +168,16 @@ class Server(ABC):
     def _admits(self, sock: socket.socket) -> bool:
         """Whether it comes from this job."""
         try:
-            here, there = (peers.packed(each()[0]) for each in (sock.getsockname, sock.getpeername))
+            here, there = (
+                socket_owners.packed(each()[0]) for each in (sock.getsockname, sock.getpeername)
+            )
         except OSError:
             return False  # it went away again
-        if here != there and not peers.is_loopback(sock.getpeername()[0]):
-            return there in {peers.packed(node) for node in self._context.nodes()}
+        if here != there and not socket_owners.is_loopback(sock.getpeername()[0]):
+            return there in {socket_owners.packed(node) for node in self._context.nodes()}
         try:
             owner = self._sockets.owner_of_peer(sock)
-        except peers.Unavailable as error:
+        except socket_owners.Unavailable as error:
             self._broke(error)  # to go on without an answer would be to admit everyone
             return False
         return owner is not None and owner.uid in self._users

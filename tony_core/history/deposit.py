@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional, Set
 
-from tony_core.faults import Faults
+from tony_core.unexpected_errors import UnexpectedErrors
 
 Put = Callable[[str, bytes], None]
 RETRY_S = 1.0
@@ -25,7 +25,7 @@ class Deposit:
 
     def __init__(self, put: Put, log: Callable[[str], None] = lambda text: None) -> None:
         self._put = put
-        self.faults = Faults(log)
+        self.faults = UnexpectedErrors(log)
         self._waiting: Dict[str, bytes] = {}
         self._busy: Set[str] = set()  # being put
         self._closing = False

@@ -66,12 +66,12 @@ MAX_PAYLOAD = 32 * 1024 * 1024
 
 
 def container_tag(container_id: str) -> bytes:
-    """What a hello names a container by: of one length, whatever the id's is."""
+    """The container's name in a hello: of one length, whatever the id's is."""
     return _mac(b"container", b"", container_id.encode("utf-8", "surrogatepass"), CONTAINER_SIZE)
 
 
 def container_key(secret: bytes, container_id: str) -> bytes:
-    """The key by which the executor in this container and the master know each other."""
+    """The key that the executor in this container and the master share."""
     return _key_of(secret, container_tag(container_id))
 
 
@@ -130,7 +130,7 @@ class Channel:
             self.established and self._is_master and self._container == container_tag(container_id)
         )
 
-    # ------------------------------------------------------------------ the two ways
+    # ------------------------------------------------------------------ sending and receiving
 
     def send(self, message: Message, raw: Mapping[str, bytes] = {}) -> None:
         """Queue a message; it leaves by :meth:`outgoing` once the peer is authenticated."""
@@ -173,7 +173,7 @@ class Channel:
         return found
 
     # ------------------------------------------------------------------ the steps
-    # Each takes what it can from the incoming bytes and says whether to try the next.
+    # Each takes what it can from the incoming bytes; returns whether to try the next.
 
     def _read_hello(self, found: List[Message]) -> bool:
         start = bytes(self._incoming[: len(MAGIC)])
@@ -206,9 +206,11 @@ class Channel:
             self._container = theirs[at + 2 : at + 2 + CONTAINER_SIZE]
             key = _key_of(self._secret, self._container)
         hellos = self._hello + theirs if self._is_master else theirs + self._hello
-        said = hellos + self._binding
-        keys = [_mac(each + b" key", key, said, 32) for each in (MASTER, EXECUTOR)]
-        proofs = [_mac(each + b" proof", key, said, PROOF_SIZE) for each in (MASTER, EXECUTOR)]
+        transcript = hellos + self._binding
+        keys = [_mac(each + b" key", key, transcript, 32) for each in (MASTER, EXECUTOR)]
+        proofs = [
+            _mac(each + b" proof", key, transcript, PROOF_SIZE) for each in (MASTER, EXECUTOR)
+        ]
         mine, other = (0, 1) if self._is_master else (1, 0)
         self._send_key, self._receive_key = keys[mine], keys[other]
         self._peer_proof = proofs[other]

@@ -1,7 +1,7 @@
 """Messages as bytes and back: one JSON array ``["Name", {field: value}]`` per message.
 
 Strict both ways: an unknown message, an unknown or missing field, a value of the wrong type
-and a number that JSON has no word for are refused by name. Fields that hold their default
+and a number that JSON cannot hold are refused by name. Fields that hold their default
 are left out, so a heartbeat is thirty bytes.
 """
 
@@ -78,8 +78,8 @@ def decode(payload: bytes) -> Message:
     return made
 
 
-def record_of(kind: Any, values: Mapping[str, Any]) -> Any:
-    """A message that came inside another, as strictly read; unknown fields are passed over."""
+def decode_record(kind: Any, values: Mapping[str, Any]) -> Any:
+    """A message that came inside another, as strictly read; unknown fields are ignored."""
     fields = _FIELDS[kind.__name__]
     known = {field: value for field, value in values.items() if field in fields}
     for field, value in known.items():

@@ -1,19 +1,19 @@
-"""The strangers at a listening port: how many, for how long, and what is said of them.
+"""Bounds the peers of a listening port that have not authenticated: how many, and for how long.
 
 Theory of operation
 ===================
 
-Who connects has proved nothing yet, and costs a descriptor, a few hundred bytes of buffers and
-the hashes of one handshake, until its deadline (``link.HANDSHAKE_S``). A door bounds how many
-such there are. When it is full nobody else is let in: whoever calls meanwhile waits in the
-kernel's backlog, and is none the worse for it where the others are honest, for their handshakes
-take milliseconds. A stranger that has taken longer than :data:`PATIENCE_S` makes room for those
-that wait; one that has said something is given :data:`HEARD_S` more, for it may be us who were
-slow. So a thousand peers that say nothing, or a byte a second, cost an honest one seconds,
-and neither memory nor its place.
+A peer that connects has proved nothing yet. It costs a descriptor, a few hundred bytes of buffers
+and the hashes of one handshake, until its deadline (``link.HANDSHAKE_S``). The limiter bounds how
+many such links there are. At the limit the listener pauses, and further callers wait in the
+kernel's backlog. That costs them little where the others are honest, for their handshakes take
+milliseconds. A peer that has taken longer than :data:`PATIENCE_S` is closed while others wait; one
+that has sent something is given :data:`EXTENSION_S` more, for we may have been the slow side. So a
+thousand peers that send nothing, or a byte a second, cost an honest one seconds, and neither
+memory nor its place.
 
-Who was turned away is counted. The log hears of the first at once, and of all the others in
-one line a minute at most: an attack must not fill a disk.
+Refused peers are counted. The log gets the first at once, and all the others in one line a minute
+at most: an attack must not fill a disk.
 
 Python 3.8.
 """
@@ -26,123 +26,123 @@ from tony_core.protocol.link import Link, Listener
 from tony_core.protocol.reactor import Reactor, Timer
 
 PATIENCE_S = 2.0
-HEARD_S = 0.5  # more, once, for one that has said something: it may have waited for us
-PRESS_S = 0.05  # at least, from a full door to the first that goes
-PRESS_MOST = 64
-TOLD_EVERY_S = 60.0
+EXTENSION_S = 0.5  # more, once, for a peer that has sent something: it may have waited for us
+EVICT_AFTER_S = 0.05  # at least, from the limit to the first that is closed
+EVICT_MOST = 64
+LOG_EVERY_S = 60.0
 
 
-class Door:
-    """See the module. ``listener`` is the one to hold while the door is full."""
+class HandshakeLimiter:
+    """See the module. ``listener`` is paused at the limit."""
 
-    def __init__(self, reactor: Reactor, most: int, log: Callable[[str], None]) -> None:
-        self.turned_away = 0
+    def __init__(self, reactor: Reactor, limit: int, log: Callable[[str], None]) -> None:
+        self.refused_count = 0
         self.listener: Optional[Listener] = None
         self._reactor = reactor
-        self._most = most
+        self._limit = limit
         self._log = log
-        self._inside: Dict[Link, float] = {}  # who has not proved itself, since when; oldest first
-        self._spared: Dict[Link, float] = {}  # of them, who was given more time; until when
-        self._pressing: Optional[Timer] = None
-        self._untold = 0
+        self._waiting: Dict[Link, float] = {}  # not authenticated, since when; oldest first
+        self._extended: Dict[Link, float] = {}  # of them, those with more time; until when
+        self._evicting: Optional[Timer] = None
+        self._unlogged = 0
         self._latest = ""
-        self._tells: Optional[Timer] = None
+        self._log_timer: Optional[Timer] = None
 
     def __len__(self) -> int:
-        return len(self._inside)
+        return len(self._waiting)
 
-    def enter(self, link: Link) -> None:
-        """A link whose peer has just connected."""
-        self._inside[link] = self._reactor.now()
-        if len(self._inside) >= self._most:
+    def add(self, link: Link) -> None:
+        """Count a link whose peer has just connected."""
+        self._waiting[link] = self._reactor.now()
+        if len(self._waiting) >= self._limit:
             if self.listener is not None:
                 self.listener.pause()
-            if self._pressing is None:
-                self._pressing = self._reactor.call_later(self._wait(), self._press)
+            if self._evicting is None:
+                self._evicting = self._reactor.call_later(self._wait(), self._evict)
 
-    def leave(self, link: Link) -> bool:
-        """It has proved itself, or ended; whether it was still a stranger."""
-        if self._inside.pop(link, None) is None:
+    def remove(self, link: Link) -> bool:
+        """Stop counting a link; returns whether it had not authenticated."""
+        if self._waiting.pop(link, None) is None:
             return False
-        self._spared.pop(link, None)
-        if self.listener is not None and len(self._inside) < self._most:
+        self._extended.pop(link, None)
+        if self.listener is not None and len(self._waiting) < self._limit:
             self.listener.resume()
         return True
 
-    def ended(self, link: Link, reason: str) -> bool:
-        """A link ended; whether as a stranger, who is counted."""
-        if not self.leave(link):
+    def closed(self, link: Link, reason: str) -> bool:
+        """Note the end of a link; returns whether its peer counts as refused."""
+        if not self.remove(link):
             return False
         self._count(f"{link.peer}: {reason}")
         return True
 
     def close(self) -> None:
-        """Turn everybody away; the last count is told."""
-        for timer in (self._pressing, self._tells):
+        """Close all that have not authenticated, and log the last count."""
+        for timer in (self._evicting, self._log_timer):
             if timer is not None:
                 timer.cancel()
-        self._tell()
-        for link in list(self._inside):
+        self._log_count()
+        for link in list(self._waiting):
             link.close()
-        self._inside.clear()
-        self._spared.clear()
+        self._waiting.clear()
+        self._extended.clear()
 
-    # ------------------------------------------------------------------ a full door
+    # ------------------------------------------------------------------ at the limit
 
-    def _press(self) -> None:
-        """Where it is full: those that took too long make room.
+    def _evict(self) -> None:
+        """At the limit: close those that took too long.
 
-        A timer's, never an accept's: whatever lay in the strangers' sockets when this turn
-        began has been read. After a master's pause that may be a crowd of honest proofs.
+        A timer calls this, never an accept: what lay in the sockets when this turn began has been
+        read. After a master's pause that may be a crowd of honest proofs.
         """
-        self._pressing = None
+        self._evicting = None
         now = self._reactor.now()
-        overdue = [link for link in self._inside if self._due(link, now) <= now]
-        if len(self._inside) < self._most:
+        overdue = [link for link in self._waiting if self._due(link, now) <= now]
+        if len(self._waiting) < self._limit:
             return
-        for link in overdue[:PRESS_MOST]:
+        for link in overdue[:EVICT_MOST]:
             link.close()
-            self.ended(link, f"had not authenticated in {PATIENCE_S:g} s while others waited")
-        if len(self._inside) >= self._most:
-            self._pressing = self._reactor.call_later(self._wait(), self._press)
+            self.closed(link, f"had not authenticated in {PATIENCE_S:g} s while others waited")
+        if len(self._waiting) >= self._limit:
+            self._evicting = self._reactor.call_later(self._wait(), self._evict)
 
     def _wait(self) -> float:
         now = self._reactor.now()
-        return max(PRESS_S, min(self._due(link, now) for link in self._inside) - now)
+        return max(EVICT_AFTER_S, min(self._due(link, now) for link in self._waiting) - now)
 
     def _due(self, link: Link, now: float) -> float:
         """When it has to make room."""
-        due = self._inside[link] + PATIENCE_S
-        if due <= now and link not in self._spared and link.heard_at > self._inside[link]:
-            self._spared[link] = now + HEARD_S
-        return self._spared.get(link, due)
+        due = self._waiting[link] + PATIENCE_S
+        if due <= now and link not in self._extended and link.received_at > self._waiting[link]:
+            self._extended[link] = now + EXTENSION_S
+        return self._extended.get(link, due)
 
-    # ------------------------------------------------------------------ what is said
+    # ------------------------------------------------------------------ the log
 
     def _count(self, text: str) -> None:
-        self.turned_away += 1
+        self.refused_count += 1
         self._latest = text
-        if self._tells is not None and self._tells.active:
-            self._untold += 1
+        if self._log_timer is not None and self._log_timer.active:
+            self._unlogged += 1
             return
-        self._say(f"turned away {text}")
-        self._tells = self._reactor.call_later(TOLD_EVERY_S, self._tell_more)
+        self._write_log(f"turned away {text}")
+        self._log_timer = self._reactor.call_later(LOG_EVERY_S, self._log_more)
 
-    def _tell(self) -> None:
-        if self._untold:
-            self._say(
-                f"turned away {self._untold} more connections ({self.turned_away} in all);"
+    def _log_count(self) -> None:
+        if self._unlogged:
+            self._write_log(
+                f"turned away {self._unlogged} more connections ({self.refused_count} in all);"
                 f" the latest {self._latest}"
             )
-            self._untold = 0
+            self._unlogged = 0
 
-    def _say(self, text: str) -> None:
+    def _write_log(self, text: str) -> None:
         try:
             self._log(text)
         except OSError:
-            pass  # a full disk: whoever accepts or reads here must not take it for its socket's
+            pass  # a full disk: it must not look like an error of a socket
 
-    def _tell_more(self) -> None:
-        if self._untold:
-            self._tell()
-            self._tells = self._reactor.call_later(TOLD_EVERY_S, self._tell_more)
+    def _log_more(self) -> None:
+        if self._unlogged:
+            self._log_count()
+            self._log_timer = self._reactor.call_later(LOG_EVERY_S, self._log_more)

@@ -1,15 +1,15 @@
 """A channel on a socket: dialling, listening, writing without waiting, noticing the end.
 
-A :class:`Link` ends once, with a reason that a person can read, however it ends. Three
-clocks watch it: the handshake's deadline (a peer that connects and says nothing, or says it
-slowly, holds nothing for longer), the silence that :meth:`Link.expect_within` allows, and
-the time that :meth:`Link.flush_then_close` gives the last bytes.
+A :class:`Link` ends once, with a reason in words, however it ends. It has three deadlines: the
+handshake's (a peer that sends nothing, or sends it slowly, holds nothing for longer), the silence
+that :meth:`Link.limit_silence` allows, and the time that :meth:`Link.flush_then_close` gives the
+last bytes.
 
 What a peer sends before it has authenticated can end its own link only, even where it meets a bug
 of ours (:class:`~tony_core.protocol.reactor.GuardedReactor`).
 
-:class:`Plain` is all that touches the socket; TLS is another class with its methods
-(``tls.py``). How many strangers there may be at a listener is ``door.py``'s business.
+:class:`PlainTransport` is all that touches the socket; TLS is another class with its methods
+(``tls.py``). ``handshake_limiter.py`` bounds how many peers of a listener are not authenticated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
-from tony_core.protocol.resolver import RESOLVER, Question, numeric
+from tony_core.protocol.resolver import RESOLVER, Lookup, numeric
 
 HANDSHAKE_S = 10.0
 FLUSH_S = 5.0
@@ -33,7 +33,7 @@ _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT)  # our own mistakes
 
 
-class Plain:
+class PlainTransport:
     """A non-blocking TCP socket, read and written as it is."""
 
     def __init__(self, sock: socket.SocketType) -> None:
@@ -44,21 +44,21 @@ class Plain:
         self.sock = sock
 
     def read(self) -> Optional[bytes]:
-        """What is there; None when nothing is yet, empty at the end."""
+        """The bytes that are there; None when there are none yet, empty at the end."""
         try:
             return self.sock.recv(_READ_SIZE)
         except (BlockingIOError, InterruptedError):
             return None
 
     def write(self, data: bytes) -> int:
-        """How many of the bytes were taken."""
+        """Write; returns how many of the bytes were taken."""
         try:
             return self.sock.send(data)
         except (BlockingIOError, InterruptedError):
             return 0
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no bytes wait here."""
 
     def blocked(self, unwritten: bool) -> bool:
         """Whether the socket is waited for; ``unwritten``: there is what it did not take."""
@@ -75,7 +75,7 @@ class Link:
     def __init__(
         self,
         reactor: Reactor,
-        sock: Any,  # a connected socket, or something like Plain
+        sock: Any,  # a connected socket, or something like PlainTransport
         channel: Channel,
         on_message: Callable[[Link, Message], None],
         on_closed: Callable[[Link, str], None],
@@ -83,10 +83,10 @@ class Link:
         *,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
-        self.heard_at = reactor.now()
+        self.received_at = reactor.now()
         self.closed = False
         self._reactor = reactor = GuardedReactor(reactor, self._failed)
-        self._transport = Plain(sock) if isinstance(sock, socket.SocketType) else sock
+        self._transport = PlainTransport(sock) if isinstance(sock, socket.SocketType) else sock
         self._channel = channel
         self._on_message = on_message
         self._on_closed = on_closed
@@ -114,14 +114,14 @@ class Link:
         return self._channel.speaks_for(container_id)
 
     def send(self, message: Message, raw: Mapping[str, bytes] = {}) -> None:
-        """Send, as soon as the peer is authenticated; silence on a closed link."""
+        """Send, as soon as the peer is authenticated; does nothing on a closed link."""
         if self.closed or self._closing:
             return
         self._channel.send(message, raw)
         self._write()
 
-    def expect_within(self, seconds: float) -> None:
-        """The link is dead when nothing at all is heard for so long; 0 is for ever."""
+    def limit_silence(self, seconds: float) -> None:
+        """End the link when nothing is received for so long; 0 is never."""
         if self._silence is not None:
             self._silence.cancel()
             self._silence = None
@@ -161,7 +161,7 @@ class Link:
             self._end(f"the connection broke: {error.strerror or error}")
             return
         if data is None:
-            self.heard_at = self._reactor.now()
+            self.received_at = self._reactor.now()
             self._write()  # a handshake below may be done now
             return
         if not data:
@@ -171,11 +171,11 @@ class Link:
 
     def _received(self, data: bytes) -> None:
         before = self._channel.established
-        self.heard_at = self._reactor.now()
+        self.received_at = self._reactor.now()
         try:
             found = self._channel.receive(data)
         except ProtocolError as error:
-            self._last_words()
+            self._send_proof()
             self._end(str(error))
             return
         if self._channel.established and not before:
@@ -226,23 +226,23 @@ class Link:
         if self._closing and not (self._unwritten or blocked) and self._channel.established:
             self._reactor.call_later(0, self._end, "closed by us")
 
-    def _last_words(self) -> None:
-        """Our own proof may not have left yet; the peer learns from it why we hang up."""
+    def _send_proof(self) -> None:
+        """Send our own proof, which may not have left yet: the peer learns from it why we close."""
         try:
             self._transport.write(bytes(self._unwritten) + self._channel.outgoing())
         except OSError:
             pass  # it has hung up already
 
     def _check_silence(self) -> None:
-        silent = self._reactor.now() - self.heard_at
+        silent = self._reactor.now() - self.received_at
         if silent >= self._silence_s:
-            self._end(f"nothing was heard for {silent:.1f} s")
+            self._end(f"nothing was received for {silent:.1f} s")
         else:
             self._silence = self._reactor.call_later(self._silence_s - silent, self._check_silence)
 
     def _failed(self, error: Exception) -> bool:
         if self.closed or self.established:
-            return False  # of our own doing, or of one of us
+            return False  # our own doing, or an authenticated peer's
         self._end(f"what it sent made our own code fail: {type(error).__name__}")
         return True
 
@@ -298,13 +298,13 @@ class Listener:
             self._reactor.watch(self._sock, self._accept)
 
     def pause(self) -> None:
-        """Who calls waits in the kernel's backlog, until :meth:`resume`."""
+        """Leave callers in the kernel's backlog, until :meth:`resume`."""
         if not (self._closed or self._paused):
             self._paused = True
             self._reactor.unwatch(self._sock)
 
     def resume(self) -> None:
-        """Let them in again; silence if they were."""
+        """Accept callers again."""
         if self._paused:
             self._paused = False
             if self._resume is None:
@@ -360,17 +360,17 @@ class Dial:
         self._done = False
         self._reason = "it has no address"
         self._candidates: List[Tuple[int, Any]] = []
-        self._question: Optional[Question] = None
+        self._lookup: Optional[Lookup] = None
         self._timer = reactor.call_later(timeout_s, self._fail, f"no answer within {timeout_s:g} s")
         self._start = reactor.call_later(0, self._resolve)
 
     def cancel(self) -> None:
-        """Give it up; neither callback is called any more."""
+        """Give up; neither callback is called any more."""
         self._done = True
         self._timer.cancel()
         self._start.cancel()
-        if self._question is not None:
-            self._question.cancel()
+        if self._lookup is not None:
+            self._lookup.cancel()
         self._drop()
 
     def _resolve(self) -> None:
@@ -388,7 +388,7 @@ class Dial:
         if addresses:
             found(addresses)
         else:
-            self._question = RESOLVER.addresses(self._reactor, host, found, self._fail)
+            self._lookup = RESOLVER.addresses(self._reactor, host, found, self._fail)
 
     def _next(self) -> None:
         self._drop()
@@ -454,7 +454,7 @@ def split_address(address: str) -> Tuple[str, int]:
     host, _, port = address.rpartition(":")
     is_number = port.isascii() and port.isdigit() and len(port) <= 5
     if not host or not is_number or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} is no host:port")
+        raise ValueError(f"{address!r} is not host:port")
     return host.strip("[]"), int(port)
 
 

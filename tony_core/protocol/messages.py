@@ -1,13 +1,13 @@
-"""What the master and an executor say to each other.
+"""The messages between the master and an executor.
 
 Theory of operation
 ===================
 
-One connection per executor. Normally the executor calls the master; after a master's
-death the next master calls the executors at the addresses its predecessor journalled
-(the roles stay: who speaks which words does not depend on who dialled).
+There is one connection per executor. Normally the executor calls the master; after a master's
+death the next master calls the executors at the journalled addresses. The roles stay: which
+messages an end sends does not depend on who dialled.
 
-The life of a task, as words on the wire::
+A task's messages, in their order::
 
     executor                             master
     Register(container, state)    ->
@@ -30,8 +30,8 @@ start to its first Prepare, and from each Prepare to Ready). From Ready on the w
 master's: how long the rest of a gang may take only it knows. Its silence is covered by
 ``silence_s`` and ``master_lost_s``.
 
-A task may be started again alone within its session: ``Prepare`` then says how often that was done
-(``restart``), and so do the words about the program that follows, whoever says them. Together
+A task alone may be restarted within its session: ``Prepare`` then carries how often that was done
+(``restart``), and so do the messages about the program that follows, in both directions. Together
 with the session it tells one program of the task from the next.
 
 Everything that matters can be repeated: after a reconnect ``Register`` carries the whole
@@ -50,12 +50,12 @@ from typing import Any, Dict, List, NamedTuple, Optional, Union
 PROTOCOL_VERSION = 2
 
 
-#: What the executor itself puts in for a reference: the program's working folder.
+#: The shared value that the executor itself knows: the program's working folder.
 WORKING_FOLDER = "working-folder"
 
 
 def shared_reference(name: str) -> str:
-    """Stands in an environment value for the shared text of that name."""
+    """The text that stands for a shared value in an environment value."""
     return "\x00" + name + "\x00"
 
 
@@ -63,7 +63,7 @@ def shared_reference(name: str) -> str:
 
 
 class Register(NamedTuple):
-    """First word on every connection: who I am and how far I am."""
+    """The first message on every connection: which container, and the state of its task."""
 
     container_id: str
     host: str  # the address peers reach this node by
@@ -74,10 +74,10 @@ class Register(NamedTuple):
     session: int = -1
     phase: str = "idle"  # idle, ready, running, ended
     ports: Dict[str, int] = {}
-    ended: Optional[Dict[str, Any]] = None  # this session's Ended: a next master has not heard it
-    gpus: List[str] = []  # as in Running: a next master has not heard it
-    offsets: Dict[str, int] = {}  # as in Running: a next master has not heard it
-    ran_s: float = 0.0  # how long the program has run: a next master knows no other way
+    ended: Optional[Dict[str, Any]] = None  # this session's Ended: a next master does not know it
+    gpus: List[str] = []  # as in Running: a next master does not know it
+    offsets: Dict[str, int] = {}  # as in Running: a next master does not know it
+    ran_s: float = 0.0  # how long the program has run: a next master cannot know
     restart: int = 0  # as in Prepare
     listen_host: str = ""  # where it listens, if not at ``host``
 
@@ -116,7 +116,7 @@ class Ended(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """Answer to Stop: nothing of that session's program is left (or what is)."""
+    """Answer to Stop: which processes of that session's program are left."""
 
     session: int
     clean: bool
@@ -137,18 +137,18 @@ class Measured(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What the program said by report() and result()."""
+    """What the program reported by report() and result()."""
 
     session: int
     progress: Optional[float]
     metrics: Dict[str, float]
     step: Optional[int] = None
-    result: str = ""  # JSON text; empty when the program has said none
+    result: str = ""  # JSON text; empty when there is none
     saved: Optional[int] = None  # the step of its last checkpoint
 
 
 class Serving(NamedTuple):
-    """A web server beside the program (TensorBoard) answers at this port; 0 is no more."""
+    """A web server beside the program (TensorBoard) answers at this port; 0: no longer."""
 
     name: str
     port: int
@@ -156,18 +156,18 @@ class Serving(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """Something a person should read in the job's story."""
+    """A line for the job's story."""
 
     level: str  # info, warning
     text: str
-    once: str = ""  # a matter of which one line is enough, whoever speaks of it
+    once: str = ""  # a subject: of all lines with the same one, the first is enough
 
 
 # ------------------------------------------------------------------ master -> executor
 
 
 class Welcome(NamedTuple):
-    """Accepted; how to behave."""
+    """The executor is accepted; its settings."""
 
     attempt: int  # the master's
     heartbeat_s: float
@@ -181,7 +181,7 @@ class Welcome(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """Be this task of this session: lay out the folder, hold the ports."""
+    """Be this task of this session: make the folder, hold the ports."""
 
     task: str
     session: int
@@ -191,8 +191,8 @@ class Prepare(NamedTuple):
     gpus: int = 0  # as many must be there, or the task fails; 0 does not look
     hadoop_classpath: str = ""  # tony.application.hadoop.classpath, inside the job's Hadoop
     skip_hadoop: bool = False  # SKIP_HADOOP_PATH: nothing of Hadoop for CLASSPATH
-    restart: int = 0  # how often the task was started again alone in this session
-    same_ports: bool = False  # hold those that were held for it before: peers know them
+    restart: int = 0  # how often the task alone was restarted in this session
+    same_ports: bool = False  # hold the same ports as before: peers know them
 
 
 class Start(NamedTuple):
@@ -211,7 +211,7 @@ class Start(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """That session's end is written down."""
+    """The end of that session's program is in the journal."""
 
     session: int
     restart: int = 0
@@ -233,7 +233,7 @@ class Shutdown(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """Keeps an idle connection known to be alive."""
+    """Shows that an idle connection is alive."""
 
 
 TO_MASTER = (

@@ -4,9 +4,9 @@ Callbacks run on the thread of :meth:`Reactor.run`, one at a time. An exception 
 leaves ``run``: nothing is caught and passed over here. Only :meth:`call_soon_threadsafe`
 may be called from elsewhere, a signal handler included (so it takes no lock).
 
-The exception to that are callbacks that handle what a stranger sends. A connection registers
-those through a :class:`GuardedReactor` of its own: an exception in one of them ends
-that connection, is logged with its traceback, and ends nothing else.
+An exception to that are callbacks that handle what an unauthenticated peer sends. A connection
+registers those through a :class:`GuardedReactor` of its own: an exception in one of them ends that
+connection, is logged with its traceback, and ends nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 Callback = Callable[..., Any]
 
-MOST_FAULTS = 100  # tracebacks that a process logs: a stranger must not fill a disk
+MOST_FAULTS = 100  # tracebacks that a process logs: a peer must not fill a disk
 
 
 class Timer:
@@ -36,16 +36,16 @@ class Timer:
 
     @property
     def active(self) -> bool:
-        """Whether it is still going to happen."""
+        """Whether it is still going to fire."""
         return self._callback is not None
 
     def cancel(self) -> None:
-        """It does not happen; silence if it did already."""
+        """Never fire; does nothing if it has fired."""
         self._callback = None
         self._args = ()
 
     def fire(self) -> None:
-        """Let it happen now, once."""
+        """Call back now, once."""
         callback, args = self._callback, self._args
         self.cancel()
         if callback is not None:
@@ -60,7 +60,7 @@ class Reactor:
         self._faults = 0
         self._poll = select.epoll()
         self._timers: List[Tuple[float, int, Timer]] = []
-        self._lax: List[Tuple[float, Timer]] = []  # from when on each may happen, a few
+        self._slack: List[Tuple[float, Timer]] = []  # from when on each may fire; a few
         self._count = 0
         self._soon: Deque[Tuple[Callback, Tuple[Any, ...]]] = deque()
         self._watched: Dict[Any, int] = {}  # the descriptor, also of what is closed already
@@ -87,13 +87,15 @@ class Reactor:
             heapq.heapify(self._timers)
         return timer
 
-    def call_about(self, seconds: float, early: float, callback: Callback, *args: Any) -> Timer:
-        """Call back after so long, or so much earlier when something else happens then.
+    def call_with_slack(
+        self, seconds: float, slack: float, callback: Callback, *args: Any
+    ) -> Timer:
+        """Call back after so long, or up to ``slack`` earlier when something else happens then.
 
         To wake up costs more than a small callback does.
         """
         timer = self.call_later(seconds, callback, *args)
-        self._lax.append((timer.at - early, timer))
+        self._slack.append((timer.at - slack, timer))
         return timer
 
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> None:
@@ -102,7 +104,7 @@ class Reactor:
         try:
             os.write(self._wake_write, b"\0")
         except (BlockingIOError, OSError):
-            pass  # full: it is awake anyway; closed: nobody waits any more
+            pass  # full: the reactor is awake anyway; or closed
 
     def watch(
         self,
@@ -123,7 +125,7 @@ class Reactor:
         self._callbacks[self._watched[fileobj]] = (on_read, on_write)
 
     def unwatch(self, fileobj: Any) -> None:
-        """Before it is closed; silence if it was not watched."""
+        """Stop watching, before it is closed; does nothing if it was not watched."""
         number = self._watched.pop(fileobj, None)
         if number is not None:
             del self._callbacks[number]
@@ -133,14 +135,14 @@ class Reactor:
                 pass  # it was closed: the kernel has forgotten it
 
     def report(self, error: BaseException) -> None:
-        """Log an exception that a stranger caused, with its traceback."""
+        """Log an exception that an unauthenticated peer caused, with its traceback."""
         import traceback  # large, and hardly ever needed
 
         self._faults += 1
         if self._faults > MOST_FAULTS:
             return
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        text = "our own code failed over what a connection brought:\n" + "".join(lines)
+        text = "our own code failed over what a connection sent:\n" + "".join(lines)
         if self._faults == MOST_FAULTS:
             text += "no more of these are logged"
         try:
@@ -151,7 +153,7 @@ class Reactor:
     # ------------------------------------------------------------------ running
 
     def run(self) -> None:
-        """Until :meth:`stop`."""
+        """Run until :meth:`stop`."""
         self._running = True
         while self._running:
             self._turn()
@@ -161,7 +163,7 @@ class Reactor:
         self._running = False
 
     def close(self) -> None:
-        """Give back what the reactor itself holds; not what it watched."""
+        """Close what the reactor itself holds; not what it watched."""
         if self._wake_read < 0:
             return
         self._poll.close()
@@ -171,7 +173,7 @@ class Reactor:
         self._watched.clear()
         self._callbacks.clear()
         self._timers.clear()
-        self._lax.clear()
+        self._slack.clear()
 
     def _turn(self) -> None:
         for number, events in self._poll.poll(self._wait(), len(self._watched) + 1):
@@ -179,7 +181,7 @@ class Reactor:
                 self._drain()
                 continue
             # A callback before this one may have unwatched it, or stopped us. An error or a hang-up
-            # is told to whoever waits for anything.
+            # goes to every callback of the socket.
             for other, which in ((select.EPOLLOUT, 0), (select.EPOLLIN, 1)):
                 callback = self._callbacks.get(number, (None, None))[which]
                 if events & ~other and callback is not None and self._running:
@@ -187,13 +189,13 @@ class Reactor:
         now = self.now()
         while self._running and self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2].fire()
-        if self._lax:
-            lax, self._lax = self._lax, []
-            for at, timer in lax:
+        if self._slack:
+            early, self._slack = self._slack, []
+            for at, timer in early:
                 if at <= now and self._running:
                     timer.fire()
                 elif timer.active:
-                    self._lax.append((at, timer))
+                    self._slack.append((at, timer))
         for _ in range(len(self._soon)):
             if not self._running:
                 break
@@ -245,9 +247,11 @@ class GuardedReactor(Reactor):
         """Call back after so long."""
         return self._reactor.call_later(seconds, self.call, callback, *args)
 
-    def call_about(self, seconds: float, early: float, callback: Callback, *args: Any) -> Timer:
-        """Call back after so long, or so much earlier when something else happens then."""
-        return self._reactor.call_about(seconds, early, self.call, callback, *args)
+    def call_with_slack(
+        self, seconds: float, slack: float, callback: Callback, *args: Any
+    ) -> Timer:
+        """Call back after so long, or up to ``slack`` earlier when something else happens then."""
+        return self._reactor.call_with_slack(seconds, slack, self.call, callback, *args)
 
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> None:
         """Call back on the reactor's thread, from any thread or signal handler."""
@@ -267,11 +271,11 @@ class GuardedReactor(Reactor):
         )
 
     def unwatch(self, fileobj: Any) -> None:
-        """Before it is closed; silence if it was not watched."""
+        """Stop watching, before it is closed; does nothing if it was not watched."""
         self._reactor.unwatch(fileobj)
 
     def report(self, error: BaseException) -> None:
-        """Log an exception that a stranger caused, with its traceback."""
+        """Log an exception that an unauthenticated peer caused, with its traceback."""
         self._reactor.report(error)
 
     def run(self) -> None:

@@ -1,15 +1,14 @@
-"""Host names to addresses, and other questions that may block, beside a reactor's thread.
+"""Host names to addresses, and other lookups that may block, beside a reactor's thread.
 
 Theory of operation
 ===================
 
 A name server that is slow, or gone, holds a thread that asks it for many seconds; a reactor's
-would serve no one meanwhile. So a question runs in one of at most :data:`MAX_THREADS` threads of
-this process, and its answer comes back through the reactor. A thread cannot be stopped: it is left
-alone, and ends with its question, or with the process. The asker has a deadline of its own, and
-cancels; a question without askers left is not begun. Equal questions are asked once, and
-answers that came without an error are kept for a while. An address in digits (:func:`numeric`)
-needs no question.
+would serve no one meanwhile. So a lookup runs in one of at most :data:`MAX_THREADS` threads of
+this process, and its answer comes back through the reactor. A thread cannot be stopped: it ends
+with its lookup, or with the process. A caller has a deadline of its own, and cancels; a lookup
+that all its callers have cancelled is not begun. Equal lookups run once, and answers that came
+without an error are kept for a while. An address in digits (:func:`numeric`) needs no lookup.
 
 Python 3.8.
 """
@@ -27,13 +26,13 @@ from tony_core.protocol.reactor import Reactor
 Address = Tuple[int, Tuple[Any, ...]]  # family, and what a socket connects to; port 0
 
 MAX_THREADS = 8
-MAX_QUESTIONS = 256  # that wait for a thread
+MAX_LOOKUPS = 256  # that wait for a thread
 MAX_KEPT = 1000
 KEEP_S = 30.0
 
 
-class Question:
-    """One asker's wait for an answer; see :meth:`Resolver.ask`."""
+class Lookup:
+    """One caller's wait for an answer; see :meth:`Resolver.ask`."""
 
     def __init__(
         self, reactor: Reactor, on_answer: Callable[[Any], None], on_error: Callable[[str], None]
@@ -67,7 +66,7 @@ class Resolver:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads = 0
-        self._waiting: Dict[Any, List[Question]] = {}  # by key, also of what a thread works on
+        self._waiting: Dict[Any, List[Lookup]] = {}  # by key, also of what a thread works on
         self._queue: Deque[Tuple[Any, Callable[[], Any], float]] = deque()
         self._kept: Dict[Any, Tuple[float, Any]] = {}  # until when, the answer
 
@@ -79,26 +78,26 @@ class Resolver:
         on_answer: Callable[[Any], None],
         on_error: Callable[[str], None],
         keep_s: float = KEEP_S,
-    ) -> Question:
+    ) -> Lookup:
         """Run ``work`` in a thread, unless the answer to an equal key is known.
 
         One callback follows, in a later turn of the reactor: never before this returns.
         ``work`` fails by OSError or ValueError.
         """
-        question = Question(reactor, on_answer, on_error)
+        lookup = Lookup(reactor, on_answer, on_error)
         with self._lock:
             until, value = self._kept.get(key, (0.0, None))
             if until > time.monotonic():
-                question.answer(value)
+                lookup.answer(value)
             elif key in self._waiting:
-                self._waiting[key].append(question)
-            elif len(self._queue) >= MAX_QUESTIONS:
-                question.fail("too many names are being looked up")
+                self._waiting[key].append(lookup)
+            elif len(self._queue) >= MAX_LOOKUPS:
+                lookup.fail("too many names are being looked up")
             else:
-                self._waiting[key] = [question]
+                self._waiting[key] = [lookup]
                 self._queue.append((key, work, keep_s))
                 self._start()
-        return question
+        return lookup
 
     def addresses(
         self,
@@ -106,7 +105,7 @@ class Resolver:
         host: str,
         on_answer: Callable[[List[Address]], None],
         on_error: Callable[[str], None],
-    ) -> Question:
+    ) -> Lookup:
         """Ask for the addresses of a host name."""
         return self.ask(reactor, ("name", host), lambda: _look_up(host, 0), on_answer, on_error)
 
@@ -114,7 +113,7 @@ class Resolver:
         if self._threads < MAX_THREADS:
             try:
                 threading.Thread(target=self._run, name="resolver", daemon=True).start()
-            except RuntimeError:  # no room for one more: those that run take it over
+            except RuntimeError:  # no thread left: those that run take it over
                 if not self._threads:
                     self._fail_all("no thread can be started to look it up")
             else:
@@ -122,8 +121,8 @@ class Resolver:
 
     def _fail_all(self, reason: str) -> None:
         while self._queue:
-            for question in self._waiting.pop(self._queue.popleft()[0]):
-                question.fail(reason)
+            for lookup in self._waiting.pop(self._queue.popleft()[0]):
+                lookup.fail(reason)
 
     def _run(self) -> None:
         while True:
@@ -132,7 +131,7 @@ class Resolver:
                     self._threads -= 1
                     return
                 key, work, keep_s = self._queue.popleft()
-                if all(question.cancelled for question in self._waiting[key]):
+                if all(lookup.cancelled for lookup in self._waiting[key]):
                     del self._waiting[key]
                     continue
             value, reason = None, ""
@@ -140,19 +139,19 @@ class Resolver:
                 value = work()
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            except BaseException as error:  # the askers must hear of it
+            except BaseException as error:  # the callers must get it
                 reason = f"{type(error).__name__}: {error}"
             with self._lock:
-                questions = self._waiting.pop(key)
+                lookups = self._waiting.pop(key)
                 if not reason:
                     if len(self._kept) >= MAX_KEPT:
                         self._kept.clear()
                     self._kept[key] = (time.monotonic() + keep_s, value)
-            for question in questions:
+            for lookup in lookups:
                 if reason:
-                    question.fail(reason)
+                    lookup.fail(reason)
                 else:
-                    question.answer(value)
+                    lookup.answer(value)
 
 
 RESOLVER = Resolver()

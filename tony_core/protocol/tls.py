@@ -1,8 +1,8 @@
-"""TLS below a channel: a transport as ``link.Plain`` is one.
+"""TLS below a channel: a transport like ``link.PlainTransport``.
 
 The library's ``ssl`` works on two buffers here and not on the socket, so that the reactor sees
-every byte that waits: what TLS itself wants to say may have to wait for the socket while a
-link has nothing to write, and a link's words wait for the handshake while the socket is free.
+every byte that waits: TLS's own records may have to wait for the socket while a link has nothing
+to write, and a link's messages wait for the handshake while the socket is free.
 
 The master is the server on every connection, whoever dialled, for it has the key pair; an
 executor that is called by a next master begins the handshake on the connection it accepted.
@@ -20,7 +20,7 @@ from hmac import compare_digest
 from typing import Any, Optional
 
 from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.link import Plain
+from tony_core.protocol.link import PlainTransport
 
 _READ_SIZE = 64 * 1024
 
@@ -29,7 +29,7 @@ class Refused(OSError):
     """The TLS handshake failed, or gave another certificate than the job's."""
 
 
-class Secured:
+class TlsTransport:
     """A non-blocking TCP socket with TLS on it. ``fingerprint`` pins the server's certificate."""
 
     def __init__(
@@ -41,21 +41,21 @@ class Secured:
         fingerprint: bytes = b"",
     ) -> None:
         self.sock = sock
-        self._plain = Plain(sock)
+        self._plain = PlainTransport(sock)
         self._fingerprint = fingerprint
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self._shaken = False
-        self._sealed = bytearray()  # what TLS has made and the socket has not taken
+        self._is_handshake_done = False
+        self._encrypted = bytearray()  # what TLS has made and the socket has not taken
 
     def read(self) -> Optional[bytes]:
-        """What is there; None when nothing is yet, empty at the end."""
+        """The bytes that are there; None when there are none yet, empty at the end."""
         data = self._plain.read()
         if not data:
             return data
         self._incoming.write(data)
-        if not self._shaken and not self._shake():
+        if not self._is_handshake_done and not self._do_handshake():
             return None
         found = bytearray()
         try:
@@ -67,25 +67,25 @@ class Secured:
             if not found:
                 return b""
         finally:
-            self._say()
+            self._flush()
         return bytes(found) if found else None
 
     def write(self, data: bytes) -> int:
-        """How many of the bytes were taken."""
-        self._say()
-        if self._sealed or not (self._shaken or self._shake()):
+        """Write; returns how many of the bytes were taken."""
+        self._flush()
+        if self._encrypted or not (self._is_handshake_done or self._do_handshake()):
             return 0
         taken = self._tls.write(data)
-        self._say()
+        self._flush()
         return taken
 
     def flush(self) -> None:
         """Send what waits here."""
-        self._say()
+        self._flush()
 
     def blocked(self, unwritten: bool) -> bool:
         """Whether it is the socket that is waited for; before the handshake it is the peer."""
-        return bool(self._sealed)
+        return bool(self._encrypted)
 
     def close(self) -> None:
         """Close it. The frames inside tell a whole conversation from one that was cut."""
@@ -93,42 +93,42 @@ class Secured:
 
     # ------------------------------------------------------------------ inside
 
-    def _shake(self) -> bool:
-        """Go on with the handshake; whether it is done."""
+    def _do_handshake(self) -> bool:
+        """Go on with the handshake; returns whether it is done."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._say()
+            self._flush()
             return False
         except ssl.SSLError as error:
-            self._last_word()
+            self._send_alert()
             why = (error.reason or str(error)).lower().replace("_", " ")
             raise Refused(f"no TLS with this peer ({why}): this job has tony.task.tls") from None
         if self._fingerprint:
             shown = self._tls.getpeercert(binary_form=True) or b""
             if not compare_digest(hashlib.sha256(shown).digest(), self._fingerprint):
                 raise Refused("the peer has another certificate than this job's master")
-        self._shaken = True
-        self._say()
+        self._is_handshake_done = True
+        self._flush()
         return True
 
-    def _say(self) -> None:
-        self._sealed += self._outgoing.read()
-        while self._sealed:
-            taken = self._plain.write(bytes(self._sealed[:_READ_SIZE]))
+    def _flush(self) -> None:
+        self._encrypted += self._outgoing.read()
+        while self._encrypted:
+            taken = self._plain.write(bytes(self._encrypted[:_READ_SIZE]))
             if not taken:
                 return
-            del self._sealed[:taken]
+            del self._encrypted[:taken]
 
-    def _last_word(self) -> None:
+    def _send_alert(self) -> None:
         try:
-            self._say()  # the alert: the peer learns why
+            self._flush()  # the alert: the peer learns why
         except OSError:
             pass
 
 
 def master_context(pem: bytes) -> ssl.SSLContext:
-    """A server's, with this key and certificate; the library reads them from a file only."""
+    """A server's context with this key and certificate, which ssl reads from a file only."""
     context = _context(ssl.PROTOCOL_TLS_SERVER)
     context.num_tickets = 0  # nothing is resumed, and nothing kept for it
     with _file() as file:
@@ -147,13 +147,13 @@ def _file() -> Any:
     """Something with a name below /proc, and none that outlives it."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("tony"), "w+b")
-    import tempfile  # executors need none of it
+    import tempfile  # only on kernels without memfd_create
 
     return tempfile.TemporaryFile()
 
 
 def executor_context() -> ssl.SSLContext:
-    """A client's. Which certificate it takes is :class:`Secured`'s to say."""
+    """A client's context; :class:`TlsTransport` checks the certificate."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -30,9 +30,9 @@ from tony_core.master.session.events import (
     TaskStopped,
 )
 from tony_core.protocol.channel import Channel
-from tony_core.protocol.codec import ProtocolError, record_of
-from tony_core.protocol.handshake_limiter import Door
-from tony_core.protocol.jobkey import carrier, unpack
+from tony_core.protocol.codec import ProtocolError, decode_record
+from tony_core.protocol.handshake_limiter import HandshakeLimiter
+from tony_core.protocol.job_key import transport_factory, unpack_key
 from tony_core.protocol.link import Link, Listener, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -84,8 +84,8 @@ class Rendezvous:
         listeners: Listeners,
     ) -> None:
         self._reactor = reactor
-        self._key = unpack(secret)
-        self._carrier = carrier(self._key, master=True)
+        self._key = unpack_key(secret)
+        self._make_transport = transport_factory(self._key, master=True)
         self._welcome = welcome
         self._liveness = liveness
         self._to = listeners
@@ -102,7 +102,7 @@ class Rendezvous:
         self._listener: Optional[Listener] = None
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         most = max(8, min(MOST_STRANGERS, soft // 4)) if soft > 0 else MOST_STRANGERS
-        self.door = Door(reactor, most, listeners.log)
+        self.limiter = HandshakeLimiter(reactor, most, listeners.log)
         self._pinger = reactor.call_later(self._ping_s, self._ping)
         self._handlers: Dict[Type[Any], Callable[[str, Any], None]] = {
             Ready: self._ready,
@@ -124,7 +124,7 @@ class Rendezvous:
 
     def listen(self, host: str, port: int = 0) -> int:
         """Open for executors; returns the port."""
-        self._listener = self.door.listener = listen(
+        self._listener = self.limiter.listener = listen(
             self._reactor, host, port, self.accept, backlog=CALLERS
         )
         return self._listener.port
@@ -132,10 +132,10 @@ class Rendezvous:
     def accept(self, sock: socket.socket) -> None:
         """Somebody connected."""
         channel = self._channel(dialler=False)
-        self.door.enter(
+        self.limiter.add(
             Link(
                 self._reactor,
-                self._carrier(sock),
+                self._make_transport(sock),
                 channel,
                 self._received,
                 self._lost,
@@ -160,7 +160,14 @@ class Rendezvous:
 
         def on_socket(sock: socket.socket) -> None:
             channel = self._channel(dialler=True)
-            Link(self._reactor, self._carrier(sock), channel, self._received, closed, established)
+            Link(
+                self._reactor,
+                self._make_transport(sock),
+                channel,
+                self._received,
+                closed,
+                established,
+            )
 
         dial(self._reactor, address, on_socket, failed)
 
@@ -224,7 +231,7 @@ class Rendezvous:
         self._pinger.cancel()
         if self._listener is not None:
             self._listener.close()
-        self.door.close()
+        self.limiter.close()
         for link in [*self._links.values(), *self._strangers]:
             link.close()
         for timer in self._strangers.values():
@@ -236,7 +243,7 @@ class Rendezvous:
     # ------------------------------------------------------------------ from the links
 
     def _established(self, link: Link) -> None:
-        self.door.leave(link)
+        self.limiter.remove(link)
         self._strangers[link] = self._reactor.call_later(REGISTER_S, self._never_registered, link)
 
     def _never_registered(self, link: Link) -> None:
@@ -245,7 +252,7 @@ class Rendezvous:
         link.close()
 
     def _lost(self, link: Link, reason: str) -> None:
-        if self.door.ended(link, reason):
+        if self.limiter.closed(link, reason):
             return
         timer = self._strangers.pop(link, None)
         if timer is not None:
@@ -274,7 +281,7 @@ class Rendezvous:
             if not link.speaks_for(message.container_id):
                 raise ProtocolError("its Register names a container that it is not")
             bounds = self._bounds_of(message.container_id)
-            ended = None if message.ended is None else record_of(Ended, message.ended)
+            ended = None if message.ended is None else decode_record(Ended, message.ended)
             self._register(link, bounds.admit_first(message), ended and bounds.admit(ended))
             return
         container_id = self._owner.get(link)

@@ -29,7 +29,7 @@ from tony_core.master.executors.environment import (
     unset_for,
 )
 from tony_core.master.session.commands import Member, PrepareTask, StartTasks
-from tony_core.protocol.jobkey import for_executor
+from tony_core.protocol.job_key import executor_key
 from tony_core.protocol.messages import Prepare, Start
 from tony_core.schedulers.port import Launch
 
@@ -81,7 +81,7 @@ class Orders:
                 if _is_open(name, value)
             },
             artifacts=tuple(artifacts),
-            secret=for_executor(secret, container_id),
+            secret=executor_key(secret, container_id),
             task=task,
         )
 

@@ -32,10 +32,10 @@ import zlib
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar, Union
 
-from tony_core.faults import Faults, log_to_stderr
 from tony_core.files.durable import replace_file
 from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
+from tony_core.unexpected_errors import UnexpectedErrors, log_to_stderr
 
 READ_S = 60.0  # longer than the failover of a name node; well below YARN's patience (600 s)
 AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # pauses after a put that failed, the last ones for ever
@@ -101,7 +101,7 @@ class RemoteFolder:
         self.folder = folder
         self.problem = ""  # why what waits is not there; empty while it is only on its way
         self.heard: Callable[[], None] = lambda: None  # on the thread: something was put, or not
-        self.faults = Faults(log)
+        self.faults = UnexpectedErrors(log)
         self._files = filesystem(folder)
         self._made = False
         self._soon: Set[str] = set()  # that go as notes, as far as they can

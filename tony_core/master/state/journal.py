@@ -16,11 +16,11 @@ import zlib
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from tony_core.dataclass import dataclass, field
-from tony_core.faults import log_to_stderr
 from tony_core.files.location import is_remote, join
 from tony_core.jsontext import is_number, read_object
 from tony_core.master.state.folder import StateFolder, state_folder
 from tony_core.schedulers.port import AppState
+from tony_core.unexpected_errors import log_to_stderr
 
 JOURNAL = "journal.json"
 MASTER_FILE = "master.json"

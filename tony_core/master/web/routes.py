@@ -1,11 +1,10 @@
 """The job's own page: its routes.
 
-GET and HEAD only. Everything that is
-said here the user's client may read; nothing can be changed here. On a loopback address only
-the master's own user and root are answered (:mod:`tony_core.protocol.peers`); behind a cluster's
-proxy, whom its gate lets in (:mod:`tony_core.master.web.proxy_gate`). A browser tricked into
-reading it for somebody else (a foreign name that resolves to this address) is refused by the
-request's Host.
+GET and HEAD only. Everything that is said here the user's client may read; nothing can be changed
+here. On a loopback address only the master's own user and root are answered
+(:mod:`tony_core.protocol.socket_owners`); behind a cluster's proxy, whom its gate lets in
+(:mod:`tony_core.master.web.proxy_gate`). A browser tricked into reading it for somebody else (a
+foreign name that resolves to this address) is refused by the request's Host.
 
 What TensorBoard shows, scripts included, comes from a log folder that a training writes. So it is
 relayed at a port of its own, which is another origin to a browser: what runs there cannot
@@ -34,7 +33,7 @@ from tony_core.master.story import Story
 from tony_core.master.web.proxy_gate import Gate
 from tony_core.master.web.request import Request, seconds, whole_number
 from tony_core.master.web.server import Admission, Answer, Exchange
-from tony_core.protocol import peers
+from tony_core.protocol import socket_owners
 from tony_core.protocol.reactor import Reactor
 
 LONGEST_WAIT_S = 30.0
@@ -82,10 +81,10 @@ class Page:
         self._gate = gate
         self._log = log
         self._logged = -math.inf  # when it last was logged that a connection's user is unknown
-        self._sockets: Optional[peers.SocketTable] = None
-        if gate is None and peers.is_loopback(bind):  # where every user of the machine gets
+        self._sockets: Optional[socket_owners.SocketTable] = None
+        if gate is None and socket_owners.is_loopback(bind):  # where every user of the machine gets
             self.owners = frozenset((0, os.getuid()))
-            self._sockets = peers.SocketTable()
+            self._sockets = socket_owners.SocketTable()
         self.tensorboard: Optional[Tuple[str, int]] = None
         self.open_tensorboard: Callable[[], str]  # gives the URL that readers use; OSError
         self.tensorboard_port: Optional[int] = None  # ours, where it is relayed
@@ -152,7 +151,7 @@ class Page:
             return Admission(trusted=True)
         try:
             owner = self._sockets.owner_of_peer(sock)
-        except peers.Unavailable as error:
+        except socket_owners.Unavailable as error:
             text = UNKNOWN.format(error)
             if self._reactor.now() - self._logged >= LOG_EVERY_S:
                 self._logged = self._reactor.now()
@@ -316,12 +315,12 @@ class Page:
         Within this machine any user may take a port that TensorBoard has left.
         """
         host, port = sock.getpeername()[:2]
-        here = peers.is_loopback(host) or host == sock.getsockname()[0]
+        here = socket_owners.is_loopback(host) or host == sock.getsockname()[0]
         if self.owners is None or self._sockets is None or not here:
             return ""
         try:
             listeners = self._sockets.listeners(host, port)
-        except peers.Unavailable as error:
+        except socket_owners.Unavailable as error:
             return f"this machine does not tell whose server it is: {error}"
         if all(owner.uid in self.owners for owner in listeners):
             return "" if listeners else "it has just ended"

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
-from tony_core.loopback import loopback
+from tony_core.loopback import loopback_address
 from tony_core.master.masking import Masker
 from tony_core.master.present import Facts
 from tony_core.master.publish import Publisher
@@ -44,7 +44,7 @@ class Front:
         # A scheduler may know better than a clock that was set back.
         offset = max(time.time() - reactor.now(), context.clock_offset or -math.inf)
         began = earlier.past.began or reactor.now() + offset
-        self.host = context.host or loopback()
+        self.host = context.host or loopback_address()
         self.bind = context.bind or self.host
         facts = Facts(
             app_id=context.app_id,

@@ -18,7 +18,7 @@ import tempfile
 from typing import List, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job
-from tony_core.loopback import loopback
+from tony_core.loopback import loopback_address
 from tony_core.schedulers.local import home
 from tony_core.schedulers.port import Finding, Verdict
 
@@ -274,7 +274,7 @@ def _addresses(host: str) -> Optional[List[str]]:
 def _loopback() -> str:
     """The loopback address that masters and programs use; empty where there is none."""
     try:
-        return loopback()
+        return loopback_address()
     except OSError:
         return ""
 

@@ -27,13 +27,13 @@ from typing import (
 )
 
 from tony_core.dataclass import dataclass
-from tony_core.faults import Faults, log_to_stderr
 from tony_core.hadoop.errors import HadoopError, InvalidToken
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens, Started
 from tony_core.hadoop.yarn.records import ContainerStatus
+from tony_core.unexpected_errors import UnexpectedErrors, log_to_stderr
 
 THREADS = 8
 BATCH = 32  # containers in one call: a node answers when it has looked at each
@@ -125,7 +125,7 @@ class Launching:
         self._threads: List[threading.Thread] = []
         self._idle = 0
         self._closed = False
-        self.faults = Faults(log)
+        self.faults = UnexpectedErrors(log)
 
     def start(self, node: NodeId, container: ContainerId, token: Token, launch: Launch) -> None:
         """Start a container; the listener hears how that went."""

@@ -1,7 +1,7 @@
 """Exceptions that a worker thread survives: the traceback of each kind once, and a count.
 
 A thread that puts, sends or reads one thing after another must not end with the first that fails in
-a way which its author did not expect: the others would wait for ever, without a word.
+an unexpected way: the others would wait for ever, and no log would say why.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KINDS = 20  # of which the traceback is logged; more are only counted
 
 
 def log_to_stderr(text: str) -> None:
-    """The log of a process that has no other: a master's, an executor's."""
+    """Log to stderr, in a process that has no other log."""
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
@@ -22,7 +22,7 @@ def log_to_stderr(text: str) -> None:
         pass  # its disk is full
 
 
-class Faults:
+class UnexpectedErrors:
     """The unexpected exceptions of one worker."""
 
     def __init__(self, log: Callable[[str], None] = log_to_stderr) -> None:
@@ -32,7 +32,7 @@ class Faults:
         self._lock = threading.Lock()
 
     def record(self, what: str) -> str:
-        """Log the exception being handled; returns it as one line."""
+        """Log the exception that is being handled; returns it as one line."""
         error = sys.exc_info()[1]
         text = f"{type(error).__name__}: {error}"
         kind = f"{what} {text}"
@@ -42,7 +42,7 @@ class Faults:
             if is_new:
                 self._kinds.add(kind)
         if is_new:
-            import traceback  # much code, for few
+            import traceback  # seldom needed
 
             self.log(f"{what}: unexpected {text}\n{traceback.format_exc().rstrip()}")
         return text

@@ -8,7 +8,7 @@ the same time however many connections there are; or for what listens at one por
 walks its listeners, not its connections. ``/proc/net/tcp`` is no substitute: any user can fill it
 with closed connections until reading it takes a second.
 
-A reply counts only if it comes from the kernel, carries the number of the question, and names
+A reply counts only if it comes from the kernel, carries the number of the request, and names
 the socket that was asked for in a state that carries data: the kernel falls back to a listener
 at the same address, and a connection whose process has closed it belongs to no process any more (it
 would be shown as root's).
@@ -51,11 +51,11 @@ _ANY_V4, _ANY_V6 = b"\0" * 4, b"\0" * 16
 
 
 class Unavailable(Exception):
-    """The kernel does not tell whose a socket is; the text says why."""
+    """The kernel does not tell who owns a socket; the text says why."""
 
 
 class Owner(NamedTuple):
-    """Whose a socket is."""
+    """Who owns a socket."""
 
     uid: int
     inode: int  # as in /proc/PID/fd: socket:[inode]
@@ -83,7 +83,7 @@ class SocketTable:
             pass  # the first question tries again, and says why
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
@@ -96,7 +96,7 @@ class SocketTable:
         try:
             here, there = sock.getsockname(), sock.getpeername()
         except OSError:
-            return None  # it has hung up
+            return None  # its peer has closed it
         here, there = (packed(here[0]), here[1]), (packed(there[0]), there[1])
         family = _family_of(there[0])
         for found in self._ask(family, there, here):
@@ -194,7 +194,7 @@ def packed(host: str) -> bytes:
             return socket.inet_pton(socket.AF_INET, host)
         return _plain(socket.inet_pton(socket.AF_INET6, host))
     except (OSError, UnicodeError):
-        raise ValueError(f"{host!r} is no numeric address") from None
+        raise ValueError(f"{host!r} is not a numeric address") from None
 
 
 def is_loopback(host: str) -> bool:

@@ -13,8 +13,8 @@ import pytest
 
 from tests.fuzzing import fuzz, mutations
 from tests.strangers import UID, needs_root, start_stranger
-from tony_core.protocol import peers
-from tony_core.protocol.peers import Owner, SocketTable, Unavailable
+from tony_core.protocol import socket_owners
+from tony_core.protocol.socket_owners import Owner, SocketTable, Unavailable
 
 WORLDS = [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::ffff:127.0.0.1")]
 LISTEN = """
@@ -158,7 +158,7 @@ def test_another_users_listener_beside_ours(table: SocketTable) -> None:
 
 
 def test_a_name_is_no_address(table: SocketTable) -> None:
-    with pytest.raises(ValueError, match="no numeric address"):
+    with pytest.raises(ValueError, match="not a numeric address"):
         table.listeners("localhost", 80)
 
 
@@ -169,7 +169,7 @@ def test_a_name_is_no_address(table: SocketTable) -> None:
      ("fe80::1%lo", False), ("node1", False), ("", False), ("127.1", False)],
 )  # fmt: skip
 def test_loopback_addresses(host: str, wanted: bool) -> None:
-    assert peers.is_loopback(host) is wanted
+    assert socket_owners.is_loopback(host) is wanted
 
 
 # ---------------------------------------------------------------------- no answer
@@ -311,7 +311,7 @@ def test_no_answer_is_an_error_and_never_an_owner(
 def test_a_kernel_that_never_ends_its_answer(
     table: SocketTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "ANSWER_S", 0.1)
+    monkeypatch.setattr(socket_owners, "ANSWER_S", 0.1)
     scripted(table, *[(message(20, RIGHT, 0), 0)] * 1_000_000)
     answers = table._sock.answers  # type: ignore[union-attr]
     with pytest.raises(Unavailable):
@@ -323,7 +323,7 @@ def test_a_kernel_without_sock_diag(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*kind: int) -> socket.socket:
         raise OSError(93, "Protocol not supported")
 
-    monkeypatch.setattr(peers.socket, "socket", refuse)
+    monkeypatch.setattr(socket_owners.socket, "socket", refuse)
     table = SocketTable()
     with pytest.raises(Unavailable, match="Protocol not supported"):
         table.listeners("127.0.0.1", 80)

@@ -1,4 +1,4 @@
-"""What the processes of a job have in common, and no others: its secret, and its TLS key.
+"""The job key: the secret that only the processes of one job share, and its TLS key.
 
 A job's secret file (or its YARN credential) holds 32 bytes, from which master and executors
 prove to each other who they are. Where the job wants TLS (``tony.task.tls``) it holds more, behind
@@ -6,11 +6,11 @@ a mark::
 
     "TonY-TLS-1\\n" | secret (32) | SHA-256 of the certificate (32) | key and certificate (PEM)
 
-The client makes the pair, for one job. Every attempt at being its master finds it where the
-secret is, and is the TLS server on every connection, whoever dialled. An executor's file lacks
-the PEM text: it takes the one certificate of that fingerprint, and no other. Names, dates and
-authorities mean nothing here. What each knows is proved inside, as without TLS, and the proof
-holds for this certificate alone.
+The client makes the pair, for one job. Every attempt of its master reads it from the secret file,
+and is the TLS server on every connection, whoever dialled. An executor's file lacks the PEM text:
+it takes the one certificate of that fingerprint, and no other. Names, dates and authorities mean
+nothing here. Each end proves its secret inside, as without TLS, and the proof holds for this
+certificate alone.
 
 An executor's file holds no secret of the job but its own container's key (``channel.py``).
 
@@ -36,8 +36,8 @@ class JobKey(NamedTuple):
     pem: bytes = b""
 
 
-def pack(key: JobKey) -> bytes:
-    """As a secret file holds it."""
+def pack_key(key: JobKey) -> bytes:
+    """The bytes of a secret file."""
     if not key.fingerprint:
         return key.secret
     if len(key.secret) != SIZE or len(key.fingerprint) != SIZE:
@@ -45,8 +45,8 @@ def pack(key: JobKey) -> bytes:
     return MARK + key.secret + key.fingerprint + key.pem
 
 
-def unpack(data: bytes) -> JobKey:
-    """What a secret file holds."""
+def unpack_key(data: bytes) -> JobKey:
+    """Read the bytes of a secret file."""
     if not data.startswith(MARK):
         return JobKey(data)
     rest = data[len(MARK) :]
@@ -55,14 +55,14 @@ def unpack(data: bytes) -> JobKey:
     return JobKey(rest[:SIZE], rest[SIZE : 2 * SIZE], rest[2 * SIZE :])
 
 
-def for_executor(data: bytes, container_id: str) -> bytes:
-    """What the executor in this container gets: its own key, and no private one."""
-    key = unpack(data)
-    return pack(key._replace(secret=container_key(key.secret, container_id), pem=b""))
+def executor_key(data: bytes, container_id: str) -> bytes:
+    """The bytes of this container's secret file: its own key, and no private one."""
+    key = unpack_key(data)
+    return pack_key(key._replace(secret=container_key(key.secret, container_id), pem=b""))
 
 
-def carrier(key: JobKey, master: bool) -> Callable[[Any], Any]:
-    """What makes of a connected socket the thing that a link is made on."""
+def transport_factory(key: JobKey, master: bool) -> Callable[[Any], Any]:
+    """The function that makes a link's transport of a connected socket: plain, or TLS."""
     if not key.fingerprint:
         return lambda sock: sock
     try:
@@ -76,6 +76,6 @@ def carrier(key: JobKey, master: bool) -> Callable[[Any], Any]:
 
     if master:
         served = tls.master_context(key.pem)
-        return lambda sock: tls.Secured(sock, served, server_side=True)
+        return lambda sock: tls.TlsTransport(sock, served, server_side=True)
     called = tls.executor_context()
-    return lambda sock: tls.Secured(sock, called, fingerprint=key.fingerprint)
+    return lambda sock: tls.TlsTransport(sock, called, fingerprint=key.fingerprint)
