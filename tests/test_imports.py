@@ -25,6 +25,7 @@ _BOTTOM = (
     "tony_core.version",
 )
 _CLIENT = (
+    "tony_core.view",
     "tony_core.schedulers",
     "tony_core.bundle",
     "tony_core.bundle.jobfolder",
@@ -58,6 +59,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.bundle.unpack",
         *_BOTTOM,
     ),
+    "tony_core.view": ("tony_core.schedulers", "tony_core.jsontext"),
     "tony_core.frameworks": (
         "tony_core.dataclass",
         "tony_core.job",
@@ -65,6 +67,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.protocol",
     ),
     "tony_core.master": (
+        "tony_core.view",
         "tony_core.schedulers",
         "tony_core.bundle.jobfolder",
         "tony_core.bundle.unpack",

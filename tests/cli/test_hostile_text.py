@@ -18,7 +18,7 @@ from tests.cli.conftest import Tony
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tests.fuzzing import fuzz
 from tony_core.cli import failures, live, output
-from tony_core.client.view import from_page
+from tony_core.client.merge import from_page
 from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, SchedulerError
 

@@ -15,7 +15,7 @@ from tests.cli.conftest import Tony, lines
 from tests.cli.schema import wrong_with
 from tests.client.scripted import PageServer, Scripted, status, task
 from tony_core.cli.presenters import QUIET_S, WAITS_S, PlainPresenter
-from tony_core.client.view import from_page, from_status
+from tony_core.client.merge import from_page, from_status
 from tony_core.schedulers.port import AppState, SchedulerError
 
 

@@ -25,11 +25,12 @@ from tony_core.cli import describe, kill, main, outcome
 from tony_core.cli.describe import tasks
 from tony_core.cli.list import origin_of
 from tony_core.cli.status import head, show
-from tony_core.client.view import JobView, from_page, with_containers
+from tony_core.client.merge import from_page, with_containers
 from tony_core.files import registry
 from tony_core.files.webhdfs import namenodes
 from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
+from tony_core.view import JobView
 
 ROOT = {
     "task": "worker:1",

@@ -15,7 +15,7 @@ from tests.client.scripted import APP, PageServer, Scripted, status, task
 from tony_core.client import logs
 from tony_core.client.errors import UsageError
 from tony_core.client.logs import Line, LogFile, LogReader, read_logs
-from tony_core.client.view import from_page, with_containers
+from tony_core.client.merge import from_page, with_containers
 from tony_core.schedulers.port import AppState, LogRef, SchedulerError
 
 REF = LogRef("c1")

@@ -10,13 +10,13 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from tests.client.scripted import APP, Scripted, event, status, task
-from tony_core.client import ended_jobs
-from tony_core.client.ended_jobs import complete, current_view, final_view
-from tony_core.client.history import ended_job
-from tony_core.client.view import JobView, from_page
+from tony_core.client import finalize
+from tony_core.client.finalize import ended_job, final_view, finalize_all, finalized_view
+from tony_core.client.merge import from_page
 from tony_core.history.reader import read_job
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
+from tony_core.view import JobView
 
 LINKS = {
     "page": "http://page/",
@@ -44,7 +44,7 @@ class Cluster(Scripted):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ended_jobs, "SETTLE_S", 0.02)
+    monkeypatch.setattr(finalize, "SETTLE_S", 0.02)
 
 
 def history(root: Path, **job: Any) -> Path:
@@ -83,7 +83,7 @@ def ended(state: AppState = AppState.KILLED, **words: Any) -> AppStatus:
 
 
 def seen(scheduler: Cluster, app: AppStatus, how: str) -> JobView:
-    return current_view(scheduler, app) if how == "look" else final_view(scheduler, app)
+    return finalized_view(scheduler, app) if how == "look" else final_view(scheduler, app)
 
 
 @pytest.mark.parametrize("how", ["look", "watch"])
@@ -169,10 +169,10 @@ def test_the_story_ends_with_the_reason(tmp_path: Path, how: str) -> None:
 def test_a_master_that_is_just_finishing_is_given_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ended_jobs, "SETTLE_S", 60.0)
+    monkeypatch.setattr(finalize, "SETTLE_S", 60.0)
     summary = history(tmp_path)
     scheduler = Cluster(tmp_path)
-    view = current_view(scheduler, ended(finished=time.time()))
+    view = finalized_view(scheduler, ended(finished=time.time()))
     assert (view.state, scheduler.cleared) == (AppState.KILLED, [])
     # A watcher waits, and takes what came.
     told = json.loads(summary.read_text())
@@ -181,7 +181,7 @@ def test_a_master_that_is_just_finishing_is_given_its_time(
     def comes(seconds: float) -> None:
         summary.write_text(json.dumps(told))
 
-    monkeypatch.setattr("tony_core.client.ended_jobs.time.sleep", comes)
+    monkeypatch.setattr("tony_core.client.finalize.time.sleep", comes)
     view = final_view(scheduler, ended(finished=time.time()))
     assert view.diagnostics == "killed by the master"
     assert scheduler.cleared == []
@@ -195,13 +195,13 @@ def test_progress_does_not_go_back(tmp_path: Path) -> None:
     view = final_view(Cluster(tmp_path), ended(), last=last)
     assert (view.progress, view.tasks[1].progress) == (0.6, 0.7)
     assert view.counts == {"succeeded": 1, "killed": 2}
-    later = current_view(Cluster(tmp_path), ended())
+    later = finalized_view(Cluster(tmp_path), ended())
     assert (later.progress, later.counts, later.links) == (0.6, view.counts, view.links)
 
 
 def test_one_that_never_had_a_master_leaves_nothing_either(tmp_path: Path) -> None:
     scheduler = Cluster(tmp_path)
-    view = current_view(scheduler, ended())
+    view = finalized_view(scheduler, ended())
     assert scheduler.cleared == [APP]
     assert not (tmp_path / "history").exists()
     assert view.counts == {}, "a master is no task"
@@ -228,17 +228,17 @@ def test_all_of_a_history_is_completed(tmp_path: Path) -> None:
     forgotten.mkdir()
     (forgotten / "summary.json").write_text(json.dumps({"job": {"app_id": forgotten.name}}))
     scheduler = Cluster(tmp_path, ended())
-    complete(scheduler, f"{tmp_path}/history")
-    complete(scheduler, f"{tmp_path}/history")
+    finalize_all(scheduler, f"{tmp_path}/history")
+    finalize_all(scheduler, f"{tmp_path}/history")
     assert scheduler.cleared == [APP]
     assert read_job(f"{tmp_path}/history", APP).job["state"] == "KILLED"
     scheduler.set(state=AppState.RUNNING)
     history(tmp_path / "other")
-    complete(scheduler, f"{tmp_path}/other/history")
+    finalize_all(scheduler, f"{tmp_path}/other/history")
     assert scheduler.cleared == [APP]
 
 
-@pytest.mark.parametrize(("ago", "ends"), [(2 * ended_jobs.FORGOTTEN_S, True), (60.0, False)])
+@pytest.mark.parametrize(("ago", "ends"), [(2 * finalize.FORGOTTEN_S, True), (60.0, False)])
 def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
     tmp_path: Path, ago: float, ends: bool
 ) -> None:
@@ -249,7 +249,7 @@ def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
         folder = tmp_path / root / APP
         folder.mkdir(parents=True)
         (folder / "summary.json").write_text(json.dumps({**told, "tasks": tasks}))
-        complete(Cluster(tmp_path), f"{tmp_path}/{root}")
+        finalize_all(Cluster(tmp_path), f"{tmp_path}/{root}")
     kept = read_job(f"{tmp_path}/history", APP)
     assert kept.job["state"] == ("FAILED" if ends else "RUNNING")
     assert ("has forgotten it" in kept.job.get("diagnostics", "")) is ends
@@ -259,7 +259,7 @@ def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
 
 def test_a_history_without_a_summary_gets_one(tmp_path: Path) -> None:
     (tmp_path / "history" / APP).mkdir(parents=True)
-    view = current_view(Cluster(tmp_path), ended())
+    view = finalized_view(Cluster(tmp_path), ended())
     kept = read_job(f"{tmp_path}/history", APP).job
     assert (kept["name"], kept["user"], kept["state"]) == ("mnist", "ann", "KILLED")
     assert view.state is AppState.KILLED
@@ -269,7 +269,7 @@ def test_history_tells_an_end_before_it_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master may still do so for a moment; whoever looks meanwhile is told the same."""
-    monkeypatch.setattr(ended_jobs, "SETTLE_S", 60.0)
+    monkeypatch.setattr(finalize, "SETTLE_S", 60.0)
     written = history(tmp_path)
     before = written.read_text()
     cluster = Cluster(tmp_path, ended(finished=time.time()))

@@ -10,8 +10,7 @@ import pytest
 
 from tests.client.scripted import Scripted
 from tony_core.bundle import jobfolder
-from tony_core.client.loading import load
-from tony_core.client.submission import prepare, send
+from tony_core.client.submission import load, prepare, send
 from tony_core.job.load import JobArguments
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job

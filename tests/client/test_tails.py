@@ -8,11 +8,12 @@ import pytest
 
 from tests.client.scripted import APP, Scripted, status, task
 from tony_core.client import tails
+from tony_core.client.merge import from_page
 from tony_core.client.tails import Tail, read_tails
-from tony_core.client.view import JobView, from_page
 from tony_core.job.load import JobArguments, load_job
 from tony_core.job.mask import job_secrets
 from tony_core.schedulers.port import LogRef, SchedulerError
+from tony_core.view import JobView
 
 
 def ran(name: str, container: str, **words: Any) -> Dict[str, Any]:

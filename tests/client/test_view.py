@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tests.client.scripted import APP, status, task
-from tony_core.client.view import (
-    closed,
+from tony_core.client.merge import (
+    end_tasks,
     from_page,
     from_status,
-    lasting,
-    task_view,
+    lasting_links,
     under_status,
     with_containers,
 )
 from tony_core.schedulers.port import AppState, LogRef
+from tony_core.view import read_task
 
 
 def test_the_scheduler_says_how_it_ended() -> None:
@@ -71,7 +71,7 @@ def test_a_later_end_is_put_over_a_view() -> None:
 
 
 def test_what_is_missing_or_odd_has_its_default() -> None:
-    odd = task_view({"task": "ps:3", "exit_code": None, "runs": "?", "usage": {"x": "y", "z": 1}})
+    odd = read_task({"task": "ps:3", "exit_code": None, "runs": "?", "usage": {"x": "y", "z": 1}})
     assert (odd.role, odd.index, odd.runs, odd.usage) == ("ps", 3, (), {"z": 1})
     assert from_page({"state": "NEW-STATE", "root_cause": None}, [{}]).state is AppState.RUNNING
 
@@ -82,7 +82,7 @@ def test_every_container_of_a_task_in_order_and_once() -> None:
         {"session": 1, "container": "c1"},
         {"session": 2, "container": "c2"},
     ]
-    view = task_view(task(session=3, container="c3", runs=runs))
+    view = read_task(task(session=3, container="c3", runs=runs))
     assert [ref.container_id for ref in view.log_refs()] == ["c1", "c2", "c3"]
     assert view.sessions_in("c1") == (0, 1)
     assert view.sessions_in("c3") == (3,)
@@ -96,13 +96,13 @@ def test_nothing_goes_on_in_a_job_that_died() -> None:
         task("w:1", state="ready"),
     ]
     done = [task("w:2", state="succeeded"), task("w:3", state="pending")]
-    died = closed(from_page(page, [*open_ones, *done], status(state=AppState.FAILED)))
+    died = end_tasks(from_page(page, [*open_ones, *done], status(state=AppState.FAILED)))
     assert [one.state for one in died.tasks] == ["lost", "lost", "succeeded", "pending"]
     assert died.tasks[0].runs[0].state == "lost"
-    killed = closed(from_page(page, open_ones, status(state=AppState.KILLED)))
+    killed = end_tasks(from_page(page, open_ones, status(state=AppState.KILLED)))
     assert [one.state for one in killed.tasks] == ["killed", "killed"]
     alive = from_page(page, open_ones, status())
-    assert closed(alive) is alive
+    assert end_tasks(alive) is alive
 
 
 def test_containers_that_only_the_scheduler_knows_of() -> None:
@@ -131,8 +131,8 @@ def test_what_a_master_served_goes_with_it() -> None:
     beside = {**links, "tensorboard": "http://127.0.0.1:4712/"}
     below = {**links, "tensorboard": f"{page}tensorboard/"}
     lasts = {name: url for name, url in links.items() if name != "page"}
-    assert lasting(beside) == lasting(below) == lasts
-    assert lasting({"page": page, "tensorboard": "http://tb.example/"}) == {
+    assert lasting_links(beside) == lasting_links(below) == lasts
+    assert lasting_links({"page": page, "tensorboard": "http://tb.example/"}) == {
         "tensorboard": "http://tb.example/"
     }
-    assert lasting({"page": page, "tensorboard": "http://["}) == {"tensorboard": "http://["}
+    assert lasting_links({"page": page, "tensorboard": "http://["}) == {"tensorboard": "http://["}

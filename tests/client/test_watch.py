@@ -11,10 +11,10 @@ import pytest
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tony_core.client.page import CALL_S
 from tony_core.client.poll_interval import FAILING_MOST_S, Pace
-from tony_core.client.view import JobView
 from tony_core.client.watch import Callbacks, Watch
 from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, NoSuchApplication, SchedulerError
+from tony_core.view import JobView
 
 
 class Heard:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tony_core.client.loading import load
+from tony_core.client.submission import load
 from tony_core.job.load import JobArguments
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

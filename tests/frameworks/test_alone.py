@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.frameworks.gangs import job
-from tony_core.client.loading import load
+from tony_core.client.submission import load
 from tony_core.frameworks import find
 from tony_core.frameworks.base import Alone, Framework
 from tony_core.frameworks.refusals import alone

@@ -8,7 +8,7 @@ import pytest
 
 from tests.frameworks.gangs import gang, job, seen
 from tony_core import frameworks
-from tony_core.client.loading import load
+from tony_core.client.submission import load
 from tony_core.frameworks.base import Peer
 from tony_core.frameworks.mxnet import MxNet
 from tony_core.job.load import JobArguments

@@ -11,7 +11,7 @@ import pytest
 from tests.job.loading import SAMPLES, load, warned, why, write_xml
 from tony_core.cli.submit import job_arguments
 from tony_core.cli.verbs import parser_of
-from tony_core.client.loading import Frameworks
+from tony_core.client.submission import Frameworks
 from tony_core.dataclass import replace
 from tony_core.job.from_jvm import DEFAULTS
 from tony_core.job.keys import table

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tony_core.client.loading import load
+from tony_core.client.submission import load
 from tony_core.job.load import JobArguments
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job

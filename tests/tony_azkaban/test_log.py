@@ -9,8 +9,8 @@ import pytest
 from tony_azkaban.log import Log, lines_wanted
 from tony_core.client.errors import UsageError
 from tony_core.client.tails import Tail, Tails
-from tony_core.client.view import JobView, TaskView
 from tony_core.schedulers.port import AppState
+from tony_core.view import JobView, TaskView
 
 VIEW = JobView(
     "application_1_0001",

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.fuzzing import bounds, fuzz, mutations
 from tony_azkaban.folder import named_in_flow, names_in
 from tony_azkaban.outputs import inert, metrics, outputs, write
-from tony_core.client.view import JobView, TaskView
 from tony_core.dataclass import replace
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers.port import AppState
+from tony_core.view import JobView, TaskView
 
 JOB = Job("train", (Role("worker", 2, Resources(), "true"),))
 VIEW = JobView(

@@ -7,7 +7,7 @@ import argparse
 from typing import Any, Dict, List
 
 from tony_core.cli.output import line, note, print_json, tell
-from tony_core.client.loading import Frameworks
+from tony_core.client.submission import Frameworks
 from tony_core.files.registry import filesystem
 from tony_core.job.keys import Status, table
 from tony_core.job.load import JobArguments, Loaded, load_job

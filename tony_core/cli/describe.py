@@ -27,8 +27,8 @@ from tony_core.cli.output import (
     warn,
 )
 from tony_core.cli.status import head
-from tony_core.client.view import MASTER, JobView, TaskView
 from tony_core.schedulers.port import Scheduler, SchedulerError
+from tony_core.view import MASTER, JobView, TaskView
 
 NAME = "describe"
 HELP = "everything that is known of a job"
@@ -141,8 +141,8 @@ class Master(NamedTuple):
 
 
 def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
-    from tony_core.client.attach import look_up
-    from tony_core.client.ended_jobs import read_past, unknown, whole_story
+    from tony_core.client.finalize import look_up
+    from tony_core.client.lookup import explain_unknown, read_past, whole_story
     from tony_core.schedulers.port import NoSuchApplication
 
     scheduler = scheduler_of(args, args.app)
@@ -155,7 +155,7 @@ def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]
         except NoSuchApplication:
             past = read_past(history or scheduler.history_root(None), app_id)
             story = past.events if past is not None else ()
-        missing = "" if story else unknown(scheduler, view, history)
+        missing = "" if story else explain_unknown(scheduler, view, history)
         if missing:
             warn(missing)
         return view, story, scheduler.log_reader.urls_outlive_job, _masters(scheduler, app_id)

@@ -19,10 +19,10 @@ from tony_core.cli.presenters import Presenter
 from tony_core.client.errors import ClientError
 from tony_core.client.exit_codes import of_signal, of_state
 from tony_core.client.kill import ALLOWANCE_S, GRACE_S, Killing
-from tony_core.client.view import JobView
 from tony_core.client.watch import Watch
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
+from tony_core.view import JobView
 
 
 class Forgotten(ClientError):

@@ -163,7 +163,7 @@ def _ended(scheduler: Scheduler, app_id: str, unsure: Optional[bool]) -> Optiona
 
 
 def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
-    from tony_core.client.ended_jobs import complete
+    from tony_core.client.finalize import finalize_all
     from tony_core.history import reader
     from tony_core.job.spec import History
 
@@ -173,7 +173,7 @@ def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
     kept = site_value("tony.history.retention-sec")
     retention_s = seconds(kept) if kept else History().retention_s
     if not dry_run:
-        complete(scheduler, root)
+        finalize_all(scheduler, root)
     for app_id in reader.expired(root, retention_s, time.time(), note):
         if not dry_run:
             reader.remove(root, app_id)

@@ -73,7 +73,7 @@ def _history(args: argparse.Namespace) -> Iterator[Tuple[str, Optional[Scheduler
 
 
 def _list(args: argparse.Namespace) -> int:
-    from tony_core.client.history import ended_jobs
+    from tony_core.client.finalize import ended_jobs
 
     with _history(args) as (root, scheduler):
         shown = list(islice(ended_jobs(root, scheduler), args.limit or None))
@@ -106,7 +106,7 @@ def _objects(value: Any) -> Iterable[Tuple[Any, Any]]:
 
 def _show(args: argparse.Namespace) -> int:
     from tony_core.cli.describe import show
-    from tony_core.client.history import ended_job
+    from tony_core.client.finalize import ended_job
     from tony_core.history.reader import read_config
 
     if args.config and (args.json or args.metrics):

@@ -21,8 +21,8 @@ from rich.text import Text
 from tony_core.cli import outcome
 from tony_core.cli.output import STATE_COLOURS, duration, line, pairs, percent, safe
 from tony_core.cli.presenters import Presenter, event_lines, worth_showing
-from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import Callbacks, Event
+from tony_core.view import JobView, TaskView
 
 BAR = 30
 LEAST_ROWS = 4

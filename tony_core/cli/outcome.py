@@ -11,9 +11,9 @@ import time
 from typing import Any, Iterator, List, Mapping, Optional, TextIO
 
 from tony_core.cli.output import duration, paint, paint_state, pairs, safe
-from tony_core.client.view import JobView, TaskView
 from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState
+from tony_core.view import JobView, TaskView
 
 MOST_TASKS = 40  # whose logs are named one by one
 MOST_LINES = 20

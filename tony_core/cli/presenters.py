@@ -14,9 +14,10 @@ from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_core.cli import outcome
 from tony_core.cli.output import line, note, print_json, safe, silence
-from tony_core.client.view import PAGE, JobView, TaskView, is_of_master
+from tony_core.client.merge import is_of_master
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
 from tony_core.schedulers.port import Scheduler
+from tony_core.view import PAGE, JobView, TaskView
 
 WAITS_S, WAITS_AGAIN_S = 3.0, 30.0  # until the scheduler's reason for no master is told, and again
 QUIET_S = 60.0  # a line says that it still runs after so long without another

@@ -26,8 +26,8 @@ from tony_core.cli.output import (
     safe,
     warn,
 )
-from tony_core.client.view import SCHEDULER, JobView
 from tony_core.schedulers.port import AppState
+from tony_core.view import SCHEDULER, JobView
 
 NAME = "status"
 HELP = "how a job stands, in a few lines"
@@ -72,14 +72,14 @@ def show(view: JobView) -> None:
 
 def view_for(args: argparse.Namespace) -> JobView:
     """The application that is meant."""
-    from tony_core.client.attach import look_up
-    from tony_core.client.ended_jobs import unread
+    from tony_core.client.finalize import look_up
+    from tony_core.client.lookup import explain_unreadable
 
     scheduler = scheduler_of(args, args.app)
     history = history_of(args)
     try:
         view = look_up(scheduler, app_of(args, scheduler), history)
-        why = unread(scheduler, view, history) if view.source == SCHEDULER else ""
+        why = explain_unreadable(scheduler, view, history) if view.source == SCHEDULER else ""
         if why:
             warn(f"only the scheduler was asked: the job's history cannot be read: {why}")
         return view

@@ -80,8 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
-    from tony_core.client.loading import load
-    from tony_core.client.submission import prepare, send
+    from tony_core.client.submission import load, prepare, send
     from tony_core.schedulers import open_scheduler
 
     loaded = load(job_arguments(args))

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from tony_core.client.api import run as run
     from tony_core.client.api import submit as submit
     from tony_core.client.exit_codes import ExitCode as ExitCode
-    from tony_core.client.view import JobView as JobView
-    from tony_core.client.view import TaskView as TaskView
     from tony_core.client.watch import Callbacks as Callbacks
     from tony_core.job.load import JobArguments as JobArguments
+    from tony_core.view import JobView as JobView
+    from tony_core.view import TaskView as TaskView
 
 _WHERE = {
     "Callbacks": "tony_core.client.watch",
     "Client": "tony_core.client.api",
     "ExitCode": "tony_core.client.exit_codes",
     "JobArguments": "tony_core.job.load",
-    "JobView": "tony_core.client.view",
+    "JobView": "tony_core.view",
     "Result": "tony_core.client.api",
     "Run": "tony_core.client.api",
-    "TaskView": "tony_core.client.view",
+    "TaskView": "tony_core.view",
     "run": "tony_core.client.api",
     "submit": "tony_core.client.api",
 }

@@ -17,19 +17,18 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple, Type, Union
 
-from tony_core.client.ended_jobs import current_view
 from tony_core.client.exit_codes import of_state
+from tony_core.client.finalize import finalized_view
 from tony_core.client.kill import ALLOWANCE_S, Killed, kill
-from tony_core.client.loading import load
 from tony_core.client.logs import Line, read_logs
-from tony_core.client.submission import Prepared, prepare, send
-from tony_core.client.view import JobView, TaskView
+from tony_core.client.submission import Prepared, load, prepare, send
 from tony_core.client.watch import Callbacks, Event, Watch
 from tony_core.job.load import JobArguments
 from tony_core.job.problems import Problem
 from tony_core.job.spec import Job
 from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.port import AppState, AppStatus, Scheduler, Submission
+from tony_core.view import JobView, TaskView
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Run:
 
     def view(self) -> JobView:
         """All that is known now."""
-        return current_view(self._scheduler, self.status(), job=self.job)
+        return finalized_view(self._scheduler, self.status(), job=self.job)
 
     def logs(self, **words: Any) -> Iterator[Line]:
         """Its tasks' lines; the words are those of :func:`tony_core.client.logs.read_logs`."""

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from tony_core.client.errors import PageError
+from tony_core.client.lookup import event_number
 from tony_core.client.page import LONGEST_PAUSE_S, Page
 from tony_core.client.poll_interval import Pace
 from tony_core.unexpected_errors import UnexpectedErrors
@@ -147,12 +148,6 @@ class Feed:
             wait_s = max(0.05, (allowed if changed else due) - time.monotonic())
 
     def _fresh(self, events: List[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
-        fresh = [event for event in events if number_of(event) > self.newest]
-        self.newest = max([self.newest, *(number_of(event) for event in fresh)])
+        fresh = [event for event in events if event_number(event) > self.newest]
+        self.newest = max([self.newest, *(event_number(event) for event in fresh)])
         return fresh
-
-
-def number_of(event: Mapping[str, Any]) -> int:
-    """An event's place in the story; 0 when it has none."""
-    number = event.get("n")
-    return number if isinstance(number, int) else 0

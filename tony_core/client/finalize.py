@@ -1,39 +1,221 @@
-"""The end of a job whose master could not write it down.
+"""Writes the end of a job whose master could not, and removes what that master would have removed.
 
-A job that its scheduler ended, or whose masters all died, would stay RUNNING in history for
-ever. So whoever of its owner's clients sees the scheduler's word that it is over, and a history
-without an end, writes the end in the master's place, and has what the master would have removed
-taken away. It is written as it would be seen anyway (:func:`tony_core.client.view.closed`), and
-the story gets a last line with the reason: two clients that do it at once write the same. A
-master that was still writing wins by coming later.
+A job that its scheduler ended, or whose masters all died, would stay RUNNING in history for ever.
+So its owner's clients write the end that the scheduler reports, where history has none: the
+verbs that show a job call :func:`finalized_view`, ``tony history`` and ``tony gc`` call
+:func:`finalize_listed` for each job. Reading (:mod:`tony_core.client.lookup`) writes nothing.
 
-Nobody does that for another's job, and what may not be written stays as it is, in silence.
+The end is written as it would be shown anyway (:func:`tony_core.client.merge.end_tasks`), and the
+story gets a last line with the reason: two clients that do it at once write the same. A master that
+was still writing wins by coming later. A client does this for its own user's jobs only; where it
+may not write, the job is shown so all the same.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, replace
-from typing import Any, Dict, Mapping, Optional, Sequence
+from dataclasses import replace
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
-from tony_core.client.view import PAGE, JobView, end_of, lasting
+from tony_core.client.errors import NotFound
+from tony_core.client.lookup import (
+    complete_view,
+    find_history,
+    find_past,
+    history_view,
+    is_complete,
+    page_view,
+    past_view,
+    read_past,
+)
+from tony_core.client.merge import end_state, end_tasks, from_page, lasting_links, under_status
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
 from tony_core.history.access import file_mode
 from tony_core.history.layout import ATTEMPT_GAP, SUMMARY, segment_name, segment_number
-from tony_core.history.reader import JobHistory, read_events, segments
+from tony_core.history.reader import JobHistory, list_jobs, read_events, read_job, segments
+from tony_core.job.spec import Job
 from tony_core.jsontext import is_number
-from tony_core.schedulers.port import AppState, AppStatus
+from tony_core.schedulers.port import (
+    AppState,
+    AppStatus,
+    NoSuchApplication,
+    Scheduler,
+    SchedulerError,
+)
+from tony_core.view import HISTORY, PAGE, JobView
 
 ENDED = "job-ended"  # the last line of every story
+#: How long a job that has just ended is given to complete its history. A master that YARN kills
+#: hears of it with its node's next heartbeat (1 s), and has a quarter of a second.
+SETTLE_S = 1.5
+SKEW_S = 60.0  # that a scheduler's clock may be ahead of ours
+#: How old the newest that is known of a job must be to believe a scheduler that knows it no more.
+FORGOTTEN_S = 3600.0
 
 
-def buried(
+def look_up(scheduler: Scheduler, app_id: str, history: Optional[str] = None) -> JobView:
+    """The :func:`finalized_view` of an application, also of one that only history still knows."""
+    try:
+        return finalized_view(scheduler, scheduler.status(app_id), history=history)
+    except NoSuchApplication:
+        past = read_past(history or scheduler.history_root(None), app_id, events=False)
+        if past is None:
+            raise NotFound(f"no application {app_id} on {scheduler.name}") from None
+        return past_view(past)
+
+
+def finalized_view(
+    scheduler: Scheduler,
+    status: AppStatus,
+    *,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> JobView:
+    """How a job looks now, its end written first where its master could not."""
+    view = page_view(scheduler, status)
+    if view is not None:
+        return view
+    return history_view(scheduler, status, finalize(scheduler, status, job, history))
+
+
+def finalize(
+    scheduler: Scheduler,
+    status: AppStatus,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> Optional[JobHistory]:
+    """Write a job's end where it has ended and no master will write it; its history."""
+    past, root = find_history(scheduler, status.app_id, job, history, events=False)
+    if not status.state.ended or (past is not None and past.job.get("finished")):
+        return past
+    # Clocks differ, and one may be set back: what ended in the far future has settled too.
+    ago = time.time() - (status.finished or 0.0)
+    may_come = past is not None and -SKEW_S < ago < SETTLE_S
+    if not may_come and scheduler.cleaner.remove_leftovers(status, job) and past is not None:
+        return write_end(past, root, status)
+    return past
+
+
+def final_view(
+    scheduler: Scheduler,
+    status: AppStatus,
+    *,
+    last: Optional[JobView] = None,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> JobView:
+    """How a job that has just ended looks for good.
+
+    Its master gets a moment to write the end; then it is written here. ``last`` is the newest that
+    its page told.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    pause = 0.02
+    while True:
+        past, root = find_history(scheduler, status.app_id, job, history, events=False)
+        if past is not None and is_complete(past):
+            return past_view(past, status)
+        # A master that died has left what it had.
+        if past is None or past.job.get("buried") or time.monotonic() >= deadline:
+            break
+        time.sleep(pause)
+        pause = min(0.2, pause * 2)
+    written = past is not None and past.job.get("buried")
+    if not written and scheduler.cleaner.remove_leftovers(status, job) and past is not None:
+        past = write_end(past, root, status, last)
+        return complete_view(scheduler, past_view(past, status))
+    if last is not None and last.tasks:
+        return complete_view(scheduler, under_status(last, status))
+    return history_view(scheduler, status, past)
+
+
+def ended_jobs(root: str, scheduler: Optional[Scheduler] = None) -> Iterator[JobView]:
+    """Every job in a history, the newest first, its end written first where there is none."""
+    for job in list_jobs(root):
+        status = None
+        if scheduler is not None:
+            try:
+                status = finalize_listed(scheduler, root, job)
+            except SchedulerError:
+                scheduler = None  # what was written down has to do
+        yield from_page(job, (), status, HISTORY)
+
+
+def ended_job(
+    root: str, text: Optional[str], scheduler: Optional[Scheduler] = None
+) -> Tuple[JobHistory, JobView]:
+    """The history and the view of the job that ``text`` means, its end written first."""
+    past = find_past(root, text)
+    status = None
+    if scheduler is not None:
+        try:
+            status = finalize_listed(scheduler, root, {**past.job, "app_id": past.app_id})
+        except SchedulerError:
+            pass  # what was written down has to do
+    if status is not None:
+        past = read_job(root, past.app_id)
+        if not past.job.get("finished"):
+            past = with_end(past, status)  # a master may still write it down itself
+    return past, end_tasks(past_view(past, status))
+
+
+def finalize_all(scheduler: Scheduler, root: str) -> None:
+    """Write the end of every job in a history that has ended without one."""
+    for job in list_jobs(root):
+        try:
+            finalize_listed(scheduler, root, job)
+        except SchedulerError:
+            return  # another time
+
+
+def finalize_listed(scheduler: Scheduler, root: str, job: Mapping[str, Any]) -> Optional[AppStatus]:
+    """Write the end of a job that history lists without one; its scheduler's status if it ended.
+
+    The end is shown at once, and written as soon as no master can come to it any more.
+    """
+    if job.get("finished"):
+        return None
+    app_id = str(job["app_id"])
+    try:
+        status = scheduler.status(app_id)
+    except NoSuchApplication:
+        # In a history that several clusters share it may be another's.
+        return _finalize_forgotten(root, app_id) if root == scheduler.history_root(None) else None
+    finalize(scheduler, status, history=root)
+    return status if status.state.ended else None
+
+
+def _finalize_forgotten(root: str, app_id: str) -> Optional[AppStatus]:
+    """Write the end of a job that its scheduler does not know any more."""
+    past = read_past(root, app_id, events=False)
+    if past is None or not past.job or past.job.get("finished"):
+        return None
+    submitted: Any = past.job.get("submitted")
+    times = [submitted, *(task.get("started") for task in past.tasks)]
+    newest = max((float(at) for at in times if is_number(at)), default=0.0)
+    if time.time() - newest < FORGOTTEN_S:
+        return None  # a scheduler that has only just lost its memory: its clients say more
+    status = AppStatus(
+        app_id=app_id,
+        name=str(past.job.get("name") or ""),
+        user=str(past.job.get("user") or ""),
+        queue=str(past.job.get("queue") or ""),
+        state=AppState.FAILED,
+        submitted=float(submitted) if is_number(submitted) else 0.0,
+        finished=newest or None,
+        diagnostics="the scheduler has forgotten it, and no record says how it ended",
+    )
+    write_end(past, root, status)
+    return status
+
+
+def write_end(
     past: JobHistory, root: str, status: AppStatus, last: Optional[JobView] = None
 ) -> JobHistory:
-    """The history with the end that the scheduler tells; written down if that can be done."""
-    ended = _with_end(past, status, last if last is not None and last.source == PAGE else None)
+    """The history with the end that the scheduler reports, written if this client may."""
+    ended = _add_end(past, status, last if last is not None and last.source == PAGE else None)
     line = _last_line(ended.job)
     summary = {"job": ended.job, "tasks": ended.tasks, "metrics": ended.metrics}
     data = json.dumps(summary, separators=(",", ":"), default=str).encode()
@@ -45,13 +227,13 @@ def buried(
         _append(folder, line, mode)
         files.put(location, data, mode)
     except OSError:
-        pass  # it is seen like this all the same
+        pass  # it is shown like this all the same
     return ended
 
 
-def as_buried(past: JobHistory, status: AppStatus) -> JobHistory:
-    """The history as it would be then, story and all; nothing is written."""
-    ended = _with_end(past, status, None)
+def with_end(past: JobHistory, status: AppStatus) -> JobHistory:
+    """The history as :func:`write_end` would leave it, story and all; nothing is written."""
+    ended = _add_end(past, status, None)
     if past.events and past.events[-1].get("kind") == ENDED:
         return ended
     line = {"n": _next(past.events), **_last_line(ended.job)}
@@ -89,12 +271,12 @@ def _next(story: Sequence[Mapping[str, Any]]) -> int:
     return max(known, default=0) + ATTEMPT_GAP
 
 
-def _with_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> JobHistory:
+def _add_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> JobHistory:
     finished = round(status.finished or max(time.time(), status.started or status.submitted), 3)
     known = {str(task.get("task")): task for task in past.tasks}
-    if last is not None:  # the page told more than was written down
+    if last is not None:  # the page showed more than was written
         for task in last.tasks:
-            newest = {**known.get(task.task, {}), **asdict(task)}
+            newest = {**known.get(task.task, {}), **task.to_json()}
             known[task.task] = newest
     tasks = tuple(_task(task, status.state, finished) for task in known.values())
     progress = max(_number(past.job.get("progress")), last.progress if last else 0.0)
@@ -112,12 +294,12 @@ def _with_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> J
         "attempt": status.attempt or past.job.get("attempt", 0),
         "progress": 1.0 if status.state is AppState.SUCCEEDED else progress,
         "finished": finished,
-        "buried": True,  # who reads it may know more of it than its master told
+        "buried": True,  # written by a client: others may know more of the job
         "waiting": "",
         "trouble": "",
         "diagnostics": status.diagnostics or past.job.get("diagnostics", ""),
         "counts": _counts(tasks),
-        "links": lasting(past.job.get("links")),
+        "links": lasting_links(past.job.get("links")),
     }
     return replace(past, job=job, tasks=tasks)
 
@@ -125,11 +307,11 @@ def _with_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> J
 def _task(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[str, Any]:
     """A task that was going on has ended with the job."""
     before = str(task.get("state") or "pending")
-    now = end_of(before, state)
+    now = end_state(before, state)
     if now == before:
         return task
     runs = [
-        {**run, "state": end_of(str(run.get("state") or ""), state)}
+        {**run, "state": end_state(str(run.get("state") or ""), state)}
         for run in (task["runs"] if isinstance(task.get("runs"), list) else ())
         if isinstance(run, dict)
     ]

@@ -49,11 +49,9 @@ def kill(
     while True:
         status = scheduler.status(app_id)
         if status.state.ended:
-            from tony_core.client.ended_jobs import (
-                settle,  # much code, and the kill did not wait for it
-            )
+            from tony_core.client.finalize import finalize
 
-            settle(scheduler, status)  # one that never ran has a lease, and nobody else to end it
+            finalize(scheduler, status)  # one that never ran has a lease, and nobody else to end it
             return Killed(status, False)
         if time.monotonic() >= deadline:
             return Killed(status, False)

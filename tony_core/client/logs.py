@@ -26,11 +26,12 @@ import codecs
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.client.ended_jobs import current_view, final_view, unknown
 from tony_core.client.errors import UsageError
+from tony_core.client.finalize import final_view, finalized_view
+from tony_core.client.lookup import explain_unknown
 from tony_core.client.poll_interval import Pace
-from tony_core.client.view import JobView, Part, TaskView
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
+from tony_core.view import JobView, LogPart, TaskView
 
 STREAMS = {
     "stdout": ("stdout",),
@@ -207,7 +208,7 @@ class LogReader:
                 continue
             for ref in task.log_refs():
                 for name in self._names:
-                    part: Optional[Part] = Part()
+                    part: Optional[LogPart] = LogPart()
                     if self.session is not None:
                         part = task.part_of(ref.container_id, name, self.session)
                     if part is not None:
@@ -279,9 +280,9 @@ class LogReader:
             return
         for name in names:
             if name.rpartition(".")[2] in self._names or name in self._names:
-                self._add(ref, name, Part())
+                self._add(ref, name, LogPart())
 
-    def _add(self, ref: LogRef, name: str, part: Part) -> None:
+    def _add(self, ref: LogRef, name: str, part: LogPart) -> None:
         known = self._files.get((ref.container_id, name))
         if known is not None:
             known.end, known.waits = part.end, part.next_is_near
@@ -326,13 +327,13 @@ def read_logs(
     reader = LogReader(scheduler, app_id, tasks=tasks, stream=stream, session=session, tail=tail)
     status = scheduler.status(app_id)
     if not follow or status.state.ended:
-        view = current_view(scheduler, status, history=history)
+        view = finalized_view(scheduler, status, history=history)
         reader.update(view)
         reader.check_session(view)
         yield from reader.read(last=True)
         reader.check_stream(view)
         if problems is not None:
-            problems.extend(filter(None, [unknown(scheduler, view, history)]))
+            problems.extend(filter(None, [explain_unknown(scheduler, view, history)]))
     else:
         yield from _follow(scheduler, app_id, reader, history)
     if problems is not None:
@@ -357,7 +358,7 @@ def _follow(
             return
         # To know whose the bytes are that are read next, look right before.
         if began >= next_look or reader.session is not None:
-            reader.update(current_view(scheduler, status, history=history))
+            reader.update(finalized_view(scheduler, status, history=history))
             look.answered(time.monotonic() - began)
             next_look = time.monotonic() + look.pause_s
         began = time.monotonic()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable, List, NamedTuple, Optional
 
-from tony_core.client.ended_jobs import read_past
 from tony_core.client.errors import NotFound
+from tony_core.client.lookup import match_ids, read_past
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler
 
 SHOWN = 5
@@ -67,9 +67,7 @@ def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Meant:
     except NoSuchApplication:
         pass
     ids = [status.app_id for status in scheduler.list()]
-    found = [app_id for app_id in ids if app_id.startswith(text)]
-    # Ids of one scheduler begin alike; the end is what people read out.
-    found = found or [app_id for app_id in ids if app_id.endswith(text)]
+    found = match_ids(ids, text)
     if len(found) == 1:
         return Meant(found[0], found[0])
     if found:

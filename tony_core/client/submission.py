@@ -1,26 +1,81 @@
-"""From a job to a running application, all or nothing.
+"""From a submit's arguments to a running application, all or nothing.
 
-In this order: ask the scheduler whether the job can ever run there, find out what travels
-(nothing is written yet), build the request, stage, send. Whatever fails, or interrupts,
-leaves nothing behind but content in the store, which the next submit finds or ``tony gc``
-takes.
+:func:`load` reads and checks the job. :func:`prepare` asks the scheduler whether it can ever run
+there, finds out what travels (nothing is written yet) and builds the request; :func:`send` stages
+and starts it. Whatever fails, or interrupts, leaves nothing behind but content in the store, which
+the next submit finds or ``tony gc`` takes.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Callable, Optional, Tuple
+from typing import Callable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from tony_core import frameworks, schedulers
 from tony_core.bundle import Plan, jobfolder, plan, stage
 from tony_core.client import tlskey
+from tony_core.files.registry import filesystem
+from tony_core.frameworks import refusals
+from tony_core.frameworks.base import Problem as FrameworkProblem
 from tony_core.job.limits import check_limits
+from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.problems import JobError, Problem, Severity, errors, problem_at, warnings
 from tony_core.job.spec import Job
+from tony_core.job.validate import missing_sources
 from tony_core.schedulers.port import Scheduler, SchedulerError, Submission
 
 SECRET_BYTES = 32
+Check = Callable[[Job], Sequence[FrameworkProblem]]
+
+
+class Frameworks(Mapping[str, Check]):
+    """Every framework's own check by name; loads none before it is asked for."""
+
+    def __getitem__(self, name: str) -> Check:
+        try:
+            framework = frameworks.find(name)
+        except frameworks.UnknownFramework:
+            raise KeyError(name) from None
+        return lambda job: [*framework.validate(job), *refusals.alone(job, framework)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(frameworks.names())
+
+    def __len__(self) -> int:
+        return len(frameworks.names())
+
+
+def load(
+    arguments: JobArguments,
+    *,
+    env: Optional[Mapping[str, str]] = None,
+    cwd: Optional[str] = None,
+    conf_dir: Optional[str] = None,
+    finds_job_file: bool = True,
+) -> Loaded:
+    """The job, or JobError with every problem, missing local files included.
+
+    ``finds_job_file``: whether a ``tony.xml`` in the working folder is the job file of a job that
+    names none.
+    """
+    program = None if finds_job_file or arguments.conf_file else ()
+    loaded = load_job(
+        arguments,
+        env=env,
+        cwd=cwd,
+        conf_dir=conf_dir,
+        frameworks=Frameworks(),
+        program=program,
+        read_bytes=lambda location: filesystem(location).get(location),
+    )
+    wrong = missing_sources(loaded.job)
+    unavailable = schedulers.missing(loaded.job.scheduler)
+    if unavailable:
+        wrong.append(problem_at(loaded.job, "tony.scheduler", unavailable))
+    if wrong:
+        raise JobError([*wrong, *loaded.warnings])
+    return loaded
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, List, NamedTuple, Tuple
 
 from tony_core.client.logs import STREAMS, LogFile
-from tony_core.client.view import MASTER, JobView, Part, TaskView
 from tony_core.job.mask import KnownSecrets
 from tony_core.schedulers.port import Scheduler
+from tony_core.view import MASTER, JobView, LogPart, TaskView
 
 LINES = 10  # of each stream of a task
 TASKS = 40
@@ -97,7 +97,7 @@ def _of_task(
     ref, found, problem = refs[-1], [], ""
     session = max(task.sessions_in(ref.container_id), default=-1)
     for stream in STREAMS["both"]:
-        part = task.part_of(ref.container_id, stream, session) if session >= 0 else Part()
+        part = task.part_of(ref.container_id, stream, session) if session >= 0 else LogPart()
         if part is None:
             continue
         file = LogFile(scheduler, app_id, ref, stream, part.begin)

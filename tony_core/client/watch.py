@@ -25,19 +25,14 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Callable, Mapping, Optional, Tuple
 
-from tony_core.client.ended_jobs import final_view, story_after
-from tony_core.client.feed import JOB_ENDED, Facts, Feed, Silence, Story, Told, Wake, number_of
+from tony_core.client.feed import JOB_ENDED, Facts, Feed, Silence, Story, Told, Wake
+from tony_core.client.finalize import final_view
+from tony_core.client.lookup import event_number, story_after
+from tony_core.client.merge import from_page, from_status, under_status
 from tony_core.client.poll_interval import Pace
-from tony_core.client.view import (
-    HISTORY,
-    JobView,
-    TaskView,
-    from_page,
-    from_status,
-    under_status,
-)
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
+from tony_core.view import HISTORY, JobView, TaskView
 
 #: For how long a scheduler that stopped answering is asked again before that is an error.
 UNREACHABLE_S = 120.0
@@ -250,7 +245,7 @@ class Watch:
         for event in story_after(
             self._scheduler, self.app_id, newest, job=self._job, history=self._history
         ):
-            if number_of(event) > newest:
+            if event_number(event) > newest:
                 self._event(event)
 
     def _newer(self, view: JobView) -> None:

@@ -16,16 +16,16 @@ from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
 from tony_azkaban.translation import translate_problem
 from tony_core.cli.interrupts import Interrupts
-from tony_core.client.ended_jobs import history_root
 from tony_core.client.exit_codes import ExitCode, of_state
+from tony_core.client.lookup import history_root
 from tony_core.client.submission import prepare, send
 from tony_core.client.tails import Tails, read_tails
-from tony_core.client.view import JobView
 from tony_core.client.watch import Watch
 from tony_core.job.mask import job_secrets
 from tony_core.job.spec import Job
 from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.port import Scheduler, SchedulerError
+from tony_core.view import JobView
 
 OUTPUTS = "JOB_OUTPUT_PROP_FILE"
 

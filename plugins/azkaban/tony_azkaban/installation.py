@@ -139,7 +139,7 @@ def check() -> int:
     """Import all that a job may need, in the job type's own interpreter."""
     for module in ("attempt", "predecessors", "translation", "users"):
         import_module(f"tony_azkaban.{module}")
-    import_module("tony_core.client.loading")
+    import_module("tony_core.client.submission")
     sys.stdout.write(f"{__version__}\n")
     return 0
 

@@ -20,8 +20,8 @@ from tony_core.cli.output import line, safe, silence
 from tony_core.cli.presenters import QUIET_S, event_lines, worth_showing
 from tony_core.client.errors import UsageError
 from tony_core.client.tails import LINES, Tails
-from tony_core.client.view import JobView, TaskView
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
+from tony_core.view import JobView, TaskView
 
 LAST_LINES = "tony_azkaban.last_lines"
 MOST_LINES = 200

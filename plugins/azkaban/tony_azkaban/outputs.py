@@ -20,8 +20,8 @@ import os
 import re
 from typing import AbstractSet, Dict, Mapping, Optional
 
-from tony_core.client.view import JobView
 from tony_core.job.spec import Job
+from tony_core.view import JobView
 
 PREFIX = "tony_result"
 

@@ -66,7 +66,7 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     from tony_azkaban.attempt import Attempt
     from tony_azkaban.folder import replace_links
     from tony_azkaban.unused import add_misspelled, find_misspelled, find_unused
-    from tony_core.client.loading import load
+    from tony_core.client.submission import load
     from tony_core.job.problems import JobError
 
     props = properties(os.environ)

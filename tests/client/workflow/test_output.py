@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz
 from tony_core.client.tails import readable
-from tony_core.client.view import JobView, task_view
 from tony_core.client.workflow import output
 from tony_core.client.workflow.output import (
     chief_of,
@@ -20,6 +19,7 @@ from tony_core.client.workflow.output import (
 )
 from tony_core.job.mask import KnownSecrets
 from tony_core.schedulers.port import AppState, LogRef, SchedulerError
+from tony_core.view import JobView, read_task
 
 
 class Logs:
@@ -43,7 +43,7 @@ class Logs:
 
 
 def view(*names: str, container: str = "c1") -> JobView:
-    tasks = [task_view({"task": name, "container": container}) for name in names]
+    tasks = [read_task({"task": name, "container": container}) for name in names]
     return JobView("app", AppState.RUNNING, "page", tasks=tuple(tasks))
 
 

@@ -23,7 +23,7 @@ from typing import (
 import pytest
 
 from tony_core.client.errors import PageError, UsageError
-from tony_core.client.view import JobView, from_status
+from tony_core.client.merge import from_status
 from tony_core.client.workflow import poller
 from tony_core.client.workflow.poller import (
     Ended,
@@ -46,6 +46,7 @@ from tony_core.schedulers.port import (
     NoSuchScheduler,
     SchedulerError,
 )
+from tony_core.view import JobView
 
 PATIENCE_S = 60.0
 pytestmark = pytest.mark.timeout(200)

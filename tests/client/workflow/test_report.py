@@ -6,7 +6,6 @@ from typing import Any, List, Tuple
 
 import pytest
 
-from tony_core.client.view import PAGE, JobView, TaskView
 from tony_core.client.workflow.report import MANY, Reporter
 from tony_core.client.workflow.results import (
     count_sessions,
@@ -16,6 +15,7 @@ from tony_core.client.workflow.results import (
     summary_line,
 )
 from tony_core.schedulers.port import AppState
+from tony_core.view import PAGE, JobView, TaskView
 
 WHERE = "http://node/log"
 

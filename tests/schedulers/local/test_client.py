@@ -22,7 +22,7 @@ from tests.schedulers.contract import (
     until,
 )
 from tests.schedulers.local.fixtures import MOST_MB, LocalHarness
-from tony_core.client.ended_jobs import current_view
+from tony_core.client.finalize import finalized_view
 from tony_core.client.logs import read_logs
 from tony_core.job.spec import (
     Docker,
@@ -463,7 +463,7 @@ def test_the_logs_of_a_job_whose_master_could_tell_nobody(harness: LocalHarness)
     ((task, ref),) = harness.scheduler.log_reader.list_containers(app_id)
     assert task == "worker:0"
     assert ref.container_id in harness.home.app(app_id).container_ids()
-    view = current_view(harness.scheduler, status)
+    view = finalized_view(harness.scheduler, status)
     assert [(one.task, one.state) for one in view.tasks] == [("worker:0", "lost")]
     lines = list(read_logs(harness.scheduler, app_id, stream="executor"))
     assert ("worker:0", "said before") in [(line.task, line.text) for line in lines]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tony_core.client.loading import load
-from tony_core.client.submission import prepare
+from tony_core.client.submission import load, prepare
 from tony_core.job.load import JobArguments
 from tony_core.job.spec import Job
 from tony_core.schedulers.local.client import LocalScheduler

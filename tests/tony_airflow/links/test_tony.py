@@ -14,8 +14,8 @@ from airflow.providers.common.compat import sdk
 from tony_airflow.connection import Site
 from tony_airflow.links.addresses import application_page, lasting_links, links_of
 from tony_airflow.links.tony import LINKS, LOG, TaskLogLink, TaskLogsLink, a_push, key_of, push
-from tony_core.client.view import HISTORY, JobView, TaskView
 from tony_core.schedulers.port import AppState
+from tony_core.view import HISTORY, JobView, TaskView
 
 APP = "application_1700000000000_0001"
 APPLICATION = f"http://rm1:8088/cluster/app/{APP}"

@@ -14,9 +14,9 @@ from tony_airflow.links.tony import TENSORBOARD
 from tony_airflow.operators.task_job import TaskJob
 from tony_core.client.errors import PageError
 from tony_core.client.page import Page
-from tony_core.client.view import PAGE, JobView
 from tony_core.dataclass import replace
 from tony_core.schedulers.port import AppState
+from tony_core.view import PAGE, JobView
 
 pytestmark = pytest.mark.timeout(300)
 

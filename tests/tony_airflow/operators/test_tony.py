@@ -27,9 +27,9 @@ from tony_airflow.operators import retries, submission, task_job
 from tony_airflow.operators.task_job import TaskJob
 from tony_airflow.operators.tony import TonyOperator
 from tony_airflow.pages.history import Job, Place
-from tony_core.client.view import JobView
 from tony_core.job.problems import JobError
 from tony_core.schedulers.port import AppState, LastingRefusal, SchedulerError
+from tony_core.view import JobView
 
 pytestmark = pytest.mark.timeout(300)
 REPORTS = 'import tony; tony.report(progress=0.5, metrics={"loss": 0.25})'

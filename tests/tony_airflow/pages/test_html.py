@@ -10,8 +10,9 @@ from tests.fuzzing import fuzz, mutations
 from tests.tony_airflow.pages.written import EVIL, PLACE
 from tony_airflow.pages.history import Log, Place
 from tony_airflow.pages.html import headers, job_page, logs_page, no_page, task_of
-from tony_core.client.view import HISTORY, from_page
+from tony_core.client.merge import from_page
 from tony_core.jsontext import read_object
+from tony_core.view import HISTORY
 
 JOB: Dict[str, Any] = {
     "app_id": f"a{EVIL}", "name": EVIL, "state": "FAILED", "user": EVIL, "queue": EVIL,

@@ -15,11 +15,11 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Proto
 from tony_core.client.errors import ClientError
 from tony_core.client.logs import STREAMS, Line
 from tony_core.client.tails import Tails, readable
-from tony_core.client.view import MASTER, JobView, TaskView
 from tony_core.client.workflow.results import CHIEFS, TAIL_LINES, failed_task, failed_task_tail
 from tony_core.job.mask import KnownSecrets
 from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState, LogReader, LogRef, SchedulerError
+from tony_core.view import MASTER, JobView, TaskView
 
 MOST_LINES = 10_000  # of a job
 READ_LINES = 100  # of a stream, by one read

@@ -51,8 +51,8 @@ from typing import (
 )
 
 from tony_core.client.errors import PageError, UsageError
+from tony_core.client.merge import from_page
 from tony_core.client.page import Page
-from tony_core.client.view import JobView, from_page
 from tony_core.client.workflow.outage import LEASE_SHARE, Outage, PageOutage
 from tony_core.schedulers.port import (
     AppStatus,
@@ -60,6 +60,7 @@ from tony_core.schedulers.port import (
     NoSuchApplication,
     NoSuchScheduler,
 )
+from tony_core.view import JobView
 
 PAGE_THREADS = 4
 PAGE_S = 15.0  # between two reads of one page

@@ -6,9 +6,9 @@ import math
 import time
 from typing import Any, Dict, Iterable, Mapping, Tuple
 
-from tony_core.client.view import JobView
 from tony_core.job.mask import mask_text
 from tony_core.schedulers.port import AppState
+from tony_core.view import JobView
 
 CHIEFS = ("chief:0", "worker:0", "master:0")
 """Tasks whose metrics and output count for the job where several tasks have some."""

@@ -30,14 +30,13 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
 from tony_airflow.errors import message_of
 from tony_airflow.links.addresses import application_page, links_of
-from tony_core.client.attach import look_up
 from tony_core.client.errors import ClientError
-from tony_core.client.history import find_job
+from tony_core.client.finalize import look_up
 from tony_core.client.kill import Killed, kill
-from tony_core.client.loading import load
 from tony_core.client.logs import Line, read_logs
+from tony_core.client.lookup import find_past
+from tony_core.client.submission import load
 from tony_core.client.tails import Tails, read_tails
-from tony_core.client.view import JobView, TaskView
 from tony_core.client.workflow.connections import ClientPool
 from tony_core.client.workflow.output import Position, read_output
 from tony_core.client.workflow.results import metrics_of
@@ -55,6 +54,7 @@ from tony_core.schedulers.port import (
     Submission,
     Verdict,
 )
+from tony_core.view import JobView, TaskView
 
 
 class TonyHook(BaseHook):
@@ -213,7 +213,7 @@ class TonyHook(BaseHook):
             root = self.site.history_location or client.scheduler.history_root(None)
             if not root:
                 raise SchedulerError(f"{self.site.words} keeps no history of its jobs")
-            return find_job(root, app_id)
+            return find_past(root, app_id)
 
     def logs(
         self,

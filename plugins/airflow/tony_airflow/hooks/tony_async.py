@@ -14,8 +14,8 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, TypeVar
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_core.client.kill import Killed
-from tony_core.client.view import JobView
 from tony_core.schedulers.port import AppStatus
+from tony_core.view import JobView
 
 THREADS = 4
 

@@ -13,11 +13,11 @@ from urllib.parse import quote, urlsplit
 
 from tony_airflow.connection import YARN, Site
 from tony_airflow.links.tony import APPLICATION, LOG, LOGS, PAGE, PORTAL, TENSORBOARD
-from tony_core.client.view import JobView, TaskView
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.endpoints import rm_web
 from tony_core.job.settings import is_remote
+from tony_core.view import JobView, TaskView
 
 
 def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Type
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from tony_core.client.view import JobView
+    from tony_core.view import JobView
 
 LEASE, FIRST_LEASE = "tony.client.lease", "tony.client.first-lease"
 NOTICED_S = 600.0  # until Airflow has noticed that a worker is gone, and starts the next try

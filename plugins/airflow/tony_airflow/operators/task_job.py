@@ -33,11 +33,12 @@ from tony_airflow.links.tony import TENSORBOARD
 from tony_airflow.operators.ownership import SETTLED_S, is_true_within
 from tony_airflow.tags import LINK, TaskTags
 from tony_core.client.errors import ClientError, NotFound
-from tony_core.client.view import SCHEDULER, JobView, from_status
+from tony_core.client.merge import from_status
 from tony_core.client.watch import Watch
 from tony_core.client.workflow.output import OutputReader, parse_position, unreadable
 from tony_core.client.workflow.report import Reporter
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
+from tony_core.view import SCHEDULER, JobView
 
 #: Between SIGTERM and SIGKILL Airflow leaves five seconds.
 KILL_NOW_S = 4.0

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from tony_airflow.hooks.tony import TonyHook
     from tony_airflow.operators.task_job import TaskJob
     from tony_airflow.tags import TaskTags
-    from tony_core.client.view import JobView
     from tony_core.schedulers.port import AppStatus
+    from tony_core.view import JobView
 
 Seconds = Union[timedelta, float]
 

@@ -24,17 +24,18 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, site_of
 from tony_airflow.tags import TaskTags
-from tony_core.client.ended_jobs import past_view, read_past
 from tony_core.client.errors import ClientError
 from tony_core.client.logs import STREAMS, LogFile
+from tony_core.client.lookup import past_view, read_past
+from tony_core.client.merge import end_tasks
 from tony_core.client.tails import readable
-from tony_core.client.view import JobView, closed
 from tony_core.client.workflow.connections import ClientPool
 from tony_core.files.location import is_app_id
 from tony_core.history.reader import JobHistory
 from tony_core.job.mask import KnownSecrets, mask_text
 from tony_core.job.problems import JobError
 from tony_core.schedulers.port import LogRef, SchedulerError
+from tony_core.view import JobView
 
 APPLICATION_ID, CONNECTION = "application_id", "tony_connection"
 """The XComs by which a task instance names its job."""
@@ -157,7 +158,7 @@ class Job:
     @property
     def view(self) -> JobView:
         """The job as history last recorded it."""
-        return closed(past_view(self.past))
+        return end_tasks(past_view(self.past))
 
     def logs(self, task: str) -> List[Log]:
         """The ends of a task's logs, those of its last containers."""

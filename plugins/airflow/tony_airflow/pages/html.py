@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from tony_airflow.links.addresses import is_web
 from tony_airflow.pages.history import Log, Place
-from tony_core.client.view import JobView, TaskView
 from tony_core.job.mask import mask_text
+from tony_core.view import JobView, TaskView
 
 EVENTS = 300  # the last ones
 TASKS = 500

@@ -1,21 +1,24 @@
-"""One job as the client sees it, whoever told: the page, history, or the scheduler alone.
+"""What a job, its tasks and their runs look like from outside.
 
-The scheduler's word on the state wins over the page's and over history's, because a master
-may have died in the middle of a sentence.
+One set of records for all who show a job: the master fills them (:mod:`tony_core.master.view`), its
+page and the history hold them as JSON, and the client reads that JSON again. Reading is lenient:
+what is missing or odd gets its default, since another version, or damage, may have written it.
+``docs/json.md`` describes every field.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.jsontext import is_number
-from tony_core.schedulers.port import AppState, AppStatus, LogRef
+from tony_core.schedulers.port import AppState, LogRef
 
 PAGE, HISTORY, SCHEDULER = "page", "history", "scheduler"
 TASK_ENDS = ("succeeded", "failed", "killed", "lost")
-MASTER = "am"  # the word for a master among the containers that only the scheduler knows
+MASTER = "am"  # the master among the containers that only the scheduler knows
+#: What only the page and history show, and ``--json`` does not.
+_ONLY_PAGE = ("mode", "phase", "trouble")
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,7 @@ class RunView:
     offsets: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Part:
+class LogPart(NamedTuple):
     """One session's part of a log; ``end`` is None while (or because) no later one begins."""
 
     begin: int = 0
@@ -69,7 +71,8 @@ class TaskView:
     measures: Mapping[str, float] = field(default_factory=dict)
     reported: Mapping[str, float] = field(default_factory=dict)
     progress: Optional[float] = None
-    restarts: int = 0  # how often it was started again alone in its session
+    step: Optional[int] = None
+    restarts: int = 0  # how often it was restarted within its session
     runs: Tuple[RunView, ...] = ()
 
     @property
@@ -94,16 +97,16 @@ class TaskView:
             found.add(self.session)
         return tuple(sorted(found))
 
-    def part_of(self, container_id: str, name: str, session: int) -> Optional[Part]:
+    def part_of(self, container_id: str, name: str, session: int) -> Optional[LogPart]:
         """What a session wrote to a log of a container; None is nothing (yet).
 
-        The whole, where nobody said at which byte a session begins.
+        The whole, where it is not known at which byte a session begins.
         """
         if session not in self.sessions_in(container_id):
             return None
         runs = [run for run in self.runs if run.container == container_id]
         if not any(name in run.offsets for run in runs):
-            return Part()
+            return LogPart()
         begins = [
             run.offsets[name] for run in runs if run.session == session and name in run.offsets
         ]
@@ -111,7 +114,11 @@ class TaskView:
             return None  # its program was not started
         later = [run for run in runs if run.session > session]
         ends = [run.offsets[name] for run in later if name in run.offsets]
-        return Part(min(begins), min(ends, default=None), bool(later) and not ends)
+        return LogPart(min(begins), min(ends, default=None), bool(later) and not ends)
+
+    def to_json(self) -> Dict[str, Any]:
+        """An entry of the page's ``/api/tasks``, and of ``tasks`` in history."""
+        return {**vars(self), "runs": [dict(vars(run)) for run in self.runs]}
 
 
 @dataclass(frozen=True)
@@ -120,11 +127,13 @@ class JobView:
 
     app_id: str
     state: AppState
-    source: str  # page, history or scheduler: who told the rest
+    source: str  # page, history or scheduler: where the rest is from
     name: str = ""
     user: str = ""
     queue: str = ""
     framework: str = ""
+    mode: str = ""
+    phase: str = ""
     session: int = -1
     attempt: int = 0
     progress: float = 0.0
@@ -132,6 +141,7 @@ class JobView:
     started: Optional[float] = None
     finished: Optional[float] = None
     waiting: str = ""
+    trouble: str = ""  # around the job and not in it: its state cannot be stored, for now
     diagnostics: str = ""
     description: str = ""
     root_cause: Mapping[str, Any] = field(default_factory=dict)
@@ -140,21 +150,20 @@ class JobView:
     links: Mapping[str, str] = field(default_factory=dict)
     tags: Tuple[str, ...] = ()
     tasks: Tuple[TaskView, ...] = ()
-    result: Any = None  # what the chief gave by tony.result()
+    result: Any = None  # what the chief gave to tony.result()
 
     @property
     def counts(self) -> Dict[str, int]:
-        """How many tasks stand in which state; a master is none."""
+        """How many tasks are in which state; a master is none."""
         found: Dict[str, int] = {}
         for task in self.tasks:
-            if task.task == MASTER:
-                continue
-            found[task.state] = found.get(task.state, 0) + 1
+            if task.task != MASTER:
+                found[task.state] = found.get(task.state, 0) + 1
         return found
 
     @property
     def sizes(self) -> str:
-        """How many of each elastic role are there: ``worker 3 of 2..4``; while it goes on."""
+        """How many of each elastic role are there: ``worker 3 of 2..4``; empty after the end."""
         if self.state.ended:
             return ""
         return ", ".join(
@@ -164,192 +173,74 @@ class JobView:
 
     def duration_s(self, now: float) -> Optional[float]:
         """How long it has taken since it was submitted."""
-        begin = self.submitted or self.started
+        return self.since(self.submitted or self.started, now)
+
+    def since(self, begin: Optional[float], now: float) -> Optional[float]:
+        """The time from ``begin`` to the job's end, or to now; None without a beginning."""
         if not begin:
             return None
-        # What the tasks took is by their master's clock, which nobody sets back.
+        # The tasks' durations are by their master's clock, which is never set back.
         known = [task.started + (task.duration_s or 0.0) for task in self.tasks if task.started]
         return max(0.0, (self.finished or max([now, *known])) - begin)
 
     def to_json(self) -> Dict[str, Any]:
-        """Plain data: what ``--json`` prints (docs/json.md)."""
-        data = asdict(self)
+        """What ``--json`` prints."""
+        data = {name: value for name, value in vars(self).items() if name not in _ONLY_PAGE}
         data["state"] = self.state.value
+        data["tasks"] = [task.to_json() for task in self.tasks]
+        for task in data["tasks"]:
+            del task["step"]
+        return data
+
+    def to_page_json(self) -> Dict[str, Any]:
+        """The page's ``/api/job``, and ``job`` in history: without the tasks, with their counts."""
+        data = {**vars(self), "state": self.state.value, "counts": self.counts}
+        del data["source"], data["tasks"]
         return data
 
 
-def from_status(status: AppStatus) -> JobView:
-    """All that the scheduler alone knows."""
-    links = {}
-    if not status.state.ended and (status.tracking_url or status.page_url):
-        links["page"] = str(status.tracking_url or status.page_url)
-    return JobView(
-        app_id=status.app_id,
-        state=status.state,
-        source=SCHEDULER,
-        name=status.name,
-        user=status.user,
-        queue=status.queue,
-        attempt=status.attempt,
-        progress=status.progress,
-        submitted=status.submitted or None,
-        started=status.started,
-        finished=status.finished,
-        diagnostics=status.diagnostics,
-        links=links,
-        tags=status.tags,
-    )
-
-
-def from_page(
+def read_job(
     job: Mapping[str, Any],
     tasks: Iterable[Mapping[str, Any]],
-    status: Optional[AppStatus] = None,
     source: str = PAGE,
     app_id: str = "",
 ) -> JobView:
-    """What the page (or history, in the same shapes) says, under the scheduler's word."""
-    base = from_status(status) if status is not None else None
-    state = _state(job.get("state"), AppState.RUNNING)
-    if base is not None and (base.state.ended or not state.ended):
-        state = base.state
-    links = dict(base.links) if base is not None else {}
-    links.update(_found_from_here(_mapping(job.get("links")), links.get("page")))
-    if state.ended:
-        links = lasting(links)
-
-    def pick(name: str, fallback: Any) -> Any:
-        value = job.get(name)
-        if value not in (None, "", 0):
-            return value
-        told = getattr(base, name, None)
-        return told if told not in (None, "", 0) else fallback
-
+    """The view that the page's or history's JSON describes."""
     return JobView(
-        app_id=str(job.get("app_id") or app_id or (base.app_id if base else "")),
-        state=state,
+        app_id=str(job.get("app_id") or app_id),
+        state=_state(job.get("state")),
         source=source,
-        name=str(pick("name", "")),
-        user=str(pick("user", "")),
-        queue=str(pick("queue", "")),
+        name=str(job.get("name") or ""),
+        user=str(job.get("user") or ""),
+        queue=str(job.get("queue") or ""),
         framework=str(job.get("framework") or ""),
+        mode=str(job.get("mode") or ""),
+        phase=str(job.get("phase") or ""),
         session=_int(job.get("session"), -1),
-        attempt=_int(pick("attempt", 0), 0),
-        progress=1.0 if state is AppState.SUCCEEDED else _seconds(pick("progress", 0.0)) or 0.0,
-        submitted=(base and base.submitted) or _seconds(pick("submitted", None)),
-        started=_seconds(pick("started", None)),
-        finished=_seconds(pick("finished", None)) if state.ended else None,
-        waiting="" if state.ended else str(job.get("waiting") or ""),
-        diagnostics=str(pick("diagnostics", "")),
+        attempt=_int(job.get("attempt"), 0),
+        progress=_seconds(job.get("progress")) or 0.0,
+        submitted=_seconds(job.get("submitted")),
+        started=_seconds(job.get("started")),
+        finished=_seconds(job.get("finished")),
+        waiting=str(job.get("waiting") or ""),
+        trouble=str(job.get("trouble") or ""),
+        diagnostics=str(job.get("diagnostics") or ""),
         description=str(job.get("description") or ""),
         root_cause=_mapping(job.get("root_cause")),
         budgets=_mapping(job.get("budgets")),
-        elastic=_elastic(job.get("elastic")),
-        links=links,
-        tags=_texts(pick("tags", ())),
+        elastic={
+            str(role): {key: _int(_mapping(size).get(key), 0) for key in ("there", "least", "most")}
+            for role, size in _mapping(job.get("elastic")).items()
+        },
+        links={str(name): str(url) for name, url in _mapping(job.get("links")).items() if url},
+        tags=_texts(job.get("tags")),
         result=job.get("result"),
-        tasks=tuple(task_view(task) for task in tasks),
+        tasks=tuple(read_task(task) for task in tasks),
     )
 
 
-def _found_from_here(told: Mapping[str, Any], page: Optional[str]) -> Dict[str, str]:
-    """The page's links; those to itself as they are reached from here, through a proxy maybe."""
-    found = {str(name): str(url) for name, url in told.items() if url}
-    own = found.get("page")
-    if page and own and page.endswith("/"):
-        for name, url in found.items():
-            if url.startswith(own):
-                found[name] = page + url[len(own) :]
-    return found
-
-
-def lasting(links: Any) -> Dict[str, str]:
-    """What still leads somewhere when the master is gone: not its page, nor its TensorBoard."""
-    found = {str(name): str(url) for name, url in _mapping(links).items() if url}
-    page = found.pop("page", "")
-    return {name: url for name, url in found.items() if not is_of_master(name, url, page)}
-
-
-def is_of_master(name: str, url: str, page: str) -> bool:
-    """Whether a job's master answers at its link ``name``, by where its page is.
-
-    TensorBoard has a port of its own there, or is below the page.
-    """
-    if not page:
-        return False
-    beside = name == "tensorboard" and _host_of(url) == _host_of(page) != ""
-    return beside or url.startswith(page)
-
-
-def _host_of(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def end_of(state: str, job: AppState) -> str:
-    """What became of a task (or a run) in a job that ended so, when nobody heard it.
-
-    It was lost with the master, or killed with the job; and what was not begun never was.
-    """
-    if state in TASK_ENDS or state == "pending" or job is AppState.SUCCEEDED:
-        return state
-    return "killed" if job in (AppState.KILLED, AppState.TIMED_OUT) else "lost"
-
-
-def closed(view: JobView) -> JobView:
-    """A job that has ended as one whose master could not tell has no task that goes on."""
-    if not view.state.ended:
-        return view
-    tasks = tuple(
-        task
-        if end_of(task.state, view.state) == task.state
-        else replace(
-            task,
-            state=end_of(task.state, view.state),
-            runs=tuple(replace(run, state=end_of(run.state, view.state)) for run in task.runs),
-        )
-        for task in view.tasks
-    )
-    return replace(view, tasks=tasks)
-
-
-def with_containers(view: JobView, containers: Iterable[Tuple[str, LogRef]]) -> JobView:
-    """The same view with the containers that only the scheduler knows of."""
-    tasks = {task.task: task for task in view.tasks}
-    known = {ref.container_id for task in view.tasks for ref in task.log_refs()}
-    for name, ref in containers:
-        if ref.container_id in known:
-            continue
-        task = tasks.get(name) or task_view({"task": name, "state": "launched"})
-        run = RunView(task.session, ref.container_id, ref.node, ref.url)
-        tasks[name] = replace(
-            task,
-            container=task.container or ref.container_id,
-            node=task.node or ref.node,
-            log_url=task.log_url or ref.url,
-            runs=(*task.runs, run),
-        )
-    return replace(view, tasks=tuple(tasks.values()))
-
-
-def under_status(view: JobView, status: AppStatus) -> JobView:
-    """The same view with the scheduler's newer word on the state."""
-    if not status.state.ended:
-        return view
-    return replace(
-        view,
-        state=status.state,
-        waiting="",
-        finished=status.finished or view.finished,
-        diagnostics=status.diagnostics or view.diagnostics,
-        links=lasting(view.links),
-    )
-
-
-def task_view(data: Mapping[str, Any]) -> TaskView:
-    """One task from the page's or history's JSON; what is missing has its default."""
+def read_task(data: Mapping[str, Any]) -> TaskView:
+    """The task that an entry of the page's or history's JSON describes."""
     name = str(data.get("task", "?"))
     role, _, index = name.rpartition(":")
     return TaskView(
@@ -378,12 +269,13 @@ def task_view(data: Mapping[str, Any]) -> TaskView:
         measures=_numbers(data.get("measures")),
         reported=_numbers(data.get("reported")),
         progress=_seconds(data.get("progress")),
+        step=_optional_int(data.get("step")),
         restarts=_int(data.get("restarts"), 0),
-        runs=tuple(_run(run) for run in _list(data.get("runs"))),
+        runs=tuple(_read_run(run) for run in _list(data.get("runs"))),
     )
 
 
-def _run(data: Mapping[str, Any]) -> RunView:
+def _read_run(data: Mapping[str, Any]) -> RunView:
     return RunView(
         session=_int(data.get("session"), -1),
         container=str(data.get("container") or ""),
@@ -395,22 +287,15 @@ def _run(data: Mapping[str, Any]) -> RunView:
     )
 
 
-def _state(value: Any, fallback: AppState) -> AppState:
+def _state(value: Any) -> AppState:
     try:
         return AppState(value)
     except ValueError:
-        return fallback
+        return AppState.RUNNING
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _elastic(value: Any) -> Dict[str, Dict[str, int]]:
-    return {
-        str(role): {name: _int(_mapping(size).get(name), 0) for name in ("there", "least", "most")}
-        for role, size in _mapping(value).items()
-    }
 
 
 def _texts(value: Any) -> Tuple[str, ...]:
