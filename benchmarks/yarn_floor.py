@@ -19,8 +19,8 @@ from tony_core.hadoop.credentials import Credentials, am_rm_token
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.launch import Launch
-from tony_core.hadoop.yarn.messages.asks import ResourceRequest
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest
 from tony_core.hadoop.yarn.messages.yarn import Priority
 from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import Capability, Container

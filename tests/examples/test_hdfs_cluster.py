@@ -12,8 +12,8 @@ import tony
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import CHECKOUT, Running, Tony
-from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.site.endpoints import HDFS_VARIABLE, hdfs_environment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -51,7 +51,7 @@ def test_it_dies_and_goes_on_from_the_newest_checkpoint(
     words = []
     if scheduler == "local":
         conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))
-        words = ["--shell_env", f"{VARIABLE}={hdfs_environment(conf, cluster.user)}"]
+        words = ["--shell_env", f"{HDFS_VARIABLE}={hdfs_environment(conf, cluster.user)}"]
         one.env.pop("HADOOP_CONF_DIR", None)
     told = {}
     for name, more in (("whole", ""), ("killed", "--die-at 50")):
@@ -85,7 +85,7 @@ def test_a_failover_in_the_middle(
 ) -> None:
     made = hadoop("nn_ha")
     conf = SiteConfiguration.load({}, conf_dir=str(made.conf_dir))
-    monkeypatch.setenv(VARIABLE, hdfs_environment(conf, made.user))
+    monkeypatch.setenv(HDFS_VARIABLE, hdfs_environment(conf, made.user))
     monkeypatch.setenv("TONY_CACHE_DIR", str(tmp_path / "cache"))
     saved = tony.checkpoints(f"hdfs:///user/{made.user}/failover", keep=2)
     saved.save(1, b"one")

@@ -28,7 +28,9 @@ def test_from_the_start_to_a_good_end_nothing_heavy_is_imported(
     """The whole of it, as YARN starts it: guard, registration, folder, program, sweep, end."""
     runtime = make_runtime(tmp_path / "tony-runtime")
     shutil.copy(CHECKOUT / "tony_core/bundle/runtime_main.py", runtime / "__main__.py")
-    site = job_credentials.ExecutorParcel({"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/a")
+    site = job_credentials.ExecutorCredentials(
+        {"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/a"
+    )
     key = executor_key(SECRET, "container_1700000000000_0042_01_000003")
     secrets = {
         job_credentials.SECRET: key,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, List, Sequence, Tuple, Union
 
 from tests.hadoop.schema import MESSAGES
+from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.sasl import STRENGTH
 from tony_core.hadoop.rpc.wire import Event, User, Wire
-from tony_core.hadoop.yarn.messages.rpc import Token
 
 FOLDER = Path(__file__).with_name("recordings")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))

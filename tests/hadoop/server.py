@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Callable, List, Optional, Type, Union
 
 from tony_core.hadoop.rpc.connection import Address
-from tony_core.hadoop.rpc.protobuf import Message, read_delimited
-from tony_core.hadoop.yarn.messages.rpc import (
+from tony_core.hadoop.rpc.messages import (
     IpcConnectionContext,
     RequestHeader,
     RpcRequestHeader,
     RpcResponseHeader,
 )
+from tony_core.hadoop.rpc.protobuf import Message, read_delimited
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tony_core.hadoop.errors import (
     Unreachable,
     remote_error,
 )
-from tony_core.hadoop.rpc.failover import Failover
+from tony_core.hadoop.rpc.service import Failover
 
 DOWN = Unreachable("connection refused")
 STANDBY = remote_error("org.apache.hadoop.ipc.StandbyException", "no")

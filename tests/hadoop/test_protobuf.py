@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import bounds, fuzz, mutations
 from tests.hadoop.schema import MESSAGES, any_message, instances
 from tony_core.hadoop.rpc import protobuf
+from tony_core.hadoop.rpc.messages import RpcRequestHeader, RpcResponseHeader, Token
 from tony_core.hadoop.rpc.protobuf import (
     BYTES,
     EMPTY,
@@ -33,7 +34,6 @@ from tony_core.hadoop.rpc.protobuf import (
     read_varint,
     varint,
 )
-from tony_core.hadoop.yarn.messages.rpc import RpcRequestHeader, RpcResponseHeader, Token
 from tony_core.hadoop.yarn.messages.yarn import (
     ContainerRetryContext,
     ContainerStatus,

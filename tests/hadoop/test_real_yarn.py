@@ -23,16 +23,16 @@ from tony_core.hadoop.errors import (
     RemoteError,
     WrongService,
 )
-from tony_core.hadoop.rpc.failover import Failover
+from tony_core.hadoop.rpc.service import Failover
 from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import Token, attempt_of, claim_of
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.launch import Launch
-from tony_core.hadoop.yarn.messages.asks import ResourceRequest
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.yarn.messages.master_calls import AllocateRequest
+from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest
 from tony_core.hadoop.yarn.messages.yarn import ContainerLaunchContext, Priority
 from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import Capability, Container, ContainerStatus

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.errors import AuthenticationError, ProtocolError
 from tony_core.hadoop.rpc import sasl as sasl_module
-from tony_core.hadoop.rpc.rc4 import Rc4
-from tony_core.hadoop.rpc.sasl import DigestMd5, hmac_md5, md5, parse_directives, same
+from tony_core.hadoop.rpc.sasl import DigestMd5, Rc4, hmac_md5, md5, parse_directives, same
 
 # RFC 2831, section 4: the example with IMAP.
 _CHALLENGE = (

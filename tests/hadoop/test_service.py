@@ -21,8 +21,7 @@ from tony_core.hadoop.errors import (
 )
 from tony_core.hadoop.rpc import connection as connections
 from tony_core.hadoop.rpc.connection import Address, Endpoints
-from tony_core.hadoop.rpc.failover import Failover
-from tony_core.hadoop.rpc.service import Limits, Method, Service
+from tony_core.hadoop.rpc.service import Failover, Limits, Method, Service
 from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.yarn.messages.yarn import NodeId, Priority
 

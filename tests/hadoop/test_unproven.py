@@ -14,16 +14,15 @@ from tests.cluster.fakeyarn.wire import ServerWire
 from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.errors import AuthenticationError, HadoopError, RemoteError, Unreachable
 from tony_core.hadoop.rpc.connection import Address, Endpoints
-from tony_core.hadoop.rpc.failover import Failover
+from tony_core.hadoop.rpc.messages import RpcResponseHeader, RpcSasl, SaslAuth
 from tony_core.hadoop.rpc.protobuf import Message
 from tony_core.hadoop.rpc.sasl import DigestMd5
-from tony_core.hadoop.rpc.service import Limits
+from tony_core.hadoop.rpc.service import Failover, Limits
 from tony_core.hadoop.rpc.wire import Wire
 from tony_core.hadoop.tokens import AM_RM, NM, Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.hadoop.yarn.messages import master_calls, yarn
-from tony_core.hadoop.yarn.messages.rpc import RpcResponseHeader, RpcSasl, SaslAuth
 from tony_core.hadoop.yarn.nm import NodeManager
 from tony_core.hadoop.yarn.rm_master import RmMaster
 

@@ -18,10 +18,7 @@ from tony_core.hadoop.errors import (
     said,
     short_name,
 )
-from tony_core.hadoop.rpc.protobuf import Message, read_delimited
-from tony_core.hadoop.rpc.wire import Answer, Event, Ready, Refusal, User, Wire
-from tony_core.hadoop.yarn.messages.client_calls import GetNewApplicationRequest
-from tony_core.hadoop.yarn.messages.rpc import (
+from tony_core.hadoop.rpc.messages import (
     IpcConnectionContext,
     RpcRequestHeader,
     RpcResponseHeader,
@@ -29,6 +26,9 @@ from tony_core.hadoop.yarn.messages.rpc import (
     SaslAuth,
     Token,
 )
+from tony_core.hadoop.rpc.protobuf import Message, read_delimited
+from tony_core.hadoop.rpc.wire import Answer, Event, Ready, Refusal, User, Wire
+from tony_core.hadoop.yarn.messages.client_calls import GetNewApplicationRequest
 
 TOKENS = [name for name in NAMES if name.startswith("token_")]
 PROTECTED = ["token_integrity", "token_privacy"]

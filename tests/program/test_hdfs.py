@@ -16,8 +16,8 @@ import tony
 import tony_hdfs
 import tony_hdfs_client
 from tests.program.fakehdfs import FakeHdfs, Refuse
-from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.site.endpoints import HDFS_VARIABLE, hdfs_environment
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHdfs]:
     made = FakeHdfs(namenodes=2)
-    monkeypatch.setenv(VARIABLE, made.environment())
+    monkeypatch.setenv(HDFS_VARIABLE, made.environment())
     yield made
     made.close()
 
@@ -252,14 +252,14 @@ class TestTrouble:
 
     def test_nobody_there_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         gone = FakeHdfs()
-        monkeypatch.setenv(VARIABLE, gone.environment())
+        monkeypatch.setenv(HDFS_VARIABLE, gone.environment())
         gone.close()
         monkeypatch.setattr(tony_hdfs_client, "DEADLINE_S", 0.3)
         with pytest.raises(OSError, match=r"127\.0\.0\.1:.*did not serve us.*'/x'"):
             tony.dataset("hdfs:///x")
 
     def test_a_word_of_ours_that_is_broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(VARIABLE, "{}")
+        monkeypatch.setenv(HDFS_VARIABLE, "{}")
         with pytest.raises(ValueError, match="TONY_HDFS cannot be understood"):
             tony.dataset("hdfs:///x")
 
@@ -288,7 +288,7 @@ class TestWhichFileSystem:
         monkeypatch.setenv("HADOOP_USER_NAME", "ann")
         by_hand = tony_hdfs_client.site()
         conf = SiteConfiguration.load(dict(os.environ))
-        monkeypatch.setenv(VARIABLE, hdfs_environment(conf, "ann"))
+        monkeypatch.setenv(HDFS_VARIABLE, hdfs_environment(conf, "ann"))
         assert tony_hdfs_client.site() == by_hand
         assert by_hand.user == "ann"
 
@@ -306,12 +306,12 @@ class TestWhichFileSystem:
     ) -> None:
         (tmp_path / "core-site.xml").write_bytes(data)
         monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-        monkeypatch.delenv(VARIABLE, raising=False)
+        monkeypatch.delenv(HDFS_VARIABLE, raising=False)
         with pytest.raises(ValueError, match=r"core-site\.xml|fs\.defaultFS"):
             tony_hdfs_client.site()
 
     def test_the_variable_nested_too_deeply(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(VARIABLE, "[" * 100_000)
+        monkeypatch.setenv(HDFS_VARIABLE, "[" * 100_000)
         with pytest.raises(ValueError, match="TONY_HDFS cannot be understood"):
             tony_hdfs_client.site()
 
@@ -334,13 +334,13 @@ class TestWhichFileSystem:
         ],
     )
     def test_urls(self, url: str, nodes: list, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(VARIABLE, hdfs_environment(SiteConfiguration.of(self.HA), "ann"))
+        monkeypatch.setenv(HDFS_VARIABLE, hdfs_environment(SiteConfiguration.of(self.HA), "ann"))
         hdfs, path, _ = tony_hdfs.connect(url)
         assert (hdfs.namenodes, path, hdfs.user) == (nodes, "/x", "ann")
 
     def test_none_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-        monkeypatch.delenv(VARIABLE, raising=False)
+        monkeypatch.delenv(HDFS_VARIABLE, raising=False)
         if os.path.isdir("/etc/hadoop/conf"):
             pytest.skip("this machine has a Hadoop configuration")
         with pytest.raises(ValueError, match="set HADOOP_CONF_DIR"):

@@ -17,7 +17,7 @@ import tony_hdfs
 import tony_hdfs_client
 from tests.fuzzing import fuzz, mutations
 from tests.program.fakehdfs import FakeHdfs
-from tony_core.hadoop.hdfs_environment import VARIABLE
+from tony_core.hadoop.site.endpoints import HDFS_VARIABLE
 from tony_webhdfs import answers, connection, namenodes
 
 
@@ -47,7 +47,7 @@ class Strange(FakeHdfs):
 @pytest.fixture
 def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Strange]:
     made = Strange()
-    monkeypatch.setenv(VARIABLE, made.environment())
+    monkeypatch.setenv(HDFS_VARIABLE, made.environment())
     yield made
     made.close()
 

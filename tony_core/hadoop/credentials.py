@@ -11,9 +11,9 @@ import os
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from tony_core.dataclass import dataclass, field
+from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.rpc.protobuf import DecodeError, read_delimited
 from tony_core.hadoop.tokens import Token
-from tony_core.hadoop.yarn.messages import rpc
 
 LOCATION = "HADOOP_TOKEN_FILE_LOCATION"
 """The variable of the environment that names a container's file."""
@@ -69,7 +69,7 @@ class Credentials:
                 return cls._from_writable(_Reader(data, 5))
             if version == _PROTOBUF:
                 body, _ = read_delimited(data, 5)
-                return cls._from_message(rpc.Credentials.decode(body))
+                return cls._from_message(messages.Credentials.decode(body))
         except DecodeError as error:
             raise CredentialsError(f"credentials that cannot be read: {error}") from None
         raise CredentialsError(f"credentials of the unknown version {version}")
@@ -124,20 +124,20 @@ class Credentials:
 
     # ---------------------------------------------------------------- version 1
 
-    def _message(self) -> rpc.Credentials:
-        return rpc.Credentials(
+    def _message(self) -> messages.Credentials:
+        return messages.Credentials(
             tokens=[
-                rpc.CredentialsKV(alias=alias, token=token.message())
+                messages.CredentialsKV(alias=alias, token=token.message())
                 for alias, token in self.tokens.items()
             ],
             secrets=[
-                rpc.CredentialsKV(alias=alias, secret=secret)
+                messages.CredentialsKV(alias=alias, secret=secret)
                 for alias, secret in self.secrets.items()
             ],
         )
 
     @classmethod
-    def _from_message(cls, message: rpc.Credentials) -> Credentials:
+    def _from_message(cls, message: messages.Credentials) -> Credentials:
         return cls(
             {entry.alias: Token.of(entry.token) for entry in message.tokens},
             {entry.alias: entry.secret for entry in message.secrets},

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Optional
 
 from tony_core.dataclass import dataclass, field
+from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.yarn.ids import AttemptId, ContainerId, NodeId
-from tony_core.hadoop.yarn.messages import rpc, yarn
+from tony_core.hadoop.yarn.messages import yarn
 
 AM_RM = "YARN_AM_RM_TOKEN"
 NM = "NMToken"
@@ -29,13 +30,13 @@ class Token:
     service: str = ""
 
     @classmethod
-    def of(cls, message: rpc.Token) -> Token:
+    def of(cls, message: messages.Token) -> Token:
         """From a message."""
         return cls(message.identifier, message.password, message.kind, message.service)
 
-    def message(self) -> rpc.Token:
+    def message(self) -> messages.Token:
         """For a message, and for a connection."""
-        return rpc.Token(
+        return messages.Token(
             identifier=self.identifier,
             password=self.password,
             kind=self.kind,

@@ -23,7 +23,7 @@ POOLS = "tony.pools"
 
 BUILT_IN: Dict[str, Tuple[str, str]] = {
     "local": ("tony_core.schedulers.local.client", "LocalScheduler"),
-    "yarn": ("tony_core.schedulers.yarn.client.client", "YarnScheduler"),
+    "yarn": ("tony_core.schedulers.yarn.client.scheduler", "YarnScheduler"),
 }
 
 _POOL_MODULES = {

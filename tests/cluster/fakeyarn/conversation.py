@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from tony_core.hadoop.errors import AuthenticationError, RemoteError
-from tony_core.hadoop.rpc.failover import Failover
+from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.rpc.protobuf import Message
-from tony_core.hadoop.rpc.service import Method
+from tony_core.hadoop.rpc.service import Failover, Method
 from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
@@ -30,10 +30,12 @@ from tony_core.hadoop.yarn.messages import (
     container_calls,
     master_calls,
     reports,
-    rpc,
     yarn,
 )
-from tony_core.hadoop.yarn.messages.asks import ResourceBlacklistRequest, ResourceRequest
+from tony_core.hadoop.yarn.messages.resource_requests import (
+    ResourceBlacklistRequest,
+    ResourceRequest,
+)
 from tony_core.hadoop.yarn.nm import START, STATUSES, STOP, NodeManager
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import (
@@ -62,7 +64,7 @@ _WAIT_S = 30.0
 
 _WHOLE = (
     reports.StringLongMap,
-    rpc.Token,
+    messages.Token,
     yarn.ApplicationAttemptId,
     yarn.ApplicationId,
     yarn.ContainerId,

@@ -10,8 +10,7 @@ import hashlib
 import hmac
 from typing import Dict, Optional
 
-from tony_core.hadoop.rpc.rc4 import Rc4
-from tony_core.hadoop.rpc.sasl import parse_directives
+from tony_core.hadoop.rpc.sasl import Rc4, parse_directives
 
 CIPHERS = "3des,rc4,des,rc4-56,rc4-40"
 _INTEGRITY = b":" + b"0" * 32

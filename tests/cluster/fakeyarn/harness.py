@@ -34,7 +34,7 @@ from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, Resources, Runtime
 from tony_core.schedulers.port import AppState
-from tony_core.schedulers.yarn.client.client import YarnScheduler
+from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
 from tony_core.schedulers.yarn.master import heartbeat, launcher, pool
 from tony_core.schedulers.yarn.master.application import Application
 from tony_core.schedulers.yarn.master.launch_context import Contexts

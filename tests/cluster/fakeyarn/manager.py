@@ -24,9 +24,10 @@ from tests.cluster.fakeyarn.applications import (
 from tests.cluster.fakeyarn.nodes import LOST, STOPPED_BY_RM, Hands, NodeManager
 from tests.cluster.fakeyarn.tokens import Tokens
 from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
-from tony_core.hadoop.yarn.messages import rpc, yarn
+from tony_core.hadoop.yarn.messages import yarn
 from tony_core.hadoop.yarn.records import Capability
 
 _EPOCH_BITS = 40
@@ -277,7 +278,7 @@ class Manager:
         if node in attempt.node_tokens:
             return None
         attempt.node_tokens.add(node)
-        token: rpc.Token = self.tokens.for_node(attempt.id, node, application.user)
+        token: messages.Token = self.tokens.for_node(attempt.id, node, application.user)
         return yarn.NMToken(node_id=node.message(), token=token)
 
     def end(self, granted: Granted, status: int, diagnostics: str) -> None:

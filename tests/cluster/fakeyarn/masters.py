@@ -14,7 +14,7 @@ from tony_core.hadoop.rpc.protobuf import Message
 from tony_core.hadoop.yarn.ids import ContainerId
 from tony_core.hadoop.yarn.messages import master_calls as calls
 from tony_core.hadoop.yarn.messages import yarn
-from tony_core.hadoop.yarn.messages.asks import (
+from tony_core.hadoop.yarn.messages.resource_requests import (
     PreemptionContainer,
     PreemptionContract,
     PreemptionMessage,

@@ -18,9 +18,9 @@ from tests.cluster.fakeyarn.wire import NoSuchSecret, ServerWire
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.hadoop.recorded import NAMES, Recording, load
 from tony_core.hadoop.errors import AuthenticationError
+from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.wire import Answer, Refusal
 from tony_core.hadoop.site.configuration import SiteConfiguration
-from tony_core.hadoop.yarn.messages.rpc import Token
 from tony_core.hadoop.yarn.records import Capability
 
 

@@ -9,10 +9,11 @@ from typing import Dict, Tuple
 
 from tests.cluster.fakeyarn.digest import Malformed
 from tests.cluster.fakeyarn.wire import NoSuchSecret
+from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.rpc.protobuf import DecodeError
 from tony_core.hadoop.tokens import AM_RM, CONTAINER, NM
 from tony_core.hadoop.yarn.ids import AttemptId, NodeId
-from tony_core.hadoop.yarn.messages import rpc, yarn
+from tony_core.hadoop.yarn.messages import yarn
 
 
 class Keys:
@@ -50,14 +51,14 @@ class Tokens:
 
     # ---------------------------------------------------------------- making
 
-    def for_master(self, attempt: AttemptId) -> rpc.Token:
+    def for_master(self, attempt: AttemptId) -> messages.Token:
         said = yarn.AMRMTokenIdentifier(
             app_attempt_id=attempt.message(), key_id=self.am_rm.current
         ).encode()
         password = self.am_rm.password(said, self.am_rm.current)
-        return rpc.Token(identifier=said, password=password, kind=AM_RM, service="")
+        return messages.Token(identifier=said, password=password, kind=AM_RM, service="")
 
-    def for_node(self, attempt: AttemptId, node: NodeId, user: str) -> rpc.Token:
+    def for_node(self, attempt: AttemptId, node: NodeId, user: str) -> messages.Token:
         said = yarn.NMTokenIdentifier(
             app_attempt_id=attempt.message(),
             node_id=node.message(),
@@ -65,13 +66,13 @@ class Tokens:
             key_id=self.nm.current,
         ).encode()
         password = self.nm.password(said, self.nm.current)
-        return rpc.Token(identifier=said, password=password, kind=NM, service=str(node))
+        return messages.Token(identifier=said, password=password, kind=NM, service=str(node))
 
-    def for_container(self, said: yarn.ContainerTokenIdentifier) -> rpc.Token:
+    def for_container(self, said: yarn.ContainerTokenIdentifier) -> messages.Token:
         said = said.replace(master_key_id=self.container.current)
         identifier = said.encode()
         password = self.container.password(identifier, self.container.current)
-        return rpc.Token(
+        return messages.Token(
             identifier=identifier, password=password, kind=CONTAINER, service=said.nm_host_addr
         )
 
@@ -107,7 +108,7 @@ class Tokens:
             attempt = AttemptId.of(said.app_attempt_id)
             raise NoSuchSecret(f"Given NMToken for application : {attempt} is not valid.") from None
 
-    def is_container(self, token: rpc.Token) -> bool:
+    def is_container(self, token: messages.Token) -> bool:
         try:
             said = yarn.ContainerTokenIdentifier.decode(token.identifier)
             wanted = self.container.password(token.identifier, said.master_key_id)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional, Union
 
 from tests.cluster.fakeyarn.digest import Malformed, Mismatch, ServerDigest
-from tony_core.hadoop.rpc.protobuf import DecodeError, Message, read_delimited
-from tony_core.hadoop.yarn.messages.rpc import (
+from tony_core.hadoop.rpc.messages import (
     IpcConnectionContext,
     RequestHeader,
     RpcRequestHeader,
@@ -17,6 +16,7 @@ from tony_core.hadoop.yarn.messages.rpc import (
     RpcSasl,
     SaslAuth,
 )
+from tony_core.hadoop.rpc.protobuf import DecodeError, Message, read_delimited
 
 _SASL, _CONTEXT, _PING, _NO_CALL = -33, -3, -4, -1
 _SUCCESS, _NEGOTIATE, _INITIATE, _WRAP = 0, 1, 2, 5

@@ -44,7 +44,7 @@ def test_another_resource_manager_takes_over(
     ends_well(one, training)
 
 
-@pytest.mark.nightly  # by day on a simulated YARN: tests/schedulers/yarn/test_many_nodes.py
+@pytest.mark.nightly  # by day on a simulated YARN: tests/schedulers/yarn/master/test_many_nodes.py
 def test_a_gang_where_names_hold_ports_and_nodes_stand_in_racks(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:

@@ -13,7 +13,7 @@ from tests.cluster.test_hadoop_base import SMALL
 from tests.cluster.yarn.jobs import until
 from tony_core.client.logs import read_logs
 from tony_core.schedulers.port import LogRef, SchedulerError
-from tony_core.schedulers.yarn.client.client import YarnScheduler
+from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
 
 pytestmark = pytest.mark.cluster
 

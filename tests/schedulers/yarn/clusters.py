@@ -8,8 +8,8 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.hadoop.yarn.messages.reports import QueueStatistics
 from tony_core.hadoop.yarn.records import Capability, Queue
 from tony_core.job.spec import Job, Resources, Role
-from tony_core.schedulers.yarn.amounts import GPU
-from tony_core.schedulers.yarn.client.cluster_limits import ClusterFacts, NodeFacts
+from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits, NodeCapacity
+from tony_core.schedulers.yarn.resources import GPU
 
 ROOT = "hdfs://lake/user/ada/.tony"
 
@@ -29,10 +29,12 @@ def job(*roles: Role, **more: Any) -> Job:
     return Job("mnist", roles or (role(),), scheduler="yarn", user="ada", **more)
 
 
-def node(name: str, memory: int = 16384, vcores: int = 16, gpus: int = 0, **more: Any) -> NodeFacts:
+def node(
+    name: str, memory: int = 16384, vcores: int = 16, gpus: int = 0, **more: Any
+) -> NodeCapacity:
     used = more.pop("used", Capability())
     labels = frozenset(more.pop("labels", ()))
-    return NodeFacts(f"{name}:45454", Capability(memory, vcores, {GPU: gpus}), used, labels)
+    return NodeCapacity(f"{name}:45454", Capability(memory, vcores, {GPU: gpus}), used, labels)
 
 
 def queue(path: str = "root.ml", **more: Any) -> Queue:
@@ -53,11 +55,11 @@ def queue(path: str = "root.ml", **more: Any) -> Queue:
     return Queue(**told)
 
 
-def facts(
-    nodes: Optional[Sequence[NodeFacts]] = None,
+def limits(
+    nodes: Optional[Sequence[NodeCapacity]] = None,
     queue: Optional[Queue] = queue(),
     **more: Any,
-) -> ClusterFacts:
+) -> ClusterLimits:
     """Two nodes, four GPUs on the second, everything of one node in a container."""
     told: Mapping[str, Any] = {
         "user": "ada",
@@ -70,7 +72,7 @@ def facts(
         "may_submit": True,
         **more,
     }
-    return ClusterFacts(**told)
+    return ClusterLimits(**told)
 
 
 RUNTIME = Artifact(

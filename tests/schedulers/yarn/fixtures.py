@@ -28,14 +28,14 @@ from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import attempt_of
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.launch import Launch as Context
-from tony_core.hadoop.yarn.messages.asks import ResourceRequest
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
+from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest
 from tony_core.hadoop.yarn.messages.yarn import Priority
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, MasterSpec, Resources, Runtime
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn.client.client import YarnScheduler
+from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
 from tony_core.schedulers.yarn.master import heartbeat
 from tony_core.schedulers.yarn.master.application import Application
 from tony_core.schedulers.yarn.master.launch_context import RUNTIME, Contexts

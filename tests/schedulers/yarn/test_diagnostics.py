@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tony_core.schedulers.yarn.client.diagnostics import plain
+from tony_core.schedulers.yarn.diagnostics import explain_master_failure
 
 FRAME = """Application application_1795268219684_0042 failed {times} times in previous 600000 \
 milliseconds due to AM Container for appattempt_1795268219684_0042_000002 exited with  \
@@ -32,7 +32,7 @@ def frame(said: str = "", shell: str = "", code: int = 1, times: int = 2) -> str
 
 
 def test_what_the_master_said() -> None:
-    text = plain(frame("the job's folder is gone\nValueError: no"))
+    text = explain_master_failure(frame("the job's folder is gone\nValueError: no"))
     assert text == (
         "the job's master died (exit code 1, 2 times)\nit last said:\n"
         "the job's folder is gone\nValueError: no"
@@ -40,7 +40,7 @@ def test_what_the_master_said() -> None:
 
 
 def test_what_its_shell_said_when_there_was_no_master() -> None:
-    text = plain(frame(shell="bash: /opt/none: No such file", code=127, times=1))
+    text = explain_master_failure(frame(shell="bash: /opt/none: No such file", code=127, times=1))
     assert text.splitlines()[0] == (
         "the job's master died (exit code 127): tony.runtime.python names an interpreter that"
         " the nodes do not have"
@@ -49,7 +49,7 @@ def test_what_its_shell_said_when_there_was_no_master() -> None:
 
 
 def test_why_the_node_could_not_start_it() -> None:
-    text = plain(
+    text = explain_master_failure(
         "Application application_1_2 failed 1 times due to AM Container for appattempt_1_2_000001"
         " exited with  exitCode: -1000\nFailing this attempt.Diagnostics: [2026-11-21 13:00:00.1]"
         "File does not exist: hdfs://nn/user/me/x.tar\njava.io.FileNotFoundException: x\n"
@@ -63,10 +63,10 @@ def test_why_the_node_could_not_start_it() -> None:
 
 @pytest.mark.parametrize("text", ["", "worker:0 failed", "Application killed by user ada."])
 def test_everything_else_stays(text: str) -> None:
-    assert plain(text) == text
+    assert explain_master_failure(text) == text
 
 
 def test_a_long_story_is_cut_at_its_beginning() -> None:
-    text = plain(frame("\n".join(f"line {number}" for number in range(100))))
+    text = explain_master_failure(frame("\n".join(f"line {number}" for number in range(100))))
     assert text.endswith("line 99")
     assert "line 10\n" not in text

@@ -12,7 +12,7 @@ from tony_core.hadoop.errors import (
     remote_error,
 )
 from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
-from tony_core.schedulers.yarn.client.refusals import reason, refused, told
+from tony_core.schedulers.yarn.refusals import explain_refusal, refused_submission, translate_error
 
 APP = "application_1700000000000_0042"
 ROLE_KEYS = (
@@ -35,7 +35,7 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
         ),
         (
             f"Application {APP} submitted by user : ada to non-leaf queue : ml",
-            "ml is a queue of queues; name one of those below it (tony.yarn.queue)",
+            "ml is not a leaf queue; name one of its children (tony.yarn.queue)",
         ),
         (
             f"{_EXCEPTION}Queue root.closed is STOPPED. Cannot accept submission of application:"
@@ -99,11 +99,13 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
     ],
 )
 def test_reasons(said: str, means: str) -> None:
-    assert reason(said) == means
+    assert explain_refusal(said) == means
 
 
 def test_the_application_is_named() -> None:
-    assert str(refused(APP, "unknown queue: x")).startswith(f"the cluster refused {APP}: there is")
+    assert str(refused_submission(APP, "unknown queue: x")).startswith(
+        f"the cluster refused {APP}: there is"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_the_application_is_named() -> None:
     ],
 )
 def test_what_may_be_mended_by_waiting_is_told_apart(said: str, kind: type) -> None:
-    assert type(refused(APP, said)) is kind
+    assert type(refused_submission(APP, said)) is kind
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,6 @@ def test_what_may_be_mended_by_waiting_is_told_apart(said: str, kind: type) -> N
     ],
 )
 def test_errors(error: HadoopError, kind: type, means: str) -> None:
-    found = told(error, APP)
+    found = translate_error(error, APP)
     assert type(found) is kind
     assert str(found) == means

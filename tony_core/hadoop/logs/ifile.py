@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Dict, List, NamedTuple
 
-from tony_core.hadoop.javaobjects import JavaObject, read_object
 from tony_core.hadoop.logs.datainput import DataInput, FormatError, Part, Source
+from tony_core.hadoop.logs.java_objects import JavaObject, read_object
 from tony_core.hadoop.logs.tfile import LogEntry, expanded
 
 _MARK = 32

@@ -30,7 +30,7 @@ from tony_core.hadoop.logs.datainput import (
     Unsupported,
     text_of,
 )
-from tony_core.hadoop.logs.inflating import Inflated
+from tony_core.hadoop.logs.decompression import Inflated
 
 MAGIC = bytes.fromhex("d111d36891b5d7b639df414092bae150")
 

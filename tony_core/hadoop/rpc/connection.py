@@ -20,10 +20,10 @@ from tony_core.hadoop.errors import (
     Unreachable,
     remote_error,
 )
+from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.protobuf import Message
 from tony_core.hadoop.rpc.sasl import STRENGTH
 from tony_core.hadoop.rpc.wire import Answer, Refusal, User, Wire
-from tony_core.hadoop.yarn.messages.rpc import Token
 
 PING_S = 30.0
 """While we wait, the server hears from us this often, and we notice when it is gone."""

@@ -39,9 +39,7 @@ from typing import Callable, List, Optional, Sequence, Union
 
 from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import AuthenticationError, ProtocolError, said, short_name
-from tony_core.hadoop.rpc.protobuf import DecodeError, Message, read_delimited
-from tony_core.hadoop.rpc.sasl import STRENGTH, DigestMd5, fresh_nonce
-from tony_core.hadoop.yarn.messages.rpc import (
+from tony_core.hadoop.rpc.messages import (
     IpcConnectionContext,
     RequestHeader,
     RpcRequestHeader,
@@ -51,6 +49,8 @@ from tony_core.hadoop.yarn.messages.rpc import (
     Token,
     UserInformation,
 )
+from tony_core.hadoop.rpc.protobuf import DecodeError, Message, read_delimited
+from tony_core.hadoop.rpc.sasl import STRENGTH, DigestMd5, fresh_nonce
 
 _HELLO = b"hrpc\x09\x00"  # magic, version, service class
 _NO_SASL, _SASL = b"\x00", b"\xdf"

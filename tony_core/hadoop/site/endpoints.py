@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Dict, List, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
@@ -219,3 +220,32 @@ def _address(text: str, key: str, port: int) -> Address:
     if not match or int(match.group(3) or 0) > 0xFFFF:
         raise ConfigurationError(f"{key} is {text!r}: no address of the form HOST:PORT")
     return Address(match.group(1) or match.group(2), int(match.group(3) or port))
+
+
+HDFS_VARIABLE = "TONY_HDFS"
+"""Names HDFS for programs whose node has no Hadoop; ``program/tony_hdfs_client.py`` reads it."""
+
+
+def hdfs_environment(conf: SiteConfiguration, user: str) -> str:
+    """The value of TONY_HDFS; empty on a site without HDFS. It holds no secret::
+
+        {"default_fs": "hdfs://ns", "user": "ann", "namenodes": {"ns": ["http://h1:9870", ...]}}
+
+    ``namenodes`` holds the WebHDFS servers of each file system, by the authority of its URLs; of
+    a highly available one all NameNodes, in any order.
+    """
+    default_fs = conf.text("fs.defaultFS")
+    urls = [default_fs, *(f"hdfs://{name}" for name in conf.names("dfs.nameservices"))]
+    if default_fs.startswith("viewfs:"):
+        urls += viewfs_mounts(conf).values()
+    namenodes: Dict[str, List[str]] = {}
+    for url in urls:
+        try:
+            service = name_service(conf, url)
+        except ConfigurationError:
+            continue  # one of several, and its configuration is incomplete
+        namenodes[service.name] = list(service.web.urls)
+    if not namenodes:
+        return ""
+    value = {"default_fs": default_fs, "user": user, "namenodes": namenodes}
+    return json.dumps(value, separators=(",", ":"))

@@ -23,7 +23,7 @@ from tony_core.hadoop.rpc.service import Limits, Method, Service
 from tony_core.hadoop.tokens import Token, attempt_of
 from tony_core.hadoop.yarn.ids import AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages import master_calls as calls
-from tony_core.hadoop.yarn.messages.asks import (
+from tony_core.hadoop.yarn.messages.resource_requests import (
     PlacementConstraintMapEntry,
     PreemptionMessage,
     ResourceBlacklistRequest,

@@ -1,61 +1,68 @@
-"""What a job brings its processes besides files: small, secret, and not in any file system.
+"""What a job sends its containers in their credentials: small and secret.
 
-A container's launch context carries credentials, which YARN hands over in a file that only the
-container's user may read. They hold tokens (Hadoop's business) and *secrets*, named bytes; a
-parcel is some of these:
+A container's launch context carries credentials, which YARN writes to a file that only the
+container's user may read. They hold tokens of Hadoop and *secrets* (bytes by name). A job's are:
 
 ========================  ===========================================================
-``tony.secret``           the job's secret, by which master and executors trust each other
-``tony.job``              for the master: the job and all it must know (:class:`MasterParcel`)
-``tony.site``             for executors: how to find a next master (:class:`ExecutorParcel`)
+``tony.secret``           the job's secret, by which master and executors authenticate each other
+``tony.job``              for the master: the whole job (:class:`MasterCredentials`)
+``tony.site``             for executors: how to find the next master
+                          (:class:`ExecutorCredentials`)
+``tony.start``            environment, command and links of the container (``node/start.py``)
 ========================  ===========================================================
 
-So nothing but content has to be uploaded for a job. One whose description is longer than
-:data:`LARGEST` bytes (packed) brings it as the file ``tony-job.parcel`` instead, readable by its
-owner alone: the ResourceManager keeps every launch context in memory and in its state store.
+So a submit uploads only content. The ResourceManager keeps every launch context in memory and in
+its state store: a job of more than :data:`LARGEST` bytes (compressed) is sent as the file
+:data:`JOB_FILE` instead, readable by its owner only.
 
-Runs on the nodes' Python (3.8), standard library only. What every executor needs of it at its start
-stands in ``secretfile.py``.
+The site's properties that the nodes need travel here as well, resolved by the client; so nothing
+on a node reads HADOOP_CONF_DIR. All others stay with the client.
+
+Python 3.8, standard library only.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.dataclass import dataclass, field
 from tony_core.jsontext import read_object
-from tony_core.schedulers.yarn.node.secretfile import SECRET as SECRET
-from tony_core.schedulers.yarn.node.secretfile import SITE as SITE
-from tony_core.schedulers.yarn.node.secretfile import ParcelError as ParcelError
-from tony_core.schedulers.yarn.node.secretfile import read_secrets as read_secrets
+from tony_core.schedulers.yarn.node.start import SECRET as SECRET
+from tony_core.schedulers.yarn.node.start import SITE as SITE
+from tony_core.schedulers.yarn.node.start import JobCredentialsError as JobCredentialsError
+from tony_core.schedulers.yarn.node.start import parse_secrets as parse_secrets
+
+if TYPE_CHECKING:
+    from tony_core.hadoop.site.configuration import SiteConfiguration
 
 JOB = "tony.job"
 
-FILE = "tony-job.parcel"
+JOB_FILE = "tony-job.parcel"
 """The name, in the master's container, of a job that is too long for the credentials."""
 
 LARGEST = 200 * 1024
-_MOST_UNPACKED = 256 << 20  # nobody's job; only a broken one
+_LARGEST_UNPACKED = 256 << 20  # larger than any job: the data is damaged
 
 
 @dataclass(frozen=True)
-class MasterParcel:
-    """All that a master must know, as the client found it out."""
+class MasterCredentials:
+    """What a master needs to run the job."""
 
-    job: str = field(repr=False)  # job.json; masks nothing
+    job: str = field(repr=False)  # job.json, unmasked
     artifacts: Sequence[Mapping[str, Any]]  # Artifact.to_json of each
     config: str  # tony-final.xml, masked
-    site: Mapping[str, str]  # what tony_core.schedulers.yarn.site picked
+    site: Mapping[str, str]  # select_master_properties
     user: str
     root: str  # the staging root
     history_root: str
 
     def encode(self) -> bytes:
-        """Packed."""
-        return _pack(
+        """Compress for the credentials."""
+        return _compress(
             {
                 "job": self.job,
                 "artifacts": [dict(item) for item in self.artifacts],
@@ -68,109 +75,161 @@ class MasterParcel:
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> MasterParcel:
-        """What :meth:`encode` packed."""
-        told = _unpack(data, JOB)
+    def decode(cls, data: bytes) -> MasterCredentials:
+        """Undo :meth:`encode`; raises :class:`JobCredentialsError`."""
+        values = _decompress(data, JOB)
         try:
             return cls(
-                job=_text(told, "job"),
-                artifacts=_objects(told, "artifacts"),
-                config=_text(told, "config"),
-                site=_texts(told, "site"),
-                user=_text(told, "user"),
-                root=_text(told, "root"),
-                history_root=_text(told, "history_root"),
+                job=_text(values, "job"),
+                artifacts=_objects(values, "artifacts"),
+                config=_text(values, "config"),
+                site=_texts(values, "site"),
+                user=_text(values, "user"),
+                root=_text(values, "root"),
+                history_root=_text(values, "history_root"),
             )
         except KeyError as error:
-            raise ParcelError(f"the job's description lacks {error}") from None
+            raise JobCredentialsError(f"the job's description lacks {error}") from None
 
 
 @dataclass(frozen=True)
-class ExecutorParcel:
-    """How an executor finds the next master when it has lost the one it had."""
+class ExecutorCredentials:
+    """What an executor needs to find the next master after it lost its own."""
 
     site: Mapping[str, str]
     user: str
-    state_dir: str  # where master.json stands
+    state_dir: str  # holds master.json
 
     def encode(self) -> bytes:
-        """Packed."""
-        return _pack({"site": dict(self.site), "user": self.user, "state_dir": self.state_dir})
+        """Compress for the credentials."""
+        return _compress({"site": dict(self.site), "user": self.user, "state_dir": self.state_dir})
 
     @classmethod
-    def decode(cls, data: bytes) -> ExecutorParcel:
-        """What :meth:`encode` packed."""
-        told = _unpack(data, SITE)
+    def decode(cls, data: bytes) -> ExecutorCredentials:
+        """Undo :meth:`encode`; raises :class:`JobCredentialsError`."""
+        values = _decompress(data, SITE)
         try:
-            return cls(_texts(told, "site"), _text(told, "user"), _text(told, "state_dir"))
+            return cls(_texts(values, "site"), _text(values, "user"), _text(values, "state_dir"))
         except KeyError as error:
-            raise ParcelError(f"the site's description lacks {error}") from None
+            raise JobCredentialsError(f"the site's description lacks {error}") from None
 
 
-def for_master(
-    secret: bytes, parcel: MasterParcel, largest: int = LARGEST
+def master_secrets(
+    secret: bytes, credentials: MasterCredentials, largest: int = LARGEST
 ) -> Tuple[Dict[str, bytes], Optional[bytes]]:
-    """The secrets of a master's credentials, and what has to travel as :data:`FILE` instead."""
-    packed = parcel.encode()
+    """The secrets of a master's credentials, and :data:`JOB_FILE`'s content if it is needed."""
+    packed = credentials.encode()
     if len(packed) > largest:
         return {SECRET: secret}, packed
     return {SECRET: secret, JOB: packed}, None
 
 
-def for_executor(secret: bytes, parcel: ExecutorParcel) -> Dict[str, bytes]:
+def executor_secrets(secret: bytes, credentials: ExecutorCredentials) -> Dict[str, bytes]:
     """The secrets of an executor's credentials."""
-    return {SECRET: secret, SITE: parcel.encode()}
+    return {SECRET: secret, SITE: credentials.encode()}
 
 
-def master_parcel(secrets: Mapping[str, bytes], folder: str = os.curdir) -> MasterParcel:
-    """What this master was given, in its credentials or as a file in its container's folder."""
+def read_master_credentials(
+    secrets: Mapping[str, bytes], folder: str = os.curdir
+) -> MasterCredentials:
+    """This master's job, from its credentials or from :data:`JOB_FILE` in its folder."""
     packed = secrets.get(JOB)
     if packed is None:
         try:
-            with open(os.path.join(folder, FILE), "rb") as stream:
+            with open(os.path.join(folder, JOB_FILE), "rb") as stream:
                 packed = stream.read()
         except FileNotFoundError:
-            raise ParcelError(
-                f"this container has no job: neither {JOB} in its credentials nor {FILE}"
+            raise JobCredentialsError(
+                f"this container has no job: neither {JOB} in its credentials nor a file {JOB_FILE}"
             ) from None
-    return MasterParcel.decode(packed)
+    return MasterCredentials.decode(packed)
 
 
-def executor_parcel(secrets: Mapping[str, bytes]) -> ExecutorParcel:
-    """What this executor was given."""
+def read_executor_credentials(secrets: Mapping[str, bytes]) -> ExecutorCredentials:
+    """This executor's site properties and state folder."""
     if SITE not in secrets:
-        raise ParcelError(f"this container's credentials hold no {SITE}")
-    return ExecutorParcel.decode(secrets[SITE])
+        raise JobCredentialsError(f"this container's credentials hold no {SITE}")
+    return ExecutorCredentials.decode(secrets[SITE])
 
 
-def _pack(told: Mapping[str, Any]) -> bytes:
-    text = json.dumps(told, separators=(",", ":"), sort_keys=True)
+def _compress(values: Mapping[str, Any]) -> bytes:
+    text = json.dumps(values, separators=(",", ":"), sort_keys=True)
     return zlib.compress(text.encode(), 6)
 
 
-def _unpack(data: bytes, what: str) -> Dict[str, Any]:
+def _decompress(data: bytes, what: str) -> Dict[str, Any]:
     try:
         reader = zlib.decompressobj()
-        return read_object(reader.decompress(data, _MOST_UNPACKED))
+        return read_object(reader.decompress(data, _LARGEST_UNPACKED))
     except (zlib.error, ValueError) as error:
-        raise ParcelError(f"{what} cannot be read: {error}") from None
+        raise JobCredentialsError(f"{what} cannot be read: {error}") from None
 
 
-def _text(told: Mapping[str, Any], name: str) -> str:
-    if not isinstance(told[name], str):
-        raise ParcelError(f"{name} of the description is no text")
-    return str(told[name])
+def _text(values: Mapping[str, Any], name: str) -> str:
+    if not isinstance(values[name], str):
+        raise JobCredentialsError(f"{name} of the description is not a text")
+    return str(values[name])
 
 
-def _texts(told: Mapping[str, Any], name: str) -> Dict[str, str]:
-    found = told[name]
+def _texts(values: Mapping[str, Any], name: str) -> Dict[str, str]:
+    found = values[name]
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise ParcelError(f"{name} of the description holds more than texts")
+        raise JobCredentialsError(f"{name} of the description holds a value that is not a text")
     return found
 
 
-def _objects(told: Mapping[str, Any], name: str) -> Tuple[Mapping[str, Any], ...]:
-    found = told[name]
+def _objects(values: Mapping[str, Any], name: str) -> Tuple[Mapping[str, Any], ...]:
+    found = values[name]
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ParcelError(f"{name} of the description is no list of objects")
+        raise JobCredentialsError(f"{name} of the description is not a list of objects")
     return tuple(found)
+
+
+_HDFS_PROPERTIES = (
+    r"fs\.defaultFS",
+    r"fs\.viewfs\.mounttable\..+",
+    r"fs\.permissions\.umask-mode",
+    r"dfs\.nameservices",
+    r"dfs\.ha\.namenodes\..+",
+    r"dfs\.namenode\.(rpc|http|https)-address(\..+)?",
+    r"dfs\.http\.policy",
+    r"dfs\.client\.use\.datanode\.hostname",
+    r"dfs\.blocksize",
+    r"dfs\.replication",
+)
+"""Properties of HDFS, for the master and for executors."""
+
+_YARN_PROPERTIES = (
+    r"hadoop\.rpc\.protection",
+    r"hadoop\.security\.authentication",
+    r"yarn\.resourcemanager\.(ha\.enabled|ha\.rm-ids|cluster-id)",
+    r"yarn\.resourcemanager\.hostname(\..+)?",
+    r"yarn\.resourcemanager\.(scheduler\.)?address(\..+)?",
+    r"yarn\.resourcemanager\.webapp\.(https\.)?address(\..+)?",
+    r"yarn\.resourcemanager\.am\.max-attempts",
+    r"yarn\.web-proxy\.address",
+    r"yarn\.(acl\.enable|admin\.acl)",
+    r"hadoop\.http\.(filter\.initializers|staticuser\.user)",
+    r"hadoop\.http\.authentication\.(type|simple\.anonymous\.allowed)",
+    r"yarn\.http\.policy",
+    r"yarn\.scheduler\.include-port-in-node-name",
+    r"yarn\.am\.liveness-monitor\.expiry-interval-ms",
+)
+"""Properties of YARN, for the master only."""
+
+_FOR_EXECUTORS = re.compile("|".join(_HDFS_PROPERTIES))
+_FOR_MASTER = re.compile("|".join(_HDFS_PROPERTIES + _YARN_PROPERTIES))
+
+
+def select_master_properties(conf: SiteConfiguration) -> Dict[str, str]:
+    """The master's properties, resolved; ``SiteConfiguration.of`` reads them on the node."""
+    return _select(conf.to_json(), _FOR_MASTER)
+
+
+def select_executor_properties(site: Mapping[str, str]) -> Dict[str, str]:
+    """The executors' properties, out of the master's: where files are."""
+    return _select(site, _FOR_EXECUTORS)
+
+
+def _select(values: Mapping[str, str], wanted: re.Pattern[str]) -> Dict[str, str]:
+    return {name: value for name, value in values.items() if value and wanted.fullmatch(name)}

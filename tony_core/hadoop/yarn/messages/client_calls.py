@@ -19,7 +19,6 @@ from tony_core.hadoop.rpc.protobuf import (
     many,
     one,
 )
-from tony_core.hadoop.yarn.messages.asks import ResourceRequest
 from tony_core.hadoop.yarn.messages.reports import (
     ApplicationAttemptReport,
     ApplicationReport,
@@ -31,6 +30,7 @@ from tony_core.hadoop.yarn.messages.reports import (
     QueueUserACLInfo,
     YarnClusterMetrics,
 )
+from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest
 from tony_core.hadoop.yarn.messages.yarn import (
     ApplicationAttemptId,
     ApplicationId,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.protobuf import EMPTY, ENUM, Message, many, one
-from tony_core.hadoop.yarn.messages.rpc import Token
 from tony_core.hadoop.yarn.messages.yarn import (
     ContainerId,
     ContainerLaunchContext,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.protobuf import (
     BOOL,
     BYTES,
@@ -20,7 +21,8 @@ from tony_core.hadoop.rpc.protobuf import (
     many,
     one,
 )
-from tony_core.hadoop.yarn.messages.asks import (
+from tony_core.hadoop.yarn.messages.reports import NodeReport
+from tony_core.hadoop.yarn.messages.resource_requests import (
     PlacementConstraintMapEntry,
     PreemptionMessage,
     RejectedSchedulingRequest,
@@ -28,8 +30,6 @@ from tony_core.hadoop.yarn.messages.asks import (
     ResourceRequest,
     SchedulingRequest,
 )
-from tony_core.hadoop.yarn.messages.reports import NodeReport
-from tony_core.hadoop.yarn.messages.rpc import Token
 from tony_core.hadoop.yarn.messages.yarn import (
     ApplicationACLMap,
     Container,

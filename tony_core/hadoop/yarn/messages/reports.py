@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.protobuf import (
     BOOL,
     EMPTY,
@@ -20,7 +21,6 @@ from tony_core.hadoop.rpc.protobuf import (
     many,
     one,
 )
-from tony_core.hadoop.yarn.messages.rpc import Token
 from tony_core.hadoop.yarn.messages.yarn import (
     ApplicationAttemptId,
     ApplicationId,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Optional, Sequence
 
+from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.protobuf import (
     BYTES,
     EMPTY,
@@ -19,7 +20,6 @@ from tony_core.hadoop.rpc.protobuf import (
     many,
     one,
 )
-from tony_core.hadoop.yarn.messages.rpc import Token
 
 
 class ApplicationId(Message):

@@ -1,7 +1,7 @@
-"""What a cluster says about itself that decides whether a job can ever run there.
+"""What a cluster reports about itself that decides whether a job can ever run there.
 
-Gathered by few calls over one connection, before anything is staged; judged elsewhere
-(``checks``), without a cluster.
+A few calls read it over one connection, before anything is staged. :mod:`checks` and
+:mod:`capacity` compare it with the job, without a cluster.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tony_core.hadoop.yarn.records import Capability, NewApplication, NodeReport
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job
 
-_MAY_SUBMIT = {"SUBMIT_APPLICATIONS", "ADMINISTER_QUEUE"}
-_USABLE = ("RUNNING", "UNHEALTHY")  # what is unhealthy now may be healthy when it is our turn
+_SUBMIT_ACLS = {"SUBMIT_APPLICATIONS", "ADMINISTER_QUEUE"}
+_USABLE = ("RUNNING", "UNHEALTHY")  # an unhealthy node may recover before the job starts
 _DEFAULT_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
-class NodeFacts:
-    """A node's size and what is free on it."""
+class NodeCapacity:
+    """A node's size, and what of it is in use."""
 
     name: str
     capability: Capability
@@ -31,42 +31,42 @@ class NodeFacts:
 
 
 @dataclass(frozen=True)
-class ClusterFacts:
-    """``None`` is not known: nothing is judged by it."""
+class ClusterLimits:
+    """A cluster's limits. ``None`` means unknown: no check relies on it."""
 
     user: str
     maximum: Capability  # of one container
     types: Optional[Mapping[str, str]] = None  # resource types with their units
-    nodes: Optional[Tuple[NodeFacts, ...]] = None
+    nodes: Optional[Tuple[NodeCapacity, ...]] = None
     queue: Optional[Queue] = None
-    queue_known: bool = False  # whether it was asked for; then None means that there is none
-    queues: Tuple[str, ...] = ()  # paths of all that are known to us
+    queue_known: bool = False  # whether it was read; then None means that it does not exist
+    queues: Tuple[str, ...] = ()  # paths of all that the user may see
     may_submit: Optional[bool] = None
     labels: Optional[Mapping[str, bool]] = None  # the cluster's, and whether each is exclusive
     max_attempts: int = _DEFAULT_ATTEMPTS
-    by_rest: bool = False  # only the ResourceManager's web server can be reached
-    why_rest: str = ""  # what became of its RPC port
+    by_rest: bool = False  # read from the web server: RPC cannot be reached
+    why_rest: str = ""  # why RPC cannot be reached
     application: Optional[NewApplication] = field(default=None, compare=False)
 
 
-def gather(client: RmClient, conf: SiteConfiguration, job: Job, user: str) -> ClusterFacts:
-    """Ask the ResourceManager. What older ones do not answer stays unknown."""
+def read_limits(client: RmClient, conf: SiteConfiguration, job: Job, user: str) -> ClusterLimits:
+    """Read a cluster's limits by RPC; what an older Hadoop does not report stays unknown."""
     new = client.new_application()
     acls = client.queue_acls()
-    queue = _with_path(_queue(client, job.queue), job.queue, acls)
+    queue = _add_path(_queue(client, job.queue), job.queue, acls)
     labels: Optional[Dict[str, bool]] = None
     if _labels(job) or (queue is not None and queue.default_label):
         labels = {one.name: one.exclusive for one in client.node_labels()}
-    return ClusterFacts(
+    return ClusterLimits(
         user=user,
         maximum=new.maximum,
         types={one.name: one.units for one in client.resource_types()},
-        # None at all is a cluster that has just been started, whose nodes will come.
-        nodes=tuple(_node(one) for one in client.nodes(_USABLE)) or None,
+        # A cluster without nodes has just been started; its nodes will come.
+        nodes=tuple(_node_capacity(one) for one in client.nodes(_USABLE)) or None,
         queue=queue,
         queue_known=True,
         queues=tuple(acls),
-        may_submit=_may(acls, queue),
+        may_submit=_may_submit(acls, queue),
         labels=labels,
         max_attempts=conf.integer("yarn.resourcemanager.am.max-attempts", _DEFAULT_ATTEMPTS),
         application=new,
@@ -84,8 +84,8 @@ def _queue(client: RmClient, name: str) -> Optional[Queue]:
         raise
 
 
-def _with_path(queue: Optional[Queue], asked: str, acls: Mapping[str, Set[str]]) -> Optional[Queue]:
-    """Before 3.4 a queue does not say where it stands; the list of ACLs does."""
+def _add_path(queue: Optional[Queue], asked: str, acls: Mapping[str, Set[str]]) -> Optional[Queue]:
+    """The queue with its path, which before 3.4 only the list of ACLs holds."""
     if queue is None or "." in queue.path:
         return queue
     if asked in acls:
@@ -94,13 +94,13 @@ def _with_path(queue: Optional[Queue], asked: str, acls: Mapping[str, Set[str]])
     return replace(queue, path=paths[0]) if len(paths) == 1 else queue
 
 
-def _may(acls: Mapping[str, Set[str]], queue: Optional[Queue]) -> Optional[bool]:
-    """Whether the caller may submit there; the list names queues by path or, once, by name."""
+def _may_submit(acls: Mapping[str, Set[str]], queue: Optional[Queue]) -> Optional[bool]:
+    """Whether the user may submit to the queue; older lists name queues by name, others by path."""
     if queue is None:
         return None
     for name in (queue.path, queue.name):
         if name in acls:
-            return bool(acls[name] & _MAY_SUBMIT)
+            return bool(acls[name] & _SUBMIT_ACLS)
     return None
 
 
@@ -109,5 +109,5 @@ def _labels(job: Job) -> List[str]:
     return [label for label in asked if label]
 
 
-def _node(report: NodeReport) -> NodeFacts:
-    return NodeFacts(str(report.id), report.capability, report.used, frozenset(report.labels))
+def _node_capacity(report: NodeReport) -> NodeCapacity:
+    return NodeCapacity(str(report.id), report.capability, report.used, frozenset(report.labels))

@@ -1,12 +1,11 @@
-"""``tony doctor`` on a cluster: what a job needs of it, thing by thing.
+"""``tony doctor`` on a cluster: checks each thing that a job needs of it.
 
-First what can be asked without a trace: configuration, ResourceManager, queue, nodes (and, where
-that is all, whether HDFS answers). Then what
-costs something: a file on HDFS, and the *probe*, a small application through the same staging,
-launch and runtime as a job's (its node side is ``probe``), which looks at its node from
-inside. What stands on something that is wrong is skipped, so that the first ``wrong`` is the
-one to mend. A ResourceManager whose RPC is closed takes jobs by its web server all the same: that
-is only noted, and what needs RPC is skipped.
+First it checks what leaves no trace: configuration, ResourceManager, queue and nodes (and without
+a container also whether HDFS answers). Then it writes a file to HDFS, and runs the *probe*: a
+small application with the same staging, launch and runtime as a job, which checks its node from
+inside (``node/probe.py``). A check whose basis is wrong is skipped, so that the first ``wrong`` is
+the one to fix. Jobs can also be submitted through the ResourceManager's web server: if only its
+RPC is closed, that is a note, and checks that need RPC are skipped.
 """
 
 from __future__ import annotations
@@ -21,144 +20,144 @@ from tony_core.dataclass import dataclass, replace
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import join, parent
-from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.records import AppReport
-from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.jsontext import read_object
 from tony_core.schedulers.port import Finding, SchedulerError, Verdict
-from tony_core.schedulers.yarn import job_credentials, site
-from tony_core.schedulers.yarn.client import checks, connectivity, diagnostics, submission
-from tony_core.schedulers.yarn.client.cluster_limits import ClusterFacts
-from tony_core.schedulers.yarn.client.localfiles import Visibility
-from tony_core.schedulers.yarn.job_credentials import MasterParcel
+from tony_core.schedulers.yarn import diagnostics, job_credentials
+from tony_core.schedulers.yarn.client import checks, submission
+from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
+from tony_core.schedulers.yarn.client.resource_manager import ResourceManager, connection_problem
+from tony_core.schedulers.yarn.client.submission import AppRequest
+from tony_core.schedulers.yarn.job_credentials import MasterCredentials
+from tony_core.schedulers.yarn.local_resources import Visibility
 
 Stage = Callable[[Job, str], Tuple[Artifact, ...]]
-"""Stages our own code for an application, and says what it became."""
+"""Stages TonY's own code for an application; returns the artifacts."""
 
 TYPE = "TONY-DOCTOR"
 PROBE_S = 90.0
 LOOK_S = 0.2
 PAGE_S = 3.0
 CLOCK_S = 2.0
-"""Tokens and logs are the first to suffer when clocks differ by more."""
+"""Tokens fail first when clocks differ by more."""
 
 MOST_NODES = 100
-"""So many are knocked at; a command line is no place for thousands."""
+"""The probe connects to no more NodeManagers: their names travel on its command line."""
 
 TRIAL_BYTES = 8 << 20
-_NOBODY = "the ResourceManager cannot be asked"
+_NO_RM = "the ResourceManager cannot be reached"
 _OPEN = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the client's side has at hand."""
+    """The scheduler's access to its cluster."""
 
     conf: SiteConfiguration
     user: str
-    rm: Callable[[], Any]  # RmClient, or the REST fallback
-    gather: Callable[[Job], ClusterFacts]
-    root: Callable[[], str]
+    connect: Callable[[], ResourceManager]
+    read_limits: Callable[[Job], ClusterLimits]
+    staging_root: Callable[[], str]
 
 
 def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Finding]:
-    """See the module; nothing is started or written without ``stage``, all else is asked."""
+    """Check the cluster step by step; without ``stage`` nothing is started or written."""
     yield _configuration(cluster)
     by_rpc, by_web = endpoints.rm_client(cluster.conf), endpoints.rm_web(cluster.conf)
-    rpc, web = connectivity.why_not(by_rpc), connectivity.why_not(by_web)
-    found = _reached("ResourceManager by RPC", rpc, ", ".join(map(str, by_rpc.addresses)))
+    rpc, web = connection_problem(by_rpc), connection_problem(by_web)
+    found = _check_connection("ResourceManager by RPC", rpc, ", ".join(map(str, by_rpc.addresses)))
     yield found._replace(verdict=Verdict.NOTE) if rpc and not web else found
-    yield _reached("ResourceManager by web", web, " ".join(by_web.urls))
-    facts: Optional[ClusterFacts] = None
+    yield _check_connection("ResourceManager by web", web, " ".join(by_web.urls))
+    limits: Optional[ClusterLimits] = None
     if not rpc or not web:
         try:
-            facts = cluster.gather(job)
+            limits = cluster.read_limits(job)
         except SchedulerError as error:
             yield Finding("asking the cluster", Verdict.WRONG, str(error))
-    if facts is not None:
-        yield from _judged(job, facts)
-        yield _nodes(facts)
+    if limits is not None:
+        yield from _check_queue(job, limits)
+        yield _check_nodes(limits)
     else:
         for what in ("queue", "nodes"):
-            yield Finding(what, Verdict.SKIPPED, _NOBODY)
+            yield Finding(what, Verdict.SKIPPED, _NO_RM)
     if stage is None:
-        yield _asked(cluster)
-        yield Finding("a container", Verdict.SKIPPED, "not asked for")
+        yield _check_hdfs(cluster)
+        yield Finding("a container", Verdict.SKIPPED, "not requested")
         return
-    storage = _storage(cluster)
+    storage = _check_hdfs_write(cluster)
     yield storage
-    if facts is None:
-        yield Finding("a container", Verdict.SKIPPED, _NOBODY)
+    if limits is None:
+        yield Finding("a container", Verdict.SKIPPED, _NO_RM)
     elif storage.verdict is Verdict.WRONG:
-        yield Finding("a container", Verdict.SKIPPED, "our code cannot be staged")
+        yield Finding("a container", Verdict.SKIPPED, "TonY's own code cannot be staged")
     else:
-        yield from Probe(cluster, job, facts).findings(stage)
+        yield from Probe(cluster, job, limits).findings(stage)
 
 
 def _configuration(cluster: Cluster) -> Finding:
     conf = cluster.conf
-    said = f"{', '.join(conf.files)}; {conf.text('fs.defaultFS') or 'no fs.defaultFS'}"
+    text = f"{', '.join(conf.files)}; {conf.text('fs.defaultFS') or 'no fs.defaultFS'}"
     if not conf.text("fs.defaultFS"):
-        advice = "core-site.xml must say fs.defaultFS: jobs are staged there"
-        return Finding("configuration", Verdict.WRONG, said, advice)
-    return Finding("configuration", Verdict.OK, f"{said}, as {cluster.user}")
+        advice = "set fs.defaultFS in core-site.xml: jobs are staged there"
+        return Finding("configuration", Verdict.WRONG, text, advice)
+    return Finding("configuration", Verdict.OK, f"{text}, as {cluster.user}")
 
 
-def _reached(what: str, why_not: str, where: str) -> Finding:
+def _check_connection(what: str, why_not: str, where: str) -> Finding:
     if why_not:
         advice = "start it, or correct the address in yarn-site.xml"
         return Finding(what, Verdict.WRONG, why_not, advice)
     return Finding(what, Verdict.OK, where)
 
 
-def _judged(job: Job, facts: ClusterFacts) -> Iterator[Finding]:
-    """By the same rules as a submit, for a job that asks for next to nothing."""
-    problems = checks.problems(small(job), facts)
+def _check_queue(job: Job, limits: ClusterLimits) -> Iterator[Finding]:
+    """The checks of a submit, for a job that asks for next to nothing."""
+    problems = checks.find_problems(minimal_job(job), limits)
     for problem in problems:
         yield Finding("queue", Verdict.WRONG, problem)
-    if not problems and not facts.by_rest:  # which tells nothing of queues
-        queue = facts.queue
-        said = f"{queue.path or queue.name}: {queue.state}" if queue is not None else job.queue
-        yield Finding("queue", Verdict.OK, said)
-    for warning in checks.warnings(small(job), facts):
+    if not problems and not limits.by_rest:  # the web server reports no queues
+        queue = limits.queue
+        text = f"{queue.path or queue.name}: {queue.state}" if queue is not None else job.queue
+        yield Finding("queue", Verdict.OK, text)
+    for warning in checks.find_warnings(minimal_job(job), limits):
         yield Finding("queue", Verdict.NOTE, warning)
 
 
-def _nodes(facts: ClusterFacts) -> Finding:
-    if facts.by_rest:
+def _check_nodes(limits: ClusterLimits) -> Finding:
+    if limits.by_rest:
         return Finding("nodes", Verdict.SKIPPED, "the ResourceManager's RPC cannot be reached")
-    if not facts.nodes:
-        advice = "look at the NodeManagers"
+    if not limits.nodes:
+        advice = "check the NodeManagers"
         return Finding("nodes", Verdict.WRONG, "no node is running", advice)
     totals: Dict[str, int] = {}
-    for node in facts.nodes:
+    for node in limits.nodes:
         for name, amount in node.capability.amounts().items():
             totals[name] = totals.get(name, 0) + amount
-    said = ", ".join(f"{amount} {name}" for name, amount in sorted(totals.items()))
-    return Finding("nodes", Verdict.OK, f"{len(facts.nodes)}, with {said}")
+    text = ", ".join(f"{amount} {name}" for name, amount in sorted(totals.items()))
+    return Finding("nodes", Verdict.OK, f"{len(limits.nodes)}, with {text}")
 
 
-def _asked(cluster: Cluster) -> Finding:
-    """Whether HDFS answers, and lets us look where jobs are staged."""
+def _check_hdfs(cluster: Cluster) -> Finding:
+    """Check that HDFS answers, and that the staging root may be read."""
     what = "HDFS"
     try:
-        root = cluster.root()
-        there = "is there" if registry.filesystem(root).exists(root) else "is made by the first job"
+        root = cluster.staging_root()
+        exists = "exists" if registry.filesystem(root).exists(root) else "the first job creates it"
     except (OSError, SchedulerError) as error:
         return Finding(what, Verdict.WRONG, str(error))
-    return Finding(what, Verdict.OK, f"answers; {root} {there}; nothing was written")
+    return Finding(what, Verdict.OK, f"answers; {root} {exists}; nothing was written")
 
 
-def _storage(cluster: Cluster) -> Finding:
+def _check_hdfs_write(cluster: Cluster) -> Finding:
     what, data = "HDFS", os.urandom(TRIAL_BYTES)
     try:
-        root = cluster.root()
+        root = cluster.staging_root()
         files = registry.filesystem(root)
         place = join(root, f"doctor-{os.getpid()}-{time.time_ns()}")
         files.mkdir(parent(root))
@@ -182,26 +181,26 @@ def _storage(cluster: Cluster) -> Finding:
     return Finding(what, Verdict.OK, f"{root}: {speeds}")
 
 
-def small(job: Job) -> Job:
-    """A job that asks for next to nothing, in the queue and on the interpreter of this one."""
+def minimal_job(job: Job) -> Job:
+    """A job that asks for next to nothing, with the queue and the interpreter of another."""
     role = Role("probe", 0, Resources(memory_mb=1), command="")
     master = replace(job.master, resources=Resources(memory_mb=128), max_attempts=1)
     return job.replace(name="tony doctor", roles=(role,), master=master)
 
 
 class Probe:
-    """The small application, from its staging to what it found."""
+    """The small application: its submission, its end and its findings."""
 
-    def __init__(self, cluster: Cluster, job: Job, facts: ClusterFacts) -> None:
+    def __init__(self, cluster: Cluster, job: Job, limits: ClusterLimits) -> None:
         self._cluster = cluster
-        self._job = small(job)
-        self._facts = facts
-        self._rm = cluster.rm()
+        self._job = minimal_job(job)
+        self._limits = limits
+        self._rm = cluster.connect()
 
     def findings(self, stage: Stage) -> Iterator[Finding]:
-        """What it found, and what it took."""
+        """Run the probe; its findings."""
         what = "a container"
-        if not isinstance(self._rm, RmClient):
+        if self._limits.by_rest:
             yield Finding(what, Verdict.SKIPPED, "the ResourceManager's RPC cannot be reached")
             return
         began = time.monotonic()
@@ -211,7 +210,7 @@ class Probe:
         try:
             app_id = self._rm.new_application().id
             artifacts = stage(self._job, str(app_id))
-            self._rm.submit(self._request(app_id, artifacts))
+            self._rm.submit(*self._request(app_id, artifacts))
             report, by_proxy, seen = self._follow(app_id)
         except (HadoopError, SchedulerError, OSError) as error:
             yield Finding(what, Verdict.WRONG, str(error))
@@ -219,39 +218,41 @@ class Probe:
         finally:
             if app_id is not None:
                 with suppress(HadoopError):
-                    self._rm.kill(app_id, "the doctor has gone", within_s=5)
+                    self._rm.kill(app_id, "tony doctor has ended", within_s=5)
         took = time.monotonic() - began
         if report.final_status != "SUCCEEDED":
-            said = diagnostics.plain(report.diagnostics).replace("\n", " / ")
-            yield Finding(what, Verdict.WRONG, said, self._advice(report))
+            text = diagnostics.explain_master_failure(report.diagnostics).replace("\n", " / ")
+            yield Finding(what, Verdict.WRONG, text, self._advice(report))
             return
-        seen = seen or _read(report.diagnostics)
+        seen = seen or _parse_page(report.diagnostics)
         yield Finding(what, Verdict.OK, f"ran on {seen.get('host', '?')} within {took:.1f} s")
-        yield from judge(seen, self._facts, by_proxy)
+        yield from judge_page(seen, self._limits, by_proxy)
 
-    def _request(self, app_id: ApplicationId, artifacts: Tuple[Artifact, ...]) -> Any:
-        cluster, root = self._cluster, self._cluster.root()
+    def _request(
+        self, app_id: ApplicationId, artifacts: Tuple[Artifact, ...]
+    ) -> Tuple[AppRequest, Dict[str, bytes]]:
+        cluster, root = self._cluster, self._cluster.staging_root()
         visible = Visibility(root, registry.filesystem)(artifacts)
-        request = submission.build(app_id, self._job, artifacts, cluster.user, visible)
-        nodes = [node.name for node in self._facts.nodes or ()][:MOST_NODES]
-        command = submission.command(self._job, ["probe", *nodes])
+        request = submission.build_request(app_id, self._job, artifacts, cluster.user, visible)
+        nodes = [node.name for node in self._limits.nodes or ()][:MOST_NODES]
+        command = submission.master_command(self._job, ["probe", *nodes])
         request = replace(request, type=TYPE, command=command, lifetime_s=int(PROBE_S))
-        told = MasterParcel(
+        credentials = MasterCredentials(
             job=job_to_json(self._job),
             artifacts=(),
             config="",
-            site=site.for_master(cluster.conf),
+            site=job_credentials.select_master_properties(cluster.conf),
             user=cluster.user,
             root=root,
             history_root="",
         )
-        secrets, _ = job_credentials.for_master(b"", told)
-        return request.message(Credentials(secrets=secrets))
+        secrets, _ = job_credentials.master_secrets(b"", credentials)
+        return request, secrets
 
     def _follow(self, app_id: ApplicationId) -> Tuple[AppReport, str, Dict[str, Any]]:
-        """Until it has ended: the last report, why the proxy did not work, what it showed."""
+        """Wait for its end: the last report, why its page could not be read, the page's content."""
         end = time.monotonic() + PROBE_S
-        why = "the page was never shown"
+        why = "its page was never shown"
         seen: Dict[str, Any] = {}
         while True:
             report: AppReport = self._rm.report(app_id)
@@ -259,11 +260,11 @@ class Probe:
                 return report, "" if seen else why, seen
             if time.monotonic() > end:
                 raise SchedulerError(
-                    f"the container has not come and gone within {PROBE_S:g} s ({report.state}:"
+                    f"the probe has not ended within {PROBE_S:g} s ({report.state}:"
                     f" {report.diagnostics.strip() or 'no reason given'})"
                 )
             if report.state == "RUNNING" and report.tracking_url and not seen:
-                found = page(report.tracking_url, self._cluster.user)
+                found = read_page(report.tracking_url, self._cluster.user)
                 if isinstance(found, str):
                     why = found
                 elif found.get("ready"):
@@ -277,11 +278,11 @@ class Probe:
         return ""
 
 
-def page(url: str, user: str) -> Union[str, Dict[str, Any]]:
-    """What the probe shows through the proxy; or why it could not be read."""
+def read_page(url: str, user: str) -> Union[str, Dict[str, Any]]:
+    """The probe's page, through the proxy; a text if it could not be read."""
     import requests
 
-    from tony_core.schedulers.yarn.client.rest import content_of
+    from tony_core.schedulers.yarn.client.rest import read_content
 
     asked = time.time()
     try:
@@ -291,9 +292,9 @@ def page(url: str, user: str) -> Union[str, Dict[str, Any]]:
         ) as answer:
             if answer.status_code != 200:
                 return f"{url} answers {answer.status_code}"
-            found = json.loads(content_of(answer))
+            found = json.loads(read_content(answer))
         if not isinstance(found, dict):
-            return f"{url} shows something else"
+            return f"{url} does not show the probe's page"
         clock_off_s = float(found.get("time", asked)) - (asked + time.time()) / 2
     except (
         requests.RequestException,
@@ -306,8 +307,8 @@ def page(url: str, user: str) -> Union[str, Dict[str, Any]]:
     return {**found, "clock_off_s": clock_off_s}
 
 
-def judge(seen: Mapping[str, Any], facts: ClusterFacts, why_no_proxy: str) -> List[Finding]:
-    """What is to be thought of what the probe saw."""
+def judge_page(seen: Mapping[str, Any], limits: ClusterLimits, why_no_proxy: str) -> List[Finding]:
+    """The findings from the probe's page."""
     found = [
         Finding(
             "Python on a node",
@@ -320,15 +321,15 @@ def judge(seen: Mapping[str, Any], facts: ClusterFacts, why_no_proxy: str) -> Li
     found.append(
         Finding("HDFS from a node", Verdict.WRONG if storage else Verdict.OK, storage or "works")
     )
-    deaf = seen.get("nodes") or {}
-    count = len(facts.nodes or ())
-    if not isinstance(deaf, dict):
-        said = "the probe's page lists them in a form that this version does not read"
-        found.append(Finding("NodeManagers from a node", Verdict.WRONG, said))
-    elif deaf:
-        said = "; ".join(f"{node}: {why}" for node, why in sorted(deaf.items())[:5])
-        advice = "a master must reach every NodeManager: look at firewalls and names"
-        found.append(Finding("NodeManagers from a node", Verdict.WRONG, said, advice))
+    unreachable = seen.get("nodes") or {}
+    count = len(limits.nodes or ())
+    if not isinstance(unreachable, dict):
+        text = "the probe's page lists them in an unknown form"
+        found.append(Finding("NodeManagers from a node", Verdict.WRONG, text))
+    elif unreachable:
+        text = "; ".join(f"{node}: {why}" for node, why in sorted(unreachable.items())[:5])
+        advice = "a master must reach every NodeManager: check firewalls and host names"
+        found.append(Finding("NodeManagers from a node", Verdict.WRONG, text, advice))
     else:
         found.append(Finding("NodeManagers from a node", Verdict.OK, f"{count} answer"))
     if why_no_proxy:
@@ -345,15 +346,15 @@ def _clock(off: Any) -> Finding:
     if off is None:
         return Finding("clocks", Verdict.SKIPPED, "read through the proxy, which does not work")
     if not isinstance(off, float):
-        said = "the probe's page holds no number of seconds"
-        return Finding("clocks", Verdict.WRONG, said, "is something else behind the web proxy?")
-    said = f"a node's is {off:+.1f} s from this one's"
+        text = "the probe's page holds no number of seconds"
+        return Finding("clocks", Verdict.WRONG, text, "is something else behind the web proxy?")
+    text = f"a node's is {off:+.1f} s from this one's"
     if abs(off) <= CLOCK_S:
-        return Finding("clocks", Verdict.OK, said)
-    return Finding("clocks", Verdict.WRONG, said, "set both by NTP: tokens expire by the clock")
+        return Finding("clocks", Verdict.OK, text)
+    return Finding("clocks", Verdict.WRONG, text, "set both by NTP: tokens expire by the clock")
 
 
-def _read(diagnostics: str) -> Dict[str, Any]:
+def _parse_page(diagnostics: str) -> Dict[str, Any]:
     try:
         return read_object(diagnostics)
     except ValueError:

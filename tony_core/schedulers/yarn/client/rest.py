@@ -1,11 +1,10 @@
-"""The ResourceManager by its web server: where its RPC port is closed to clients, and that is open.
+"""The ResourceManager by the REST API of its web server, where its RPC port is closed to clients.
 
-The second best way. It takes an application's memory and cores and no other resources, and says
-less of the cluster, so that less is checked before a submit. What it answers becomes the same
-records that RPC gives. Only this module loads ``requests``.
+REST takes a master's memory and cores and no other resources. It reports less about the cluster,
+so a submit checks less beforehand. Its answers become the same records as RPC's.
 
-A submit carries the job's secrets, so no redirect is followed. The standby of a pair sends one to
-the active ResourceManager, whose address the site's configuration names as well.
+A submit carries the job's secrets, so redirects are not followed. The standby of a pair redirects
+to the active ResourceManager, whose address the site's configuration holds as well.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from tony_core.hadoop.rpc.connection import Deadline, Endpoints
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId
 from tony_core.hadoop.yarn.launch import LocalFile
 from tony_core.hadoop.yarn.records import MEMORY, VCORES, AppReport, Capability, NewApplication
+from tony_core.job.spec import Job
 from tony_core.schedulers.port import LogRef
-from tony_core.schedulers.yarn.client.cluster_limits import ClusterFacts
+from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
 from tony_core.schedulers.yarn.client.submission import EVERY_LOG, VALIDITY_S, AppRequest
 
 CONNECT_S = 5.0
@@ -39,21 +39,21 @@ _STANDBY = b"This is standby RM"
 _AT_ONCE = 1 << 16
 
 
-class RestClient:
-    """The calls of RmClient that a submit, a status and a kill need."""
+class RestResourceManager:
+    """A :class:`ResourceManager` by REST; ``why`` says why RPC is not used."""
 
     def __init__(self, web: Endpoints, user: str, why: str = "") -> None:
         self._urls = web.urls
         self._user = user
-        self._why = why  # RPC is not used
+        self._why = why
         self._session = requests.Session()
-        self._session.trust_env = False  # a proxy of the web is not on the way to a cluster
+        self._session.trust_env = False  # no HTTP proxy between the client and its cluster
         self._current = 0
 
-    def facts(self) -> ClusterFacts:
-        """The little that is known; the rest is judged by the ResourceManager itself."""
+    def read_limits(self, job: Job) -> ClusterLimits:
+        """The little that REST reports; the ResourceManager checks the rest itself."""
         new = self.new_application()
-        return ClusterFacts(
+        return ClusterLimits(
             user=self._user,
             maximum=new.maximum,
             by_rest=True,
@@ -62,56 +62,54 @@ class RestClient:
         )
 
     def new_application(self) -> NewApplication:
-        """An id that nobody else has."""
-        told = self._call("POST", "apps/new-application")
-        with _understood():
+        answer = self._call("POST", "apps/new-application")
+        with _parsing():
             return NewApplication(
-                ApplicationId.parse(told["application-id"]),
-                _capability(told["maximum-resource-capability"]),
+                ApplicationId.parse(answer["application-id"]),
+                _parse_capability(answer["maximum-resource-capability"]),
             )
 
     def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
-        """Hand an application over. It may still be refused afterwards: see its report."""
         if request.resources.other:
             raise ProtocolError(
-                "by the ResourceManager's web server a master cannot ask for"
+                "through the ResourceManager's web server a master cannot ask for"
                 f" {', '.join(request.resources.other)}, and its RPC port cannot be reached:"
                 f" {self._why}"
             )
-        self._call("POST", "apps", body(request, secrets))
+        self._call("POST", "apps", submission_body(request, secrets))
 
     def report(self, application: ApplicationId) -> AppReport:
-        """Raises :class:`ApplicationNotFound`."""
-        told = self._call("GET", f"apps/{application}")
-        with _understood():
-            return report_of(told["app"])
+        answer = self._call("GET", f"apps/{application}")
+        with _parsing():
+            return parse_report(answer["app"])
 
     def applications(
         self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
     ) -> List[AppReport]:
-        """Those of one of these types and with one of these tags, the newest first."""
         asked = {"applicationTypes": ",".join(types), "applicationTags": ",".join(tags)}
         asked = {name: value for name, value in asked.items() if value}
-        told = self._call("GET", "apps", params=asked)
-        with _understood():
-            found = [report_of(one) for one in (told.get("apps") or {}).get("app", [])]
+        answer = self._call("GET", "apps", params=asked)
+        with _parsing():
+            found = [parse_report(one) for one in (answer.get("apps") or {}).get("app", [])]
         return sorted(found, key=lambda one: one.id, reverse=True)
 
     def masters(self, application: ApplicationId) -> List[LogRef]:
-        """The container of each attempt that has one, the first one first."""
-        told = self._call("GET", f"apps/{application}/appattempts")
-        with _understood():
-            listed = (told.get("appAttempts") or {}).get("appAttempt", [])
+        answer = self._call("GET", f"apps/{application}/appattempts")
+        with _parsing():
+            listed = (answer.get("appAttempts") or {}).get("appAttempt", [])
             return [
-                LogRef(str(one["containerId"]), str(one.get("nodeId") or ""), _logs(one))
+                LogRef(str(one["containerId"]), str(one.get("nodeId") or ""), _logs_url(one))
                 for one in sorted(listed, key=lambda one: int(one["id"]))
                 if one.get("containerId")
             ]
 
+    def master_container(self, application: ApplicationId) -> Optional[ContainerId]:
+        masters = self.masters(application)
+        return ContainerId.parse(masters[-1].container_id) if masters else None
+
     def kill(
         self, application: ApplicationId, diagnostics: str = "", *, within_s: float = TOTAL_S
     ) -> None:
-        """End an application; returns when the ResourceManager says that it is done."""
         deadline = Deadline(within_s, f"killing {application}")
         wanted = {"state": "KILLED", "diagnostics": diagnostics}
         while True:
@@ -123,11 +121,9 @@ class RestClient:
             time.sleep(PAUSE_S)
 
     def signal(self, container: ContainerId, signal: str) -> None:
-        """A signal by its name in YARN to a container; an older web server does not know how."""
         self._call("POST", f"containers/{container}/signal/{signal}")
 
     def close(self) -> None:
-        """Give back connections."""
         self._session.close()
 
     # ------------------------------------------------------------------ calls
@@ -139,22 +135,22 @@ class RestClient:
         data: Optional[Mapping[str, Any]] = None,
         params: Optional[Mapping[str, str]] = None,
     ) -> Dict[str, Any]:
-        """The answer of the active one; all that is called here may be called twice."""
+        """The answer of the active ResourceManager; all calls here may be repeated."""
         deadline = Deadline(TOTAL_S, f"{method} {path} of the ResourceManager's web server")
-        said: Dict[str, None] = {}
+        problems: Dict[str, None] = {}
         while True:
             for _ in self._urls:
                 url = self._urls[self._current]
                 try:
-                    return self._attempt(method, f"{url}/ws/v1/cluster/{path}", data, params)
+                    return self._request(method, f"{url}/ws/v1/cluster/{path}", data, params)
                 except Unreachable as error:
-                    said[f"{url}: {error}"] = None
+                    problems[f"{url}: {error}"] = None
                     self._current = (self._current + 1) % len(self._urls)
             if deadline.left() <= PAUSE_S:
-                raise deadline.passed("; ".join(said))
+                raise deadline.passed("; ".join(problems))
             time.sleep(PAUSE_S)
 
-    def _attempt(
+    def _request(
         self,
         method: str,
         url: str,
@@ -172,9 +168,9 @@ class RestClient:
                 allow_redirects=False,
                 stream=True,
             ) as answer:
-                status, content = answer.status_code, content_of(answer)
+                status, content = answer.status_code, read_content(answer)
         except (requests.ConnectionError, requests.Timeout) as error:
-            raise Unreachable(_words(error)) from None
+            raise Unreachable(_describe_error(error)) from None
         except (requests.RequestException, ValueError) as error:
             raise ProtocolError(f"{url}: {error}") from None
         if content.lstrip().startswith(_STANDBY):
@@ -186,18 +182,18 @@ class RestClient:
                 " yarn.http.policy, webapp.https.address)?"
             )
         if status >= 400:
-            raise _refusal(status, content, url)
+            raise _remote_error(status, content, url)
         try:
-            told = json.loads(content) if content else {}
+            answer = json.loads(content) if content else {}
         except (ValueError, RecursionError):
-            raise ProtocolError(f"{url} answered no JSON ({status})") from None
-        if not isinstance(told, dict):
-            raise ProtocolError(f"{url} answered no object")
-        return told
+            raise ProtocolError(f"{url} answered {status} without JSON") from None
+        if not isinstance(answer, dict):
+            raise ProtocolError(f"{url} answered JSON that is not an object")
+        return answer
 
 
-def content_of(answer: requests.Response) -> bytes:
-    """The body of a streamed answer; ``ValueError`` where it is too long, or takes too long."""
+def read_content(answer: requests.Response) -> bytes:
+    """The body of a streamed answer; ``ValueError`` if it is too long or takes too long."""
     parts: List[bytes] = []
     total, until = 0, time.monotonic() + TOTAL_S
     for part in answer.iter_content(_AT_ONCE):
@@ -209,20 +205,20 @@ def content_of(answer: requests.Response) -> bytes:
 
 
 @contextmanager
-def _understood() -> Iterator[None]:
-    """What is no record of YARN's becomes one error."""
+def _parsing() -> Iterator[None]:
+    """Turn the errors of parsing an answer into one :class:`ProtocolError`."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ProtocolError(
-            f"the ResourceManager's web server answered what is no record of YARN's: {error!r}"
+            f"the ResourceManager's web server answered in an unknown form: {error!r}"
         ) from None
 
 
-def _refusal(status: int, content: bytes, url: str) -> HadoopError:
+def _remote_error(status: int, content: bytes, url: str) -> HadoopError:
     try:
-        told = json.loads(content)["RemoteException"]
-        name, text = str(told["javaClassName"]), str(told["message"])
+        answer = json.loads(content)["RemoteException"]
+        name, text = str(answer["javaClassName"]), str(answer["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         name, text = "", content.decode(errors="replace").strip()[:300]
     if status == 404 and "/apps/" in url:
@@ -234,7 +230,7 @@ def _refusal(status: int, content: bytes, url: str) -> HadoopError:
     return remote_error(name or f"HTTP {status}", text, server=url.partition("/ws/")[0])
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     text = str(error)
     for known in ("Connection refused", "timed out", "Name or service not known"):
         if known in text:
@@ -242,21 +238,21 @@ def _words(error: Exception) -> str:
     return text
 
 
-# ---------------------------------------------------------------------- what is sent
+# ---------------------------------------------------------------------- requests
 
 
-def body(request: AppRequest, secrets: Mapping[str, bytes]) -> Dict[str, Any]:
-    """An application as the web server takes it."""
+def submission_body(request: AppRequest, secrets: Mapping[str, bytes]) -> Dict[str, Any]:
+    """The JSON of a submission."""
     acls = {"VIEW_APP": request.view_acl, "MODIFY_APP": request.modify_acl}
     held = {name: base64.urlsafe_b64encode(data).decode() for name, data in secrets.items()}
     container: Dict[str, Any] = {
-        "local-resources": _entries({k: _file(v) for k, v in request.files.items()}),
+        "local-resources": _entries({k: _local_resource(v) for k, v in request.files.items()}),
         "environment": _entries(request.environment),
         "commands": {"command": request.command},
         "credentials": {"tokens": {}, "secrets": _entries(held)},
         "application-acls": _entries(acls),
     }
-    told: Dict[str, Any] = {
+    body: Dict[str, Any] = {
         "application-id": str(request.app_id),
         "application-name": request.name,
         "application-type": request.type,
@@ -275,24 +271,24 @@ def body(request: AppRequest, secrets: Mapping[str, bytes]) -> Dict[str, Any]:
         },
     }
     if request.tags:
-        told["application-tags"] = {"tag": list(request.tags)}
+        body["application-tags"] = {"tag": list(request.tags)}
     if request.priority is not None:
-        told["priority"] = request.priority
+        body["priority"] = request.priority
     if request.node_label:
-        told["app-node-label-expression"] = request.node_label
+        body["app-node-label-expression"] = request.node_label
     if request.master_label:
-        told["am-container-node-label-expression"] = request.master_label
+        body["am-container-node-label-expression"] = request.master_label
     if request.lifetime_s is not None:
         lifetime = {"type": "LIFETIME", "value": request.lifetime_s}
-        told["application-timeouts"] = {"timeout": [lifetime]}
-    return told
+        body["application-timeouts"] = {"timeout": [lifetime]}
+    return body
 
 
 def _entries(values: Mapping[str, Any]) -> Dict[str, Any]:
     return {"entry": [{"key": key, "value": value} for key, value in sorted(values.items())]}
 
 
-def _file(file: LocalFile) -> Dict[str, Any]:
+def _local_resource(file: LocalFile) -> Dict[str, Any]:
     return {
         "resource": file.location,
         "size": file.size,
@@ -302,47 +298,47 @@ def _file(file: LocalFile) -> Dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------- what is answered
+# ---------------------------------------------------------------------- answers
 
 
-def report_of(told: Mapping[str, Any]) -> AppReport:
-    """An application as RPC reports it."""
-    application = ApplicationId.parse(told["id"])
+def parse_report(answer: Mapping[str, Any]) -> AppReport:
+    """The report of an application, as from RPC."""
+    application = ApplicationId.parse(answer["id"])
     resources = Capability(
-        max(0, int(told.get("allocatedMB", 0))), max(0, int(told.get("allocatedVCores", 0)))
+        max(0, int(answer.get("allocatedMB", 0))), max(0, int(answer.get("allocatedVCores", 0)))
     )
-    tags = str(told.get("applicationTags") or "")
-    submitted = int(told.get("submittedTime") or 0) or int(told.get("startedTime") or 0)
+    tags = str(answer.get("applicationTags") or "")
+    submitted = int(answer.get("submittedTime") or 0) or int(answer.get("startedTime") or 0)
     return AppReport(
         id=application,
-        name=str(told.get("name", "")),
-        user=str(told.get("user", "")),
-        queue=str(told.get("queue", "")),
-        type=str(told.get("applicationType", "")),
-        state=str(told.get("state", "")),
-        final_status=str(told.get("finalStatus", "")),
-        tracking_url=_given(told.get("trackingUrl")),
+        name=str(answer.get("name", "")),
+        user=str(answer.get("user", "")),
+        queue=str(answer.get("queue", "")),
+        type=str(answer.get("applicationType", "")),
+        state=str(answer.get("state", "")),
+        final_status=str(answer.get("finalStatus", "")),
+        tracking_url=_optional_url(answer.get("trackingUrl")),
         original_tracking_url="",
-        diagnostics=str(told.get("diagnostics") or "").strip(),
+        diagnostics=str(answer.get("diagnostics") or "").strip(),
         submitted=submitted / 1000,
-        launched=int(told.get("launchTime") or 0) / 1000,
-        finished=int(told.get("finishedTime") or 0) / 1000,
-        progress=float(told.get("progress") or 0.0) / 100,
-        attempt=_attempt(application, str(told.get("amContainerLogs") or "")),
+        launched=int(answer.get("launchTime") or 0) / 1000,
+        finished=int(answer.get("finishedTime") or 0) / 1000,
+        progress=float(answer.get("progress") or 0.0) / 100,
+        attempt=_parse_attempt(application, str(answer.get("amContainerLogs") or "")),
         tags=tuple(sorted(tag for tag in tags.split(",") if tag)),
         host="",
         rpc_port=0,
-        priority=int(told.get("priority") or 0),
+        priority=int(answer.get("priority") or 0),
         used=resources,
-        containers=max(0, int(told.get("runningContainers", 0))),
-        lifetime_left_s=_left(told),
-        unmanaged=bool(told.get("unmanagedApplication")),
+        containers=max(0, int(answer.get("runningContainers", 0))),
+        lifetime_left_s=_lifetime_left(answer),
+        unmanaged=bool(answer.get("unmanagedApplication")),
         am_rm_token=None,
     )
 
 
-def _attempt(application: ApplicationId, logs: str) -> Optional[AttemptId]:
-    """The web server names the current attempt only within the address of its logs."""
+def _parse_attempt(application: ApplicationId, logs: str) -> Optional[AttemptId]:
+    """The current attempt, which REST names only in the address of its logs."""
     for part in logs.split("/"):
         if part.startswith("container_"):
             try:
@@ -352,27 +348,27 @@ def _attempt(application: ApplicationId, logs: str) -> Optional[AttemptId]:
     return None
 
 
-def _left(told: Mapping[str, Any]) -> Optional[int]:
-    for one in (told.get("timeouts") or {}).get("timeout", []):
+def _lifetime_left(answer: Mapping[str, Any]) -> Optional[int]:
+    for one in (answer.get("timeouts") or {}).get("timeout", []):
         left = int(one.get("remainingTimeInSeconds", -1))
         if one.get("type") == "LIFETIME" and left >= 0:
             return left
     return None
 
 
-def _capability(told: Mapping[str, Any]) -> Capability:
+def _parse_capability(answer: Mapping[str, Any]) -> Capability:
     other: Dict[str, int] = {}
-    listed = (told.get("resourceInformations") or {}).get("resourceInformation", [])
+    listed = (answer.get("resourceInformations") or {}).get("resourceInformation", [])
     pairs: List[Tuple[str, int]] = [(one["name"], int(one["value"])) for one in listed]
     other = {name: value for name, value in pairs if name not in (MEMORY, VCORES)}
-    return Capability(int(told["memory"]), int(told["vCores"]), other)
+    return Capability(int(answer["memory"]), int(answer["vCores"]), other)
 
 
-def _logs(told: Mapping[str, Any]) -> str:
-    """Written for a page that knows the scheme: ``//HOST:PORT/node/containerlogs/...``."""
-    link = str(told.get("logsLink") or "")
+def _logs_url(answer: Mapping[str, Any]) -> str:
+    """The address of an attempt's logs, which comes without scheme: ``//HOST:PORT/node/...``."""
+    link = str(answer.get("logsLink") or "")
     return f"http:{link}" if link.startswith("//") else link
 
 
-def _given(text: Any) -> str:
+def _optional_url(text: Any) -> str:
     return "" if text in (None, "UNASSIGNED", "N/A", "null") else str(text)

@@ -1,49 +1,59 @@
-"""What the ResourceManager is asked to start: a job as an application, exactly and printable.
+"""The submission of a job as an application of YARN: its request and credentials.
 
-:func:`build` decides everything; the request is then data. It is shown by :meth:`AppRequest.shown`
-(without the secrets, which are only named) and sent by :meth:`AppRequest.message` over RPC, or
-by ``rest`` as JSON.
+:func:`build_request` decides everything; the request is then data. :meth:`AppRequest.describe`
+prints it (with the secrets' names only), :meth:`AppRequest.message` makes the RPC message, and
+``rest`` the JSON.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.dataclass import dataclass, replace
+from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
-from tony_core.hadoop.yarn.launch import Launch, LocalFile
-from tony_core.hadoop.yarn.messages.asks import ResourceRequest
+from tony_core.hadoop.yarn.launch import APPLICATION, Launch, LocalFile
 from tony_core.hadoop.yarn.messages.client_calls import (
     ApplicationSubmissionContext,
     ApplicationTimeoutMap,
 )
+from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest
 from tony_core.hadoop.yarn.messages.yarn import LogAggregationContext, Priority
-from tony_core.hadoop.yarn.records import Capability
+from tony_core.hadoop.yarn.records import AppReport, Capability
+from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job
+from tony_core.job.xmlfile import job_to_xml
 from tony_core.schedulers.port import SchedulerError
-from tony_core.schedulers.yarn import quoting
-from tony_core.schedulers.yarn.amounts import capability_of
-from tony_core.schedulers.yarn.client import docker
-from tony_core.schedulers.yarn.client.localfiles import for_master, linked_names, local_files
-from tony_core.schedulers.yarn.client.status import TAG, TYPE
+from tony_core.schedulers.yarn import job_credentials, launch_script, refusals
+from tony_core.schedulers.yarn.application_state import TAG, TYPE
+from tony_core.schedulers.yarn.job_credentials import MasterCredentials
+from tony_core.schedulers.yarn.local_resources import (
+    Visibility,
+    local_files,
+    select_master_artifacts,
+    split_links,
+)
 from tony_core.schedulers.yarn.node import start
+from tony_core.schedulers.yarn.resources import to_capability
 
 RUNTIME = "tony-runtime"
-"""Our own code, as a folder of every container."""
+"""TonY's own code: the name of its folder in every container."""
 
 VALIDITY_S = 600.0
-"""A master's failure is forgotten after that long: a job of weeks may lose several."""
+"""YARN forgets a master's failure after that long: a job of weeks may lose several."""
 
 LIFETIME_MARGIN_S = 60.0
-"""Our own master ends a job at its timeout, and says why; YARN, which would only kill, later."""
+"""The master ends a job at its timeout, with a reason; YARN only kills it, this much later."""
 
 EVERY_LOG = (
     "org.apache.hadoop.yarn.server.nodemanager.containermanager.logaggregation."
     "AllContainerLogAggregationPolicy"
 )
-"""The logs of all containers are kept, whatever a site does by default."""
+"""Aggregate the logs of all containers, whatever the site's default."""
 
 _LIFETIME = 1
 _ANYWHERE = "*"
@@ -51,7 +61,7 @@ _ANYWHERE = "*"
 
 @dataclass(frozen=True)
 class AppRequest:
-    """One application, as it is asked for."""
+    """An application to be submitted."""
 
     app_id: ApplicationId
     name: str
@@ -71,18 +81,18 @@ class AppRequest:
     environment: Mapping[str, str]
     files: Mapping[str, LocalFile]
     links: Mapping[str, str]  # further names of these files
-    roles: Mapping[str, Mapping[str, Any]]  # for people: what the master will ask for
+    roles: Mapping[str, Mapping[str, Any]]  # what the master will ask for, to be printed
 
     def with_file(self, name: str, file: LocalFile) -> AppRequest:
         """With one more file for the master's container."""
         return replace(self, files={**self.files, name: file})
 
     def secrets(self) -> Dict[str, bytes]:
-        """What the credentials of the master's container hold besides the parcel."""
+        """Secrets for the master's container beside the job's own."""
         return {start.ALIAS: start.pack({}, (), self.links)} if self.links else {}
 
     def launch(self, credentials: Credentials) -> Launch:
-        """How the master's container starts."""
+        """The launch of the master's container."""
         return Launch(
             command=(self.command,),
             environment=self.environment,
@@ -92,8 +102,8 @@ class AppRequest:
             modify_acl=self.modify_acl,
         )
 
-    def message(self, credentials: Credentials) -> ApplicationSubmissionContext:
-        """As the ResourceManager's RPC takes it."""
+    def message(self, secrets: Mapping[str, bytes]) -> ApplicationSubmissionContext:
+        """The request as a message of RPC."""
         ask = ResourceRequest(
             priority=Priority(priority=0),
             resource_name=_ANYWHERE,
@@ -107,7 +117,7 @@ class AppRequest:
             application_id=self.app_id.message(),
             application_name=self.name,
             queue=self.queue,
-            am_container_spec=self.launch(credentials).message(),
+            am_container_spec=self.launch(Credentials(secrets=secrets)).message(),
             max_app_attempts=self.max_attempts,
             resource=self.resources.message(),
             application_type=self.type,
@@ -132,8 +142,8 @@ class AppRequest:
             context = context.replace(application_timeouts=[timeout])
         return context
 
-    def shown(self, parcel: Sequence[str]) -> Dict[str, Any]:
-        """All of it for people; ``parcel`` names what goes in the credentials."""
+    def describe(self, credentials: Sequence[str]) -> Dict[str, Any]:
+        """The request for a dry run; ``credentials`` names what the credentials hold."""
         return {
             "application_id": str(self.app_id),
             "name": self.name,
@@ -155,91 +165,91 @@ class AppRequest:
                 "node_label": self.master_label,
                 "command": self.command,
                 "environment": dict(self.environment),
-                "files": {name: _file(file) for name, file in sorted(self.files.items())},
+                "files": {name: _describe_file(file) for name, file in sorted(self.files.items())},
                 **({"links": dict(self.links)} if self.links else {}),
-                "parcel": list(parcel),
+                "parcel": list(credentials),
             },
             "roles": {name: dict(role) for name, role in self.roles.items()},
         }
 
 
-def build(
+def build_request(
     app_id: ApplicationId,
     job: Job,
     artifacts: Sequence[Artifact],
     user: str,
     visibility: Mapping[str, str],
 ) -> AppRequest:
-    """The application for a job whose artifacts are staged (or would be)."""
+    """The application of a job, for artifacts that are staged or (in a dry run) would be."""
     if find(tuple(artifacts), Use.RUNTIME) is None:
-        raise SchedulerError(f"nothing that is staged is TonY's own code ({RUNTIME})")
-    brought = for_master(artifacts, preprocess=job.master.preprocess is not None)
-    files, links = linked_names(local_files(brought, visibility))
+        raise SchedulerError(f"TonY's own code ({RUNTIME}) is not among the staged artifacts")
+    selected = select_master_artifacts(artifacts, preprocess=job.master.preprocess is not None)
+    files, links = split_links(local_files(selected, visibility))
     return AppRequest(
         app_id=app_id,
         name=job.name,
         user=user,
         queue=job.queue,
         type=job.type,
-        tags=_tags(job),
+        tags=_application_tags(job),
         priority=job.yarn.priority,
         max_attempts=job.master.max_attempts,
         node_label=job.node_label or "",
-        lifetime_s=_lifetime(job),
+        lifetime_s=_lifetime_s(job),
         view_acl=job.yarn.view_acl or user,
         modify_acl=job.yarn.modify_acl or user,
-        resources=capability_of(job.master.resources),
+        resources=to_capability(job.master.resources),
         master_label=job.master.node_label or "",
-        command=command(job),
-        environment=docker.environment(job.master.docker),
+        command=master_command(job),
+        environment=launch_script.docker_environment(job.master.docker),
         files=files,
         links=links,
-        roles={role.name: _role(job, role.name) for role in job.roles},
+        roles={role.name: _describe_role(job, role.name) for role in job.roles},
     )
 
 
-def command(job: Job, verb: Sequence[str] = ("master", "--scheduler", "yarn")) -> str:
-    """Of the master's container."""
+def master_command(job: Job, verb: Sequence[str] = ("master", "--scheduler", "yarn")) -> str:
+    """The command of the master's container."""
     words = [job.runtime.python, "-I", "-S", RUNTIME, "yarn-start", *verb]
-    return quoting.command(words, "stdout", "stderr")
+    return launch_script.container_command(words, "stdout", "stderr")
 
 
-def _tags(job: Job) -> Tuple[str, ...]:
-    """As YARN keeps them; one of another type is found again by a tag of ours."""
+def _application_tags(job: Job) -> Tuple[str, ...]:
+    """Tags in lower case, as YARN keeps them; a job of another type gets TonY's tag."""
     ours = () if job.type == TYPE else (TAG,)
     return tuple(dict.fromkeys((*(tag.lower() for tag in job.tags), *ours)))
 
 
-def _lifetime(job: Job) -> Optional[int]:
+def _lifetime_s(job: Job) -> Optional[int]:
     asked = job.timeouts.application_s
     if asked is None:
         return None
     return max(1, int(asked + job.timeouts.kill_grace_s + LIFETIME_MARGIN_S))
 
 
-def _role(job: Job, name: str) -> Dict[str, Any]:
-    """What the master will ask for and start: for the dry run."""
+def _describe_role(job: Job, name: str) -> Dict[str, Any]:
+    """What the master will ask for and start for a role, to be printed."""
     role = job.role(name)
-    told: Dict[str, Any] = {
+    described: Dict[str, Any] = {
         "instances": role.instances,
-        "resources": _amounts(capability_of(role.resources)),
+        "resources": _amounts(to_capability(role.resources)),
         "node_label": role.node_label or job.node_label or "",
     }
     if role.placement_spec or job.placement_spec:
-        told["placement_spec"] = role.placement_spec or job.placement_spec
+        described["placement_spec"] = role.placement_spec or job.placement_spec
     if role.allocation_tags:
-        told["allocation_tags"] = list(role.allocation_tags)
-    environment = docker.environment(role.docker)
+        described["allocation_tags"] = list(role.allocation_tags)
+    environment = launch_script.docker_environment(role.docker)
     if environment:
-        told["environment"] = environment
-    return told
+        described["environment"] = environment
+    return described
 
 
 def _amounts(capability: Capability) -> Dict[str, int]:
     return dict(capability.amounts())
 
 
-def _file(file: LocalFile) -> Dict[str, Any]:
+def _describe_file(file: LocalFile) -> Dict[str, Any]:
     return {
         "location": file.location,
         "size": file.size,
@@ -247,3 +257,76 @@ def _file(file: LocalFile) -> Dict[str, Any]:
         "type": "ARCHIVE" if file.archive else "FILE",
         "visibility": file.visibility,
     }
+
+
+ACCEPT_S = 30.0  # from the submission to its acceptance or refusal
+FIRST_POLL_S = 0.005
+LONGEST_POLL_S = 0.25
+
+_NOT_ACCEPTED = ("NEW", "NEW_SAVING", "SUBMITTED")
+
+
+def master_credentials(
+    conf: SiteConfiguration,
+    user: str,
+    root: str,
+    job: Job,
+    artifacts: Sequence[Artifact],
+    visibility: Visibility,
+) -> MasterCredentials:
+    """The job for its master."""
+    return MasterCredentials(
+        job=job_to_json(job.replace(user=user)),
+        artifacts=[{**item.to_json(), "visibility": visibility.of(item)} for item in artifacts],
+        config=job_to_xml(job, masked=True),
+        site=job_credentials.select_master_properties(conf),
+        user=user,
+        root=root,
+        history_root=job.history.location or f"{root}/history",
+    )
+
+
+def describe_credentials(app_id: str, root: str, credentials: MasterCredentials) -> List[str]:
+    """Names and sizes of what the credentials hold, for a dry run."""
+    packed, file = job_credentials.master_secrets(b"", credentials)
+    names = [f"{job_credentials.SECRET} (32 bytes)"]
+    names += [f"{name} ({len(data)} bytes)" for name, data in packed.items() if data]
+    if file is not None:
+        names.append(
+            f"{job_credentials.JOB_FILE}, a file of {len(file)} bytes in {root}/apps/{app_id}"
+        )
+    return names
+
+
+def upload_job_file(request: AppRequest, root: str, data: bytes) -> AppRequest:
+    """Upload a job that is too large for the credentials; the request with that file."""
+    folder = f"{root}/apps/{request.app_id}"
+    location = f"{folder}/{job_credentials.JOB_FILE}"
+    files = registry.filesystem(location)
+    files.mkdir(folder, 0o700)
+    files.put(location, data, 0o600)
+    found = files.stat(location)
+    file = LocalFile(location, found.size, found.mtime_ms, visibility=APPLICATION)
+    return request.with_file(job_credentials.JOB_FILE, file)
+
+
+def wait_until_accepted(
+    report: Callable[[ApplicationId], AppReport], app_id: ApplicationId
+) -> None:
+    """Wait until the ResourceManager accepts it; :class:`SchedulerError` if it refuses."""
+    end = time.monotonic() + ACCEPT_S
+    pause = FIRST_POLL_S
+    while True:
+        found = report(app_id)
+        if found.state not in _NOT_ACCEPTED:
+            break
+        if time.monotonic() >= end:
+            raise SchedulerError(
+                f"the cluster has not accepted {app_id} within {ACCEPT_S:g} s (it is"
+                f" {found.state}); it was killed"
+            )
+        time.sleep(pause)
+        pause = min(LONGEST_POLL_S, pause * 1.5)
+    # An application that never had an attempt reports the attempt -1.
+    if found.state == "FAILED" and (found.attempt is None or found.attempt.number < 1):
+        raise refusals.refused_submission(str(app_id), found.diagnostics)

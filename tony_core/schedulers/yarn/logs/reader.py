@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
-from urllib.parse import urlsplit
+from collections import OrderedDict
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
 from tony_core.files import registry
 from tony_core.files.port import FileSystem
-from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.errors import ConfigurationError, HadoopError
 from tony_core.hadoop.logs.datainput import FormatError
+from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ContainerId
 from tony_core.schedulers.port import LogRef, SchedulerError
-from tony_core.schedulers.yarn.logs.attempts import MasterPlaces
 from tony_core.schedulers.yarn.logs.node import (
     LogsDenied,
     LogsElsewhere,
@@ -39,7 +40,7 @@ from tony_core.schedulers.yarn.logs.node import (
 )
 from tony_core.schedulers.yarn.logs.server import LogServer
 from tony_core.schedulers.yarn.logs.store import Found, StoredLogs, finished
-from tony_core.schedulers.yarn.logs.web import TIMEOUT_S, Web
+from tony_core.schedulers.yarn.logs.web import TIMEOUT_S, Web, WebUnreachable
 
 LARGEST = 8 << 20  # bytes of one reading
 ENDING_S = 5.0  # how long a container may take to end when its application has
@@ -82,7 +83,7 @@ class YarnLogs:
         self._nodes = NodeLogs(self._web, user, tls=tls)
         self._store = StoredLogs(conf, files)
         self._server = LogServer(conf, self._web, user)
-        self._masters = MasterPlaces(conf, self._web, user)
+        self._masters = MasterNodes(conf, self._web, user)
         self._lock = threading.RLock()
 
     def names(
@@ -273,3 +274,63 @@ def master_log(masters: Sequence[LogRef], name: str) -> Tuple[LogRef, str]:
 
 def _prefix(ref: LogRef) -> str:
     return f"master-{ContainerId.parse(ref.container_id).attempt.number}."
+
+
+_KEPT = 256
+
+
+class NodePlace(NamedTuple):
+    """A node: its name, and the address of its web service."""
+
+    node: str = ""
+    address: str = ""
+
+
+class MasterNodes:
+    """The ResourceManager's web service, asked once for each master."""
+
+    def __init__(self, conf: SiteConfiguration, web: Web, user: str) -> None:
+        self._conf = conf
+        self._web = web
+        self._user = user
+        self._known: OrderedDict[str, NodePlace] = OrderedDict()
+
+    def of(self, app_id: str, container_id: str) -> NodePlace:
+        """Where a master's container ran; an empty place when it is none, or nobody knows."""
+        if container_id not in self._known:
+            told = self._ask(app_id)
+            self._known.update(told)
+            if told:
+                self._known.setdefault(container_id, NodePlace())  # a task's, not a master's
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return self._known.get(container_id, NodePlace())
+
+    def _ask(self, app_id: str) -> Dict[str, NodePlace]:
+        try:
+            service = endpoints.rm_web(self._conf)
+        except ConfigurationError:
+            return {}
+        query = urlencode({"user.name": self._user})
+        target = f"/ws/v1/cluster/apps/{quote(app_id, safe='')}/appattempts?{query}"
+        for address in service.addresses:
+            try:
+                with self._web.get(str(address), target, tls=service.tls) as answer:
+                    if answer.status == 200:
+                        return parse_master_nodes(answer.json())
+            except WebUnreachable:
+                continue  # or it is the other one of the pair
+        return {}
+
+
+def parse_master_nodes(told: Any) -> Dict[str, NodePlace]:
+    """By container, out of what a ResourceManager says of an application's attempts."""
+    found: Dict[str, NodePlace] = {}
+    part = told.get("appAttempts") if isinstance(told, dict) else None
+    attempts = part.get("appAttempt") if isinstance(part, dict) else None
+    for attempt in attempts if isinstance(attempts, list) else [attempts]:
+        if isinstance(attempt, dict) and attempt.get("containerId"):
+            found[str(attempt["containerId"])] = NodePlace(
+                str(attempt.get("nodeId") or ""), str(attempt.get("nodeHttpAddress") or "")
+            )
+    return found

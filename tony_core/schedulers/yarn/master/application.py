@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn, Optional
+from contextlib import suppress
+from typing import Callable, NoReturn, Optional, Sequence
+from urllib.parse import urlsplit
 
 from tony_core.dataclass import dataclass
+from tony_core.hadoop.errors import ConfigurationError, HadoopError
 from tony_core.hadoop.site import urls
 from tony_core.hadoop.yarn.ids import AttemptId
+from tony_core.hadoop.yarn.messages.resource_requests import PlacementConstraintMapEntry
 from tony_core.hadoop.yarn.records import Container
+from tony_core.hadoop.yarn.rm_master import Registered
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn.amounts import resources_of
+from tony_core.schedulers.port import LastingRefusal, SchedulerError
+from tony_core.schedulers.yarn import placement_constraints, refusals
+from tony_core.schedulers.yarn.resources import to_resources
 
 MASTER_LOST_S = 1200.0
 
@@ -41,7 +48,7 @@ class Application:
             id=str(given.id),
             node=self.name(given.node.host, given.node.port),
             role=role,
-            resources=resources_of(given.capability),
+            resources=to_resources(given.capability),
             log_url=url,
         )
 
@@ -50,8 +57,41 @@ class Application:
         return f"{host}:{number}" if self.with_port else host
 
 
-def vanish(words: str) -> NoReturn:
+def exit_superseded(words: str) -> NoReturn:
     """Another master has taken over: nothing may be touched any more."""
     sys.stderr.write(f"this master is no longer the application's: {words}\n")
     sys.stderr.flush()
     os._exit(1)
+
+
+Call = Callable[[str, int, str, Sequence[PlacementConstraintMapEntry]], Registered]
+End = Callable[[str], None]
+
+
+def register(
+    call: Call, application: Application, page_url: str, end: Optional[End] = None
+) -> Registered:
+    """Make this attempt the application's master; :class:`SchedulerError` in one line."""
+    try:
+        constrained = placement_constraints.application_constraints(application.placement_spec)
+    except placement_constraints.ConstraintError as error:
+        _fail_for_good(f"tony.application.placement-spec: {error}", error, end)
+    number = urlsplit(page_url).port or 0
+    try:
+        return call(application.host, number, page_url, constrained)
+    except ConfigurationError as error:
+        _fail_for_good(f"the ResourceManager cannot take this master: {error}", error, end)
+    except HadoopError as error:
+        told = refusals.translate_error(error, "this master")
+        if isinstance(told, LastingRefusal):
+            _fail_for_good(str(told), error, end)
+        text = f"the ResourceManager did not take this master: {error}"
+        raise SchedulerError(" ".join(text.split())) from error
+
+
+def _fail_for_good(text: str, error: Exception, end: Optional[End]) -> NoReturn:
+    words = " ".join(text.split())
+    if end is not None:
+        with suppress(HadoopError):
+            end(words)
+    raise LastingRefusal(words) from error

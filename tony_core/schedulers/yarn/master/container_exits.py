@@ -8,13 +8,14 @@ from typing import List, Mapping, Tuple
 
 from tony_core.exit_causes import exit_code_of
 from tony_core.schedulers.port import Cause
-from tony_core.schedulers.yarn.client.traces import is_trace
-from tony_core.schedulers.yarn.master import localization_errors
-
-NEVER_STARTED = -1000
+from tony_core.schedulers.yarn.diagnostics import (
+    NEVER_STARTED,
+    explain_localization_error,
+    is_stack_trace,
+)
 
 _CAUSES: Mapping[int, Tuple[Cause, str]] = {
-    NEVER_STARTED: (Cause.LAUNCH, "the node could not bring its files"),
+    NEVER_STARTED: (Cause.LAUNCH, "the node could not localize its files"),
     -1: (Cause.LAUNCH, "the node could not start it"),
     -100: (Cause.LOST, "it was lost with its node, or never started in time"),
     -101: (Cause.DISKS, "the node's disks failed"),
@@ -44,7 +45,7 @@ def cause_of(status: int, asked: bool) -> Tuple[Cause, str]:
 def told(status: int, asked: bool, diagnostics: str) -> Tuple[int, Cause, str]:
     """Exit code, cause and words of a container's end."""
     cause, word = cause_of(status, asked)
-    for_good = localization_errors.why(diagnostics) if status == NEVER_STARTED else None
+    for_good = explain_localization_error(diagnostics) if status == NEVER_STARTED else None
     if for_good and cause is Cause.LAUNCH:
         cause = Cause.FILES
     words = for_good or plain(diagnostics)
@@ -82,7 +83,7 @@ def plain(text: str) -> str:
             into = []
         elif into is said:
             said.append(line)
-        elif line and not (_FRAME.match(line) or line in into or is_trace(line, into)):
+        elif line and not (_FRAME.match(line) or line in into or is_stack_trace(line, into)):
             into.append(line)
     while said and not said[-1]:
         said.pop()

@@ -36,7 +36,7 @@ from __future__ import annotations
 from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
 
 from tony_core.dataclass import dataclass, field, replace
-from tony_core.hadoop.yarn.messages.asks import (
+from tony_core.hadoop.yarn.messages.resource_requests import (
     ExecutionTypeRequest,
     ResourceRequest,
     ResourceSizing,
@@ -45,9 +45,9 @@ from tony_core.hadoop.yarn.messages.asks import (
 from tony_core.hadoop.yarn.messages.yarn import Priority
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.schedulers.port import Ask
-from tony_core.schedulers.yarn.amounts import capability_of
-from tony_core.schedulers.yarn.constraints import Constraint, with_label
 from tony_core.schedulers.yarn.master.placement import Place, Room, minus, times
+from tony_core.schedulers.yarn.placement_constraints import Constraint, add_node_label
+from tony_core.schedulers.yarn.resources import to_capability
 
 ANY = "*"
 LUCK_S = 2.5  # two reports of every node, by default one a second
@@ -131,7 +131,7 @@ class Asking:
         """Want this, absolutely, under its role and session."""
         self._avoid = frozenset(ask.avoid_nodes) if ask.count else self._avoid
         self._looked_at = None
-        need = capability_of(ask.resources)
+        need = to_capability(ask.resources)
         found: Optional[Want] = None
         for want in self._of(ask.role, ask.session):
             if (want.need, want.ask.node_label, want.constraint, want.tags) == (
@@ -369,7 +369,7 @@ def _scheduling(want: Want) -> SchedulingRequest:
         allocation_tags=want.tags,
         resource_sizing=ResourceSizing(num_allocations=want.missing, resources=want.need.message()),
     )
-    constraint = with_label(want.constraint, want.ask.node_label)
+    constraint = add_node_label(want.constraint, want.ask.node_label)
     if constraint is None:
         return request
     return request.replace(placement_constraint=constraint.message())

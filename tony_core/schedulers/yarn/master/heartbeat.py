@@ -33,10 +33,10 @@ from tony_core.hadoop.errors import (
     Unreachable,
 )
 from tony_core.hadoop.yarn.ids import AttemptId, ContainerId
-from tony_core.hadoop.yarn.messages.asks import PlacementConstraintMapEntry
+from tony_core.hadoop.yarn.messages.resource_requests import PlacementConstraintMapEntry
 from tony_core.hadoop.yarn.records import AppReport, Capability
 from tony_core.hadoop.yarn.rm_master import Allocation, Registered, RmMaster
-from tony_core.schedulers.yarn.client import refusals
+from tony_core.schedulers.yarn import refusals
 from tony_core.schedulers.yarn.master.container_requests import Said
 
 HURRIED_S, CALM_S = 0.25, 1.0  # between heartbeats
@@ -270,5 +270,7 @@ def _refuses(error: HadoopError, beat: Beat) -> bool:
 
 def _words(error: HadoopError) -> str:
     return (
-        refusals.reason(error.text) if isinstance(error, RemoteError) and error.text else str(error)
+        refusals.explain_refusal(error.text)
+        if isinstance(error, RemoteError) and error.text
+        else str(error)
     )

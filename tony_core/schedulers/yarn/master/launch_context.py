@@ -20,9 +20,8 @@ from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.job.spec import Docker
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn import job_credentials, quoting
-from tony_core.schedulers.yarn.client import docker
-from tony_core.schedulers.yarn.client.localfiles import linked_names, local_files
+from tony_core.schedulers.yarn import job_credentials, launch_script
+from tony_core.schedulers.yarn.local_resources import local_files, split_links
 from tony_core.schedulers.yarn.node import start
 
 RUNTIME = "tony-runtime"
@@ -53,7 +52,7 @@ class Contexts:
             if item.kind is Kind.FOLDER:
                 raise LaunchError(f"{item.name} is a folder, and YARN brings files: {item.uri}")
         words, argv = self._command(wanted.argv)
-        files, links = linked_names(local_files(wanted.artifacts, self.visibility))
+        files, links = split_links(local_files(wanted.artifacts, self.visibility))
         told = start.pack({**self.environment, **wanted.env}, argv, links)
         secrets = {job_credentials.SECRET: wanted.secret, start.ALIAS: told}
         if self.site:
@@ -61,8 +60,8 @@ class Contexts:
         return Launch(
             command=(command(words),),
             environment={
-                **quoting.plain_variables(wanted.env),
-                **docker.environment(self.images.get(role)),
+                **launch_script.select_plain_variables(wanted.env),
+                **launch_script.docker_environment(self.images.get(role)),
             },
             files=files,
             credentials=Credentials(
@@ -84,4 +83,4 @@ class Contexts:
 
 def command(words: Sequence[str]) -> str:
     """As YARN takes it."""
-    return quoting.command(words, "executor.stdout", "executor.stderr")
+    return launch_script.container_command(words, "executor.stdout", "executor.stderr")

@@ -16,7 +16,7 @@ from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.records import AppReport, NodeReport
 from tony_core.hadoop.yarn.rm_client import RmClient
-from tony_core.schedulers.yarn.client import status
+from tony_core.schedulers.yarn import application_state
 from tony_core.schedulers.yarn.master.placement import Place, places_of
 
 LIMITS = Limits(connect_s=2.0, answer_s=3.0, total_s=3.0)
@@ -83,7 +83,7 @@ class ClientSide:
 
     def fail(self, application: ApplicationId, why: str) -> None:
         """End it by the user's right: no attempt of it can be a master."""
-        self._opened().kill(application, status.CANNOT_START + why, within_s=FAIL_S)
+        self._opened().kill(application, application_state.CANNOT_START + why, within_s=FAIL_S)
 
     def close(self) -> None:
         """Give back the connection."""

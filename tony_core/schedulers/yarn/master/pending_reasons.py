@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import AbstractSet, Collection, Mapping, Optional, Sequence
 
 from tony_core.hadoop.yarn.records import VCORES, Capability
-from tony_core.schedulers.yarn.amounts import listed, said
 from tony_core.schedulers.yarn.master.container_requests import Want
 from tony_core.schedulers.yarn.master.placement import Place, times
+from tony_core.schedulers.yarn.resources import format_amount, format_amounts
 
 _NEVER = "no node is large enough"
 _MOST_NAMED = 5
@@ -20,18 +20,23 @@ def never(need: Capability, maximum: Capability, known: Collection[str]) -> str:
     """
     strange = [name for name in need.other if known and name not in known]
     if strange:
+        amounts = ", ".join(format_amount(name, need.other[name]) for name in strange)
         return (
-            f"it asks for {', '.join(said(name, need.other[name]) for name in strange)}, which this"
-            f" cluster does not count; it knows {', '.join(sorted(known))}"
+            f"it asks for {amounts}, which this cluster does not count;"
+            f" it knows {', '.join(sorted(known))}"
         )
     lacking = lack(need, maximum)
-    return f"a container may have at most {listed(maximum.amounts())}: {lacking}" if lacking else ""
+    return (
+        f"a container may have at most {format_amounts(maximum.amounts())}: {lacking}"
+        if lacking
+        else ""
+    )
 
 
 def lack(need: Capability, room: Capability) -> str:
     """What of it is too much, in numbers; empty if it fits."""
     return ", ".join(
-        f"{said(name, wanted)} wanted, {there} there"
+        f"{format_amount(name, wanted)} wanted, {there} there"
         for name, (wanted, there) in need.lacking(room).items()
     )
 
@@ -92,6 +97,10 @@ def _on_nodes(want: Want, places: Sequence[Place], avoided: AbstractSet[str]) ->
 
 def _short(capability: Capability, wanted: Collection[str] = ()) -> str:
     """Memory and cores first: ``2048 MB, 1 vcore, 2 GPUs``; none of what is wanted is said too."""
-    parts = [f"{capability.memory_mb} MB", said(VCORES, capability.vcores)]
-    parts += [said(name, n) for name, n in sorted(capability.other.items()) if n or name in wanted]
+    parts = [f"{capability.memory_mb} MB", format_amount(VCORES, capability.vcores)]
+    parts += [
+        format_amount(name, n)
+        for name, n in sorted(capability.other.items())
+        if n or name in wanted
+    ]
     return ", ".join(parts)

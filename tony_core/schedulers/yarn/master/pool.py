@@ -28,11 +28,9 @@ from tony_core.hadoop.yarn.records import AppReport, Container, ContainerStatus
 from tony_core.hadoop.yarn.rm_master import Allocation, Registered, RmMaster
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn import constraints
-from tony_core.schedulers.yarn.amounts import capability_of, resources_of
-from tony_core.schedulers.yarn.client import status
+from tony_core.schedulers.yarn import application_state, placement_constraints
 from tony_core.schedulers.yarn.master import pending_reasons
-from tony_core.schedulers.yarn.master.application import Application, vanish
+from tony_core.schedulers.yarn.master.application import Application, exit_superseded, register
 from tony_core.schedulers.yarn.master.container_requests import Asking
 from tony_core.schedulers.yarn.master.containers import Held, Holding
 from tony_core.schedulers.yarn.master.heartbeat import Beat, Heartbeat
@@ -40,7 +38,7 @@ from tony_core.schedulers.yarn.master.launch_context import Contexts, LaunchErro
 from tony_core.schedulers.yarn.master.launcher import Launching, Node
 from tony_core.schedulers.yarn.master.nodes import ClusterNodes
 from tony_core.schedulers.yarn.master.placement import Place, with_ours
-from tony_core.schedulers.yarn.master.registration import register
+from tony_core.schedulers.yarn.resources import to_capability, to_resources
 
 # A node's word on its containers: a second to the ResourceManager, and a hurried heartbeat.
 SETTLE_S = 1.5
@@ -67,7 +65,7 @@ class YarnPool(port.ContainerPool):
         open_node: Callable[[NodeId, Token], Node] = NodeManager,
         report: Optional[Callable[[], AppReport]] = None,
         end: Optional[Callable[[str], None]] = None,
-        superseded: Callable[[str], object] = vanish,
+        superseded: Callable[[str], object] = exit_superseded,
         say: Callable[[str], None] = lambda words: None,
         closing: Callable[[], None] = lambda: None,
     ) -> None:
@@ -117,7 +115,7 @@ class YarnPool(port.ContainerPool):
             attempt=number,
             user=self._app.user,
             queue=registered.queue,
-            max_resources=resources_of(registered.maximum),
+            max_resources=to_resources(registered.maximum),
             master_lost_s=self._app.master_lost_s,
             settle_s=SETTLE_S,
             can_restart_master=number < self._app.max_attempts,
@@ -196,9 +194,9 @@ class YarnPool(port.ContainerPool):
         self._join()
         if self._dismissed:
             return  # the ResourceManager has ended the application itself
-        words = status.last_words(state, diagnostics)
+        words = application_state.final_diagnostics(state, diagnostics)
         try:
-            self._heartbeat.finish(status.final_status(state), words, tracking_url)
+            self._heartbeat.finish(application_state.final_status(state), words, tracking_url)
         except (AttemptNotFound, InvalidToken) as error:
             self._say(f"the ResourceManager has ended the application before: {error}")
         except HadoopError as error:
@@ -438,15 +436,15 @@ class YarnPool(port.ContainerPool):
     def _want(self, ask: port.Ask, now: float) -> None:
         registered = self._registered
         try:
-            constraint, tags = constraints.of_ask(
+            constraint, tags = placement_constraints.request_constraint(
                 ask.role, ask.placement_spec, ask.allocation_tags, self._app.placement_spec
             )
-        except constraints.ConstraintError as error:
+        except placement_constraints.ConstraintError as error:
             self._emit(port.Refused(ask.role, str(error)))
             return
         if ask.count and registered is not None:
             known = [one.name for one in registered.resource_types]
-            need = capability_of(ask.resources)
+            need = to_capability(ask.resources)
             why = pending_reasons.never(need, registered.maximum, known)
             if why:
                 self._emit(port.Refused(ask.role, why))

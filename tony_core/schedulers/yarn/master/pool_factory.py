@@ -12,20 +12,17 @@ from tony_core.files.artifact import Artifact, Use, find
 from tony_core.files.location import join
 from tony_core.files.registry import register
 from tony_core.hadoop.credentials import Credentials, am_rm_token
-from tony_core.hadoop.errors import ConfigurationError
-from tony_core.hadoop.hdfs_environment import VARIABLE, hdfs_environment
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
-from tony_core.hadoop.site.endpoints import on_hdfs
+from tony_core.hadoop.site.endpoints import HDFS_VARIABLE, hdfs_environment
 from tony_core.hadoop.tokens import AM_RM, Token, attempt_of
 from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn import job_credentials, site
-from tony_core.schedulers.yarn.client import killing
-from tony_core.schedulers.yarn.client.localfiles import visibilities
+from tony_core.schedulers.yarn import home, job_credentials
+from tony_core.schedulers.yarn.local_resources import visibility_by_uri
 from tony_core.schedulers.yarn.master.application import MASTER_LOST_S, Application
 from tony_core.schedulers.yarn.master.container_requests import Asking
 from tony_core.schedulers.yarn.master.launch_context import RUNTIME, Contexts
@@ -42,14 +39,14 @@ def open_here(arguments: Any) -> Tuple[port.MasterContext, YarnPool]:
     token = am_rm_token(credentials)
     if token is None:
         raise port.SchedulerError("this container holds no token of a master: YARN gave it none")
-    told = job_credentials.master_parcel(credentials.secrets)
+    told = job_credentials.read_master_credentials(credentials.secrets)
     folder = write_job_folder(told, os.path.abspath(JOB_FOLDER))
     use_files(told)
     return open_master(told, credentials, token, os.environ, folder)
 
 
 def open_master(
-    told: job_credentials.MasterParcel,
+    told: job_credentials.MasterCredentials,
     credentials: Credentials,
     token: Token,
     env: Mapping[str, str],
@@ -75,7 +72,9 @@ def open_master(
         host=host,
         bind="0.0.0.0",
         proxy=web_proxy(conf, attempt.application, job.yarn.view_acl or ""),
-        pointer=killing.pointer(_usual(conf, told), told.root, app_id),
+        pointer=home.pointer_folder(
+            home.home_or_root(conf, told.user, told.root), told.root, app_id
+        ),
         localized_dir=os.getcwd(),
     )
     application = Application(
@@ -90,27 +89,21 @@ def open_master(
         placement_spec=job.placement_spec,
         master_lost_s=master_lost_s(conf),
     )
-    finder = job_credentials.ExecutorParcel(site.for_executors(told.site), told.user, state_dir)
+    finder = job_credentials.ExecutorCredentials(
+        job_credentials.select_executor_properties(told.site), told.user, state_dir
+    )
     for_programs = _for_programs(conf, told.user)
     os.environ.update(for_programs)  # tony.am.command runs beside us
     contexts = Contexts(
         python=job.runtime.python,
         runtime=_runtime(told),
         images={role.name: role.docker for role in job.roles if role.docker is not None},
-        visibility=visibilities(told.artifacts),
+        visibility=visibility_by_uri(told.artifacts),
         site=finder.encode(),
         environment=for_programs,
         credentials=Credentials(credentials.without(AM_RM).tokens),
     )
     return context, pool_of(conf, application, job, contexts, token)
-
-
-def _usual(conf: SiteConfiguration, told: job_credentials.MasterParcel) -> str:
-    """Where clients look for a job's state first; on a site without such a place its own root."""
-    try:
-        return on_hdfs(conf, f"/user/{told.user}/.tony")
-    except ConfigurationError:
-        return told.root
 
 
 def master_lost_s(conf: SiteConfiguration) -> float:
@@ -122,7 +115,7 @@ def master_lost_s(conf: SiteConfiguration) -> float:
 def _for_programs(conf: SiteConfiguration, user: str) -> Dict[str, str]:
     """What a program needs to reach HDFS by itself."""
     found = hdfs_environment(conf, user)
-    return {VARIABLE: found} if found else {}
+    return {HDFS_VARIABLE: found} if found else {}
 
 
 def pool_of(
@@ -153,7 +146,7 @@ def pool_of(
     )
 
 
-def write_job_folder(told: job_credentials.MasterParcel, folder: str) -> str:
+def write_job_folder(told: job_credentials.MasterCredentials, folder: str) -> str:
     """The job as every scheduler hands it to a master: a folder of three files."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     files = {
@@ -168,7 +161,7 @@ def write_job_folder(told: job_credentials.MasterParcel, folder: str) -> str:
     return folder
 
 
-def use_files(told: job_credentials.MasterParcel) -> None:
+def use_files(told: job_credentials.MasterCredentials) -> None:
     """HDFS as the client knew it: no configuration of Hadoop is needed here."""
     from tony_core.files.hdfs import WebHdfsFileSystem
 
@@ -177,7 +170,7 @@ def use_files(told: job_credentials.MasterParcel) -> None:
         register(scheme, lambda: files)
 
 
-def _runtime(told: job_credentials.MasterParcel) -> str:
+def _runtime(told: job_credentials.MasterCredentials) -> str:
     """Our code's name in a container's folder."""
     artifacts: List[Artifact] = [Artifact.from_json(item) for item in told.artifacts]
     found = find(tuple(artifacts), Use.RUNTIME)

@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from tony_core.schedulers.yarn import job_credentials
-from tony_core.schedulers.yarn.node.start import MASTER_FILE, read_secrets
+from tony_core.schedulers.yarn.node.start import MASTER_FILE, read_container_secrets
 
 if TYPE_CHECKING:
     from tony_core.files.port import FileSystem
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write("usage: yarn-find-master\n")
         return USAGE
     try:
-        told = job_credentials.executor_parcel(read_secrets(os.environ))
+        told = job_credentials.read_executor_credentials(read_container_secrets(os.environ))
     except (OSError, ValueError) as error:
         sys.stderr.write("yarn-find-master: %s\n" % error)
         return USAGE

@@ -26,7 +26,7 @@ from tony_core.hadoop.credentials import Credentials, am_rm_token
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.rm_master import RmMaster
-from tony_core.schedulers.yarn.job_credentials import MasterParcel, master_parcel
+from tony_core.schedulers.yarn.job_credentials import MasterCredentials, read_master_credentials
 
 SHOWN_S = 8.0
 CONNECT_S = 3.0
@@ -37,7 +37,7 @@ MOST_NODES = 200
 def main(argv: Sequence[str]) -> int:
     """Look, show, end; the words are the nodes' addresses to try."""
     credentials = Credentials.of_container(os.environ)
-    parcel = master_parcel(credentials.secrets)
+    parcel = read_master_credentials(credentials.secrets)
     conf = SiteConfiguration.of(parcel.site)
     token = am_rm_token(credentials)
     if token is None:
@@ -83,7 +83,7 @@ def look() -> Dict[str, Any]:
     }
 
 
-def storage(parcel: MasterParcel, conf: SiteConfiguration) -> str:
+def storage(parcel: MasterCredentials, conf: SiteConfiguration) -> str:
     """A file written below the staging root, read again and removed, from here."""
     from tony_core.files.hdfs import WebHdfsFileSystem
     from tony_core.files.location import join

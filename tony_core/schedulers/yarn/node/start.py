@@ -1,15 +1,16 @@
-"""The verb ``yarn-start``: what YARN starts in a container of ours.
+"""The verb ``yarn-start``: the first program of every container that TonY starts on YARN.
 
-``yarn-start master ...``, ``yarn-start executor ...``: those verbs, in this process, with the
-environment that every scheduler gives them. ``yarn-start exec``: the program that stands in the
-credentials, in our place.
+``yarn-start master ...`` and ``yarn-start executor ...`` run these verbs in the same process, in
+the environment that every scheduler gives them. ``yarn-start exec`` replaces the process by the
+program that the container's credentials name.
 
-YARN starts a container with its credentials in a file and its own variables. A variable of a
-launch context is written into a script that ends up in the container's log folder, and unquoted;
-so the job's own variables (and what ``exec`` is to run) travel in the credentials, packed by
-:func:`pack`; with them the further names of files that YARN brings under one name only.
+YARN starts a container with its credentials in a file, and with YARN's own variables. YARN writes
+the variables of a launch context, unquoted, into a script that ends up in the container's log
+folder. So the job's own variables travel in the credentials, packed by :func:`pack`, and with
+them the command of ``exec`` and further names of localized files.
 
-Python 3.8: this runs before every executor.
+Python 3.8, standard library only. This runs before every executor, so it reads the credentials
+file itself: ``hadoop.credentials`` would load a megabyte of modules.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ import json
 import os
 import sys
 import zlib
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from tony_core.schedulers.yarn.node import secretfile
-
+SECRET = "tony.secret"  # noqa: S105 (its name, not its value)
+SITE = "tony.site"
 ALIAS = "tony.start"
 LOCATION = "HADOOP_TOKEN_FILE_LOCATION"
 SECRET_FILE = ".tony-secret"  # noqa: S105 (its name)
 MASTER_FILE = ".tony-master.json"
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as every shell says it
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as in every shell
 
 _VERBS = {
     "master": "tony_core.master.main",
@@ -37,53 +38,57 @@ _USAGE = 2
 _PACKED = {"env": dict, "argv": list, "links": dict}
 
 
+class JobCredentialsError(ValueError):
+    """A container's credentials hold no job, or cannot be read."""
+
+
 def pack(
     env: Mapping[str, str], argv: Sequence[str] = (), links: Optional[Mapping[str, str]] = None
 ) -> bytes:
-    """For the credentials: the job's variables, what to run instead of us, and the links to make
-    in the container's folder, each by its name."""
-    told = {"env": dict(env), "argv": list(argv), "links": dict(links or {})}
-    return zlib.compress(json.dumps(told, separators=(",", ":")).encode())
+    """Pack the job's variables, the command of ``exec`` and the symbolic links of the container's
+    folder (name to target) for the credentials."""
+    packed = {"env": dict(env), "argv": list(argv), "links": dict(links or {})}
+    return zlib.compress(json.dumps(packed, separators=(",", ":")).encode())
 
 
 def main(argv: Sequence[str]) -> int:
-    """Be what YARN was asked to start."""
+    """Prepare the container, then run the verb; returns the exit code."""
     if not argv or argv[0] not in (*_VERBS, "exec"):
         sys.stderr.write("usage: yarn-start master|executor|probe|exec ...\n")
         return _USAGE
     try:
-        secrets = read_secrets(os.environ)
-        told = _told(secrets.get(ALIAS))
-        for name, target in told["links"].items():
+        secrets = read_container_secrets(os.environ)
+        packed = unpack(secrets.get(ALIAS))
+        for name, target in packed["links"].items():
             os.symlink(target, name)
     except (OSError, ValueError) as error:
         sys.stderr.write("yarn-start: %s\n" % error)
         return _USAGE
-    os.environ.update(told["env"])
-    os.environ.update(surroundings(os.environ, os.getcwd(), find_next=secretfile.SITE in secrets))
+    os.environ.update(packed["env"])
+    os.environ.update(container_environment(os.environ, os.getcwd(), find_next=SITE in secrets))
     if argv[0] not in ("master", "probe"):
-        write_secret(SECRET_FILE, secrets.get(secretfile.SECRET, b""))
+        write_secret(SECRET_FILE, secrets.get(SECRET, b""))
     if argv[0] == "exec":
-        return _become(told["argv"])
+        return _exec_program(packed["argv"])
     module = _VERBS[argv[0]]
     __import__(module)
     return int(sys.modules[module].main(argv[1:]) or 0)
 
 
-def read_secrets(env: Mapping[str, str]) -> Dict[str, bytes]:
-    """The named bytes in this container's credentials."""
+def read_container_secrets(env: Mapping[str, str]) -> Dict[str, bytes]:
+    """The secrets in this container's credentials file, by name."""
     path = env.get(LOCATION)
     if not path:
-        raise ValueError("%s is not set: this is no container of YARN" % LOCATION)
+        raise ValueError("%s is not set: this process does not run in a YARN container" % LOCATION)
     with open(path, "rb") as file:
-        return secretfile.read_secrets(file.read())
+        return parse_secrets(file.read())
 
 
-def surroundings(env: Mapping[str, str], folder: str, find_next: bool) -> Dict[str, str]:
-    """What every scheduler tells its containers, from what YARN tells them."""
+def container_environment(env: Mapping[str, str], folder: str, find_next: bool) -> Dict[str, str]:
+    """The variables that every scheduler gives its containers, derived from YARN's."""
     container = env.get("CONTAINER_ID", "")
     found = {
-        "TONY_APP_ID": application_of(container),
+        "TONY_APP_ID": application_id_of(container),
         "TONY_CONTAINER_ID": container,
         "TONY_NODE": env.get("NM_HOST", ""),
         "TONY_LOG_DIR": env.get("LOG_DIRS", "").split(",")[0] or folder,
@@ -100,7 +105,7 @@ def surroundings(env: Mapping[str, str], folder: str, find_next: bool) -> Dict[s
     return found
 
 
-def application_of(container: str) -> str:
+def application_id_of(container: str) -> str:
     """The id in ``container_e17_1700000000000_0042_01_000003``."""
     parts = container.split("_")
     if len(parts) < 5 or parts[0] != "container":
@@ -109,7 +114,7 @@ def application_of(container: str) -> str:
 
 
 def write_secret(path: str, secret: bytes) -> None:
-    """A file that its owner alone may read, whatever the umask and whatever was there."""
+    """Replace a file by one that only its owner may read, whatever the umask."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -120,18 +125,18 @@ def write_secret(path: str, secret: bytes) -> None:
         file.write(secret)
 
 
-def _told(data: Any) -> Dict[str, Any]:
-    """What :func:`pack` packed; nothing is nothing."""
+def unpack(data: Any) -> Dict[str, Any]:
+    """Undo :func:`pack`; empty parts for credentials without this secret."""
     if not data:
         return {"env": {}, "argv": [], "links": {}}
-    told = json.loads(zlib.decompress(data).decode())
-    return {name: kind(told.get(name, ())) for name, kind in _PACKED.items()}
+    packed = json.loads(zlib.decompress(data).decode())
+    return {name: kind(packed.get(name, ())) for name, kind in _PACKED.items()}
 
 
-def _become(argv: List[str]) -> int:
-    """That program; an exit code when it cannot be."""
+def _exec_program(argv: List[str]) -> int:
+    """Replace this process by the program; returns only when that fails, with the exit code."""
     if not argv:
-        sys.stderr.write("yarn-start exec: the credentials do not say what\n")
+        sys.stderr.write("yarn-start exec: the credentials name no program\n")
         return _USAGE
     try:
         os.execvp(argv[0], argv)
@@ -141,6 +146,53 @@ def _become(argv: List[str]) -> int:
     except OSError as error:
         sys.stderr.write("cannot start %s: %s\n" % (argv[0], error.strerror))
         return NOT_EXECUTABLE
+
+
+def parse_secrets(data: bytes) -> Dict[str, bytes]:
+    """The secrets of a container's credentials file, by name; skips the tokens.
+
+    Reads version 0, which NodeManagers write, without loading ``hadoop.credentials``.
+    """
+    if data[:4] != b"HDTS":
+        raise JobCredentialsError("not a credentials file of Hadoop: it does not begin with HDTS")
+    if data[4:5] != b"\0":
+        from tony_core.hadoop.credentials import Credentials, CredentialsError
+
+        try:
+            return dict(Credentials.decode(data).secrets)
+        except CredentialsError as error:
+            raise JobCredentialsError(str(error)) from None
+    at = 5
+    tokens, at = _read_length(data, at)
+    for _ in range(tokens * 5):  # alias, identifier, password, kind, service
+        _, at = _read_bytes(data, at)
+    count, at = _read_length(data, at)
+    found: List[bytes] = []
+    for _ in range(count * 2):
+        part, at = _read_bytes(data, at)
+        found.append(part)
+    names = [name.decode("utf-8", "replace") for name in found[::2]]
+    return dict(zip(names, found[1::2]))
+
+
+def _read_bytes(data: bytes, at: int) -> Tuple[bytes, int]:
+    size, at = _read_length(data, at)
+    if size > len(data) - at:
+        raise JobCredentialsError("the credentials file is cut off")
+    return data[at : at + size], at + size
+
+
+def _read_length(data: bytes, at: int) -> Tuple[int, int]:
+    """A length as a vint of Hadoop; lengths are never negative."""
+    if at >= len(data):
+        raise JobCredentialsError("the credentials file is cut off")
+    first = data[at]
+    if first <= 127:
+        return first, at + 1
+    size = 256 - 112 - first
+    if not 0 < size <= 8 or at + 1 + size > len(data):
+        raise JobCredentialsError("the credentials file holds an impossible length")
+    return int.from_bytes(data[at + 1 : at + 1 + size], "big"), at + 1 + size
 
 
 if __name__ == "__main__":

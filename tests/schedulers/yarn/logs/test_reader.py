@@ -1,0 +1,357 @@
+"""A container's logs wherever they are: on the node, moving, moved, on a server, nowhere."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, Iterator, List, Sequence, Tuple
+
+import pytest
+
+from tests.hadoop.logfiles import RECORDED, WRITTEN, recorded, tfile
+from tests.schedulers.yarn.logs.standin_node import Node
+from tony_core.files.local import LocalFileSystem
+from tony_core.files.port import FileSystem, Stat
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.schedulers.port import LogRef, SchedulerError
+from tony_core.schedulers.yarn.logs import reader as module
+from tony_core.schedulers.yarn.logs.reader import (
+    YarnLogs,
+    master_log,
+    master_names,
+    parse_master_nodes,
+)
+from tony_core.schedulers.yarn.logs.store import StoredFile, StoredLogs
+
+APP = "application_1700000000000_0042"
+CONTAINER = "container_1700000000000_0042_01_000002"
+NODE = "somewhere:4545"
+
+
+class Files(LocalFileSystem):
+    """Local files, with a count of what is asked for, and trouble when it is asked for."""
+
+    def __init__(self) -> None:
+        self.opened: List[Tuple[str, int]] = []
+        self.trouble: Dict[str, OSError] = {}
+
+    def open(self, location: str, offset: int = 0) -> BinaryIO:
+        self.opened.append((location, offset))
+        return super().open(location, offset)
+
+    def list(self, location: str) -> List[Stat]:
+        for part, error in self.trouble.items():
+            if part in location:
+                raise error
+        return super().list(location)
+
+
+class World:
+    """A site: where its nodes' files go, one node, and a reader."""
+
+    def __init__(self, folder: Path, node: Node, **more: str) -> None:
+        self.folder = folder
+        self.node = node
+        self.files = Files()
+        values = {
+            "fs.defaultFS": "file:///",
+            "yarn.nodemanager.remote-app-log-dir": str(folder),
+            "yarn.log-aggregation-enable": "true",
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+        self.conf = SiteConfiguration.of(values)
+        self.logs = YarnLogs(self.conf, "me", self._files_of, timeout_s=10)
+        self.ref = (APP, CONTAINER, NODE, f"http://{node.address}/node/containerlogs/x/y", "owner")
+
+    def _files_of(self, location: str) -> FileSystem:
+        return self.files
+
+    def write(self, data: bytes, where: str = "bucket-logs-tfile/0042", node: str = NODE) -> None:
+        folder = self.folder / "owner" / where / APP
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / node.replace(":", "_")).write_bytes(data)
+
+    def move(self, *, sizes: Sequence[int] = ()) -> None:
+        """As a node does when the application has ended."""
+        logs = list(self.node.containers[CONTAINER].items())
+        self.write(tfile([[(CONTAINER, logs)]], sizes=sizes))
+        del self.node.containers[CONTAINER]
+
+    def read(self, name: str, offset: int = 0, limit: int = 1 << 20, **more: Any) -> bytes:
+        return self.logs.read(*self.ref, name, offset, limit, **more)
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with Node() as node:
+        node.containers[CONTAINER] = {"stdout": b"some text\n", "executor.log": b""}
+        yield node
+
+
+@pytest.fixture
+def world(tmp_path: Path, node: Node) -> Iterator[World]:
+    world = World(tmp_path, node)
+    yield world
+    world.logs.close()
+
+
+class TestTheMove:
+    def test_a_reader_by_offsets_notices_nothing(self, world: World, node: Node) -> None:
+        chance = random.Random(5)
+        text = chance.randbytes(300_000)
+        found, written, moved = b"", 0, False
+        while not moved or len(found) < len(text):
+            if written < len(text):
+                written += chance.randrange(30_000)
+                node.containers[CONTAINER]["stdout"] = text[:written]
+            elif not moved:
+                world.move(sizes=[10_000] * 29)
+                moved = True
+            found += world.read("stdout", len(found), chance.randrange(1, 20_000))
+        assert found == text
+        assert world.read("stdout", len(found)) == b""
+        assert world.logs.names(*world.ref) == ["executor.log", "stdout"]
+        assert world.logs.size(*world.ref, "stdout") == len(text)
+
+    def test_a_log_that_moves_between_two_looks(self, world: World, node: Node) -> None:
+        """The node has removed its file and has not forgotten the container yet."""
+        world.move()
+        node.containers[CONTAINER] = {}
+        assert world.read("stdout") == b"some text\n"
+
+    def test_the_node_fails_in_the_middle(self, world: World, node: Node) -> None:
+        world.move()
+        node.override = 500, b"Exception reading log file. It might be because it was aggregated"
+        assert world.read("stdout", 5) == b"text\n"
+
+    def test_nobody_is_asked_twice(self, world: World, node: Node) -> None:
+        world.move()
+        world.read("stdout")
+        asked, opened = len(node.asked), len(world.files.opened)
+        assert world.read("stdout", 5) == b"text\n"
+        assert world.read("nothing") == b""
+        assert (len(node.asked), len(world.files.opened)) == (asked, opened)
+
+    def test_the_end_of_an_application_is_waited_for(
+        self, world: World, node: Node, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "LOOK_S", 0.01)
+        looks = []
+
+        def last_words(target: str) -> None:
+            looks.append(target)
+            if len(looks) == 3:
+                node.containers[CONTAINER]["stdout"] += b"last words\n"
+
+        node.before = last_words
+        assert world.read("stdout", 10) == b""
+        assert world.read("stdout", 10, ended=True) == b"last words\n"
+        node.running = False
+        assert world.read("stdout", 21, ended=True) == b""
+
+
+class TestWhereTheFilesAre:
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "bucket-logs-tfile/0042",
+            "bucket-logs-ifile/0042",
+            "logs-tfile",
+            "logs-ifile",
+            "logs",
+        ],
+    )
+    def test_all_layouts_are_known(self, world: World, node: Node, where: str) -> None:
+        del node.containers[CONTAINER]
+        world.write(tfile([[(CONTAINER, [("stdout", b"here")])]]), where)
+        assert world.read("stdout") == b"here"
+
+    def test_a_sites_own_places(self, tmp_path: Path) -> None:
+        conf = SiteConfiguration.of(
+            {
+                "fs.defaultFS": "hdfs://name:8020",
+                "yarn.log-aggregation.file-formats": "IFile",
+                "yarn.log-aggregation.IFile.remote-app-log-dir": "s3a://store/logs/",
+                "yarn.log-aggregation.IFile.remote-app-log-dir-suffix": "mine",
+                "yarn.nodemanager.remote-app-log-dir-suffix": "theirs",
+            }
+        )
+        store = StoredLogs(conf, lambda location: LocalFileSystem())
+        assert [place for _, place in store.places(APP, "me")] == [
+            f"s3a://store/logs/me/bucket-mine/0042/{APP}",
+            f"s3a://store/logs/me/mine/{APP}",
+            f"hdfs://name:8020/tmp/logs/me/bucket-theirs-tfile/0042/{APP}",
+            f"hdfs://name:8020/tmp/logs/me/theirs-tfile/{APP}",
+            f"hdfs://name:8020/tmp/logs/me/theirs/{APP}",
+        ]
+
+    @pytest.mark.parametrize("name", RECORDED)
+    def test_files_of_real_clusters(self, world: World, node: Node, name: str) -> None:
+        app = str(RECORDED[name]["application"])
+        folder = world.folder / "owner" / "logs" / app
+        folder.mkdir(parents=True)
+        (folder / "localhost_1234").write_bytes(recorded(name))
+        for container in RECORDED[name]["containers"]:  # type: ignore[attr-defined]
+            ref = (app, container, "localhost:1234", "", "owner")
+            assert set(WRITTEN) <= set(world.logs.names(*ref))
+            for log, text in WRITTEN.items():
+                assert world.logs.read(*ref, log, 0, 1 << 23) == text
+                assert world.logs.size(*ref, log) == len(text)
+
+    def test_the_right_nodes_file_is_opened_first(self, world: World, node: Node) -> None:
+        for name in ("aaa:1", "somewhere:1", "zzz:1"):
+            world.write(tfile([[("container_other", [])]]), node=name)
+        world.move()
+        world.read("stdout")
+        assert {location.rpartition("/")[2] for location, _ in world.files.opened} == {
+            "somewhere_4545"
+        }
+        ref = (APP, CONTAINER, "unknown:9", "", "owner")
+        assert world.logs.read(*ref, "stdout", 0, 4) == b"some"
+
+    def test_what_was_uploaded_piece_by_piece(self, world: World, node: Node) -> None:
+        del node.containers[CONTAINER]
+        for number, text in enumerate([b"first ", b"second ", b"third"]):
+            data = tfile([[(CONTAINER, [("stdout", text), (f"log.{number}", b"x")])]])
+            world.write(data, node=f"{NODE}_{1700000000000 + number}")
+        world.write(b"not whole", node=f"{NODE}.tmp")
+        assert world.read("stdout", 3, 12) == b"first second third"[3:15]
+        assert world.logs.names(*world.ref) == ["log.0", "log.1", "log.2", "stdout"]
+
+
+class TestStoredFiles:
+    def test_reading_on_opens_it_once(self, tmp_path: Path) -> None:
+        data = random.Random(1).randbytes(1_000_000)
+        (tmp_path / "file").write_bytes(data)
+        files = Files()
+        file = StoredFile(files, files.stat(str(tmp_path / "file")))
+        found, at = b"", 0
+        while at < len(data):
+            found += file.read(at, 100_000)
+            at += 100_000
+        assert found == data
+        assert len(files.opened) <= 2
+        file.close()
+
+    def test_small_pieces_are_kept(self, tmp_path: Path) -> None:
+        data = random.Random(1).randbytes(200_000)
+        (tmp_path / "file").write_bytes(data)
+        files = Files()
+        file = StoredFile(files, files.stat(str(tmp_path / "file")))
+        for at in range(199_000, 200_000, 10):
+            assert file.read(at, 10) == data[at : at + 10]
+        assert file.read(65_530, 20) == data[65_530:65_550]
+        assert len(files.opened) == 3
+
+
+class TestWhatCannotBeHad:
+    def gone(self, world: World) -> str:
+        world.node.containers.clear()
+        with pytest.raises(SchedulerError) as caught:
+            world.read("stdout")
+        return str(caught.value)
+
+    def test_not_moved_yet(self, world: World) -> None:
+        world.write(b"", node=f"{NODE}.tmp")
+        said = self.gone(world)
+        assert "Unknown container" in said
+        assert "(those of 0 nodes are there)" in said
+        assert "try again in a moment" in said
+
+    def test_no_aggregation(self, tmp_path: Path, node: Node) -> None:
+        world = World(tmp_path, node, **{"yarn_log-aggregation-enable": "false"})
+        said = self.gone(world)
+        assert "does not collect the logs of ended applications" in said
+        assert NODE in said
+
+    def test_no_permission(self, world: World) -> None:
+        world.files.trouble["/owner/"] = PermissionError(13, "Permission denied", "/app-logs/owner")
+        said = self.gone(world)
+        assert "me may not read the logs" in said
+        assert "ask owner" in said
+
+    def test_the_node_does_not_let_us(self, world: World, node: Node) -> None:
+        node.override = 403, b"User [me] is not authorized to view the logs for application"
+        with pytest.raises(SchedulerError, match="view ACLs"):
+            world.read("stdout")
+
+    def test_files_that_are_damaged(self, world: World) -> None:
+        world.write(b"something else" * 10)
+        said = self.gone(world)
+        assert "no TFile" in said
+        assert "somewhere_4545" in said
+
+    def test_hdfs_is_away(self, world: World) -> None:
+        world.files.trouble["/owner/"] = OSError(113, "No route to host")
+        assert "No route to host" in self.gone(world)
+
+    def test_a_log_of_another_name_is_empty(self, world: World) -> None:
+        assert world.read("nothing") == b""
+        assert world.logs.size(*world.ref, "nothing") == 0
+
+    @pytest.mark.parametrize("name", ["", "..", "../../etc/passwd"])
+    def test_names_that_are_none(self, world: World, name: str) -> None:
+        with pytest.raises(SchedulerError, match="not the name of a log"):
+            world.read(name)
+
+
+class TestTheLogServer:
+    def test_it_is_the_last_resort(self, tmp_path: Path, node: Node) -> None:
+        text = random.Random(1).randbytes(200_000)
+        url = f"http://{node.address}/ws/v1/applicationhistory/"
+        world = World(tmp_path, node, **{"yarn_log_server_web-service_url": url})
+        node.containers[CONTAINER] = {"stdout": text}
+        ref = (APP, CONTAINER, NODE, "http://127.0.0.1:1/", "owner")
+        world.files.trouble["/owner/"] = PermissionError(13, "Permission denied", "/app-logs/owner")
+        assert world.logs.names(*ref) == ["stdout"]
+        assert world.logs.size(*ref, "stdout") == len(text)
+        asked = len(node.asked)
+        found = b""
+        while len(found) < len(text):
+            found += world.logs.read(*ref, "stdout", len(found), 30_000)
+        assert found == text
+        assert len(node.asked) == asked  # the answer that told the size is read on
+        assert world.logs.read(*ref, "stdout", 1000, 10) == text[1000:1010]
+        assert world.logs.read(*ref, "stdout", len(text), 10) == b""
+        assert world.logs.read(*ref, "nothing", 0, 10) == b""
+        node.containers.clear()
+        with pytest.raises(SchedulerError, match=r"may not read.*the log server .* answered 404"):
+            world.logs.names(*ref)
+        world.logs.close()
+
+
+class TestMasters:
+    def test_one_that_has_ended_is_found_by_the_resource_manager(
+        self, tmp_path: Path, node: Node
+    ) -> None:
+        attempt = {"containerId": CONTAINER, "nodeId": NODE, "nodeHttpAddress": node.address}
+        world = World(tmp_path, node, yarn_resourcemanager_webapp_address=node.address)
+        node.attempts = {"appAttempts": {"appAttempt": [{"containerId": ""}, attempt]}}
+        for _ in range(2):
+            assert world.logs.read(APP, CONTAINER, "", "", "me", "stdout", 0, 4) == b"some"
+        assert sum("appattempts" in target for target in node.asked) == 1
+        world.logs.close()
+
+    @pytest.mark.parametrize(
+        "told", [None, [], {"appAttempts": 1}, {"appAttempts": {"appAttempt": 2}}]
+    )
+    def test_places_that_nobody_knows(self, told: object) -> None:
+        assert parse_master_nodes(told) == {}
+
+    def test_the_logs_of_all_of_them(self, world: World, node: Node) -> None:
+        first, second = (f"container_1700000000000_0042_{n:02d}_000001" for n in (1, 2))
+        node.containers[second] = {"stdout": b"2"}
+        url = f"http://{node.address}/"
+        masters = [LogRef(first, NODE, url), LogRef(second, NODE, url)]
+        assert master_names(world.logs, APP, masters, "owner") == ["master-2.stdout"]
+        node.containers[first] = {"stdout": b"1", "stderr": b""}
+        assert master_names(world.logs, APP, masters, "owner") == [
+            "master-1.stderr",
+            "master-1.stdout",
+            "master-2.stdout",
+        ]
+        assert master_log(masters, "master-1.stdout") == (masters[0], "stdout")
+        assert master_log(masters, "stdout") == (masters[1], "stdout")
+        node.containers.clear()
+        with pytest.raises(SchedulerError):
+            master_names(world.logs, APP, masters, "owner")

@@ -1,0 +1,104 @@
+"""The logs of containers for the client, found by the ResourceManager's reports of attempts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
+
+from tony_core.files import registry
+from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.schedulers import port
+from tony_core.schedulers.port import AppStatus, LogRef, SchedulerError
+from tony_core.schedulers.yarn import refusals
+from tony_core.schedulers.yarn.client.resource_manager import ResourceManager
+
+if TYPE_CHECKING:
+    from tony_core.schedulers.yarn.logs.reader import YarnLogs
+
+
+class YarnLogReader(port.LogReader):
+    """Reads the logs of any application, for one user of one site."""
+
+    def __init__(
+        self,
+        conf: SiteConfiguration,
+        user: str,
+        connect: Callable[[], ResourceManager],
+        status: Callable[[str], AppStatus],
+    ) -> None:
+        self._conf = conf
+        self._user = user
+        self._connect = connect
+        self._status = status
+        self._opened: Optional[YarnLogs] = None
+        # Where a NodeManager redirects readers of logs that have moved.
+        self.urls_outlive_job = bool(conf.text("yarn.log.server.url"))
+
+    def list_containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
+        """The masters' containers, by attempt: YARN does not know the tasks of the others.
+
+        The ResourceManager does not keep the node of an attempt that has ended.
+        """
+        application = refusals.parse_id(app_id)
+        try:
+            found = self._connect().masters(application)
+        except HadoopError as error:
+            raise refusals.translate_error(error, app_id) from error
+        return [("am", ref) for ref in found]
+
+    def list_logs(self, app_id: str, ref: LogRef) -> List[str]:
+        from tony_core.schedulers.yarn.logs.reader import master_names
+
+        user = self._status(app_id).user
+        if not ref.container_id:
+            return master_names(self._logs(), app_id, self._masters(app_id), user)
+        return self._logs().names(app_id, ref.container_id, ref.node, ref.url, user)
+
+    def read_log(
+        self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
+    ) -> bytes:
+        ref, name = self._resolve(app_id, ref, name)
+        found = self._status(app_id)
+        return self._logs().read(
+            app_id,
+            ref.container_id,
+            ref.node,
+            ref.url,
+            found.user,
+            name,
+            offset,
+            limit,
+            ended=found.state.ended,
+        )
+
+    def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
+        ref, name = self._resolve(app_id, ref, name)
+        user = self._status(app_id).user
+        return self._logs().size(app_id, ref.container_id, ref.node, ref.url, user, name)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _resolve(self, app_id: str, ref: LogRef, name: str) -> Tuple[LogRef, str]:
+        """Container and name of a log; a reference without a container means one of the masters."""
+        if ref.container_id:
+            return ref, name
+        from tony_core.schedulers.yarn.logs.reader import master_log
+
+        return master_log(self._masters(app_id), name)
+
+    def _masters(self, app_id: str) -> List[LogRef]:
+        masters = [ref for _, ref in self.list_containers(app_id)]
+        if not masters:
+            raise SchedulerError(f"{app_id} has had no master yet")
+        return masters
+
+    def _logs(self) -> YarnLogs:
+        if self._opened is None:
+            from tony_core.schedulers.yarn.logs.reader import YarnLogs
+
+            self._opened = YarnLogs(self._conf, self._user, registry.filesystem)
+        return self._opened

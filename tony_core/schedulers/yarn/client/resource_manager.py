@@ -1,0 +1,176 @@
+"""The ResourceManager as the client uses it, and the choice between its RPC and its web server.
+
+:func:`connect` takes RPC wherever its port accepts a connection. Only where that port is closed
+to clients it takes the web server (:mod:`rest`), which reports less and cannot ask for resources
+other than memory and cores. Both are a :class:`ResourceManager`.
+
+A connection is tried before the first call: a refused connection is known in a millisecond, while
+the calls themselves wait half a minute for a ResourceManager that fails over.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Protocol
+
+from tony_core.hadoop.rpc.connection import Address, Endpoints
+from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.ids import ApplicationId, ContainerId
+from tony_core.hadoop.yarn.records import AppReport, NewApplication
+from tony_core.hadoop.yarn.rm_client import RmClient
+from tony_core.job.spec import Job
+from tony_core.schedulers.port import LogRef, SchedulerError
+
+if TYPE_CHECKING:
+    from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
+    from tony_core.schedulers.yarn.client.submission import AppRequest
+
+CONNECT_S = 3.0
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 2.0
+FAILOVER_TRIES = 10  # about 15 s
+KILL_S = 30.0
+
+
+class ResourceManager(Protocol):
+    """What a submit, a status, a kill and the logs need; raises :class:`HadoopError`."""
+
+    def new_application(self) -> NewApplication:
+        """A fresh application id, and the largest container that the cluster grants."""
+
+    def read_limits(self, job: Job) -> ClusterLimits:
+        """What the cluster reports about itself that decides whether the job can run there."""
+
+    def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
+        """Submit an application. It may still be refused afterwards: see its report."""
+
+    def report(self, application: ApplicationId) -> AppReport:
+        """An application's report; raises :class:`ApplicationNotFound`."""
+
+    def applications(
+        self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
+    ) -> List[AppReport]:
+        """The applications with one of these types and one of these tags, the newest first."""
+
+    def masters(self, application: ApplicationId) -> List[LogRef]:
+        """The master's container of each attempt that has one, by attempt."""
+
+    def master_container(self, application: ApplicationId) -> Optional[ContainerId]:
+        """The master's container of the last attempt, if it has one."""
+
+    def signal(self, container: ContainerId, signal: str) -> None:
+        """Send a container one of YARN's signals, by name."""
+
+    def kill(
+        self, application: ApplicationId, diagnostics: str = "", *, within_s: float = KILL_S
+    ) -> None:
+        """Kill an application; returns when the ResourceManager has done it."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class RpcResourceManager:
+    """The ResourceManager by RPC."""
+
+    def __init__(self, client: RmClient, conf: SiteConfiguration, user: str) -> None:
+        self._client = client
+        self._conf = conf
+        self._user = user
+
+    def new_application(self) -> NewApplication:
+        return self._client.new_application()
+
+    def read_limits(self, job: Job) -> ClusterLimits:
+        from tony_core.schedulers.yarn.client.cluster_limits import read_limits
+
+        return read_limits(self._client, self._conf, job, self._user)
+
+    def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
+        self._client.submit(request.message(secrets))
+
+    def report(self, application: ApplicationId) -> AppReport:
+        return self._client.report(application)
+
+    def applications(
+        self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
+    ) -> List[AppReport]:
+        return self._client.applications(types=types, tags=tags)
+
+    def masters(self, application: ApplicationId) -> List[LogRef]:
+        found = []
+        for attempt in self._client.attempts(application):
+            if attempt.master_container is None:
+                continue
+            running = {one.id: one for one in self._client.containers(attempt.id)}
+            master = running.get(attempt.master_container)
+            name = str(attempt.master_container)
+            found.append(LogRef(name, str(master.node), master.log_url) if master else LogRef(name))
+        return found
+
+    def master_container(self, application: ApplicationId) -> Optional[ContainerId]:
+        attempts = self._client.attempts(application)
+        return attempts[-1].master_container if attempts else None
+
+    def signal(self, container: ContainerId, signal: str) -> None:
+        self._client.signal(container, signal)
+
+    def kill(
+        self, application: ApplicationId, diagnostics: str = "", *, within_s: float = KILL_S
+    ) -> None:
+        self._client.kill(application, diagnostics, within_s=within_s)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def connect(conf: SiteConfiguration, user: str, retries: int = 0) -> ResourceManager:
+    """The ResourceManager of a site; :class:`SchedulerError` if none of its ports is open."""
+    rpc, web = endpoints.rm_client(conf), endpoints.rm_web(conf)
+    is_pair = len(rpc.addresses) > 1
+    # During a failover neither of a pair may listen for some seconds.
+    problem = connection_problem(rpc, FAILOVER_TRIES if is_pair else 1)
+    by_web = bool(problem) and not connection_problem(web)
+    if problem and not by_web and not is_pair and retries > 1:
+        problem = connection_problem(rpc, retries)
+    if not problem:
+        return RpcResourceManager(RmClient.open(conf, user=User(user)), conf, user)
+    if not by_web:
+        raise SchedulerError(problem)
+    # requests takes 60 ms to import, and most sites never need it.
+    from tony_core.schedulers.yarn.client.rest import RestResourceManager
+
+    return RestResourceManager(web, user, problem)
+
+
+def connection_problem(service: Endpoints, retries: int = 0) -> str:
+    """Why none of a service's servers accepts a connection; empty if one does."""
+    pause = FIRST_PAUSE_S
+    for attempt in range(retries + 1):
+        if attempt:
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+        problems: Dict[str, None] = {}
+        for address in service.addresses:
+            problem = _try_connect(address)
+            if not problem:
+                return ""
+            problems[f"{address}: {problem}"] = None
+    note = f". {service.note}" if service.note else ""
+    tries = f" ({retries + 1} attempts)" if retries else ""
+    return f"{service.service} cannot be reached{tries}: {'; '.join(problems)}{note}"
+
+
+def _try_connect(address: Address) -> str:
+    try:
+        socket.create_connection((address.host, address.port), timeout=CONNECT_S).close()
+    except socket.timeout:
+        return f"no answer within {CONNECT_S:g} s"
+    except socket.gaierror as error:
+        return f"this name is not known ({error.strerror})"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return ""

@@ -1,0 +1,324 @@
+"""The scheduler YARN for the client: calls to the ResourceManager, and files on HDFS.
+
+Only connections are kept between calls, since YARN keeps the applications. So every method works
+from any process on any machine with the site's configuration (HADOOP_CONF_DIR), for every
+application of TonY's (by its type TONY, or its tag).
+
+A submit needs few calls: the cluster's limits, which come with an application id, then the
+submission, and reports until it is accepted. A status, a list or a kill imports nothing that
+only a submit needs: that is what the imports inside functions are for.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from urllib.parse import urlsplit
+
+from tony_core.dataclass import dataclass, field
+from tony_core.files import registry
+from tony_core.files.artifact import Artifact
+from tony_core.files.location import is_remote, scheme_of
+from tony_core.files.port import FileSystem
+from tony_core.hadoop.errors import ConfigurationError, HadoopError
+from tony_core.hadoop.site import endpoints
+from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+from tony_core.hadoop.yarn.records import NewApplication
+from tony_core.job.spec import Job
+from tony_core.schedulers import port
+from tony_core.schedulers.port import (
+    AppStatus,
+    LastingRefusal,
+    SchedulerError,
+    Submission,
+)
+from tony_core.schedulers.yarn import home, refusals
+from tony_core.schedulers.yarn.application_state import TAG, TYPE, state_of
+from tony_core.schedulers.yarn.client.log_reader import YarnLogReader
+from tony_core.schedulers.yarn.client.resource_manager import ResourceManager, connect
+from tony_core.schedulers.yarn.client.status import status_of
+
+if TYPE_CHECKING:
+    from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
+    from tony_core.schedulers.yarn.client.doctor import Stage
+    from tony_core.schedulers.yarn.client.submission import AppRequest
+    from tony_core.schedulers.yarn.job_credentials import MasterCredentials
+    from tony_core.schedulers.yarn.local_resources import Visibility
+
+UNDO_S = 5.0
+SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
+
+
+class YarnScheduler(port.Scheduler):
+    """Submits, reports and kills applications of YARN; reads their logs."""
+
+    name = "yarn"
+
+    def __init__(self, env: Optional[Mapping[str, str]] = None) -> None:
+        self._env = dict(os.environ if env is None else env)
+        try:
+            self._conf = SiteConfiguration.load(self._env)
+            if not self._conf.files:
+                raise ConfigurationError(
+                    "this machine has no configuration of a Hadoop cluster."
+                    f" {self._conf.where()}. Set HADOOP_CONF_DIR to the cluster's configuration"
+                )
+            endpoints.refuse_kerberos(self._conf)
+        except ConfigurationError as error:
+            raise LastingRefusal(str(error)) from None
+        self.user = user_name(self._env)
+        self._rm: Optional[ResourceManager] = None
+        self._logs: Optional[YarnLogReader] = None
+        self._new: Optional[NewApplication] = None  # an id that is not used yet
+        self._limits: Dict[int, Tuple[Job, ClusterLimits]] = {}
+        self._visibility: Dict[str, Visibility] = {}
+        files = _Files(self.user, tuple(sorted(self._conf.to_json().items())), self._conf)
+        for scheme in SCHEMES:
+            registry.register(scheme, files)
+
+    # ------------------------------------------------------------------ submitting
+
+    def staging_root(self, job: Optional[Job] = None) -> str:
+        if job is not None and job.yarn.staging_dir:
+            root = job.yarn.staging_dir.rstrip("/")
+            if is_remote(root) and scheme_of(root) != "viewfs":
+                return root
+            path = urlsplit(root).path if is_remote(root) else root
+            return self._on_hdfs("/" + path.lstrip("/"))
+        return self._home()
+
+    def new_app_id(self, job: Job) -> str:
+        new, self._new = self._new, None
+        if new is None:
+            try:
+                new = self._connect(job.hadoop.rm_retries).new_application()
+            except HadoopError as error:
+                raise refusals.translate_error(error, "a new application id") from None
+        return str(new.id)
+
+    def check(self, job: Job) -> List[str]:
+        from tony_core.schedulers.yarn.client import checks
+
+        found = checks.find_problems(job, self._read_limits(job))
+        try:
+            self.staging_root(job)
+        except SchedulerError as error:
+            found.append(str(error))
+        return found
+
+    def warnings(self, job: Job) -> List[str]:
+        from tony_core.schedulers.yarn.client import checks
+
+        return checks.find_warnings(job, self._read_limits(job))
+
+    def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
+        from tony_core.schedulers.yarn.client import submission
+
+        root = self.staging_root(job)
+        return Submission(
+            scheduler=self.name,
+            job=job,
+            artifacts=tuple(artifacts),
+            details=self._request(app_id, job, artifacts).describe(
+                submission.describe_credentials(
+                    app_id, root, self._credentials(job, artifacts, root)
+                )
+            ),
+        )
+
+    def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
+        from tony_core.schedulers.yarn import job_credentials
+        from tony_core.schedulers.yarn.client import submission as submissions
+
+        job, artifacts = submission.job, submission.artifacts
+        root = self.staging_root(job)
+        request = self._request(app_id, job, artifacts)
+        credentials = self._credentials(job, artifacts, root)
+        secrets, file = job_credentials.master_secrets(secret, credentials)
+        sent = False
+        try:
+            secrets.update(request.secrets())
+            if file is not None:
+                request = submissions.upload_job_file(request, root, file)
+            rm = self._connect(job.hadoop.rm_retries)
+            home.write_pointer(home.home_or_root(self._conf, self.user, root), root, app_id)
+            sent = True  # from here on it may have been submitted, whatever goes wrong
+            rm.submit(request, secrets)
+            submissions.wait_until_accepted(rm.report, request.app_id)
+        except BaseException as error:
+            if sent:
+                self._undo(app_id)
+            if isinstance(error, HadoopError):
+                raise refusals.translate_error(error, f"submitting {app_id}") from error
+            if isinstance(error, OSError):
+                raise SchedulerError(f"{root} cannot be written: {error}") from error
+            raise
+
+    def _request(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> AppRequest:
+        from tony_core.schedulers.yarn.client import submission
+
+        visibility = self._find_visibility(self.staging_root(job))(artifacts)
+        return submission.build_request(
+            refusals.parse_id(app_id), job, artifacts, self.user, visibility
+        )
+
+    def _credentials(self, job: Job, artifacts: Sequence[Artifact], root: str) -> MasterCredentials:
+        from tony_core.schedulers.yarn.client import submission
+
+        visibility = self._find_visibility(root)
+        return submission.master_credentials(
+            self._conf, self.user, root, job, artifacts, visibility
+        )
+
+    def _find_visibility(self, root: str) -> Visibility:
+        if root not in self._visibility:
+            from tony_core.schedulers.yarn.local_resources import Visibility
+
+            self._visibility[root] = Visibility(root, registry.filesystem)
+        return self._visibility[root]
+
+    def _undo(self, app_id: str) -> None:
+        """Kill what may have been submitted; the caller reports the error that led here."""
+        try:
+            self._connect().kill(
+                refusals.parse_id(app_id), "its submission failed", within_s=UNDO_S
+            )
+        except (SchedulerError, HadoopError):
+            pass
+
+    # ------------------------------------------------------------------ status and kill
+
+    def status(self, app_id: str) -> AppStatus:
+        application = refusals.parse_id(app_id)
+        try:
+            return status_of(self._connect().report(application))
+        except HadoopError as error:
+            raise refusals.translate_error(error, app_id) from error
+
+    def list(self) -> List[AppStatus]:
+        try:
+            rm = self._connect()
+            ours = {one.id: one for one in rm.applications(types=[TYPE])}
+            ours.update((one.id, one) for one in rm.applications(tags=[TAG]))
+        except HadoopError as error:
+            raise refusals.translate_error(error, "the list of applications") from error
+        return [status_of(ours[known]) for known in sorted(ours, reverse=True)]
+
+    def kill(self, app_id: str, reason: str) -> None:
+        from tony_core.schedulers.yarn.client.kill import kill_application
+
+        application = refusals.parse_id(app_id)
+        try:
+            rm = self._connect()
+            report = rm.report(application)
+            state = state_of(report)
+            if not state.ended:
+                folder = self._state_folder(report.user, app_id)
+                running = state is port.AppState.RUNNING
+                kill_application(rm, application, reason, self.user, running, folder)
+        except HadoopError as error:
+            raise refusals.translate_error(error, f"killing {app_id}") from error
+
+    def _state_folder(self, owner: str, app_id: str) -> Optional[str]:
+        """Where the user's own application keeps its state; None for another user's."""
+        try:
+            return f"{self._home()}/apps/{app_id}" if owner == self.user else None
+        except SchedulerError:
+            return None  # without HDFS, the reason is kept nowhere
+
+    # ------------------------------------------------------------------ logs and leftovers
+
+    @property
+    def log_reader(self) -> YarnLogReader:
+        if self._logs is None:
+            self._logs = YarnLogReader(self._conf, self.user, self._connect, self.status)
+        return self._logs
+
+    @property
+    def cleaner(self) -> YarnCleaner:
+        return YarnCleaner(self.user, self._remove_job_folder)
+
+    def _remove_job_folder(self, app_id: str, job: Optional[Job]) -> None:
+        """Remove what an application staged for itself, and the pointer to it."""
+        from tony_core.bundle import jobfolder
+
+        try:
+            root = self.staging_root(job)
+            jobfolder.remove(root, app_id)
+            if root != home.home_or_root(self._conf, self.user, root):
+                jobfolder.remove(self._home(), app_id)  # the pointer
+        except (SchedulerError, OSError, ValueError):
+            pass  # a later tony gc removes it
+
+    def examine(self, job: Job, stage: Optional[Stage] = None) -> Iterator[port.Finding]:
+        from tony_core.schedulers.yarn.client.doctor import Cluster, examine
+
+        root = partial(self.staging_root, job)
+        cluster = Cluster(self._conf, self.user, self._connect, self._read_limits, root)
+        return examine(cluster, job, stage)
+
+    def close(self) -> None:
+        if self._rm is not None:
+            self._rm.close()
+            self._rm = None
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
+
+    # ------------------------------------------------------------------ the cluster
+
+    def _connect(self, retries: int = 0) -> ResourceManager:
+        if self._rm is None:
+            self._rm = connect(self._conf, self.user, retries)
+        return self._rm
+
+    def _read_limits(self, job: Job) -> ClusterLimits:
+        """The cluster's limits, read once for a job."""
+        kept = self._limits.get(id(job))
+        if kept is not None and kept[0] is job:
+            return kept[1]
+        try:
+            limits = self._connect(job.hadoop.rm_retries).read_limits(job)
+        except HadoopError as error:
+            raise refusals.translate_error(error, "asking the cluster") from error
+        self._new = limits.application
+        self._limits = {id(job): (job, limits)}
+        return limits
+
+    def _home(self) -> str:
+        return self._on_hdfs(f"/user/{self.user}/.tony")
+
+    def _on_hdfs(self, path: str) -> str:
+        try:
+            return endpoints.on_hdfs(self._conf, path)
+        except ConfigurationError as error:
+            raise LastingRefusal(f"jobs for YARN are staged on HDFS: {error}") from None
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Opens HDFS for one user and site; equal ones share their connections (see the registry)."""
+
+    user: str
+    properties: Tuple[Tuple[str, str], ...]
+    conf: SiteConfiguration = field(compare=False)
+
+    def __call__(self) -> FileSystem:
+        from tony_core.files.hdfs import WebHdfsFileSystem
+
+        return WebHdfsFileSystem(self.conf, self.user)
+
+
+class YarnCleaner(port.Cleaner):
+    """Removes job folders. The garbage collection of the staging removes all else on HDFS."""
+
+    def __init__(self, user: str, remove_job_folder: Callable[[str, Optional[Job]], None]) -> None:
+        self._user = user
+        self._remove_job_folder = remove_job_folder
+
+    def remove_leftovers(self, status: AppStatus, job: Optional[Job] = None) -> bool:
+        if status.user != self._user or not status.state.ended:
+            return False
+        self._remove_job_folder(status.app_id, job)
+        return True

@@ -1,0 +1,175 @@
+"""Why a cluster did not take an application, in one clear message each.
+
+What is known before is told by ``checks``; what remains is what only the ResourceManager can
+say (a race, a setting of the server) and what it says late: of an application that it has already
+been given, and then ends before it began, or of what a master asks for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, List, Match, Optional, Pattern, Tuple, Type
+
+from tony_core.hadoop.errors import (
+    ApplicationNotFound,
+    ConfigurationError,
+    HadoopError,
+    RemoteError,
+    Unreachable,
+)
+from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
+
+_Words = Callable[[Match[str]], str]
+
+_CLASS = re.compile(r"^(?:[a-z][\w]*\.)+[A-Z]\w*(?:Exception|Error): ")
+
+
+def _explain_no_constraints(keys: str) -> str:
+    return (
+        "the cluster takes no placement constraints: its administrator can set"
+        f" yarn.resourcemanager.placement-constraints.handler, or the job leaves out {keys}"
+    )
+
+
+_REFUSALS: List[Tuple[Pattern[str], _Words]] = [
+    (
+        re.compile(r"non empty SchedulingRequest (?:in|of) AllocateRequest"),
+        lambda m: _explain_no_constraints(
+            "tony.<role>.placement-spec, tony.containers.placement-spec and"
+            " tony.<role>.allocation-tags"
+        ),
+    ),
+    (
+        re.compile(r"non empty placement constraints map in RegisterApplicationMasterRequest"),
+        lambda m: _explain_no_constraints("tony.application.placement-spec"),
+    ),
+    (
+        re.compile(r"User (\S+) cannot perform operation MODIFY_APP on (application_\w+)"),
+        lambda m: f"{m[1]} may not end {m[2]}, which is another's (tony.yarn.acl.modify)",
+    ),
+    (
+        re.compile(r"User (\S+) cannot perform operation VIEW_APP on (application_\w+)"),
+        lambda m: f"{m[1]} may not look at {m[2]}, which is another's (tony.yarn.acl.view)",
+    ),
+    (
+        re.compile(r"unknown queue:?\s*(\S+)|queue (\S+) does(?:n't| not) exist", re.I),
+        lambda m: f"there is no queue {(m[1] or m[2]).strip('.')}; name one by tony.yarn.queue",
+    ),
+    (
+        re.compile(r"non-leaf queue\s*:?\s*(\S+)", re.I),
+        lambda m: (
+            f"{m[1].strip('.')} is not a leaf queue; name one of its children (tony.yarn.queue)"
+        ),
+    ),
+    (
+        re.compile(r"Queue (\S+) is (STOPPED|DRAINING)", re.I),
+        lambda m: f"the queue {m[1]} is {m[2].lower()} and takes no applications",
+    ),
+    (
+        re.compile(r"Queue (\S+) already has (\d+) applications from user (\S+)", re.I),
+        lambda m: (
+            f"{m[3]} has {m[2]} applications in the queue {m[1]} already, and may have no more;"
+            " submit again when one has ended"
+        ),
+    ),
+    (
+        re.compile(r"Queue (\S+) already has (\d+) applications", re.I),
+        lambda m: (
+            f"the queue {m[1]} holds {m[2]} applications already, and takes no more;"
+            " submit again when one has ended"
+        ),
+    ),
+    (
+        re.compile(
+            r"User (\S+) (?:cannot|does not have permission to) submit(?: applications?)?"
+            r"[^.]*?\bto (?:queue )?(\S+)",
+            re.I,
+        ),
+        lambda m: (
+            f"{m[1]} may not submit to the queue {m[2].strip('.,')} (its ACL does not say so)"
+        ),
+    ),
+    (
+        re.compile(
+            r"[Ll]abel expression[^.]*?= ?\[?([\w-]+)\]?"
+            r".*?(?:doesn't have permission|cannot access)"
+        ),
+        lambda m: f"the node label {m[1]} may not be used in this queue",
+    ),
+    (
+        re.compile(r"queue=(\S+?) doesn't have permission to access all labels.*?=\s*([\w-]+)"),
+        lambda m: f"the queue {m[1]} may not use the node label {m[2]}",
+    ),
+    (
+        re.compile(
+            r"(?:requested|Requested) resource type=\[([^\]]+)\].*?Requested resource="
+            r"<([^>]*)>.*?maximum allowed allocation=<([^>]*)>",
+            re.S,
+        ),
+        lambda m: (
+            f"the master asks for <{m[2]}>, and the cluster gives <{m[3]}> at most ({m[1]} is over)"
+        ),
+    ),
+]
+
+
+_TEMPORARY = re.compile(r"Queue \S+ (?:is (?:STOPPED|DRAINING)|already has \d+ applications)", re.I)
+"""Of what is known, what is not so for ever: the same job may be taken later."""
+
+
+def explain_refusal(diagnostics: str) -> str:
+    """What the ResourceManager said against an application, as a person would say it."""
+    return match_refusal(diagnostics) or _strip_class(diagnostics) or "it gave no reason"
+
+
+def match_refusal(diagnostics: str) -> Optional[str]:
+    """In our words, where we have some."""
+    text = " ".join(diagnostics.split())
+    for pattern, words in _REFUSALS:
+        found = pattern.search(text)
+        if found:
+            return words(found)
+    return None
+
+
+def _strip_class(diagnostics: str) -> str:
+    """In YARN's words, without the Java class before them."""
+    return _CLASS.sub("", " ".join(diagnostics.split()))
+
+
+def refused_submission(app_id: str, diagnostics: str) -> SchedulerError:
+    """The ResourceManager took the application, and then ended it before it began."""
+    return _error_class(diagnostics)(
+        f"the cluster refused {app_id}: {explain_refusal(diagnostics)}"
+    )
+
+
+def _error_class(text: str) -> Type[SchedulerError]:
+    """Whether a later try may be taken: what we do not know, may."""
+    text = " ".join(text.split())
+    return LastingRefusal if match_refusal(text) and not _TEMPORARY.search(text) else SchedulerError
+
+
+def translate_error(error: HadoopError, what: str) -> SchedulerError:
+    """An error of Hadoop as the port tells it: whose fault it is stands in its words."""
+    if isinstance(error, ApplicationNotFound):
+        return NoSuchApplication(f"{what}: the ResourceManager does not know it (any more)")
+    if isinstance(error, Unreachable):
+        return SchedulerError(str(error))
+    if isinstance(error, ConfigurationError):
+        return LastingRefusal(str(error))
+    if isinstance(error, RemoteError):
+        words = match_refusal(error.text)
+        if words is None:
+            words = f"{_strip_class(error.text) or 'no reason given'} ({error.short_class})"
+        return _error_class(error.text)(f"{what} was refused: {words}")
+    return SchedulerError(f"{what}: {error}")
+
+
+def parse_id(app_id: str) -> ApplicationId:
+    """The id that this text is; else NoSuchApplication."""
+    try:
+        return ApplicationId.parse(app_id)
+    except ValueError:
+        raise NoSuchApplication(f"{app_id!r} is not the id of an application of YARN") from None
