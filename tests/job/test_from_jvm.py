@@ -3,6 +3,7 @@ tests have: each loads with the same outcome, or with a difference that is named
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -12,7 +13,6 @@ from tests.job.loading import SAMPLES, load, warned, why, write_xml
 from tony_core.cli.submit import job_arguments
 from tony_core.cli.verbs import parser_of
 from tony_core.client.submission import Frameworks
-from tony_core.dataclass import replace
 from tony_core.job.from_jvm import DEFAULTS
 from tony_core.job.keys import table
 from tony_core.job.load import Loaded, load_job

@@ -223,7 +223,7 @@ class RemotePlace(Place):
         )
         staged = {digest: item for digest, item in self._looked.items() if item is not None}
         plan.artifacts = tuple(
-            replace(item, size=staged[item.digest].size, mtime_ms=staged[item.digest].mtime_ms)
+            item._replace(size=staged[item.digest].size, mtime_ms=staged[item.digest].mtime_ms)
             if item.digest in staged
             else item
             for item in plan.artifacts

@@ -7,7 +7,7 @@ is staged. A source that several roles name is looked at once.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.bundle import archive, contents, venv
@@ -429,7 +429,7 @@ def _merged(artifacts: Iterable[Artifact]) -> Tuple[Artifact, ...]:
     """The same thing for several roles is one artifact."""
     merged: Dict[Artifact, Tuple[str, ...]] = {}
     for item in artifacts:
-        bare = replace(item, roles=(), source="")
+        bare = item._replace(roles=(), source="")
         before = merged.get(bare)
         if before is None:
             merged[bare] = item.roles
@@ -437,8 +437,8 @@ def _merged(artifacts: Iterable[Artifact]) -> Tuple[Artifact, ...]:
             merged[bare] = tuple(dict.fromkeys(before + item.roles))
         else:
             merged[bare] = ()
-    sources = {replace(item, roles=(), source=""): item.source for item in artifacts}
-    return tuple(replace(bare, roles=roles, source=sources[bare]) for bare, roles in merged.items())
+    sources = {item._replace(roles=(), source=""): item.source for item in artifacts}
+    return tuple(bare._replace(roles=roles, source=sources[bare]) for bare, roles in merged.items())
 
 
 def _meet(one: Tuple[str, ...], other: Tuple[str, ...]) -> bool:

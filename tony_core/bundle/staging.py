@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from dataclasses import replace
 from typing import Callable, Dict, Optional, Tuple
 
 from tony_core.bundle import jobfolder
@@ -83,7 +82,7 @@ def _remotely(plan: Plan, store: RemoteStore, app_id: str) -> Tuple[Artifact, ..
         for cache in plan.caches:
             cache.save()
     return tuple(
-        replace(item, size=staged[item.digest].size, mtime_ms=staged[item.digest].mtime_ms)
+        item._replace(size=staged[item.digest].size, mtime_ms=staged[item.digest].mtime_ms)
         if item.digest in staged
         else item
         for item in plan.artifacts

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 
 class Kind(str, Enum):
@@ -26,9 +25,8 @@ class Use(str, Enum):
     JOB = "job"  # job.json and what else the master alone reads
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """Where it comes from, where it stands once staged, and what it is there.
+class Artifact(NamedTuple):
+    """A file, folder or archive: its source, its URI once staged, and what it is for.
 
     ``digest`` is empty for a remote file that is used where it is. ``roles`` empty means
     every task; ``am`` stands for the master.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import importlib
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Tuple
 
 from tony_core.files.location import OBJECT_STORES, masked, scheme_of
@@ -39,10 +38,10 @@ _KNOWN_BUT_ABSENT = {
 }
 
 
-@dataclass
 class _Table:
-    added: Dict[str, Callable[[], FileSystem]] = field(default_factory=dict)
-    open: Dict[str, FileSystem] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.added: Dict[str, Callable[[], FileSystem]] = {}
+        self.open: Dict[str, FileSystem] = {}
 
     def forget(self) -> None:
         self.added.clear()

@@ -228,7 +228,7 @@ class TestPlaces:
         assert type(registry.filesystem("hdfs://lake:8020/x")).__name__ == "WebHdfsFileSystem"
 
 
-OURS = replace(RUNTIME, uri="hdfs://lake:8020/user/ada/.tony/store/objects/a/runtime.tar")
+OURS = RUNTIME._replace(uri="hdfs://lake:8020/user/ada/.tony/store/objects/a/runtime.tar")
 
 
 def test_a_second_client_takes_no_files_from_the_first(conf: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, List
 
@@ -94,7 +93,7 @@ def until(what: Callable[[], Any], limit: float = 60.0) -> Any:
 def submit(scheduler: YarnScheduler, wanted: Job) -> str:
     """Without a check, as in a race; the artifact is not there, so that no master ever runs."""
     app_id = scheduler.new_app_id(wanted)
-    runtime = replace(RUNTIME, uri=f"{scheduler.staging_root(wanted)}/store/objects/no/no.tar")
+    runtime = RUNTIME._replace(uri=f"{scheduler.staging_root(wanted)}/store/objects/no/no.tar")
     scheduler.submit(app_id, scheduler.dry_run(app_id, wanted, (runtime,)), SECRET)
     return app_id
 
