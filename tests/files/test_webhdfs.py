@@ -564,6 +564,18 @@ def test_a_kept_connection_that_was_closed(hdfs: FakeHdfs) -> None:
     assert hdfs.nn[0].connections == 2
 
 
+def test_a_forked_process_makes_its_own_connections(
+    hdfs: FakeHdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = hdfs.client()
+    hdfs.plays("mkdirs", "mkdirs", "mkdirs")
+    files.mkdir("hdfs:///d")
+    monkeypatch.setattr(namenodes.os, "getpid", lambda: 1)
+    files.mkdir("hdfs:///e")
+    files.mkdir("hdfs:///f")
+    assert hdfs.nn[0].connections == 2
+
+
 def test_a_delete_whose_answer_was_lost(hdfs: FakeHdfs) -> None:
     hdfs.plays(drop, "delete-none")
     assert hdfs.client(patience_s=20).delete("hdfs:///d")

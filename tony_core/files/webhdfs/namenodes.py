@@ -12,11 +12,13 @@ Every call can be repeated. Where a lost answer makes a difference (was it our f
 that removed the file?), ``unsure`` says that an earlier one may have been obeyed.
 
 Connections wait in a pool, from which each call takes one, so threads never wait for each
-other; the servers close them after some minutes, and the next call takes a new one.
+other; the servers close them after some minutes, and the next call takes a new one. A forked
+process makes its own.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -116,9 +118,11 @@ class NameNodes:
         self._gave_up: Tuple[float, str] = (0.0, "")  # until when that is the answer
         self._idle: List[Connection] = []
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def close(self) -> None:
         """Close the connections that wait; those in use are closed when their call ends."""
+        self._check_process()
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -212,7 +216,13 @@ class NameNodes:
                 raise _NotNow(parse_refusal(answer.status, body, str(address)))
             return Reply(body)
 
+    def _check_process(self) -> None:
+        """Leave to the parent, after a fork, its connections and a lock that it may hold."""
+        if self._process != os.getpid():
+            self._process, self._lock, self._idle = os.getpid(), threading.Lock(), []
+
     def _take(self, address: Address, deadline: float) -> Connection:
+        self._check_process()
         with self._lock:
             found = None
             for connection in reversed(self._idle):
