@@ -79,8 +79,8 @@ def test_a_framework_is_found_where_nothing_is_installed(
     code = (
         f"import sys; sys.path.insert(0, {str(target)!r})\n"
         "from tony_core import frameworks\n"
-        "assert frameworks.find('MINE').environment(None, None)['MINE']\n"
-        "assert 'mine' in frameworks.names()\n"
+        "assert frameworks.find_framework('MINE').environment(None, None)['MINE']\n"
+        "assert 'mine' in frameworks.framework_names()\n"
         "assert 'importlib.metadata' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)

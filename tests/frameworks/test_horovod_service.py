@@ -14,10 +14,17 @@ from hypothesis import strategies as some
 from tests.frameworks.failures import Failures
 from tests.fuzzing import fuzz, mutations, pieces
 from tests.strangers import as_stranger, needs_root
-from tony_core.frameworks import horovod_service, serving
+from tony_core.frameworks import horovod_service, session_server
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.horovod_service import RendezvousService
-from tony_core.frameworks.horovod_store import MOST_HEAD, MOST_VALUE, Name, Refused, Store, head_of
+from tony_core.frameworks.horovod_store import (
+    MOST_HEAD,
+    MOST_VALUE,
+    Name,
+    Refused,
+    Store,
+    parse_head,
+)
 from tony_core.protocol import socket_owners
 
 # ------------------------------------------------------------------ words
@@ -25,15 +32,15 @@ from tony_core.protocol import socket_owners
 
 def _status(text: bytes) -> int:
     with pytest.raises(Refused) as caught:
-        head_of(text)
+        parse_head(text)
     return caught.value.status
 
 
 def test_a_request_is_read_when_it_is_whole() -> None:
     text = b"PUT /global_/3 HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab"
     for size in range(len(text) - 2):
-        assert head_of(text[:size]) is None
-    head = head_of(text)
+        assert parse_head(text[:size]) is None
+    head = parse_head(text)
     assert head is not None
     assert (head.method, head.scope, head.key) == ("PUT", "global_", "3")
     assert (head.body_at, head.length) == (len(text) - 2, 2)
@@ -75,7 +82,7 @@ def test_garbage_is_refused_or_waits_for_more(text: bytes, cuts: List[int]) -> N
     try:
         for piece in pieces(text, cuts):
             received += piece
-            head = head_of(received)
+            head = parse_head(received)
         if head is not None:
             name = Name(head.scope, head.key)
             store.put(name, received[head.body_at : head.body_at + head.length])
@@ -301,7 +308,7 @@ def test_it_listens_where_other_hosts_reach_it(failures: Failures) -> None:
 def test_without_a_descriptor_left_it_waits_for_one(
     serve: Callable[..., RendezvousService], failures: Failures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "_FULL_S", 0.05)
+    monkeypatch.setattr(session_server, "_FULL_S", 0.05)
     service = serve()
     late = socket.socket()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -335,9 +342,9 @@ def test_a_caller_that_meets_a_bug_of_ours_loses_its_connection_and_no_more(
     def broken(data: bytes) -> object:
         if data.startswith(b"odd"):
             raise KeyError("a bug")
-        return head_of(data)
+        return parse_head(data)
 
-    monkeypatch.setattr(horovod_service, "head_of", broken)
+    monkeypatch.setattr(horovod_service, "parse_head", broken)
     context = ServiceContext("127.0.0.1", failures, logged.append)
     service = RendezvousService(1, context, 60.0)
     try:
@@ -401,7 +408,7 @@ def test_from_another_machine_only_the_jobs_nodes_are_let_in(
             return ("10.0.0.7", 40000)
 
     try:
-        assert service._admits(Sock()) is admitted  # type: ignore[arg-type]
+        assert service._is_admitted(Sock()) is admitted  # type: ignore[arg-type]
     finally:
         service.close()
 

@@ -8,7 +8,7 @@ from typing import Dict, Set
 import pytest
 
 from tests.frameworks.gangs import gang, job
-from tony_core.frameworks import find
+from tony_core.frameworks import find_framework
 from tony_core.job.spec import MasterSpec
 from tony_core.master import preprocess
 from tony_core.master.executors.environment import TENSORBOARD, Facts, port_names, task_environment
@@ -44,12 +44,14 @@ def test_each_task_finds_what_it_found(framework: str) -> None:
     made = gang(job(framework, counts, master=MasterSpec(user_retries=5)), services=_SERVICES)
     chiefs: Set[str] = set()
     for peer in made.peers:
-        by_framework = find(framework).environment(made, peer)
+        by_framework = find_framework(framework).environment(made, peer)
         env = task_environment(made, peer, Facts("app_1", 1, parameters="p"), by_framework)
         missing = {*_TASK.split(), *names.split()} - set(env)
         assert not missing, f"{peer.name}: {missing}"
         assert env["NUM_AM_RETRIES"] == env["SESSION_ID"] == "1"  # how often, not how often at most
-        has_port = TENSORBOARD in port_names(made.job, find(framework), peer.role, peer.index)
+        has_port = TENSORBOARD in port_names(
+            made.job, find_framework(framework), peer.role, peer.index
+        )
         if env.get("IS_CHIEF") == "true":
             chiefs.add(peer.name)
         assert has_port == (peer.name in chiefs), "TB_PORT is the chief's"

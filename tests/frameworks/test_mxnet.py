@@ -109,7 +109,7 @@ def test_who_serves_is_not_waited_for_unless_the_job_says_so(
     conf += ["tony.application.framework=MXNet", *words]
     made = load(JobArguments(executes="x", conf=conf), env={}, finds_job_file=False).job
     assert [role.name for role in made.roles if role.tracking is Tracking.TRACKED] == tracked
-    assert frameworks.find(made.framework).validate(made) == []
+    assert frameworks.find_framework(made.framework).validate(made) == []
 
 
 def test_other_frameworks_know_no_such_roles() -> None:

@@ -61,7 +61,7 @@ def test_a_rank_says_its_number_and_is_told_its_rank() -> None:
 def test_a_stranger_gets_no_word(line: str) -> None:
     server = _server()
     (outcome,) = server.received(5, line)
-    assert isinstance(outcome, Drop) and outcome.stranger
+    assert isinstance(outcome, Drop) and outcome.is_unknown
     # Nor a second try on the same connection.
     assert server.received(5, "cmd=initack pmiid=1000") == []
 
@@ -179,7 +179,7 @@ def test_names_are_not_published(command: str) -> None:
 @pytest.mark.parametrize("line", ["cmd=introduce", "cmd=_words", "nonsense", "cmd=", "cmd=init2"])
 def test_an_unknown_command_ends_the_connection(line: str) -> None:
     (outcome,) = _both().received(10, line)
-    assert isinstance(outcome, Drop) and not outcome.stranger
+    assert isinstance(outcome, Drop) and not outcome.is_unknown
 
 
 SESSION = b"""cmd=initack pmiid=1000

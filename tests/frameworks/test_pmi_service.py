@@ -9,7 +9,7 @@ from typing import Iterator, List, Sequence
 import pytest
 
 from tests.frameworks.failures import Failures
-from tony_core.frameworks import pmi_service, serving
+from tony_core.frameworks import pmi_service, session_server
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.pmi import Outcome, PmiServer
 from tony_core.frameworks.pmi_service import PmiService
@@ -135,7 +135,7 @@ def test_a_stranger_waits_and_gets_no_word(
 
 
 def test_a_silent_stranger_is_closed(service: PmiService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pmi_service, "_UNNAMED_S", 0.2)
+    monkeypatch.setattr(pmi_service, "_INTRODUCTION_S", 0.2)
     silent = _Rank(service)
     assert silent.hear() == ""
     silent.close()
@@ -159,7 +159,7 @@ def test_an_endless_line_ends_the_connection(
 def test_a_crowd_of_strangers_only_delays_a_rank(
     service: PmiService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pmi_service, "_MOST_STRANGERS", 4)
+    monkeypatch.setattr(pmi_service, "_MAX_UNKNOWN", 4)
     monkeypatch.setattr(pmi_service, "_PENALTY_S", 0.3)
     crowd = [_Rank(service) for _ in range(12)]
     for each in crowd:
@@ -190,7 +190,7 @@ def test_it_listens_where_other_hosts_reach_it(failures: Failures) -> None:
 def test_without_a_descriptor_left_it_waits_for_one(
     service: PmiService, failures: Failures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "_FULL_S", 0.05)
+    monkeypatch.setattr(session_server, "_FULL_S", 0.05)
     late = socket.socket()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))

@@ -5,7 +5,7 @@ from typing import Dict, List
 import pytest
 
 from tests.frameworks.gangs import gang, job, seen
-from tony_core.frameworks import find
+from tony_core.frameworks import find_framework
 from tony_core.frameworks.mpi import world_of
 from tony_core.job.spec import Mode, Tracking
 
@@ -19,7 +19,7 @@ def _order(framework: str, counts: Dict[str, int], **fields: object) -> List[str
     made = gang(job(framework, counts, **fields), services=_SERVICES, starting=starting)
     ranks = {
         int(env[variable]): task
-        for task, env in seen(find(framework), made).items()
+        for task, env in seen(find_framework(framework), made).items()
         if variable in env
     }
     assert sorted(ranks) == list(range(len(ranks)))
@@ -62,7 +62,7 @@ def test_an_earlier_stage_has_no_rank(framework: str) -> None:
 
 def test_pytorch_environment() -> None:
     made = gang(job("pytorch", {"ps": 1, "worker": 2}))
-    found = seen(find("pytorch"), made)
+    found = seen(find_framework("pytorch"), made)
     assert found["ps:0"] == {}
     assert found["worker:1"] == {
         "MASTER_ADDR": "10.0.0.1",
@@ -85,12 +85,12 @@ def test_pytorch_environment() -> None:
 
 def test_torchrun_starts_a_process_for_each_gpu() -> None:
     made = gang(job("pytorch", {"worker": 2}, gpus=4))
-    assert seen(find("pytorch"), made)["worker:0"]["PET_NPROC_PER_NODE"] == "4"
+    assert seen(find_framework("pytorch"), made)["worker:0"]["PET_NPROC_PER_NODE"] == "4"
 
 
 def test_jax_environment() -> None:
     made = gang(job("jax", {"worker": 2, "chief": 1}))
-    assert seen(find("jax"), made)["worker:1"] == {
+    assert seen(find_framework("jax"), made)["worker:1"] == {
         "JAX_COORDINATOR_ADDRESS": "10.0.0.2:20002",
         "TONY_JAX_NUM_PROCESSES": "3",
         "TONY_JAX_PROCESS_ID": "2",
@@ -99,7 +99,7 @@ def test_jax_environment() -> None:
 
 def test_mpi_environment() -> None:
     made = gang(job("mpi", {"worker": 2, "chief": 1}), services=_SERVICES)
-    assert seen(find("mpi"), made)["worker:1"] == {
+    assert seen(find_framework("mpi"), made)["worker:1"] == {
         "PMI_PORT": "10.0.0.99:5000",
         "PMI_ID": "333",
         "PMI_RANK": "2",
@@ -110,7 +110,7 @@ def test_mpi_environment() -> None:
 def test_mpi_tells_a_sidecar_nothing_where_there_is_no_service_yet() -> None:
     made = gang(job("mpi", {"worker": 1, "tensorboard": 1}))  # the sidecar was ready first
     sidecar = next(peer for peer in made.peers if peer.role == "tensorboard")
-    assert find("mpi").environment(made, sidecar) == {}
+    assert find_framework("mpi").environment(made, sidecar) == {}
 
 
 def test_mpi_knows_its_world_before_anybody_has_a_place() -> None:
@@ -126,7 +126,7 @@ def test_mpi_knows_its_world_before_anybody_has_a_place() -> None:
 
 @pytest.mark.parametrize("framework", ["pytorch", "jax", "mpi"])
 def test_what_is_refused(framework: str) -> None:
-    found = find(framework)
+    found = find_framework(framework)
 
     def keys(counts: Dict[str, int], mode: Mode = Mode.GANG) -> List[str]:
         return [problem.key for problem in found.validate(job(framework, counts, mode=mode))]
@@ -139,12 +139,12 @@ def test_what_is_refused(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", ["pytorch", "jax", "mpi"])
 def test_the_program_binds_its_port_while_it_is_held(framework: str) -> None:
-    assert find(framework).release_ports == ()
-    assert not find(framework).needs_full_spec
+    assert find_framework(framework).release_ports == ()
+    assert not find_framework(framework).needs_full_spec
 
 
 def test_standalone_runs_exactly_one_task() -> None:
-    standalone = find("standalone")
+    standalone = find_framework("standalone")
     assert standalone.validate(job("standalone", {"worker": 1, "tensorboard": 1})) == []
     (problem,) = standalone.validate(job("standalone", {"worker": 2}))
     assert problem.key == "tony.worker.instances"
@@ -161,4 +161,6 @@ def test_thousands_of_tasks_are_no_matter(framework: str) -> None:
     size = 2000
     services = {"pmi_port": "h:1", "pmi_ids": ",".join(map(str, range(size)))}
     made = gang(job(framework, {"worker": size}), services=services)
-    assert len({tuple(env.items()) for env in seen(find(framework), made).values()}) == size
+    assert (
+        len({tuple(env.items()) for env in seen(find_framework(framework), made).values()}) == size
+    )

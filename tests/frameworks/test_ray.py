@@ -14,12 +14,14 @@ import pytest
 import tony
 import tony_ray
 from tests.frameworks.gangs import gang, job, seen
-from tony_core.frameworks import find
+from tony_core.frameworks import find_framework
 from tony_core.job.spec import Mode, Resources
 
 
 def test_what_a_node_is_told() -> None:
-    found = seen(find("ray"), gang(job("ray", {"ps": 1, "worker": 1, "chief": 1}, gpus=2)))
+    found = seen(
+        find_framework("ray"), gang(job("ray", {"ps": 1, "worker": 1, "chief": 1}, gpus=2))
+    )
     assert found["ps:0"] == {}
     assert found["chief:0"]["TONY_RAY_RANK"] == "0"
     assert found["worker:0"] == {
@@ -36,7 +38,9 @@ def test_what_a_node_is_told() -> None:
 
 def test_what_is_refused() -> None:
     def keys(counts: Dict[str, int], mode: Mode = Mode.GANG) -> List[str]:
-        return [problem.key for problem in find("ray").validate(job("ray", counts, mode=mode))]
+        return [
+            problem.key for problem in find_framework("ray").validate(job("ray", counts, mode=mode))
+        ]
 
     assert keys({"worker": 2, "chief": 1}) == keys({"head": 1, "chief": 1}) == []
     assert keys({"worker": 2}, Mode.FCFS) == ["tony.application.distributed-mode"]
@@ -49,18 +53,18 @@ def test_a_container_that_is_too_small_is_refused() -> None:
     made = job("ray", {"worker": 2})
     (role,) = made.roles
     small = type(role)(role.name, 2, Resources(memory_mb=512), role.command)
-    (problem,) = find("ray").validate(made.replace(roles=(small,)))
+    (problem,) = find_framework("ray").validate(made.replace(roles=(small,)))
     assert problem.key == "tony.worker.memory"
     assert "1024 MB at least" in problem.message
 
 
 def test_the_head_binds_its_port_while_it_is_held() -> None:
-    assert find("ray").release_ports == ()
+    assert find_framework("ray").release_ports == ()
 
 
 def test_thousands_of_tasks_are_no_matter() -> None:
     made = gang(job("ray", {"worker": 2000}))
-    assert len({env["TONY_RAY_RANK"] for env in seen(find("ray"), made).values()}) == 2000
+    assert len({env["TONY_RAY_RANK"] for env in seen(find_framework("ray"), made).values()}) == 2000
 
 
 # ------------------------------------------------------------------ import tony

@@ -18,16 +18,16 @@ _OURS = [
 
 @pytest.mark.parametrize("name", _OURS)
 def test_ours_are_found_by_name_in_any_case(name: str) -> None:
-    assert frameworks.find(name).name == name
-    assert frameworks.find(name.upper()).name == name
-    assert name in frameworks.names()
+    assert frameworks.find_framework(name).name == name
+    assert frameworks.find_framework(name.upper()).name == name
+    assert name in frameworks.framework_names()
 
 
 def test_a_mistyped_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(frameworks.UnknownFramework, match=r"'tensorflw' \(did you mean tensorfl"):
-        frameworks.find("tensorflw")
+        frameworks.find_framework("tensorflw")
     with pytest.raises(frameworks.UnknownFramework) as caught:
-        frameworks.find("cobol")
+        frameworks.find_framework("cobol")
     assert "did you mean" not in str(caught.value)
     assert "mpi, mxnet, pytorch" in str(caught.value)
 
@@ -46,8 +46,8 @@ def test_others_come_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     _distribution(tmp_path, "Other = other_framework:Other")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert isinstance(frameworks.find("other"), Framework)
-    assert "other" in frameworks.names()
+    assert isinstance(frameworks.find_framework("other"), Framework)
+    assert "other" in frameworks.framework_names()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_others_come_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ("broken = no_such_module:Thing", "cannot be loaded: ModuleNotFoundError"),
         ("broken = json:dumps", "cannot be loaded: TypeError"),
-        ("broken = collections:OrderedDict", "is no tony_core.frameworks.base.Framework"),
+        ("broken = collections:OrderedDict", "is not a tony_core.frameworks.base.Framework"),
     ],
 )
 def test_a_broken_distribution_is_named(
@@ -64,14 +64,14 @@ def test_a_broken_distribution_is_named(
     _distribution(tmp_path, entry)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(frameworks.UnknownFramework, match=words):
-        frameworks.find("broken")
+        frameworks.find_framework("broken")
 
 
 def test_ours_need_no_site_packages() -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(_ROOT)!r})\n"
         "from tony_core import frameworks\n"
-        f"for name in {_OURS}: assert frameworks.find(name).name == name\n"
+        f"for name in {_OURS}: assert frameworks.find_framework(name).name == name\n"
         "assert 'importlib.metadata' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=30)

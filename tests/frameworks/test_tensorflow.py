@@ -6,10 +6,10 @@ from typing import Any, Dict
 import pytest
 
 from tests.frameworks.gangs import gang, job, seen
-from tony_core.frameworks import find
+from tony_core.frameworks import find_framework
 from tony_core.job.spec import Mode, Tracking
 
-_TF = find("tensorflow")
+_TF = find_framework("tensorflow")
 
 
 def _configs(counts: Dict[str, int], **fields: Any) -> Dict[str, Any]:

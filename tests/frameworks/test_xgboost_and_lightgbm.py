@@ -14,7 +14,7 @@ import pytest
 import tony
 import tony_boosting
 from tests.frameworks.gangs import gang, job, seen
-from tony_core.frameworks import find
+from tony_core.frameworks import find_framework
 from tony_core.job.spec import Mode, Tracking
 
 BOTH = ["xgboost", "lightgbm"]
@@ -22,7 +22,7 @@ BOTH = ["xgboost", "lightgbm"]
 
 def order(framework: str, counts: Dict[str, int], **fields: Any) -> List[str]:
     """Task names by rank, by what the framework tells each."""
-    found = seen(find(framework), gang(job(framework, counts, **fields)))
+    found = seen(find_framework(framework), gang(job(framework, counts, **fields)))
     variable = f"TONY_{framework.upper()}_RANK"
     ranks = {int(env[variable]): task for task, env in found.items() if variable in env}
     assert sorted(ranks) == list(range(len(ranks)))
@@ -39,7 +39,7 @@ def test_ranks_run_over_what_trains_chief_first(framework: str) -> None:
 
 
 def test_what_a_worker_of_xgboost_is_told() -> None:
-    found = seen(find("xgboost"), gang(job("xgboost", {"ps": 1, "worker": 2})))
+    found = seen(find_framework("xgboost"), gang(job("xgboost", {"ps": 1, "worker": 2})))
     assert found["worker:1"] == {
         "DMLC_TRACKER_URI": "10.0.0.1",
         "DMLC_TRACKER_PORT": "20001",
@@ -50,7 +50,7 @@ def test_what_a_worker_of_xgboost_is_told() -> None:
 
 
 def test_what_a_machine_of_lightgbm_is_told() -> None:
-    found = seen(find("lightgbm"), gang(job("lightgbm", {"worker": 1, "chief": 1})))
+    found = seen(find_framework("lightgbm"), gang(job("lightgbm", {"worker": 1, "chief": 1})))
     assert found["worker:0"] == {
         "TONY_LIGHTGBM_MACHINES": "10.0.0.1:20001,10.0.0.0:20000",
         "TONY_LIGHTGBM_NUM_MACHINES": "2",
@@ -61,7 +61,7 @@ def test_what_a_machine_of_lightgbm_is_told() -> None:
 
 @pytest.mark.parametrize("framework", BOTH)
 def test_what_is_refused(framework: str) -> None:
-    found = find(framework)
+    found = find_framework(framework)
 
     def keys(counts: Dict[str, int], mode: Mode = Mode.GANG) -> List[str]:
         return [problem.key for problem in found.validate(job(framework, counts, mode=mode))]
@@ -73,14 +73,14 @@ def test_what_is_refused(framework: str) -> None:
 
 
 def test_a_list_of_machines_that_fits_in_no_variable_is_refused() -> None:
-    (problem,) = find("lightgbm").validate(job("lightgbm", {"worker": 10_000}))
+    (problem,) = find_framework("lightgbm").validate(job("lightgbm", {"worker": 10_000}))
     assert "do not fit into one environment value" in problem.message
-    assert find("xgboost").validate(job("xgboost", {"worker": 10_000})) == []
+    assert find_framework("xgboost").validate(job("xgboost", {"worker": 10_000})) == []
 
 
 @pytest.mark.parametrize("framework", BOTH)
 def test_a_port_that_cannot_be_bound_while_it_is_held_is_released(framework: str) -> None:
-    assert find(framework).release_ports == ("main",)
+    assert find_framework(framework).release_ports == ("main",)
 
 
 @pytest.mark.parametrize("framework", BOTH)
@@ -92,7 +92,7 @@ def test_thousands_of_tasks_are_no_matter(framework: str) -> None:
 
 def environments(framework: str, made: Any) -> List[Dict[str, str]]:
     """Of every task, shared texts not put in."""
-    found = find(framework)
+    found = find_framework(framework)
     return [found.environment(made, peer) for peer in made.peers]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 import pytest
 
 from tony_core.files.artifact import Artifact, Kind, Use
-from tony_core.frameworks import find
+from tony_core.frameworks import find_framework
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import Job, Mode, Network, Program, Resources, Role, Timeouts, Tracking
 from tony_core.master.executors.task_commands import Orders
@@ -224,7 +224,7 @@ def test_notes_are_said_once() -> None:
 
 def test_thousands_of_starts_are_built_in_a_moment() -> None:
     job = Job("j", (Role("worker", 2000, Resources(), "w"),), framework="pytorch")
-    made = orders(job, find("pytorch"))
+    made = orders(job, find_framework("pytorch"))
     names = tuple(f"worker:{index}" for index in range(2000))
     _, told = made.start(start(job, *names), Served())
     assert told[-1].start.env["RANK"] == "1999"

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print it."""
-    from tony_core.frameworks import names
+    from tony_core.frameworks import framework_names
     from tony_core.schedulers import scheduler_names
 
     data = {
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "schedulers": scheduler_names(),
-        "frameworks": names(),
+        "frameworks": framework_names(),
     }
     if args.json:
         print_json(data)

@@ -16,8 +16,8 @@ from tony_core import frameworks, schedulers
 from tony_core.bundle import Plan, jobfolder, plan, stage
 from tony_core.client import tlskey
 from tony_core.files.registry import filesystem
-from tony_core.frameworks import refusals
 from tony_core.frameworks.base import Problem as FrameworkProblem
+from tony_core.frameworks.validation import refuse_task_restart
 from tony_core.job.limits import check_limits
 from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.problems import JobError, Problem, Severity, errors, problem_at, warnings
@@ -34,16 +34,16 @@ class Frameworks(Mapping[str, Check]):
 
     def __getitem__(self, name: str) -> Check:
         try:
-            framework = frameworks.find(name)
+            framework = frameworks.find_framework(name)
         except frameworks.UnknownFramework:
             raise KeyError(name) from None
-        return lambda job: [*framework.validate(job), *refusals.alone(job, framework)]
+        return lambda job: [*framework.validate(job), *refuse_task_restart(job, framework)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(frameworks.names())
+        return iter(frameworks.framework_names())
 
     def __len__(self) -> int:
-        return len(frameworks.names())
+        return len(frameworks.framework_names())
 
 
 def load(

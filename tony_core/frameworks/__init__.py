@@ -32,10 +32,10 @@ _BUILT_IN: Dict[str, Tuple[str, str]] = {
 
 
 class UnknownFramework(ValueError):
-    """``tony.application.framework`` names none that is here; the text says what to do."""
+    """``tony.application.framework`` names an unknown framework; the text says what to do."""
 
 
-def find(name: str) -> Framework:
+def find_framework(name: str) -> Framework:
     """The framework of that name, in any case; raises :class:`UnknownFramework`."""
     wanted = name.strip().lower()
     if wanted in _BUILT_IN:
@@ -46,20 +46,20 @@ def find(name: str) -> Framework:
     plugin = installed(GROUP).get(wanted)
     if plugin is not None:
         return _load(plugin)
-    known = names()
+    known = framework_names()
     raise UnknownFramework(
         f"there is no framework called {name!r}{did_you_mean(wanted, known)};"
         f" there are {', '.join(known)}"
     )
 
 
-def names() -> List[str]:
-    """Every framework that :func:`find` finds."""
+def framework_names() -> List[str]:
+    """Every framework that :func:`find_framework` finds."""
     return sorted({*_BUILT_IN, *installed(GROUP)})
 
 
 def plugin_of(name: str) -> Optional[Plugin]:
-    """What another distribution brings under this name; None for ours and the unknown."""
+    """The plugin of another distribution of this name; None for ours and the unknown."""
     wanted = name.strip().lower()
     return None if wanted in _BUILT_IN else installed(GROUP).get(wanted)
 
@@ -68,14 +68,14 @@ def _load(plugin: Plugin) -> Framework:
     try:
         made = plugin.load()()
     except Exception as error:
-        # Somebody else's package: whatever it raises, the answer is the same.
+        # Another distribution's code: the answer to any exception is the same.
         raise UnknownFramework(
             f"the framework {plugin.name} ({plugin.target}, by the entry point group {GROUP})"
-            f" cannot be loaded: {type(error).__name__}: {error}; mend or remove its distribution"
+            f" cannot be loaded: {type(error).__name__}: {error}; fix or remove its distribution"
         ) from error
     if not isinstance(made, Framework):
         raise UnknownFramework(
-            f"the framework {plugin.name} ({plugin.target}) is no"
+            f"the framework {plugin.name} ({plugin.target}) is not a"
             " tony_core.frameworks.base.Framework"
         )
     return made

@@ -1,4 +1,4 @@
-"""What a framework is to us: a cluster spec in, an environment out.
+"""The interface of a framework: a cluster spec in, an environment out.
 
 One short module each, found by name through the entry point ``tony.frameworks`` (ours
 are built in). The client asks :meth:`Framework.validate` before anything starts; the
@@ -14,8 +14,8 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Pro
 from tony_core.dataclass import dataclass, field
 from tony_core.job.spec import Job, Role, Tracking
 
-# Roles that stand beside the training whoever waits for them: a parameter server serves,
-# an evaluator reads checkpoints, TensorBoard reads events.
+# Roles beside the training, tracked or not: a parameter server serves, an evaluator reads
+# checkpoints, TensorBoard reads events.
 _BESIDE = ("ps", "evaluator", "tensorboard")
 
 
@@ -53,7 +53,7 @@ class Gang:
     peers: Tuple[Peer, ...]
     services: Mapping[str, str] = field(default_factory=dict)  # what :meth:`serve` returned
     starting: Tuple[str, ...] = ()  # the tasks of this stage; earlier stages' are peers only
-    #: What was worked out of this very gang once, for thousands of tasks that all need it.
+    #: What was computed of this very gang once, for thousands of tasks that all need it.
     memo: Dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def role(self, peer: Peer) -> Role:
@@ -76,27 +76,45 @@ class Gang:
         return tuple(sorted(trains, key=lambda peer: not self.is_chief(peer)))
 
 
+def ranks(gang: Gang) -> Tuple[Peer, ...]:
+    """The gang's ranks in their order, the chief first."""
+    known: Optional[Tuple[Peer, ...]] = gang.memo.get("ranks")
+    if known is None:
+        known = tuple(peer for peer in gang.ranked() if trains(gang.role(peer)))
+        gang.memo["ranks"] = known
+    return known
+
+
+def rank_of(gang: Gang, peer: Peer) -> Optional[int]:
+    """The peer's rank; None for one that does not train."""
+    places: Optional[Dict[str, int]] = gang.memo.get("rank_of")
+    if places is None:
+        places = {item.name: number for number, item in enumerate(ranks(gang))}
+        gang.memo["rank_of"] = places
+    return places.get(peer.name)
+
+
 @dataclass(frozen=True)
 class Problem:
-    """Why a job cannot run under this framework; ``key`` names the setting to mend."""
+    """Why a job cannot run under this framework; ``key`` names the setting to change."""
 
     message: str
     key: str = ""
 
 
 @dataclass(frozen=True)
-class Alone:
-    """What it means to the others that one task is started again while they go on."""
+class TaskRestart:
+    """Whether one task may be restarted while its peers go on, and where."""
 
-    why_not: str = ""  # they cannot take it back: half a line for a person
-    in_place: bool = False  # they hold its address: only where it was
+    why_not: str = ""  # the peers cannot go on with it: half a sentence
+    in_place: bool = False  # they have its address: only on the same node
 
 
 class Service(Protocol):
-    """Something the framework runs in the master for one session (a rendezvous)."""
+    """A server that the framework runs in the master for one session (a rendezvous)."""
 
     def environment(self) -> Dict[str, str]:
-        """What the tasks need to find it; reaches :attr:`Gang.services`."""
+        """The variables by which tasks find it; they reach :attr:`Gang.services`."""
 
     def close(self) -> None:
         """End it; called at the session's end."""
@@ -104,7 +122,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """What a service may use."""
+    """What a service needs of the master."""
 
     host: str  # the address tasks reach the master by
     failed: Callable[
@@ -118,7 +136,7 @@ class ServiceContext:
     def listen_host(self) -> str:
         """The address to listen on: loopback where that is :attr:`host`, else all of them.
 
-        Nothing is looked up: ``/etc/hosts`` may give this machine's own name 127.0.1.1.
+        No name is resolved: ``/etc/hosts`` may give this machine's own name 127.0.1.1.
         """
         loopback = self.host in ("localhost", "::1") or self.host.startswith("127.")
         return self.host if loopback else ""
@@ -140,15 +158,17 @@ class Framework:
         """All problems of this job under this framework."""
         return []
 
-    def alone(self, job: Job, role: Role) -> Alone:
-        """Whether a task of this role may be started again while the others go on, and where.
+    def task_restart(self, job: Job, role: Role) -> TaskRestart:
+        """Whether a task of this role may be restarted while its peers go on, and where.
 
-        What trains is refused unless a framework knows better: whoever waits for a peer in a
+        Roles that train are refused unless a framework says otherwise: a peer that waits in a
         collective operation gets an error, or waits for ever.
         """
         if trains(role):
-            return Alone(f"what trains under {self.name} cannot take a task back")
-        return Alone(in_place=self.needs_full_spec and role.tracking is not Tracking.SIDECAR)
+            return TaskRestart(
+                f"tasks that train under {self.name} cannot go on with a restarted one"
+            )
+        return TaskRestart(in_place=self.needs_full_spec and role.tracking is not Tracking.SIDECAR)
 
     def ports(self, job: Job, role: str, index: int) -> Tuple[str, ...]:
         """Names of the ports the task needs. ``main`` is always among them."""
@@ -157,7 +177,7 @@ class Framework:
     def serve(
         self, job: Job, session: int, size: int, context: ServiceContext
     ) -> Optional[Service]:
-        """Start what the framework needs in the master for a session; None if nothing.
+        """Start the server that the framework needs in the master for a session; None if none.
 
         ``size`` is the number of tasks that this stage starts.
         """
@@ -168,5 +188,5 @@ class Framework:
         return {}
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
-        """What the task's program finds in its environment."""
+        """The variables of the task's program."""
         return {}

@@ -4,8 +4,8 @@ Ranks are placed by host, as Horovod has them: those of a host follow each other
 is the first. So a rank's number need not be its task's. ``hvd.local_rank()`` counts the ranks of
 a host, each in a container of its own.
 
-Ranks ask the rendezvous while they begin, and are then connected to each other: what becomes of
-the master afterwards does not disturb them. Each listens at a port of its own choice, at the
+Ranks ask the rendezvous server while they start, and are then connected to each other: a later
+death of the master does not disturb them. Each listens at a port of its own choice, at the
 interface HOROVOD_GLOO_IFACE, else at the address of its host's name.
 """
 
@@ -14,13 +14,21 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Sequence
 
 from tony_core.dataclass import dataclass
-from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, Service, ServiceContext
+from tony_core.frameworks import validation
+from tony_core.frameworks.base import (
+    Framework,
+    Gang,
+    Peer,
+    Problem,
+    Service,
+    ServiceContext,
+    ranks,
+    trains,
+)
 from tony_core.frameworks.horovod_service import RendezvousService
-from tony_core.frameworks.ranks import ranks, trains
 from tony_core.job.spec import Job
 
-# A rank waits longer than the master: it is the master that can name who did not come.
+# A rank waits longer than the master, which can name the ranks that did not come.
 _LONGER_S = 30
 
 
@@ -41,14 +49,14 @@ class Horovod(Framework):
     name = "horovod"
 
     def __init__(self) -> None:
-        self._services: Dict[str, RendezvousService] = {}  # by port; all there ever were
+        self._services: Dict[str, RendezvousService] = {}  # by port; of all sessions
 
     def validate(self, job: Job) -> List[Problem]:
-        """All ranks must come together; hvd.init() waits for every one."""
+        """Check that all ranks start together: hvd.init() waits for every one."""
         return [
-            *refusals.fcfs(job, "Horovod", "for hvd.init() waits for every one"),
-            *refusals.nobody(job, "Horovod", trains),
-            *refusals.several(job, "chief", "Horovod has one rank 0"),
+            *validation.refuse_fcfs(job, "Horovod", "for hvd.init() waits for every one"),
+            *validation.require_ranks(job, "Horovod", trains),
+            *validation.refuse_several(job, "chief", "Horovod has one rank 0"),
         ]
 
     def serve(
@@ -72,8 +80,8 @@ class Horovod(Framework):
         place = known.get(peer.name)
         if place is None:
             return {}
-        if "horovod_alone" not in gang.memo:
-            gang.memo["horovod_alone"] = all(_is_loopback(each.host) for each in ranks(gang))
+        if "horovod_is_local" not in gang.memo:
+            gang.memo["horovod_is_local"] = all(_is_loopback(each.host) for each in ranks(gang))
         timeout = int(gang.job.timeouts.registration_s) + _LONGER_S
         return {
             "HOROVOD_CONTROLLER": "gloo",
@@ -81,8 +89,8 @@ class Horovod(Framework):
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": gang.services["horovod_addr"],
             "HOROVOD_GLOO_RENDEZVOUS_PORT": gang.services["horovod_port"],
             "HOROVOD_GLOO_TIMEOUT_SECONDS": str(timeout),
-            # What the interface to other hosts is called the hosts' owner must say.
-            **({"HOROVOD_GLOO_IFACE": "lo"} if gang.memo["horovod_alone"] else {}),
+            # Only an administrator knows the name of the interface to other hosts.
+            **({"HOROVOD_GLOO_IFACE": "lo"} if gang.memo["horovod_is_local"] else {}),
             "HOROVOD_HOSTNAME": peer.host,
             "HOROVOD_RANK": str(place.rank),
             "HOROVOD_SIZE": str(len(known)),

@@ -1,15 +1,15 @@
-"""The sockets and the clock of Horovod's rendezvous: one thread in the master for one session.
+"""The sockets and deadlines of Horovod's rendezvous server: one thread per session.
 
 A rank opens a connection for each request and asks for a missing key a hundred times a second.
-So a request for a key that is not there is kept for a moment, and answered as soon as somebody
-has put it: of a thousand ranks nearly all wait at any time, and cost nothing.
+So a request for a missing key is kept for a moment, and answered as soon as a rank has put it: of a
+thousand ranks nearly all wait at any time, and cost nothing.
 
-Every wait has an end. A connection has some seconds for its request and for reading the answer;
+Every wait has a deadline. A connection has some seconds for its request and for reading the answer;
 where there are too many the oldest goes. Once one rank has begun the others have a deadline to do
 so, too, or the session fails, naming them: they would wait for each other.
 
-Horovod's protocol has no secret: what is let in (``serving.py``) may put and delete. It is a new
-port for each session, and no port of an earlier one.
+Horovod's protocol has no secret: an admitted caller (``session_server.py``) may put and delete.
+Each session has a new port, never one of an earlier session.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tony_core.frameworks.horovod_store import (
     Name,
     Refused,
     Store,
-    answer,
-    head_of,
+    build_answer,
+    parse_head,
 )
-from tony_core.frameworks.serving import Server
+from tony_core.frameworks.session_server import SessionServer
 
 _REQUEST_S = 10.0  # to send a request whole, and to read its answer
 _NOT_YET_S = 0.3  # how long a 404 waits for the key to come
@@ -38,7 +38,7 @@ _GLOBAL = ("global", "global_")  # the scope of all ranks, by Horovod's version
 
 
 class _Connection:
-    """One request's socket and what is half read and half written of it."""
+    """One request's socket, and its bytes that are not handled or not sent yet."""
 
     def __init__(self, sock: socket.socket, due: float) -> None:
         self.sock = sock
@@ -49,7 +49,7 @@ class _Connection:
         self.unsent: Optional[bytes] = None  # its answer; from then on nothing is read
 
 
-class RendezvousService(Server):
+class RendezvousService(SessionServer):
     """Serves the ranks of one session until :meth:`close`."""
 
     def __init__(
@@ -79,7 +79,7 @@ class RendezvousService(Server):
 
     # ------------------------------------------------------------------ the thread
 
-    def _broke(self, error: Exception) -> None:
+    def _on_failure(self, error: Exception) -> None:
         # Whatever it is: without this server no rank gets through hvd.init().
         text = f"the master's Horovod rendezvous broke: {type(error).__name__}: {error}"
         self._context.failed(text, "", 1)
@@ -88,12 +88,12 @@ class RendezvousService(Server):
         for number in list(self._connections):
             self._close(number)
 
-    def _due(self) -> Iterable[Optional[float]]:
+    def _deadlines(self) -> Iterable[Optional[float]]:
         yield self._deadline
         for connection in self._connections.values():
             yield connection.due
 
-    def _watch_the_clock(self, now: float) -> None:
+    def _on_deadline(self, now: float) -> None:
         for number, connection in list(self._connections.items()):
             if connection.due <= now:
                 self._give_up(number, connection)
@@ -113,11 +113,11 @@ class RendezvousService(Server):
 
     def _give_up(self, number: int, connection: _Connection) -> None:
         if connection.wants is not None:
-            self._answer(number, connection, answer(404))  # not yet
+            self._answer(number, connection, build_answer(404))  # not yet
         else:
             self._close(number)
 
-    def _came(self, number: int, sock: socket.socket) -> None:
+    def _on_connected(self, number: int, sock: socket.socket) -> None:
         if len(self._connections) >= self._most:
             oldest = next(iter(self._connections))
             self._give_up(oldest, self._connections[oldest])
@@ -146,11 +146,11 @@ class RendezvousService(Server):
         try:
             self._read(number, connection)
         except Refused as refused:
-            self._answer(number, connection, answer(refused.status))
+            self._answer(number, connection, build_answer(refused.status))
 
     def _read(self, number: int, connection: _Connection) -> None:
         if connection.head is None:
-            connection.head = head_of(bytes(connection.received[: MOST_HEAD + 1]))
+            connection.head = parse_head(bytes(connection.received[: MOST_HEAD + 1]))
         head = connection.head
         if head is None or len(connection.received) < head.body_at + head.length:
             return
@@ -162,17 +162,17 @@ class RendezvousService(Server):
                 connection.due = min(connection.due, self._clock() + _NOT_YET_S)
                 self._waiting.setdefault(name, set()).add(number)
                 return
-            self._answer(number, connection, answer(200, value))
+            self._answer(number, connection, build_answer(200, value))
             return
         if head.method == "PUT":
             value = bytes(connection.received[head.body_at : head.body_at + head.length])
             self._store.put(name, value)
             self._begins(name)
             for waiting in sorted(self._waiting.get(name, ())):
-                self._answer(waiting, self._connections[waiting], answer(200, value))
+                self._answer(waiting, self._connections[waiting], build_answer(200, value))
         else:
             self._store.delete(name)
-        self._answer(number, connection, answer(200))
+        self._answer(number, connection, build_answer(200))
 
     def _begins(self, name: Name) -> None:
         """Watch who of all ranks has begun."""
@@ -188,7 +188,7 @@ class RendezvousService(Server):
     # ------------------------------------------------------------------ answers
 
     def _answer(self, number: int, connection: _Connection, text: bytes) -> None:
-        self._wait_no_more(number, connection)
+        self._stop_waiting(number, connection)
         connection.unsent = text
         connection.received.clear()
         connection.due = self._clock() + _REQUEST_S
@@ -209,7 +209,7 @@ class RendezvousService(Server):
         else:
             self._close(number)
 
-    def _wait_no_more(self, number: int, connection: _Connection) -> None:
+    def _stop_waiting(self, number: int, connection: _Connection) -> None:
         if connection.wants is None:
             return
         others = self._waiting[connection.wants]
@@ -222,6 +222,6 @@ class RendezvousService(Server):
         connection = self._connections.pop(number, None)
         if connection is None:
             return
-        self._wait_no_more(number, connection)
+        self._stop_waiting(number, connection)
         self._selector.unregister(connection.sock)
         connection.sock.close()

@@ -1,4 +1,4 @@
-"""What Horovod's ranks leave for each other, and the few words of HTTP by which they do.
+"""The key-value store of Horovod's rendezvous, and the few HTTP requests that reach it.
 
 A rank that begins (``hvd.init()``) meets the others in several *scopes*: all of them, those of its
 host, those with its place on every host, later perhaps a process set. In each it does the same::
@@ -7,13 +7,13 @@ host, those with its place on every host, later perhaps a process set. In each i
     GET /SCOPE/OTHER       the same of each other one; 404: not yet, it asks again
     DELETE /SCOPE/RANK     it is connected to all
 
-Some versions of gloo put a second key for each rank (``rank_0``), which nobody deletes.
+Some versions of gloo put a second key for each rank (``rank_0``), which no rank deletes.
 
 Sans-IO: bytes in, requests and answers out. :mod:`tony_core.frameworks.horovod_service` has the
 sockets.
 
 **A scope ends with its last rank.** A rank deletes its key once it has read those of all others.
-So by the first DELETE all keys are there, and when each has been deleted nobody needs any: the
+So by the first DELETE all keys are there, and when each has been deleted no rank needs them: the
 scope is dropped, and a program that shuts Horovod down and begins again finds no address of its
 former world. Before that a deleted key is still served, for others may not have read it.
 """
@@ -25,9 +25,9 @@ from typing import Dict, List, NamedTuple, Optional, Set
 from tony_core.dataclass import dataclass
 
 MOST_HEAD = 8 * 1024  # request line and headers
-MOST_VALUE = 8 * 1024 * 1024  # a rank tells some 150 bytes for each other rank
+MOST_VALUE = 8 * 1024 * 1024  # a rank puts some 150 bytes for each other rank
 
-_WORDS = {
+_REASONS = {
     200: "OK",
     400: "Bad Request",
     404: "Not Found",
@@ -41,16 +41,16 @@ _WORDS = {
 
 
 class Refused(Exception):
-    """No request of Horovod's; the status says why."""
+    """A request that Horovod does not make; the status says why."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(_WORDS[status])
+        super().__init__(_REASONS[status])
         self.status = status
 
 
 @dataclass(frozen=True)
 class Head:
-    """A request but for its body."""
+    """A request without its body."""
 
     method: str
     scope: str
@@ -59,7 +59,7 @@ class Head:
     length: int  # how long it is
 
 
-def head_of(received: bytes) -> Optional[Head]:
+def parse_head(received: bytes) -> Optional[Head]:
     """The request that begins here; None while it is not whole. Raises :class:`Refused`."""
     end = received.find(b"\r\n\r\n", 0, MOST_HEAD)
     if end < 0:
@@ -100,9 +100,9 @@ def _length(method: str, headers: List[str]) -> int:
     return int(found or 0)
 
 
-def answer(status: int, body: bytes = b"") -> bytes:
-    """One answer; the connection ends with it."""
-    head = f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Length: {len(body)}\r\n"
+def build_answer(status: int, body: bytes = b"") -> bytes:
+    """Build an answer; the connection ends with it."""
+    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: {len(body)}\r\n"
     return f"{head}Connection: close\r\n\r\n".encode("latin-1") + body
 
 
@@ -128,11 +128,11 @@ class Store:
         return self._held
 
     def get(self, name: Name) -> Optional[bytes]:
-        """The value; None: not yet."""
+        """The value, if it was put."""
         return self._scopes.get(name.scope, {}).get(name.key)
 
     def put(self, name: Name, value: bytes) -> None:
-        """Raises :class:`Refused` where there is no room for it."""
+        """Store it; raises :class:`Refused` where there is no room."""
         scope = self._scopes.get(name.scope, {})
         before = scope.get(name.key)
         held = self._held + _size(name, value) - (0 if before is None else _size(name, before))
@@ -142,7 +142,7 @@ class Store:
         self._scopes.setdefault(name.scope, {})[name.key] = value
 
     def delete(self, name: Name) -> None:
-        """That rank has read all; when every one has, the scope is dropped."""
+        """Note that the rank has read all keys; when every rank has, drop the scope."""
         scope = self._scopes.get(name.scope)
         if scope is None or name.key not in scope or not name.key.isdigit():
             return

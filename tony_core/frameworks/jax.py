@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem
-from tony_core.frameworks.ranks import rank_of, ranks, trains
+from tony_core.frameworks import validation
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, trains
 from tony_core.job.spec import Job
 
 
@@ -26,9 +25,9 @@ class Jax(Framework):
     def validate(self, job: Job) -> List[Problem]:
         """All processes must come together, and one must be the coordinator."""
         return [
-            *refusals.fcfs(job, "JAX", "and the coordinator's address"),
-            *refusals.nobody(job, "JAX", trains),
-            *refusals.several(job, "chief", "JAX has one coordinator"),
+            *validation.refuse_fcfs(job, "JAX", "and the coordinator's address"),
+            *validation.require_ranks(job, "JAX", trains),
+            *validation.refuse_several(job, "chief", "JAX has one coordinator"),
         ]
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem
-from tony_core.frameworks.ranks import rank_of, ranks, trains
+from tony_core.frameworks import validation
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, trains
 from tony_core.job.spec import Job
 from tony_core.protocol.messages import shared_reference
 
@@ -25,7 +24,7 @@ _MOST_TASKS = 128 * 1024 // 14
 
 
 class LightGbm(Framework):
-    """Everyone is told all addresses."""
+    """Every task gets all addresses."""
 
     name = "lightgbm"
     needs_full_spec = True
@@ -34,9 +33,9 @@ class LightGbm(Framework):
     def validate(self, job: Job) -> List[Problem]:
         """All workers must come together; each connects to every other."""
         problems = [
-            *refusals.fcfs(job, "LightGBM", "and every one's address"),
-            *refusals.nobody(job, "LightGBM", trains),
-            *refusals.several(job, "chief", "there is one rank 0"),
+            *validation.refuse_fcfs(job, "LightGBM", "and the address of every one"),
+            *validation.require_ranks(job, "LightGBM", trains),
+            *validation.refuse_several(job, "chief", "there is one rank 0"),
         ]
         workers = sum(role.instances for role in job.roles if trains(role))
         if workers > _MOST_TASKS:

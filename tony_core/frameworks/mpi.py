@@ -5,18 +5,25 @@ it by PMI_PORT. That is what MPICH and its kin (Intel MPI, MVAPICH2, Cray MPICH)
 MPI does not: its ranks would each be a world of one. A program does well to compare its
 world's size with TASK_NUM, and a rank that never calls MPI_Init ends the session.
 
-``MPI_Abort`` ends the session with the rank's name and code. A rank that dies is its
-executor's to judge, as anywhere. Ranks connect to each other at ports of their own choice.
+``MPI_Abort`` ends the session with the rank's name and code. The executor judges the end of a
+rank, as of any program. Ranks connect to each other at ports of their own choice.
 """
 
 from __future__ import annotations
 
 from typing import Dict, List, Optional, Tuple
 
-from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, Service, ServiceContext
+from tony_core.frameworks import validation
+from tony_core.frameworks.base import (
+    Framework,
+    Gang,
+    Peer,
+    Problem,
+    Service,
+    ServiceContext,
+    trains,
+)
 from tony_core.frameworks.pmi_service import PmiService
-from tony_core.frameworks.ranks import trains
 from tony_core.job.spec import Job
 
 
@@ -26,12 +33,12 @@ class Mpi(Framework):
     name = "mpi"
 
     def validate(self, job: Job) -> List[Problem]:
-        """All ranks must come together; MPI_Init waits for every one."""
+        """Check that all ranks start together: MPI_Init waits for every one."""
         return [
-            *refusals.fcfs(job, "MPI", "for MPI_Init waits for every one"),
-            *refusals.nobody(job, "MPI", trains),
-            *refusals.several(job, "chief", "MPI has one rank 0"),
-            *refusals.elastic(job, "the ranks of MPI are known before any of them begins"),
+            *validation.refuse_fcfs(job, "MPI", "for MPI_Init waits for every one"),
+            *validation.require_ranks(job, "MPI", trains),
+            *validation.refuse_several(job, "chief", "MPI has one rank 0"),
+            *validation.refuse_elastic(job, "the ranks of MPI are known before any of them begins"),
         ]
 
     def __init__(self) -> None:

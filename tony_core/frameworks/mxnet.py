@@ -1,9 +1,10 @@
 """MXNet's distributed key-value store (ps-lite): DMLC_*.
 
-Three roles, by the names that MXNet gives them: one ``scheduler`` where all meet, ``server``, which
-holds the weights, ``worker``, which trains. Scheduler and servers run ``import mxnet`` and serve
-until the last worker has said goodbye; when a worker dies without it, for ever. So by default they
-are not waited for and their failure is fatal (``tony.application.untracked.jobtypes``).
+Three roles, by the names that MXNet gives them: one ``scheduler`` where all meet, ``server``,
+which holds the weights, ``worker``, which trains. Scheduler and servers run ``import mxnet`` and
+serve until the last worker has signed off; when a worker dies without that, for ever. So by
+default the job does not wait for them, and their failure is fatal
+(``tony.application.untracked.jobtypes``).
 
 The scheduler listens at its task's port on all interfaces (DMLC_USE_KUBERNETES: ps-lite cannot
 listen at an address that is a name). Servers and workers listen at theirs (PORT), else, where it is
@@ -15,8 +16,8 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Optional
 
-from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Alone, Framework, Gang, Peer, Problem
+from tony_core.frameworks import validation
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, TaskRestart
 from tony_core.job.spec import Job, Role, Tracking
 
 _ROLES = ("scheduler", "server", "worker")
@@ -24,25 +25,26 @@ _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+", re.ASCII)
 
 
 class MxNet(Framework):
-    """Scheduler, servers and workers; whatever else there is runs beside them."""
+    """Scheduler, servers and workers; other roles run beside them."""
 
     name = "mxnet"
 
     def validate(self, job: Job) -> List[Problem]:
-        """What would leave some of them waiting for ever."""
+        """Refuse jobs in which some of them would wait for ever."""
         return [
-            *refusals.fcfs(job, "MXNet", "and the scheduler's address"),
+            *validation.refuse_fcfs(job, "MXNet", "and the scheduler's address"),
             *_missing(job),
-            *refusals.several(job, "scheduler", "MXNet has one"),
+            *validation.refuse_several(job, "scheduler", "MXNet has one"),
             *_ignored(job),
             *_staged(job),
         ]
 
-    def alone(self, job: Job, role: Role) -> Alone:
-        """Scheduler, servers and workers count each other once, at the beginning."""
+    def task_restart(self, job: Job, role: Role) -> TaskRestart:
+        """Refuse it for scheduler, servers and workers: they count each other at the start."""
         if role.name in _ROLES and role.tracking is not Tracking.SIDECAR:
-            return Alone("MXNet's scheduler, servers and workers cannot take a task back")
-        return Alone()
+            why_not = "MXNet's scheduler, servers and workers cannot go on with a restarted one"
+            return TaskRestart(why_not)
+        return TaskRestart()
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
         """What ``mxnet.kv.create("dist_sync")`` reads, and ``import mxnet`` of those who serve."""
@@ -61,7 +63,7 @@ class MxNet(Framework):
 
 
 def _shared(gang: Gang) -> Dict[str, str]:
-    """What is the same for all."""
+    """The variables that are the same for all."""
     members = [peer for peer in gang.peers if peer.role in _ROLES]
     (root,) = (peer for peer in members if peer.role == "scheduler")
     env = {
@@ -96,11 +98,11 @@ def _missing(job: Job) -> List[Problem]:
 
 
 def _ignored(job: Job) -> List[Problem]:
-    """Those of the three whose end would leave the others waiting, and nobody told."""
+    """Refuse to ignore the end of one of the three: the others would wait for ever."""
     problems = []
     for role in job.roles:
         if role.name in _ROLES and role.tracking is Tracking.SIDECAR:
-            text = f"the others cannot go on without {role.name}: it is no sidecar"
+            text = f"the others cannot go on without {role.name}: it cannot be a sidecar"
             problems.append(Problem(text, "tony.application.sidecar.jobtypes"))
         elif role.name == "worker" and role.tracking is not Tracking.TRACKED:
             text = "the workers' end is the job's: they must be tracked"
@@ -109,7 +111,7 @@ def _ignored(job: Job) -> List[Problem]:
 
 
 def _staged(job: Job) -> List[Problem]:
-    """One of the three that waits for another's end."""
+    """Refuse one of the three that waits for another's end."""
     for role in job.roles:
         for other in role.depends_on:
             if role.name in _ROLES and other in _ROLES:

@@ -23,21 +23,21 @@ MPI_Finalize or MPI_Abort::
 :class:`PmiServer` is that and nothing else: lines in, replies out, no socket and no clock.
 :mod:`tony_core.frameworks.pmi_service` gives it both.
 
-**Who may speak.** PMI-1 has one word that can carry a secret: the number ``pmiid`` with
-which a rank says who it is. So a rank's PMI_ID is no rank but 31 random bits, told to that
-rank alone; one that names an unknown number is dropped, and the shell makes guessing slow.
-After that the line is as open as PMI-1 is under mpiexec: nobody encrypts it.
+**Authentication.** PMI-1 has one word that can carry a secret: the number ``pmiid`` by which a
+rank names itself. So a rank's PMI_ID is not its rank but 31 random bits that only that rank gets;
+a connection that names an unknown number is dropped, and the shell makes guessing slow. After that
+the connection is as open as PMI-1 is under mpiexec: it is not encrypted.
 
-**One world after another.** A container may run MPI twice (a check, then the program): a
-rank that has finalized may begin again, in the next *world*, with keys of its own. One that
-went away without finalizing may not: its world is broken, and its executor says why.
+**One world after another.** A container may run MPI twice (a check, then the program): a rank that
+has finalized may begin again, in the next *world*, with keys of its own. One that left without
+finalizing may not: its world is broken, and its executor reports why.
 
-**Abort.** MPICH's MPI_Abort sends the word and *returns*: it trusts the process manager to
+**Abort.** MPICH's MPI_Abort sends the command and *returns*: it trusts the process manager to
 kill. The session ends, and with it every rank; until then nothing of that world is answered
 any more, so that no rank gets through MPI_Finalize and ends as if all were well.
 
-**What is refused.** MPI_Comm_spawn, with an answer (the master starts processes, nobody
-else does); name publishing, which needs no answer but no.
+**What is refused.** MPI_Comm_spawn, with an answer (only the master starts processes);
+name publishing.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ KVSNAME_MAX = 256
 KEYLEN_MAX = 64
 VALLEN_MAX = 1024
 LINE_MAX = 4096  # the longest line is a put: name, key, value and the words between
-UNNAMED_LINE_MAX = 64  # before a rank has said who it is
+UNNAMED_LINE_MAX = 64  # before a rank has named itself
 _HELD_AT_FIRST, _HELD_PER_RANK = 1 << 22, 1 << 16  # characters of a world's keys and values
 
 
 class Send(NamedTuple):
-    """Say this line on that connection."""
+    """Send this line on that connection."""
 
     connection: int
     line: str
@@ -64,7 +64,7 @@ class Drop(NamedTuple):
 
     connection: int
     reason: str
-    stranger: bool = False  # it never proved to be a rank
+    is_unknown: bool = False  # it never named a rank
 
 
 class Aborted(NamedTuple):
@@ -76,14 +76,14 @@ class Aborted(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A rank began (``MPI_Init``)."""
+    """A rank has called MPI_Init."""
 
     connection: int
     rank: int
 
 
 class Complete(NamedTuple):
-    """All ranks of a world are there: nobody waits for anybody any more."""
+    """All ranks of a world have joined."""
 
 
 Outcome = Union[Send, Drop, Aborted, Joined, Complete]
@@ -103,7 +103,7 @@ class _World:
 
 
 class _Rank:
-    """How far one rank is."""
+    """The state of one rank."""
 
     def __init__(self) -> None:
         self.worlds = 0  # how many it has begun
@@ -127,27 +127,27 @@ class PmiServer:
         self._multi: Dict[int, bool] = {}  # inside an mcmd, up to endcmd
         self._gone: Set[int] = set()
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ queries
 
-    def limit(self, connection: int) -> int:
-        """How long a line of this connection may be."""
+    def line_limit(self, connection: int) -> int:
+        """The longest line that this connection may send."""
         return LINE_MAX if connection in self._rank_by_connection else UNNAMED_LINE_MAX
 
     def missing(self) -> List[int]:
-        """Ranks that the newest world still waits for; empty when nobody waits."""
+        """The ranks that the newest world still waits for."""
         if not self._worlds:
             return []
         members = self._worlds[-1].members
         return [rank for rank in range(self.size) if rank not in members]
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def received(self, connection: int, line: str) -> List[Outcome]:
-        """One whole line, without its end."""
+        """Handle one whole line, without its end."""
         if connection in self._gone:
             return []
         if connection not in self._rank_by_connection:
-            return self._introduce(connection, _words(line))
+            return self._introduce(connection, _parse(line))
         if self._world(self._rank_by_connection[connection]).aborted:
             return []
         if self._multi.get(connection):
@@ -157,7 +157,7 @@ class PmiServer:
             return [
                 Send(connection, "cmd=spawn_result rc=-1 msg=TonY_starts_the_processes_of_a_job")
             ]
-        words = _words(line)
+        words = _parse(line)
         if "mcmd" in words:
             self._multi[connection] = True
             return []
@@ -169,7 +169,7 @@ class PmiServer:
         return outcomes
 
     def closed(self, connection: int) -> List[Outcome]:
-        """The connection is gone. Why the rank died, if it did, its executor says."""
+        """Note that the connection is gone; the executor reports why a rank died."""
         self._gone.discard(connection)
         self._multi.pop(connection, None)
         number = self._rank_by_connection.pop(connection, None)
@@ -179,12 +179,12 @@ class PmiServer:
             rank.broken = not rank.finalized
         return []
 
-    # ------------------------------------------------------------------ who it is
+    # ------------------------------------------------------------------ authentication
 
     def _introduce(self, connection: int, words: Dict[str, str]) -> List[Outcome]:
         number = self._rank_by_id.get(_number(words.get("pmiid")))
         if words.get("cmd") != "initack" or number is None:
-            return self._drop(connection, "it named no rank of this session", stranger=True)
+            return self._drop(connection, "it named no rank of this session", is_unknown=True)
         rank = self._ranks[number]
         if rank.connection is not None:
             return self._drop(connection, f"rank {number} is connected already")
@@ -209,9 +209,9 @@ class PmiServer:
             outcomes.append(Complete())
         return outcomes
 
-    def _drop(self, connection: int, reason: str, stranger: bool = False) -> List[Outcome]:
+    def _drop(self, connection: int, reason: str, is_unknown: bool = False) -> List[Outcome]:
         self._gone.add(connection)
-        return [Drop(connection, reason, stranger)]
+        return [Drop(connection, reason, is_unknown)]
 
     def _world(self, rank: int) -> _World:
         return self._worlds[self._ranks[rank].worlds - 1]
@@ -300,7 +300,7 @@ class PmiServer:
 _COMMANDS = frozenset(name[len("_on_") :] for name in vars(PmiServer) if name.startswith("_on_"))
 
 
-def _words(line: str) -> Dict[str, str]:
+def _parse(line: str) -> Dict[str, str]:
     """``cmd=put key=a value=b=c`` as a mapping; the value of a word may hold ``=``."""
     found: Dict[str, str] = {}
     for word in line.split():
@@ -310,7 +310,7 @@ def _words(line: str) -> Dict[str, str]:
 
 
 def _number(text: Optional[str]) -> int:
-    """The integer, or -1 for what is none."""
+    """The integer, or -1."""
     try:
         return int(text or "")
     except ValueError:

@@ -1,10 +1,9 @@
-"""The sockets and the clock of the PMI server: one thread in the master for one session.
+"""The sockets and deadlines of the PMI server: one thread in the master for one session.
 
-Every wait has an end. Once one rank has called MPI_Init the others have a deadline to do so
-too, or the session fails, naming them: they would wait for each other for ever. A connection
-that has not said which rank it is within some seconds is closed, and one that said a wrong
-number is left waiting before it is; while too many are, nobody else is let in. So guessing
-31 bits takes years.
+Every wait has a deadline. Once one rank has called MPI_Init the others have a deadline to do so
+too, or the session fails, naming them: they would wait for each other for ever. A connection that
+has not named its rank within some seconds is closed; one that named a wrong number waits before it
+is closed; and while too many wait, no other is accepted. So guessing 31 bits takes years.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.pmi import Aborted, Complete, Drop, Joined, Outcome, PmiServer, Send
-from tony_core.frameworks.serving import Server
+from tony_core.frameworks.session_server import SessionServer
 
-_UNNAMED_S = 10.0  # to say which rank it is
-_PENALTY_S = 2.0  # how long a wrong number waits for its answer, which is none
-_MOST_STRANGERS = 64  # connections at a time that have not said who they are
-_MOST_UNREAD = 1 << 20  # answers that a rank asked for and does not read
+_INTRODUCTION_S = 10.0  # to name its rank
+_PENALTY_S = 2.0  # how long a connection with a wrong number waits before it is closed
+_MAX_UNKNOWN = 64  # connections at a time that have not named their rank
+_MOST_UNREAD = 1 << 20  # bytes of answers that a rank does not read
 
 
 class _Connection:
-    """One rank's socket and what is half read and half written of it."""
+    """One rank's socket, and its bytes that are not handled or not sent yet."""
 
     def __init__(self, sock: socket.socket, closes_at: float) -> None:
         self.sock = sock
@@ -36,7 +35,7 @@ class _Connection:
         self.outgoing = b""
 
 
-class PmiService(Server):
+class PmiService(SessionServer):
     """Serves one session's ranks until :meth:`close`."""
 
     def __init__(
@@ -69,24 +68,24 @@ class PmiService(Server):
 
     # ------------------------------------------------------------------ the thread
 
-    def _broke(self, error: Exception) -> None:
-        # Whatever it is: without this server no rank gets through MPI_Init.
-        self._fail(f"the master's PMI server broke: {type(error).__name__}: {error}", "", 1)
+    def _on_failure(self, error: Exception) -> None:
+        # Any error: without this server no rank gets through MPI_Init.
+        self._fail(f"the master's PMI server failed: {type(error).__name__}: {error}", "", 1)
 
     def _close_all(self) -> None:
         for number in list(self._connections):
             self._close(number)
 
     def _has_room(self) -> bool:
-        strangers = sum(each.closes_at is not None for each in self._connections.values())
-        return strangers < _MOST_STRANGERS
+        unknown = sum(each.closes_at is not None for each in self._connections.values())
+        return unknown < _MAX_UNKNOWN
 
-    def _due(self) -> Iterable[Optional[float]]:
+    def _deadlines(self) -> Iterable[Optional[float]]:
         yield self._deadline
         for connection in self._connections.values():
             yield connection.closes_at
 
-    def _watch_the_clock(self, now: float) -> None:
+    def _on_deadline(self, now: float) -> None:
         for number, connection in list(self._connections.items()):
             if connection.closes_at is not None and connection.closes_at <= now:
                 self._close(number)
@@ -104,9 +103,9 @@ class PmiService(Server):
                     1,
                 )
 
-    def _came(self, number: int, sock: socket.socket) -> None:
+    def _on_connected(self, number: int, sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._connections[number] = _Connection(sock, self._clock() + _UNNAMED_S)
+        self._connections[number] = _Connection(sock, self._clock() + _INTRODUCTION_S)
 
     def _serve(self, number: int, mask: int) -> None:
         connection = self._connections.get(number)
@@ -130,13 +129,13 @@ class PmiService(Server):
         connection.incoming += data
         while b"\n" in connection.incoming and not connection.punished:
             line, connection.incoming = connection.incoming.split(b"\n", 1)
-            if len(line) > self._server.limit(number):
+            if len(line) > self._server.line_limit(number):
                 self._close(number)
                 return
             self._perform(self._server.received(number, line.decode("latin-1")))
             if number not in self._connections:
                 return
-        if len(connection.incoming) > self._server.limit(number):
+        if len(connection.incoming) > self._server.line_limit(number):
             self._close(number)
 
     def _perform(self, outcomes: Sequence[Outcome]) -> None:
@@ -152,10 +151,10 @@ class PmiService(Server):
                 self._deadline = None
             elif isinstance(outcome, Aborted):
                 task = self._tasks[outcome.rank]
-                said = f": {outcome.message}" if outcome.message else ""
+                text = f": {outcome.message}" if outcome.message else ""
                 self._fail(
                     f"rank {outcome.rank} ({task}) called MPI_Abort with code"
-                    f" {outcome.exit_code}{said}",
+                    f" {outcome.exit_code}{text}",
                     task,
                     outcome.exit_code,
                 )
@@ -171,7 +170,7 @@ class PmiService(Server):
         connection = self._connections.get(drop.connection)
         if connection is None:
             return
-        if drop.stranger:
+        if drop.is_unknown:
             connection.punished = True
             connection.closes_at = self._clock() + _PENALTY_S
         else:

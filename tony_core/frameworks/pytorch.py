@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem
-from tony_core.frameworks.ranks import rank_of, ranks, trains
+from tony_core.frameworks import validation
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, trains
 from tony_core.job.spec import Job
 
 
@@ -26,9 +25,9 @@ class PyTorch(Framework):
     def validate(self, job: Job) -> List[Problem]:
         """All ranks must come together, and there must be one."""
         return [
-            *refusals.fcfs(job, "PyTorch", "and rank 0's address"),
-            *refusals.nobody(job, "PyTorch", trains),
-            *refusals.several(job, "chief", "PyTorch has one rank 0"),
+            *validation.refuse_fcfs(job, "PyTorch", "and rank 0's address"),
+            *validation.require_ranks(job, "PyTorch", trains),
+            *validation.refuse_several(job, "chief", "PyTorch has one rank 0"),
         ]
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem
-from tony_core.frameworks.ranks import rank_of, ranks, trains
+from tony_core.frameworks import validation
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, trains
 from tony_core.job.spec import Job
 
 # Of a container: Ray's own processes need some hundred MB, and refuse a smaller object store.
@@ -31,9 +30,9 @@ class Ray(Framework):
     def validate(self, job: Job) -> List[Problem]:
         """All nodes must come together, one of them the head, each with room for Ray itself."""
         problems = [
-            *refusals.fcfs(job, "Ray", "and the head's address"),
-            *refusals.nobody(job, "Ray", trains),
-            *refusals.several(job, "chief", "Ray has one head"),
+            *validation.refuse_fcfs(job, "Ray", "and the head's address"),
+            *validation.require_ranks(job, "Ray", trains),
+            *validation.refuse_several(job, "chief", "Ray has one head"),
         ]
         names = {role.name for role in job.roles}
         if "head" in names and "chief" not in names:

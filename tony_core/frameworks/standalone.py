@@ -1,10 +1,10 @@
-"""One program by itself: nothing to find, nobody to wait for."""
+"""One program by itself, without peers."""
 
 from __future__ import annotations
 
 from typing import List
 
-from tony_core.frameworks.base import Alone, Framework, Problem
+from tony_core.frameworks.base import Framework, Problem, TaskRestart
 from tony_core.job.spec import Job, Role, Tracking
 
 
@@ -14,7 +14,7 @@ class Standalone(Framework):
     name = "standalone"
 
     def validate(self, job: Job) -> List[Problem]:
-        """More than one task would be several programs that know nothing of each other."""
+        """Refuse several tasks: they would be programs that know nothing of each other."""
         roles = [role for role in job.roles if role.tracking is not Tracking.SIDECAR]
         total = sum(role.instances for role in roles)
         if total == 1:
@@ -23,6 +23,6 @@ class Standalone(Framework):
         key = f"tony.{roles[0].name}.instances" if roles else "tony.worker.instances"
         return [Problem(f"standalone runs exactly one task, this job asks for {asked}", key)]
 
-    def alone(self, job: Job, role: Role) -> Alone:
-        """Nobody waits for it."""
-        return Alone()
+    def task_restart(self, job: Job, role: Role) -> TaskRestart:
+        """Allow it: the task has no peers."""
+        return TaskRestart()

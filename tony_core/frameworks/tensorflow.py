@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Dict, List, Optional
 
-from tony_core.frameworks.base import Alone, Framework, Gang, Peer, Problem
-from tony_core.frameworks.refusals import several
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, TaskRestart
+from tony_core.frameworks.validation import refuse_several
 from tony_core.job.spec import Job, Mode, Role, Tracking
 from tony_core.protocol.messages import shared_reference
 
@@ -23,16 +23,16 @@ _MOST_TASKS = 128 * 1024 // 16
 
 
 class TensorFlow(Framework):
-    """Everyone gets the whole cluster; the evaluator stands in its own only."""
+    """Every task gets the whole cluster; the evaluator is in its own copy only."""
 
     name = "tensorflow"
     needs_full_spec = True
 
     def validate(self, job: Job) -> List[Problem]:
-        """What TensorFlow itself would refuse, or would hang on."""
+        """Refuse what TensorFlow itself would refuse, or would hang on."""
         problems: List[Problem] = []
         for role in ("chief", "evaluator"):
-            problems += several(job, role, "TensorFlow allows one")
+            problems += refuse_several(job, role, "TensorFlow allows one")
         present = {role.name for role in job.roles if role.instances}
         if "ps" in present and not present & set(_TRAINING):
             problems.append(
@@ -52,26 +52,26 @@ class TensorFlow(Framework):
             )
         return problems
 
-    def alone(self, job: Job, role: Role) -> Alone:
-        """Workers and parameter servers where there are both; what is in no cluster anywhere."""
+    def task_restart(self, job: Job, role: Role) -> TaskRestart:
+        """Allow it in place between workers and parameter servers; outside the cluster anywhere."""
         members = [
             item
             for item in job.roles
-            # What stands in another stage is no peer.
+            # A role of another stage is not a peer.
             if _in_cluster(item)
             and item.name not in role.depends_on
             and role.name not in item.depends_on
         ]
         if job.mode is Mode.FCFS or role not in members:
-            return Alone()
+            return TaskRestart()
         if sum(item.instances for item in members) == 1:
-            return Alone()
+            return TaskRestart()
         if role.name in _TRAINING and not any(item.name == "ps" for item in members):
-            return Alone(
-                "without a ps TensorFlow's workers train together and cannot take one back (for"
-                " programs that work alone: tony.application.distributed-mode=FCFS)"
+            return TaskRestart(
+                "without a ps TensorFlow's workers train together and cannot go on with a restarted"
+                " one (for programs without peers: tony.application.distributed-mode=FCFS)"
             )
-        return Alone(in_place=True)
+        return TaskRestart(in_place=True)
 
     def shared(self, gang: Gang) -> Dict[str, str]:
         """The cluster's roles, without the braces: the evaluator adds itself."""

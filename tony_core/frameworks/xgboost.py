@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import refusals
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem
-from tony_core.frameworks.ranks import rank_of, ranks, trains
+from tony_core.frameworks import validation
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, trains
 from tony_core.job.spec import Job
 
 
@@ -28,9 +27,9 @@ class XGBoost(Framework):
     def validate(self, job: Job) -> List[Problem]:
         """All workers must come together, and one must run the tracker."""
         return [
-            *refusals.fcfs(job, "XGBoost", "and the tracker's address"),
-            *refusals.nobody(job, "XGBoost", trains),
-            *refusals.several(job, "chief", "XGBoost has one tracker"),
+            *validation.refuse_fcfs(job, "XGBoost", "and the tracker's address"),
+            *validation.require_ranks(job, "XGBoost", trains),
+            *validation.refuse_several(job, "chief", "XGBoost has one tracker"),
         ]
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:

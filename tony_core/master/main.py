@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
-from tony_core.frameworks import find as find_framework
+from tony_core.frameworks import find_framework
 from tony_core.frameworks.base import Framework
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job, Limits

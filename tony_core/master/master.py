@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tu
 
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote
-from tony_core.frameworks import find as find_framework
+from tony_core.frameworks import find_framework
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
 from tony_core.master.executors.liveness import Liveness
@@ -196,7 +196,7 @@ class Master:
         self._services = Services(self.reactor, job, framework, front.host, failed, self.log, nodes)
         self._closers.append(self._services.close_all)
         self._takeover = Takeover(self.reactor, self._rendezvous, self.log)
-        bound = frozenset(r.name for r in job.roles if framework.alone(job, r).in_place)
+        bound = frozenset(r.name for r in job.roles if framework.task_restart(job, r).in_place)
         self._machine = SessionMachine(job, info.settle_s, _jitter, info.ends_rest, bound)
         self._performers: Dict[Type[c.Command], Callable[[Any], None]] = {
             c.RunPreprocess: self._run_preprocess,

@@ -1,9 +1,9 @@
 """A framework's server in the master: one listening socket, one thread, one session.
 
-What the servers of several frameworks share: the thread and how it ends, whom it lets in, and
-when it has to look at the clock. What is said on a connection is the server's own
-(:class:`Server`'s abstract methods, all called by that thread). Callers have no secret to prove:
-an exception over what one of them sends closes that connection, is logged, and ends nothing else.
+What the servers of several frameworks share: the thread and how it ends, which callers are
+admitted, and the deadlines. The protocol is the server's own (:class:`SessionServer`'s abstract
+methods, all called by that thread). Callers prove no secret: an exception over what one of them
+sends closes that connection, is logged, and ends nothing else.
 
 The protocols served here have little or no secret, so where a connection comes from decides: from
 this machine the kernel must name the job's own user (or root), from elsewhere the address must be
@@ -26,13 +26,13 @@ from typing import Any, Callable, Iterable, List, Optional, Sequence
 from tony_core.frameworks.base import ServiceContext
 from tony_core.protocol import socket_owners
 
-_FULL_S = 0.5  # how long nobody is let in where the process has no descriptor left
+_FULL_S = 0.5  # how long to accept nothing when the process has no descriptor left
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
-_MOST_FAULTS = 100  # tracebacks that are logged
-_MOST_REFUSED = 64  # ports of earlier sessions that the kernel may offer again
+_MAX_TRACEBACKS = 100  # tracebacks that are logged
+_MAX_REFUSED_PORTS = 64  # ports of earlier sessions that the kernel may offer again
 
 
-class Server(ABC):
+class SessionServer(ABC):
     """Serves until :meth:`close`. Connections are known by numbers, which are never used twice."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Server(ABC):
         self._users = (0, os.geteuid())
         self._listener = _listen(context.listen_host, avoid)
         self.port: int = self._listener.getsockname()[1]
-        self._listens = True
+        self._is_listening = True
         self._full_until: Optional[float] = None
         self._wake_read, self._wake_write = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -69,12 +69,12 @@ class Server(ABC):
     # ------------------------------------------------------------------ the server's own
 
     @abstractmethod
-    def _came(self, number: int, sock: socket.socket) -> None:
-        """Somebody has connected; from here on the socket is read."""
+    def _on_connected(self, number: int, sock: socket.socket) -> None:
+        """Begin with a connection; from here on the socket is read."""
 
     @abstractmethod
     def _serve(self, number: int, mask: int) -> None:
-        """A connection can be read or written; it may have been closed in this very turn."""
+        """Read or write a connection; it may have been closed in this very turn."""
 
     @abstractmethod
     def _close(self, number: int) -> None:
@@ -82,22 +82,22 @@ class Server(ABC):
 
     @abstractmethod
     def _close_all(self) -> None:
-        """It ends: close every connection."""
+        """Close every connection: the server ends."""
 
     @abstractmethod
-    def _due(self) -> Iterable[Optional[float]]:
-        """When the clock is to be looked at."""
+    def _deadlines(self) -> Iterable[Optional[float]]:
+        """When :meth:`_on_deadline` is due."""
 
     @abstractmethod
-    def _watch_the_clock(self, now: float) -> None:
+    def _on_deadline(self, now: float) -> None:
         """Do what is due."""
 
     @abstractmethod
-    def _broke(self, error: Exception) -> None:
-        """It serves nobody any more."""
+    def _on_failure(self, error: Exception) -> None:
+        """Report that the server has failed and ends."""
 
     def _has_room(self) -> bool:
-        """Whether anybody else is let in now; who calls meanwhile waits in the kernel."""
+        """Whether to accept another connection now; callers wait in the kernel meanwhile."""
         return True
 
     # ------------------------------------------------------------------ the thread
@@ -105,7 +105,7 @@ class Server(ABC):
     def _run(self) -> None:
         try:
             while True:
-                for key, mask in self._selector.select(self._patience()):
+                for key, mask in self._selector.select(self._select_timeout()):
                     if key.fileobj is self._wake_read:
                         return
                     if key.fileobj is self._listener:
@@ -115,10 +115,10 @@ class Server(ABC):
                 now = self._clock()
                 if self._full_until is not None and self._full_until <= now:
                     self._full_until = None
-                self._watch_the_clock(now)
-                self._let_in()
+                self._on_deadline(now)
+                self._update_listening()
         except Exception as error:
-            self._broke(error)
+            self._on_failure(error)
         finally:
             self._close_all()
             self._selector.close()
@@ -133,17 +133,17 @@ class Server(ABC):
             return True
         except Exception:
             self._faults += 1
-            if self._faults <= _MOST_FAULTS:
+            if self._faults <= _MAX_TRACEBACKS:
                 name = self._thread.name
                 self._log(
-                    f"{name}: closed a connection, it made our own code fail:\n"
+                    f"{name}: closed a connection that made our own code fail:\n"
                     f"{traceback.format_exc().rstrip()}"
                 )
             self._close(number)
             return False
 
-    def _patience(self) -> Optional[float]:
-        due = [at for at in (*self._due(), self._full_until) if at is not None]
+    def _select_timeout(self) -> Optional[float]:
+        due = [at for at in (*self._deadlines(), self._full_until) if at is not None]
         return max(0.0, min(due) - self._clock()) if due else None
 
     def _accept(self) -> None:
@@ -152,47 +152,47 @@ class Server(ABC):
         try:
             sock, _ = self._listener.accept()
         except OSError as error:
-            if error.errno in _FULL:  # it would be readable all the time
+            if error.errno in _FULL:  # the listener would stay readable
                 self._full_until = self._clock() + _FULL_S
-            return  # else it went away again before we looked
-        if not self._admits(sock):
+            return  # else the caller has closed it already
+        if not self._is_admitted(sock):
             sock.close()
             return
         sock.setblocking(False)
         self._last += 1
-        if self._guard(self._last, self._came, sock):
+        if self._guard(self._last, self._on_connected, sock):
             self._selector.register(sock, selectors.EVENT_READ, self._last)
         else:
             sock.close()
 
-    def _admits(self, sock: socket.socket) -> bool:
+    def _is_admitted(self, sock: socket.socket) -> bool:
         """Whether it comes from this job."""
         try:
             here, there = (
                 socket_owners.packed(each()[0]) for each in (sock.getsockname, sock.getpeername)
             )
         except OSError:
-            return False  # it went away again
+            return False  # it was closed already
         if here != there and not socket_owners.is_loopback(sock.getpeername()[0]):
             return there in {socket_owners.packed(node) for node in self._context.nodes()}
         try:
             owner = self._sockets.owner_of_peer(sock)
         except socket_owners.Unavailable as error:
-            self._broke(error)  # to go on without an answer would be to admit everyone
+            self._on_failure(error)  # to go on without an answer would be to admit everyone
             return False
         return owner is not None and owner.uid in self._users
 
-    def _let_in(self) -> None:
+    def _update_listening(self) -> None:
         listens = self._full_until is None and self._has_room()
-        if listens and not self._listens:
+        if listens and not self._is_listening:
             self._selector.register(self._listener, selectors.EVENT_READ, None)
-        elif self._listens and not listens:
+        elif self._is_listening and not listens:
             self._selector.unregister(self._listener)
-        self._listens = listens
+        self._is_listening = listens
 
 
 def _listen(host: str, avoid: Sequence[int]) -> socket.socket:
-    """There, or on all interfaces where that is no address here; at no port to avoid."""
+    """Listen there, or on all interfaces where that is not an address here; not at those ports."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     refused: List[socket.socket] = []
     try:
@@ -201,7 +201,7 @@ def _listen(host: str, avoid: Sequence[int]) -> socket.socket:
                 made = socket.create_server((host, 0), family=family, backlog=4096)
             except OSError:
                 made = socket.create_server(("", 0), backlog=4096)
-            if made.getsockname()[1] not in avoid or len(refused) >= _MOST_REFUSED:
+            if made.getsockname()[1] not in avoid or len(refused) >= _MAX_REFUSED_PORTS:
                 return made
             refused.append(made)
     finally:

@@ -1,4 +1,4 @@
-"""Reasons why a job cannot run that several frameworks share."""
+"""Checks of a job that several frameworks share; each returns the problems that it finds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tony_core.frameworks.base import Framework, Problem
 from tony_core.job.spec import Job, Mode, RestartScope, Role
 
 
-def fcfs(job: Job, framework: str, why: str) -> List[Problem]:
-    """Tasks that start before their peers are known."""
+def refuse_fcfs(job: Job, framework: str, why: str) -> List[Problem]:
+    """Refuse FCFS: tasks would start before their peers are known."""
     if job.mode is not Mode.FCFS:
         return []
     return [
@@ -21,8 +21,8 @@ def fcfs(job: Job, framework: str, why: str) -> List[Problem]:
     ]
 
 
-def nobody(job: Job, framework: str, trains: Callable[[Role], bool]) -> List[Problem]:
-    """No task that would be a rank."""
+def require_ranks(job: Job, framework: str, trains: Callable[[Role], bool]) -> List[Problem]:
+    """Require a task that would be a rank."""
     if any(trains(role) and role.instances for role in job.roles):
         return []
     return [
@@ -34,16 +34,16 @@ def nobody(job: Job, framework: str, trains: Callable[[Role], bool]) -> List[Pro
     ]
 
 
-def several(job: Job, role: str, why: str) -> List[Problem]:
-    """More than one task of a role that may have one."""
+def refuse_several(job: Job, role: str, why: str) -> List[Problem]:
+    """Refuse more than one task of this role."""
     for candidate in job.roles:
         if candidate.name == role and candidate.instances > 1:
             return [Problem(f"{candidate.instances} x {role}: {why}", f"tony.{role}.instances")]
     return []
 
 
-def elastic(job: Job, why: str) -> List[Problem]:
-    """A role whose number may change, under a framework that must know it before."""
+def refuse_elastic(job: Job, why: str) -> List[Problem]:
+    """Refuse elastic roles: the framework must know the number of tasks before."""
     for role in job.roles:
         if role.is_elastic:
             key = f"tony.{role.name}.min-instances"
@@ -51,12 +51,12 @@ def elastic(job: Job, why: str) -> List[Problem]:
     return []
 
 
-def alone(job: Job, framework: Framework) -> List[Problem]:
-    """Roles whose tasks are to be started again alone, which their peers would not survive."""
+def refuse_task_restart(job: Job, framework: Framework) -> List[Problem]:
+    """Refuse restarts of single tasks that their peers would not survive."""
     problems = []
     for role in job.roles:
         if role.restart_scope is RestartScope.TASK:
-            why = framework.alone(job, role).why_not
+            why = framework.task_restart(job, role).why_not
             if why:
                 key = f"tony.{role.name}.restart-scope"
                 problems.append(Problem(f"{why}: it must be session", key))

@@ -8,20 +8,20 @@ import pytest
 
 from tests.frameworks.gangs import job
 from tony_core.client.submission import load
-from tony_core.frameworks import find
-from tony_core.frameworks.base import Alone, Framework
-from tony_core.frameworks.refusals import alone
+from tony_core.frameworks import find_framework
+from tony_core.frameworks.base import Framework, TaskRestart
+from tony_core.frameworks.validation import refuse_task_restart
 from tony_core.job.load import JobArguments
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Mode, RestartScope, Tracking
 
-PLACE = Alone(in_place=True)
-ANYWHERE = Alone()
+PLACE = TaskRestart(in_place=True)
+ANYWHERE = TaskRestart()
 
 
-def told(framework: str, counts: Dict[str, int], role: str, **fields: Any) -> Alone:
+def told(framework: str, counts: Dict[str, int], role: str, **fields: Any) -> TaskRestart:
     made = job(framework, counts, **fields)
-    return find(framework).alone(made, made.role(role))
+    return find_framework(framework).task_restart(made, made.role(role))
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,13 @@ def told(framework: str, counts: Dict[str, int], role: str, **fields: Any) -> Al
 def test_what_trains_together_cannot_take_one_back(name: str) -> None:
     counts = {"scheduler": 1, "server": 1, "worker": 2, "reader": 1}
     tracking = {"reader": Tracking.UNTRACKED, "server": Tracking.UNTRACKED}
-    assert "cannot take a task back" in told(name, counts, "worker", tracking=tracking).why_not
+    assert (
+        "cannot go on with a restarted one"
+        in told(name, counts, "worker", tracking=tracking).why_not
+    )
     beside = told(name, counts, "reader", tracking=tracking)
     assert not beside.why_not
-    assert beside.in_place == find(name).needs_full_spec
+    assert beside.in_place == find_framework(name).needs_full_spec
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_what_trains_together_cannot_take_one_back(name: str) -> None:
         ({"worker": 1, "tensorboard": 1}, "worker", ANYWHERE),
     ],
 )
-def test_tensorflow(counts: Dict[str, int], role: str, may: Alone) -> None:
+def test_tensorflow(counts: Dict[str, int], role: str, may: TaskRestart) -> None:
     assert told("tensorflow", counts, role) == may
 
 
@@ -69,7 +72,7 @@ def test_a_framework_that_says_nothing_is_careful() -> None:
         needs_full_spec = True
 
     made = job("other", {"worker": 2, "ps": 1, "tensorboard": 1})
-    found = [Other().alone(made, role) for role in made.roles]
+    found = [Other().task_restart(made, role) for role in made.roles]
     assert [bool(each.why_not) for each in found] == [True, False, False]
     assert [each.in_place for each in found] == [False, True, False]
 
@@ -87,8 +90,8 @@ def refused(*words: str) -> List[str]:
 def test_a_submit_is_refused_with_one_message() -> None:
     (text,) = refused("tony.application.framework=pytorch")
     assert text == (
-        "tony.worker.restart-scope: what trains under pytorch cannot take a task back: it must be"
-        " session"
+        "tony.worker.restart-scope: tasks that train under pytorch cannot go on with a"
+        " restarted one: it must be session"
     )
     (text,) = refused()
     assert "tony.application.distributed-mode=FCFS" in text
@@ -99,4 +102,4 @@ def test_a_submit_is_refused_with_one_message() -> None:
 def test_session_is_always_right() -> None:
     made = job("pytorch", {"worker": 2})
     assert made.roles[0].restart_scope is RestartScope.SESSION
-    assert alone(made, find("pytorch")) == []
+    assert refuse_task_restart(made, find_framework("pytorch")) == []
