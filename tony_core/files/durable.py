@@ -1,4 +1,4 @@
-"""Files that a crash leaves whole: written aside, flushed to the disk, then renamed.
+"""Files that a crash leaves whole: written under another name, flushed to the disk, then renamed.
 
 A rename alone replaces a file in one step for every reader, but not for a power cut: the
 name may reach the disk before the bytes, and an empty file is what is found then. So the

@@ -171,7 +171,7 @@ class WebHdfsFileSystem(FileSystem):
             yield hdfs, path
 
     def _place(self, location: str) -> Tuple[WebHdfs, str]:
-        base, path = _taken_apart(location)
+        base, path = _split_location(location)
         with self._lock:
             hdfs = self._known.get(base)
             if hdfs is None:
@@ -219,7 +219,7 @@ def _stat(location: str, found: Status) -> Stat:
 
 
 def of_site() -> WebHdfsFileSystem:
-    """By the environment: HADOOP_CONF_DIR, HADOOP_USER_NAME."""
+    """The file systems of the site in HADOOP_CONF_DIR, as HADOOP_USER_NAME."""
     try:
         conf = SiteConfiguration.load()
         if not conf.files:
@@ -233,14 +233,14 @@ def of_site() -> WebHdfsFileSystem:
 
 
 def by_address() -> WebHdfsFileSystem:
-    """For locations that name the server themselves; a site's configuration is used if there."""
+    """The file systems of locations that name their server; no site configuration is needed."""
     try:
         return WebHdfsFileSystem(SiteConfiguration.load(), user_name())
     except ConfigurationError as error:
         raise UnsupportedLocation(errno.EPROTONOSUPPORT, str(error), "webhdfs://") from None
 
 
-def _taken_apart(location: str) -> Tuple[str, str]:
+def _split_location(location: str) -> Tuple[str, str]:
     """Scheme and authority (empty: that of ``fs.defaultFS``), and the path."""
     scheme = scheme_of(location)
     if scheme not in ("", "hdfs", "webhdfs", "swebhdfs"):

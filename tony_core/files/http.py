@@ -1,8 +1,8 @@
-"""Reading from the web: ``http`` and ``https``, by the standard library.
+"""Reading from the web: ``http`` and ``https``, by ``urllib``, which follows the proxy settings.
 
 A name and password in the URL (``https://user:password@host/...``) are sent as basic
-authentication and never shown. Nothing is ever written. A redirect is followed to another place
-of the web, without the name and password, and never from https to http.
+authentication and never shown. Nothing is written. Redirects are followed without the name and
+password, and never from https to http.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class HttpFileSystem(FileSystem):
-    """Read-only. A location is a file; folders do not exist here."""
+    """Read-only. Every location is a file; there are no folders."""
 
     scheme = "http"
 
@@ -42,8 +42,8 @@ class HttpFileSystem(FileSystem):
         if offset < 0:
             raise ValueError(f"{masked(location)}: nothing lies before the file's first byte")
         try:
-            stream = _Whole(self._request(location, "GET", offset), location)
-        except _NothingThere:
+            stream = _WholeBody(self._request(location, "GET", offset), location)
+        except _BehindEnd:
             return io.BytesIO()  # the offset is at or behind the end
         if offset and not stream.partial:
             stream.skip(offset)  # a server that does not do ranges sends the whole file
@@ -88,7 +88,7 @@ class HttpFileSystem(FileSystem):
             if method == "HEAD" and error.code in (405, 501):
                 return self._request(location, "GET")  # only its head is read
             if offset and error.code == 416:
-                raise _NothingThere from None
+                raise _BehindEnd from None
             word = f"the server answered {error.code} {error.reason}"
             if error.code in (404, 410):
                 raise FileNotFoundError(errno.ENOENT, word, shown) from None
@@ -113,7 +113,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def check_redirect(old: str, new: str) -> None:
-    """``ValueError`` for a redirect that is not followed."""
+    """Raise ``ValueError`` for a redirect that is not followed."""
     before, after = urlsplit(old).scheme.lower(), urlsplit(new).scheme.lower()
     if after not in ("http", "https"):
         raise ValueError("a redirect to what is neither http nor https")
@@ -121,11 +121,11 @@ def check_redirect(old: str, new: str) -> None:
         raise ValueError("a redirect from https to http, which is not followed")
 
 
-class _NothingThere(Exception):
+class _BehindEnd(Exception):
     """The file ends before the range asked for."""
 
 
-class _Whole:
+class _WholeBody:
     """A stream that fails when the connection ends before the announced length."""
 
     def __init__(self, answer: http.client.HTTPResponse, location: str) -> None:
@@ -134,7 +134,7 @@ class _Whole:
         self.partial = answer.status == 206
 
     def skip(self, count: int) -> None:
-        """Past the first bytes, or to the end when there are fewer."""
+        """Skip the first bytes, or all when there are fewer."""
         try:
             while count > 0:
                 data = self.read(min(count, COPIED_AT_ONCE))
@@ -146,7 +146,7 @@ class _Whole:
             raise
 
     def read(self, size: int = -1) -> bytes:
-        # Piece by piece: what a server announces may be more than any memory.
+        # Piece by piece: the length that a server announces may be more than any memory.
         left = float("inf") if size is None or size < 0 else size
         parts: List[bytes] = []
         while left > 0:
@@ -171,7 +171,7 @@ class _Whole:
     def close(self) -> None:
         self._answer.close()
 
-    def __enter__(self) -> _Whole:
+    def __enter__(self) -> _WholeBody:
         return self
 
     def __exit__(self, *_: object) -> None:

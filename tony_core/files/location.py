@@ -1,4 +1,4 @@
-"""Taking locations apart: the scheme, the last name, what people may see of it."""
+"""Parts of a location: its scheme, its last name, what people may see of it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def base_name(location: str) -> str:
 
 
 def parent(location: str) -> str:
-    """The folder that it stands in; of a file system's root, that root."""
+    """The folder that holds it; of a file system's root, that root."""
     match = _SCHEME.match(location)
     if match and is_remote(location):
         authority, _, path = location[match.end() :].partition("/")

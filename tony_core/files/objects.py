@@ -1,9 +1,9 @@
 """Reading object stores (``s3a``, ``gs``, ``abfs``) by fsspec, where its package is installed.
 
-Where a job is submitted, and nowhere else: what stands there is fetched by the client and staged.
-Nodes have the standard library alone, and programs read by themselves (``tony.dataset``). Nothing
-of fsspec is loaded before such a location is used. Credentials and the store's address are set as
-each package reads them: ``AWS_*``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_*``,
+Only where a job is submitted: the client fetches what is there and stages it. Nodes have only the
+standard library, and programs read by themselves (``tony.dataset``). fsspec is imported when such a
+location is used first. Credentials and the store's address are set as each package reads them:
+``AWS_*``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_*``,
 ``FSSPEC_*``.
 """
 
@@ -39,20 +39,20 @@ class ObjectFileSystem(FileSystem):
     """Read-only. A folder is a common beginning of names."""
 
     def stat(self, location: str) -> Stat:
-        with _Understood(location) as (store, path):
+        with _OpenStore(location) as (store, path):
             return _stat(location, store.info(path))
 
     def open(self, location: str, offset: int = 0) -> BinaryIO:
         if offset < 0:
             raise ValueError(f"{masked(location)}: nothing lies before the file's first byte")
-        with _Understood(location) as (store, path):
+        with _OpenStore(location) as (store, path):
             stream = store.open(path, "rb")
             if offset:
                 stream.seek(min(offset, int(store.info(path).get("size") or 0)))
             return cast(BinaryIO, stream)
 
     def list(self, location: str) -> List[Stat]:
-        with _Understood(location) as (store, path):
+        with _OpenStore(location) as (store, path):
             if store.info(path).get("type") != "directory":
                 raise NotADirectoryError(errno.ENOTDIR, "this is a file", masked(location))
             top = path.rstrip("/").rpartition("/")[2]
@@ -81,7 +81,7 @@ class ObjectFileSystem(FileSystem):
         _refuse(location)
 
 
-class _Understood:
+class _OpenStore:
     """The store of a location and the path there; whatever its package raises is an ``OSError``."""
 
     def __init__(self, location: str) -> None:
@@ -92,7 +92,7 @@ class _Understood:
         protocol, package, extra = STORES[scheme]
         _, _, rest = self._location.partition("://")
         address = f"{protocol}://{rest}"
-        # Some log what they raise as well: for those who have set up logging.
+        # Some log what they raise as well, which only a configured logging should print.
         logging.getLogger(package).addHandler(_UNSEEN)
         try:
             kind = importlib.import_module("fsspec").get_filesystem_class(protocol)
@@ -137,7 +137,7 @@ def _stat(location: str, info: Dict[str, Any]) -> Stat:
 
 
 def milliseconds(when: Any) -> int:
-    """A time as stores tell it: a datetime, its text, or seconds."""
+    """A time as stores report it: a datetime, its text, or seconds."""
     if isinstance(when, str):
         try:
             when = datetime.datetime.fromisoformat(when.replace("Z", "+00:00"))
