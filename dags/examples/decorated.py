@@ -1,8 +1,8 @@
 """A function of this file as the program of a distributed job, and an asset for its model.
 
-`@task.tony` ships the function's own text and its arguments; two processes run it, and what the
-chief returns is the task's value. Where they run, neither Airflow nor this file is there: what the
-function needs it imports itself, and what it is given comes as arguments.
+`@task.tony` ships the function's own text and its arguments; two processes run it, and the chief's
+return value is the task's. Where they run, there is neither Airflow nor this file: the function
+imports what it needs, and gets its data as arguments.
 
     python dags/examples/decorated.py
 """
@@ -67,7 +67,7 @@ with DAG(
             os.makedirs(folder, exist_ok=True)
             with open(path, "w") as file:
                 json.dump({"weight": weight, "bias": bias}, file)
-        # "model" is what the asset's event tells of the place.
+        # The asset's event has the path under "model".
         return {"model": path, "weight": weight, "bias": bias, "loss": loss}
 
     @task

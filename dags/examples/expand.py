@@ -1,7 +1,7 @@
 """Several trainings at once, one for each batch size, and the best of them.
 
-`.expand()` makes a task of each value; `deferrable=True` lets a triggerer wait for all of them, at
-the cost of no worker slot. A job that does not fit beside the others waits until it does.
+`.expand()` makes a task of each value; with `deferrable=True` a triggerer waits for all of them,
+without a worker slot. A job that does not fit on the machine with the others waits until it does.
 
     python dags/examples/expand.py
 """
@@ -36,7 +36,7 @@ with DAG(
 ) as dag:
 
     @task
-    def words(params: dict | None = None) -> list[str]:
+    def arguments(params: dict | None = None) -> list[str]:
         return [f"--steps {params['steps']} --batch {size}" for size in params["sizes"]]
 
     train = TonyOperator.partial(
@@ -48,11 +48,11 @@ with DAG(
         python_binary_path="{{ params.python }}",
         deferrable=True,
         poll_interval=2.0,
-    ).expand(task_params=words())
+    ).expand(task_params=arguments())
 
     @task
     def best(jobs: list) -> dict:
-        all_jobs = jobs[:]  # at once: one by one, Airflow complains of the one after the last
+        all_jobs = jobs[:]  # all at once: Airflow logs an error for a read after the last one
         found = min(all_jobs, key=lambda job: job["result"]["last_loss"])
         print(f"the best of {len(all_jobs)}: {found['application_id']}")
         return found["result"]

@@ -1,7 +1,7 @@
 """A first training: two processes fit a small network, supervised as one task of a DAG.
 
-It runs on this machine, by the embedded scheduler: no cluster, and no connection is needed. On a
-cluster the same task has `tony_conn_id="..."` in the place of `scheduler="local"`.
+It runs on this machine, by the embedded scheduler, and needs no cluster and no connection. On a
+cluster the same task has `tony_conn_id="..."` instead of `scheduler="local"`.
 
     python dags/examples/first_training.py
 
@@ -47,7 +47,7 @@ with DAG(
 
     @task
     def check(job: dict) -> float:
-        """What the program gave by tony.result() comes with what the operator returns."""
+        """The operator returns the value that the program passed to tony.result()."""
         loss = job["result"]["last_loss"]
         first = job["result"]["first_loss"]
         print(f"{job['application_id']}: loss {first:.4f} -> {loss:.4f}")

@@ -1,12 +1,12 @@
-"""One training for each framework, each a task; the run's parameters say which of them.
+"""One training for each framework, each a task; the run's parameters choose among them.
 
-They are the jobs of the folder `examples`, as they are, on this machine by the embedded scheduler.
-Each needs a Python that has its framework (`examples/README.md` says what to install):
+They are the jobs of the folder `examples`, unchanged, on this machine by the embedded scheduler.
+Each needs a Python that has its framework (`examples/README.md` lists what to install):
 
     airflow dags trigger tony_frameworks --conf \
         '{"frameworks": ["jax", "pytorch"], "pythons": {"pytorch": "/envs/torch/bin/python"}}'
 
-Those that are not chosen are skipped.
+Airflow skips the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tony_airflow.operators.tony import TonyOperator
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-# Each the folder of its example. They take turns: a laptop has room for one.
+# The folders of the examples. One runs at a time: a laptop has room for one.
 FRAMEWORKS = [
     *("mpi", "jax", "pytorch", "horovod", "mxnet", "xgboost", "lightgbm", "ray"),
     *("tensorflow", "tensorflow-ps", "keras"),
@@ -38,10 +38,10 @@ with DAG(
             ["mpi"],
             type="array",
             items={"type": "string", "enum": FRAMEWORKS},
-            description="Which of them",
+            description="The ones to run",
         ),
         "python": Param(sys.executable, type="string", description="A Python for all of them"),
-        "pythons": Param({}, type="object", description="Those with a Python of their own"),
+        "pythons": Param({}, type="object", description="A Python for some of them, by name"),
         "steps": Param(300, type="integer", minimum=20, description="How long to train"),
     },
     doc_md=__doc__,

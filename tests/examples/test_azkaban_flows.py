@@ -78,11 +78,11 @@ def test_what_cannot_be_uploaded_is_told(
 ) -> None:
     monkeypatch.setenv("AZKABAN_PASSWORD", "hush")
     assert upload.main([str(tmp_path / "none")]) == 1
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
     assert upload.main([str(tmp_path), "--server", "http://127.0.0.1:1"]) == 1
     said = capsys.readouterr().err
-    assert "http://127.0.0.1:1 was not reached" in said and "hush" not in said
+    assert "http://127.0.0.1:1 does not answer" in said and "hush" not in said
     assert upload.main([str(tmp_path), "--server", "somewhere"]) == 1
-    assert "is no address of a server" in capsys.readouterr().err
+    assert "is not a server's address" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         upload.main([str(tmp_path), "--set", "nonsense"])

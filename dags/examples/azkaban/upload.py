@@ -5,8 +5,8 @@
     python upload.py first --server http://localhost:8081 --user me --run first-training
     python upload.py retraining --with ../retraining/programs --project retraining
 
-The project is made if there is none of that name. Nothing but the standard library is needed,
-and nothing of TonY; :class:`Server` may be used from other programs.
+It creates the project if there is none of that name. It needs the standard library only, and
+nothing of TonY; other programs may use :class:`Server`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 ENDED = ("SUCCEEDED", "FAILED", "KILLED")
-"""The states of an execution that is over."""
+"""The final states of an execution."""
 
 ANSWER_S = 60
-"""What the server gets for an answer."""
+"""The seconds that the server has for an answer."""
 
 
 class AzkabanError(Exception):
-    """What the server says is wrong, or that it was not reached."""
+    """The server refused, or did not answer."""
 
 
 class Server:
@@ -42,14 +42,14 @@ class Server:
 
     def __init__(self, url: str, user: str, password: str) -> None:
         if not url.startswith(("http://", "https://")):
-            raise AzkabanError(f"{url!r} is no address of a server: http://HOST:PORT")
+            raise AzkabanError(f"{url!r} is not a server's address: expected http://HOST:PORT")
         self.url = url.rstrip("/")
         self._session = ""
-        told = self._ask("/", action="login", username=user, password=password)
-        self._session = str(told["session.id"])
+        answer = self._ask("/", action="login", username=user, password=password)
+        self._session = str(answer["session.id"])
 
     def create(self, project: str, description: str = "by upload.py") -> bool:
-        """A new project; false when there is one of this name."""
+        """Create a project; False if there is one of this name."""
         try:
             self._ask("/manager", action="create", name=project, description=description)
         except AzkabanError as error:
@@ -59,7 +59,7 @@ class Server:
         return True
 
     def upload(self, project: str, archive: bytes) -> None:
-        """A next version of the project: a zip of all its files."""
+        """Upload the project's next version: a zip of all its files."""
         border = uuid.uuid4().hex
         parts = []
         for name, value in {
@@ -76,34 +76,34 @@ class Server:
         self._send("/manager", b"".join(parts), f"multipart/form-data; boundary={border}")
 
     def flows(self, project: str) -> List[str]:
-        """Their names."""
-        told = self._ask("/manager", get=True, ajax="fetchprojectflows", project=project)
-        return sorted(flow["flowId"] for flow in told["flows"])
+        """The names of a project's flows."""
+        answer = self._ask("/manager", get=True, ajax="fetchprojectflows", project=project)
+        return sorted(flow["flowId"] for flow in answer["flows"])
 
     def run(self, project: str, flow: str, settings: Optional[Mapping[str, str]] = None) -> int:
-        """Starts a flow, and gives the execution's number; settings override shared properties."""
+        """Start a flow; the execution's number. ``settings`` override shared properties."""
         over = {f"flowOverride[{key}]": value for key, value in (settings or {}).items()}
         more = {"concurrentOption": "ignore", **over}
-        told = self._ask("/executor", ajax="executeFlow", project=project, flow=flow, **more)
-        return int(told["execid"])
+        answer = self._ask("/executor", ajax="executeFlow", project=project, flow=flow, **more)
+        return int(answer["execid"])
 
     def execution(self, execid: int) -> Dict[str, Any]:
         """The flow and its jobs (``nodes``), each with ``id`` and ``status``."""
         return self._ask("/executor", get=True, ajax="fetchexecflow", execid=str(execid))
 
     def state(self, execid: int) -> str:
-        """Of the whole flow."""
+        """The state of the whole flow."""
         return str(self.execution(execid)["status"])
 
     def job_states(self, execid: int) -> Dict[str, str]:
-        """Of each job."""
+        """The state of each job."""
         return {node["id"]: node["status"] for node in self.execution(execid)["nodes"]}
 
     def log(self, execid: int, job: str, attempt: int = 0) -> str:
-        """All that a job has said so far."""
+        """The log of a job so far."""
         text, offset = "", 0
         while True:
-            told = self._ask(
+            answer = self._ask(
                 "/executor",
                 get=True,
                 ajax="fetchExecJobLogs",
@@ -113,25 +113,25 @@ class Server:
                 length="50000",
                 attempt=str(attempt),
             )
-            if not told.get("length"):
+            if not answer.get("length"):
                 return text
-            text += told["data"]
-            offset = int(told["offset"]) + int(told["length"])
+            text += answer["data"]
+            offset = int(answer["offset"]) + int(answer["length"])
 
     def cancel(self, execid: int) -> None:
-        """Ends a flow that runs."""
+        """End a running flow."""
         self._ask("/executor", get=True, ajax="cancelFlow", execid=str(execid))
 
     def job_page(self, execid: int, job: str) -> str:
         """The address where a browser shows the job's log."""
         return f"{self.url}/executor?{urllib.parse.urlencode({'execid': execid, 'job': job})}"
 
-    # ------------------------------------------------------------------ how it is asked
+    # ------------------------------------------------------------------ requests
 
-    def _ask(self, path: str, get: bool = False, **words: str) -> Dict[str, Any]:
+    def _ask(self, path: str, get: bool = False, **parameters: str) -> Dict[str, Any]:
         if self._session:
-            words["session.id"] = self._session
-        text = urllib.parse.urlencode(words)
+            parameters["session.id"] = self._session
+        text = urllib.parse.urlencode(parameters)
         if get:
             return self._send(f"{path}?{text}")
         return self._send(path, text.encode(), "application/x-www-form-urlencoded")
@@ -142,29 +142,29 @@ class Server:
         if kind:
             request.add_header("Content-Type", kind)
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310
-                text = answer.read().decode("utf-8", "replace")
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as response:  # noqa: S310
+                text = response.read().decode("utf-8", "replace")
         except urllib.error.HTTPError as error:
             with error:
                 raise AzkabanError(f"{self.url} answered {error.code} {error.reason}") from None
         except OSError as error:
-            raise AzkabanError(f"{self.url} was not reached: {error}") from None
+            raise AzkabanError(f"{self.url} does not answer: {error}") from None
         try:
-            told = json.loads(text) if text.strip() else {}
+            answer = json.loads(text) if text.strip() else {}
         except ValueError:
-            raise AzkabanError(f"{self.url} is no Azkaban server: {text[:200]!r}") from None
-        wrong = told.get("error") or (told.get("status") == "error" and told.get("message"))
+            raise AzkabanError(f"{self.url} is not an Azkaban server: {text[:200]!r}") from None
+        wrong = answer.get("error") or (answer.get("status") == "error" and answer.get("message"))
         if wrong:
             raise AzkabanError(str(wrong))
-        return dict(told)
+        return dict(answer)
 
 
 def pack(folders: Iterable[Path]) -> bytes:
-    """A zip with what is in the folders, at its top; of the same name, the last one's counts."""
+    """A zip of the folders' contents; of two files with one name, the last folder's counts."""
     files: Dict[str, Path] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise AzkabanError(f"{folder} is no folder")
+            raise AzkabanError(f"{folder} is not a folder")
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)
             if path.is_file() and "__pycache__" not in name.parts:
@@ -177,7 +177,7 @@ def pack(folders: Iterable[Path]) -> bytes:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """0 when all went well, 1 when not."""
+    """The exit code: 0 for success, else 1."""
     options = _parser().parse_args(arguments)
     try:
         return _upload(options)
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="with the flow's files")
+    parser.add_argument("folder", type=Path, help="the folder with the flow's files")
     parser.add_argument(
         "--with",
         dest="more",
@@ -198,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another folder whose content goes beside them",
+        help="another folder whose files to add",
     )
     parser.add_argument("--server", default="http://localhost:8081", help="(default: %(default)s)")
     parser.add_argument("--user", default=getpass.getuser(), help="(default: %(default)s)")
@@ -213,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="a property for that run, over the shared ones",
     )
-    parser.add_argument("--wait", action="store_true", help="for the end of what was started")
+    parser.add_argument("--wait", action="store_true", help="wait for the end of the flow")
     return parser
 
 
@@ -225,17 +225,17 @@ def _setting(text: str) -> Tuple[str, str]:
 
 
 def _password() -> str:
-    """Not from the command line, where everybody sees it."""
+    """The password, which is no option, since all users of the machine see a command line."""
     password = os.environ.get("AZKABAN_PASSWORD")
     if password:
         return password
     if not sys.stdin.isatty():
-        # Without a terminal getpass would read it from wherever the input comes from, and show it.
+        # Without a terminal getpass would read standard input, and show the password.
         raise AzkabanError("no password: export AZKABAN_PASSWORD, or run this in a terminal")
     try:
         return getpass.getpass("Password: ")
     except EOFError:
-        raise AzkabanError("no password was given") from None
+        raise AzkabanError("the password is empty") from None
 
 
 def _upload(options: argparse.Namespace) -> int:

@@ -1,10 +1,10 @@
 """A model that is trained again when there is new data, every night at the latest.
 
     new data on HDFS -> MapReduce cleans -> Spark makes features -> TonY trains on two roles
-        -> good enough? -> published, and other DAGs hear of it; or nothing happens
+        -> good enough? -> publish it, and notify other DAGs; or stop
 
-Copy this folder below your DAGs and change what stands at the top. The steps are programs of
-their own (`programs/`), which run by hand too; `docs/pipelines.md` of TonY says how.
+Copy this folder below your DAGs and change the settings at the top. The steps are programs of their
+own (`programs/`), which also run by hand, as TonY's `docs/pipelines.md` describes.
 
 Connections: `tony_default` (where TonY's jobs run), `spark_default` (master `yarn`, with
 `yarn_resourcemanager_webapp_address` in its extra), `webhdfs_default`. Workers have Hadoop and
@@ -28,14 +28,14 @@ from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, P
 
 from tony_airflow.operators.tony import TonyOperator
 
-# ---------------------------------------------------------------- what you change
+# ---------------------------------------------------------------- settings
 
 DATA = "hdfs:///data/retraining"
-"""Raw data is in raw/, what a run makes in runs/, published models in models/."""
+"""Raw data is in raw/, the files of each run in runs/, published models in models/."""
 
 EVERY = "0 3 * * *"
 WORKERS = 1
-"""Beside the chief."""
+"""Besides the chief."""
 TASK = {"memory": "512m", "vcores": 1}
 MASTER_MEMORY = "512m"
 GOOD_FROM, TOLERANCE = 0.8, 0.02
@@ -43,11 +43,11 @@ GOOD_FROM, TOLERANCE = 0.8, 0.02
 
 TONY, SPARK, WEBHDFS = "tony_default", "spark_default", "webhdfs_default"
 
-# What brings raw data says so with this outlet, or by POST /api/v2/assets/events.
+# A DAG that brings raw data has this outlet, or posts to /api/v2/assets/events.
 RAW = Asset("retraining_raw")
 MODEL = Asset("retraining_model")
 
-# ---------------------------------------------------------------- how it works
+# ---------------------------------------------------------------- the DAG
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 BASE = "{{ params.data }}"
@@ -56,7 +56,7 @@ NOT_GOOD_ENOUGH = 3
 
 
 def run_program(name: str, *arguments: object, otherwise: int = 0) -> tuple[int, str]:
-    """Exit code and last line of one of the programs; all that it says goes into the log."""
+    """Run one of the programs, with its output in the log; its exit code and last line."""
     command = [sys.executable, str(PROGRAMS / name), *map(str, arguments)]
     done = SubprocessHook().run_command(command)
     if done.exit_code not in (0, otherwise):
@@ -74,7 +74,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,  # two at a time would publish in the order in which they end
     params={
-        "data": Param(DATA, type="string", description="where everything is on HDFS"),
+        "data": Param(DATA, type="string", description="the folder of all data on HDFS"),
         "good_from": Param(GOOD_FROM, type="number", minimum=0, maximum=1),
         "tolerance": Param(TOLERANCE, type="number", minimum=0, maximum=1),
         "even_without_new_data": Param(False, type="boolean"),
@@ -86,11 +86,11 @@ with DAG(
 
     @task.short_circuit
     def new_data(params: Dict[str, Any], prev_start_date_success: datetime | None = None) -> bool:
-        """Has anything come since the last run that went well began?"""
+        """Whether new data has arrived since the last successful run began."""
         raw = urlsplit(params["data"]).path + "/raw"
         client = WebHDFSHook(WEBHDFS).get_conn()
         if client.status(raw, strict=False) is None:
-            print(f"{raw} is not there: nothing has come yet")
+            print(f"{raw} does not exist: no data has arrived yet")
             return False
         files = client.list(raw, status=True)
         newest = max((status["modificationTime"] / 1000 for _, status in files), default=0.0)
@@ -134,7 +134,7 @@ with DAG(
     @task.short_circuit
     def good_enough(trained: Dict[str, Any], params: Dict[str, Any]) -> bool:
         """By what the training has reported, and by the model that is published."""
-        code, said = run_program(
+        code, line = run_program(
             "evaluate.py",
             *("--metrics", json.dumps(trained["metrics"])),
             *("--models", f"{params['data']}/models"),
@@ -142,16 +142,16 @@ with DAG(
             *("--tolerance", params["tolerance"]),
             otherwise=NOT_GOOD_ENOUGH,
         )
-        print(said)
+        print(line)
         return code == 0
 
     @task(outlets=[MODEL])
     def publish(model: str, params: Dict[str, Any], outlet_events: Any = None) -> Dict[str, Any]:
         """Moves the model to where models are found, and tells the DAGs that wait for one."""
-        _, said = run_program(
+        _, line = run_program(
             "publish.py", "--model", model, "--models", f"{params['data']}/models"
         )
-        published: Dict[str, Any] = json.loads(said)
+        published: Dict[str, Any] = json.loads(line)
         outlet_events[MODEL].extra = published
         return published
 

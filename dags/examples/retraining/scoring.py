@@ -1,7 +1,6 @@
-"""What happens when a model is published: this DAG is run by the asset, and told which model.
+"""Uses each model that is published: the asset starts this DAG, and its event names the model.
 
-It stands for whoever uses models: it loads the new one from HDFS, and says what it makes of
-three visits.
+It is an example of a user of models: it loads the new one from HDFS, and scores three visits.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ with DAG(
 
     @task
     def which(triggering_asset_events: Any = None) -> Dict[str, Any]:
-        """The newest of the events: more than one may have come together."""
+        """The newest of the events: one run may have several."""
         events: List[Any] = triggering_asset_events[MODEL]
         return dict(max((event.extra for event in events), key=lambda extra: extra["version"]))
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Mapper: raw lines in, ``visit TAB at TAB event TAB kind TAB seconds`` out; broken ones go.
+"""Mapper: makes ``visit TAB at TAB event TAB kind TAB seconds`` of raw lines; drops broken ones.
 
-Runs on the nodes, where Python 3.8 and nothing else is needed. What is dropped is counted, and
-the job's page shows the counters.
+It runs on the nodes, and needs Python 3.8 only. It counts the lines that it drops, and the job's
+page shows the counters.
 """
 
 import json
@@ -14,7 +14,7 @@ NAMES = set(string.ascii_letters + string.digits + "-_.")
 
 
 def parsed(line):
-    """The fields of an event, or None for what is none."""
+    """The fields of an event, or None for a broken line."""
     try:
         event = json.loads(line)
         visit, name, kind = event["visit"], event["id"], str(event["kind"])

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Reducer: all events of a visit come together; each stays once, in order, and robots go.
+"""Reducer: sorts the events of each visit, and drops doubles and robots.
 
-Hadoop streaming sorts by the visit, and that is all that is taken for granted here.
+Hadoop streaming sorts the lines by the visit; the reducer relies on nothing else.
 """
 
 import itertools
 import sys
 
 ROBOT = 200
-"""A visit of more events is nobody's."""
+"""A visit with more events is a robot's."""
 
 
 def of(line):

@@ -2,9 +2,9 @@
 
     evaluate.py --metrics '{"accuracy": 0.91}' --models hdfs:///.../models --at-least 0.8
 
-It has to reach --at-least, and must not be worse than the model that is published by more than
---tolerance. Ends with 0 for yes and 3 for no; says why on its last line. --model URL takes the
-metrics that lie beside a model instead of --metrics.
+It has to reach --at-least, and must not be worse than the published model by more than --tolerance.
+The exit code is 0 for yes and 3 for no; the last line has the reason. --model URL reads the metrics
+saved with a model instead of --metrics.
 """
 
 import argparse
@@ -17,7 +17,7 @@ NO = 3
 
 
 def judge(metrics, before, name="accuracy", at_least=0.8, tolerance=0.02):
-    """(yes or no, why); ``before`` are the metrics of what is published, or None."""
+    """(yes or no, why); ``before`` are the metrics of the published model, or None."""
     value = metrics.get(name)
     if value is None:
         return False, f"the training has reported no {name}"
@@ -34,7 +34,7 @@ def main():
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--metrics", help="JSON, as the training has reported them")
     given.add_argument("--model", help="the URL of a model with its metrics.json")
-    parser.add_argument("--models", required=True, help="where models are published")
+    parser.add_argument("--models", required=True, help="the folder of published models")
     parser.add_argument("--metric", default="accuracy")
     parser.add_argument("--at-least", type=float, default=0.8)
     parser.add_argument("--tolerance", type=float, default=0.02)

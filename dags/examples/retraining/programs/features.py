@@ -17,7 +17,7 @@ EVAL_PERCENT = 25
 
 
 def one_row_a_visit(events):
-    """Features, and what is to be foretold: did the visitor pay?"""
+    """The features, and the value to predict: did the visitor pay?"""
 
     def number(kind):
         return F.sum(F.when(F.col("kind") == kind, 1).otherwise(0)).cast("double")

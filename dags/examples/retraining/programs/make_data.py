@@ -3,9 +3,9 @@
     python3 make_data.py day1.jsonl
     python3 make_data.py day2.jsonl --seed 2 --wrong 0.5
 
-A line is an event of a visit. As in life some lines are broken, some come twice, and some
-visitors are robots; cleaning sees to that. With --wrong that share of the payments has been
-written to somebody else's visit: data that looks well and teaches nothing.
+A line is an event of a visit. As in real data some lines are broken, some are doubled, and some
+visitors are robots; cleaning drops them. With --wrong that share of the payments belongs to the
+wrong visit: data of the right form from which a model learns nothing.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def visit(draw, number):
 
 
 def lines_of(draw, day, visits, wrong):
-    """All lines, in the order of time as far as servers keep to it."""
+    """All lines, roughly in the order of time."""
     names = [f"{day}-v{number:06d}" for number in range(visits)]
     paid, found = [], []
     for number, name in enumerate(names):

@@ -1,10 +1,10 @@
-"""Publishes a model: moves its folder on HDFS, whole and in one step, to where models are found.
+"""Publishes a model: moves its folder on HDFS, in one step, to the folder of published models.
 
     publish.py --model hdfs:///.../runs/R/model --models hdfs:///.../models
 
-The model that counts is the one with the greatest name (they begin with the time): who looks
-finds the old one or the new one, at any moment. Done twice, it is done once. Its last line says
-what was published, as JSON: path, version, metrics, application_id.
+The model with the greatest name counts (names begin with the time): a reader finds the old one or
+the new one, at any moment. A second run of it changes nothing. Its last line is the published model
+as JSON: path, version, metrics, application_id.
 """
 
 import argparse
@@ -21,13 +21,13 @@ def main():
     path = published.publish(args.model, args.models)
     metrics = published.metrics_of(path)
     application = metrics.pop("application_id", "")
-    told = {
+    model = {
         "path": path,
         "version": path.rsplit("/", 1)[1],
         "metrics": metrics,
         "application_id": application,
     }
-    print(json.dumps(told))
+    print(json.dumps(model))
 
 
 if __name__ == "__main__":

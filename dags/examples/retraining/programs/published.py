@@ -1,7 +1,7 @@
-"""Where published models are on HDFS, and how one comes there. Needs TonY's own modules.
+"""Finds published models on HDFS, and publishes one. Needs TonY's own modules.
 
-A folder of models holds one folder a version, called TIME-MARK, where the mark is made of the
-place that the model comes from. The greatest name counts.
+A folder of models has one folder for each version, named TIME-MARK; the mark is a hash of the
+model's former path. The version with the greatest name counts.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ def newest(models):
 
 
 def metrics_of(model):
-    """What the training has put beside a model."""
+    """The metrics that the training has saved with a model."""
     hdfs, path, _ = connect(f"{model}/metrics.json")
     with tempfile.TemporaryDirectory() as here:
         local = os.path.join(here, "metrics.json")
@@ -34,11 +34,11 @@ def metrics_of(model):
 
 
 def publish(model, models):
-    """Moves it there; the new URL. After a try whose answer was lost it is there already."""
+    """Move the model there; its new URL. An earlier try may have moved it already."""
     hdfs, source, _ = connect(model)
     other, target, url = connect(models)
     if other.namenodes != hdfs.namenodes:
-        raise ValueError(f"{model} and {models} are on two file systems: nothing moves it at once")
+        raise ValueError(f"{model} and {models} are on two file systems: no single step moves it")
     mark = hashlib.sha256(source.encode()).hexdigest()[:8]
     hdfs.mkdirs(target)
     done = [each.name for each in hdfs.list(target) if each.name.endswith(f"-{mark}")]

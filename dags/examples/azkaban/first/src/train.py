@@ -1,7 +1,7 @@
-"""Fits a line to points, in two processes or more that add up what they learn.
+"""Fits a line to points, in two or more processes that add up their gradients.
 
-Every worker has its own points; after each step the first worker sums the gradients up and
-tells all of them the sum. Nothing but Python is needed: a framework would do this for you.
+Every worker has its own points; after each step the first worker adds the gradients up and sends
+the sum to all. It needs Python only; a framework would do this for you.
 """
 
 import argparse
@@ -17,7 +17,7 @@ RATE = 0.3
 
 
 def meet(rank, addresses):
-    """Lines to the others: of the first worker to all, of all to the first."""
+    """Connections between the first worker and the others."""
     host, port = addresses[0].rsplit(":", 1)
     if rank == 0:
         with socket.socket() as listening:
@@ -34,13 +34,13 @@ def meet(rank, addresses):
 
 
 def summed(rank, peers, numbers):
-    """The sum of what all of them bring, for all of them."""
+    """The sum of all workers' numbers, for each of them."""
     if rank:
         print(json.dumps(numbers), file=peers[0], flush=True)
         return json.loads(peers[0].readline())
     for peer in peers:
-        told = json.loads(peer.readline())
-        numbers = [mine + theirs for mine, theirs in zip(numbers, told)]  # noqa: B905
+        theirs = json.loads(peer.readline())
+        numbers = [mine + other for mine, other in zip(numbers, theirs)]  # noqa: B905
     for peer in peers:
         print(json.dumps(numbers), file=peer, flush=True)
     return numbers

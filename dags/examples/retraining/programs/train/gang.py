@@ -1,8 +1,8 @@
-"""The tasks of a job add numbers up: an all-reduce through the chief, by the standard library.
+"""An all-reduce for the tasks of a job, through the chief, by the standard library.
 
-Who they are comes from CLUSTER_SPEC, which every job has, whatever its framework. Numbers travel
-as JSON, a line each; who listens believes who calls, as the servers of most frameworks do: this
-is for networks that the site trusts.
+The tasks' addresses come from CLUSTER_SPEC, which every job has, whatever its framework. Each
+message is a line of JSON; the chief believes every caller, as the servers of most frameworks do:
+use this in networks that the site trusts.
 """
 
 import json
@@ -17,42 +17,42 @@ WAIT_S = 600
 
 
 class Gang:
-    """All tasks; outside a job, the only one there is."""
+    """All tasks of the job; outside of a job, this process only."""
 
     def __init__(self, rank, count, peers):
         self.rank, self.count = rank, count
         self._peers = [peer.makefile("rw") for peer in peers]
 
     def sum(self, numbers):
-        """Of what each task brings, the same for all of them."""
+        """The sum of all tasks' numbers, for each of them."""
         if self.rank == 0:
-            told = [self._hear(peer) for peer in self._peers]
-            total = [sum(each) for each in zip(numbers, *told)]
+            received = [self._receive(peer) for peer in self._peers]
+            total = [sum(each) for each in zip(numbers, *received)]
             for peer in self._peers:
-                self._tell(peer, total)
+                self._send(peer, total)
             return total
         for chief in self._peers:
-            self._tell(chief, numbers)
-            return self._hear(chief)
+            self._send(chief, numbers)
+            return self._receive(chief)
         return list(numbers)
 
     def leave(self):
-        """Nobody goes before all have come here."""
+        """Wait for all tasks to reach this point."""
         self.sum([1])
 
-    def _tell(self, peer, numbers):
+    def _send(self, peer, numbers):
         peer.write(json.dumps(numbers) + "\n")
         peer.flush()
 
-    def _hear(self, peer):
+    def _receive(self, peer):
         line = peer.readline()
         if not line:
-            raise ConnectionError("another task went away")
+            raise ConnectionError("another task has ended")
         return json.loads(line)
 
 
 def join():
-    """As soon as all tasks have met."""
+    """Connect the tasks of this job."""
     cluster = json.loads(os.environ.get("CLUSTER_SPEC", "{}"))
     roles = sorted(cluster, key=lambda role: (role != "chief", role))
     tasks = [(role, index) for role in roles for index in range(len(cluster[role]))]
@@ -61,12 +61,12 @@ def join():
     me = tony.task()
     rank = tasks.index((me.role, me.index))
     host, port = cluster[roles[0]][0].rsplit(":", 1)
-    peers = [_called(host, int(port))] if rank else _accepted(int(port), len(tasks) - 1)
+    peers = [_connect(host, int(port))] if rank else _accept(int(port), len(tasks) - 1)
     return Gang(rank, len(tasks), peers)
 
 
-def _accepted(port, count):
-    # The port is held for this task; SO_REUSEADDR lets it listen there all the same.
+def _accept(port, count):
+    # TonY reserves the port for this task; SO_REUSEADDR lets the task listen there.
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("", port))
@@ -78,7 +78,7 @@ def _accepted(port, count):
     return found
 
 
-def _called(host, port):
+def _connect(host, port):
     deadline = time.monotonic() + JOIN_S
     while True:
         try:

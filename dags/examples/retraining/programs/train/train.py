@@ -2,13 +2,13 @@
 
     train.py --features hdfs:///.../features --model hdfs:///.../model
 
-Every task reads its share of the training files and works out the gradient of it; the chief
-adds the shares up and tells all of them the sum. So every task makes the same step, and any
-number of workers comes to the same model. The chief keeps checkpoints on HDFS, evaluates on
-rows that nobody has trained on, reports how good the model is, and puts model and metrics
-where --model says: the whole folder at once, or nothing.
+Every task reads its share of the training files and computes its gradient; the chief adds the
+gradients up and sends the sum to all. So every task makes the same step, and any number of workers
+gives the same model. The chief keeps checkpoints on HDFS, evaluates the model on rows that were not
+trained on, reports the metrics, and saves model and metrics at --model: the whole folder at once,
+or nothing.
 
-It stands for a training with a real framework, and needs nothing on the nodes but Python 3.8.
+It is an example for a training with a real framework, and needs only Python 3.8 on the nodes.
 """
 
 import argparse
@@ -42,10 +42,10 @@ def parts(folder, name):
 
 
 def read_scale(folder, names):
-    """Mean and deviation of each feature, as the Spark job found them."""
+    """Mean and deviation of each feature, from the Spark job."""
     with open(parts(folder, "scale")[0]) as file:
-        said = json.loads(file.readline())
-    return [(said[f"mean_{each}"], said[f"deviation_{each}"] or 1.0) for each in names]
+        scale = json.loads(file.readline())
+    return [(scale[f"mean_{each}"], scale[f"deviation_{each}"] or 1.0) for each in names]
 
 
 def scaled(rows, scale):
@@ -65,7 +65,7 @@ def log_loss(p, y):
 
 
 def gradient(weights, rows):
-    """Of these rows: the sum, with the loss and the number of rows behind it."""
+    """The sum of these rows' gradients, then their loss and their number."""
     slopes, loss = [0.0] * len(weights), 0.0
     for xs, y in rows:
         p = chance(weights, xs)
@@ -75,7 +75,7 @@ def gradient(weights, rows):
 
 
 def evaluated(weights, rows):
-    """How good the model is on rows that it has not seen."""
+    """The metrics of the model on rows that were not trained on."""
     chances = [(chance(weights, xs), y) for xs, y in rows]
     return {
         "accuracy": sum((p > 0.5) == (y > 0.5) for p, y in chances) / len(chances),
@@ -84,7 +84,7 @@ def evaluated(weights, rows):
 
 
 def save(model, metrics, url):
-    """Model and metrics to HDFS, in one go."""
+    """Save model and metrics on HDFS, in one step."""
     with tempfile.TemporaryDirectory() as here:
         folder = os.path.join(here, "model")
         os.mkdir(folder)
@@ -113,7 +113,7 @@ def main():
 
     saved, first, weights = None, 0, [0.0] * (1 + len(names))
     if me.is_chief:
-        # Each job begins afresh; a session that was started again goes on where it was.
+        # A new job starts from the beginning; a restarted session goes on from its checkpoint.
         saved = tony.checkpoints(
             f"{me.checkpoint_dir or 'checkpoints'}/{os.environ.get('JOB_ID', 'by-hand')}",
             background=bool(me.checkpoint_dir),
@@ -124,7 +124,7 @@ def main():
             with open(newest[1]) as file:
                 weights = json.load(file)
             print(f"goes on at step {first}", flush=True)
-    # All begin where the chief begins: the others add nothing.
+    # All tasks start from the chief's weights: the others add zeros.
     first, *weights = all_tasks.sum([first, *weights] if me.is_chief else [0] * (1 + len(weights)))
 
     for step in range(int(first) + 1, args.steps + 1):
