@@ -191,7 +191,7 @@ class Executors:
         self.acknowledged = 0
         self.beats = 0
         self.calls_again = 0
-        self._ending = False
+        self._finalizer = False
         self._waiting: Deque[Tuple[float, _Executor]] = deque()  # to call again
 
     def __len__(self) -> int:
@@ -252,13 +252,13 @@ class Executors:
 
     def end_all(self) -> None:
         """Every program ends well."""
-        self._ending = True
+        self._finalizer = True
         for executor in list(self._by_number.values()):
             self._send(executor, Ended(executor.session, 0))
 
     def close(self) -> None:
         """Hang up."""
-        self._ending = True
+        self._finalizer = True
         for executor in list(self._by_number.values()):
             self._close(executor)
         self._poll.close()
@@ -309,7 +309,7 @@ class Executors:
         if self._by_number.pop(executor.sock.fileno(), None) is not None:
             executor.sock.close()
             self.calls_again += 1
-            if not self._ending:
+            if not self._finalizer:
                 self._waiting.append((time.monotonic() + AGAIN_S, executor))
             else:
                 self._gone(executor.container_id)

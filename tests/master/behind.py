@@ -66,7 +66,7 @@ class BehindProxy:
             time.sleep(0.05)
         allowed = endpoints.allowed_protections(self._conf)
         rm = RmMaster.open(endpoints.rm_scheduler(self._conf), token, allowed=allowed)
-        rm.register("localhost", 0, self.shell.master._front.url)
+        rm.register("localhost", 0, self.shell.master._site.url)
         return rm
 
     def _beat(self) -> None:

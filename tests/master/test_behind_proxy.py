@@ -162,7 +162,7 @@ def test_the_client_reads_the_page_through_it(behind: Callable[..., BehindProxy]
     (executor,) = made.shell.gang(1)
     page = Page(made.url)
     seen: List[int] = []
-    made.shell.master._page.client_seen = lambda: seen.append(1)
+    made.shell.master.client_seen = lambda: seen.append(1)
     try:
         assert page.job()["links"]["page"] == made.url
         assert seen, "the lease is renewed through the proxy too"

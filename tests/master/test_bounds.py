@@ -136,8 +136,8 @@ def test_a_flood_fills_neither_memory_nor_log_nor_story(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(Role("worker", 1, Resources(), "true"))) as shell:
         (executor,) = shell.gang(1)
         log: List[str] = []
-        shell.master._rendezvous._to.log = log.append
-        story, rendezvous = shell.master._story, shell.master._rendezvous
+        shell.master._executors._log = log.append
+        story, rendezvous = shell.master._story, shell.master._executors
         before = story.last
         for at in range(520):
             executor.say(
@@ -154,7 +154,7 @@ def test_a_flood_fills_neither_memory_nor_log_nor_story(tmp_path: Path) -> None:
         until(lambda: publisher.series.latest("worker:0").get("m1") == 7.0, "the last of it")
         assert len(publisher.series.latest("worker:0")) <= NAMES + 1
         assert story.last - before <= NOTES + 2 * TURNS + 20
-        assert len(publisher.facts.ends) <= 1
+        assert len(publisher.info.ends) <= 1
         assert len(rendezvous._acknowledged[executor.container_id]) <= 10_000
         assert len(log) < 1100
         assert shell.get("/api/job")[0] == 200

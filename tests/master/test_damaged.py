@@ -23,7 +23,7 @@ from tony_core.master.main import read_job as read_staged_job
 from tony_core.master.master import Master
 from tony_core.master.session.events import ContainersInherited
 from tony_core.master.session.machine import SessionMachine
-from tony_core.master.state.journal import JOURNAL, Journal, JournalError, past_of
+from tony_core.master.state.journal import JOURNAL, Journal, JournalError, parse_journal
 from tony_core.schedulers.port import Container, MasterContext
 
 RECORD: Dict[str, Any] = {
@@ -83,7 +83,7 @@ def test_a_next_master_begins_anew_where_the_journal_is_damaged(
 
 
 def test_a_whole_journal_is_read() -> None:
-    past = past_of(SAMPLE)
+    past = parse_journal(SAMPLE)
     assert (past.attempt, past.record, past.began) == (1, RECORD, 1000.5)
 
 
@@ -97,7 +97,7 @@ def _taken_over(record: Any) -> None:
 @fuzz(data=mutations(SAMPLE, RUNNING, json.dumps({**WHOLE, "record": {}}).encode()))
 def test_any_journal_is_taken_over_or_refused(data: bytes) -> None:
     try:
-        past = past_of(data)
+        past = parse_journal(data)
     except ValueError:
         return
     _taken_over(past.record)

@@ -6,7 +6,7 @@ from typing import Any, List
 
 from tests.master.world import PS, World, job, role
 from tony_core.job.spec import Job, MasterSpec, RestartMode, Timeouts, Tracking
-from tony_core.master.present import Facts, job_json
+from tony_core.master.present import JobInfo, job_json
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.schedulers.port import AppState, Cause
@@ -85,8 +85,8 @@ def test_what_is_beyond_the_minimum_is_spare() -> None:
 def test_how_many_are_there_is_told() -> None:
     def there(world: World) -> int:
         view = world.machine.snapshot()
-        facts = Facts("app", 1, "ann", "default", 0.0, 0.0)
-        told = job_json(world.machine.job, view, facts, lambda value: value)
+        info = JobInfo("app", 1, "ann", "default", 0.0, 0.0)
+        told = job_json(world.machine.job, view, info, lambda value: value)
         assert list(told["elastic"]) == ["worker"]
         assert told["elastic"]["worker"].items() >= {"least": 2, "most": 4}.items()
         return int(told["elastic"]["worker"]["there"])

@@ -165,7 +165,7 @@ def test_a_client_is_known_by_its_user_agent(tmp_path: Path) -> None:
     with shell(tmp_path, view_acl="*") as made:
         made.launched(1)
         seen: List[int] = []
-        made.master._page.client_seen = lambda: seen.append(1)
+        made.master.client_seen = lambda: seen.append(1)
         asks(made, User_Agent="Mozilla/5.0")
         assert not seen
         asks(made, User_Agent="tony-client/0.1")

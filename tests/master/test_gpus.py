@@ -9,7 +9,7 @@ import pytest
 from tests.master.world import World, job, role
 from tony_core.frameworks.standalone import Standalone
 from tony_core.job.spec import Metrics, Program, Resources, Role
-from tony_core.master.executors.task_commands import Orders
+from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session import commands as c
 from tony_core.master.session.budgets import Fault
 from tony_core.master.session.state import AVOIDED_S
@@ -65,7 +65,7 @@ def test_so_it_does_when_the_session_is_being_cleared_away_already() -> None:
 )
 def test_what_the_executor_is_told_to_look_for(changes: Any, asked: Any) -> None:
     made = job(Role("worker", 2, Resources(gpus=4), "true")).replace(**changes)
-    prepare = Orders(made, Standalone(), (), "app").prepare(c.PrepareTask("c", "worker:0", 0))
+    prepare = TaskCommands(made, Standalone(), (), "app").prepare(c.PrepareTask("c", "worker:0", 0))
     assert (prepare.gpus, prepare.skip_hadoop) == asked
 
 

@@ -41,13 +41,13 @@ class Attack:
         host, port = shell.pool.page_url[len("http://") : -1].split(":")
         self.page: Tuple[str, int] = (host, int(port))
         self.log: List[str] = []
-        shell.master._rendezvous._to.log = self.log.append
-        shell.master._rendezvous.limiter._log = self.log.append
+        shell.master._executors._log = self.log.append
+        shell.master._executors.limiter._log = self.log.append
         self._open = contextlib.ExitStack()
 
     @property
     def limiter(self) -> handshake_limiter.HandshakeLimiter:
-        return self.shell.master._rendezvous.limiter
+        return self.shell.master._executors.limiter
 
     def call(self, where: Tuple[str, int] = ("", 0)) -> socket.socket:
         sock = socket.create_connection(where if where[0] else self.where, 30)

@@ -10,11 +10,11 @@ from typing import List
 import pytest
 
 from tony_core.master.state.folder import LocalFolder, replace_file
-from tony_core.master.state.journal import Journal, JournalError, Past, write_master_file
+from tony_core.master.state.journal import Journal, JournalContent, JournalError, write_master_file
 
 
 def test_nothing_is_there_at_first(tmp_path: Path) -> None:
-    assert Journal(str(tmp_path), 1).read() == Past()
+    assert Journal(str(tmp_path), 1).read() == JournalContent()
 
 
 def test_the_next_attempt_reads_what_the_first_one_wrote(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.master.world import PS, World, job, role
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job, Mode, RestartScope, Tracking
-from tony_core.master.present import Facts
+from tony_core.master.present import JobInfo
 from tony_core.master.publish import Publisher
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
@@ -25,7 +25,7 @@ from tony_core.master.session.records import Hold
 from tony_core.master.session.state import Phase
 from tony_core.master.state.journal import Journal
 from tony_core.protocol.reactor import Reactor
-from tony_core.schedulers.port import Cause
+from tony_core.schedulers.port import Cause, PoolInfo
 
 FEW = 100
 MOST = 2.6  # the work of twice as many, over the work; 4 where each event looks at all
@@ -432,16 +432,17 @@ def a_publisher(count: int, tmp_path: Path) -> Publisher:
     def snapshot() -> Any:
         raise AssertionError("a snapshot was taken")
 
-    facts = Facts("app_1", 1, "me", "default", 0.0, 0.0)
+    info = JobInfo("app_1", 1, "me", "default", 0.0, 0.0)
     history = HistoryWriter(str(tmp_path))
     made = job(role("worker", count))
-    return Publisher(Later(), made, facts, snapshot, lambda: 0.5, history, lambda x: x)
+    return Publisher(Later(), made, info, snapshot, lambda: 0.5, history, lambda x: x, 0.0)
 
 
 def test_the_scheduler_hears_of_progress_without_a_snapshot(tmp_path: Path) -> None:
     made = a_publisher(10, tmp_path)
     said: List[float] = []
-    made.report = lambda progress, url: said.append(progress)
+    scheduler = PoolInfo("app_1", 1, "", "")
+    made.start_reporting(scheduler, lambda progress, url: said.append(progress), "http://page/")
     made.changed()
     made._reactor.asked[-1][1]()  # type: ignore[attr-defined]
     assert said == [0.5]

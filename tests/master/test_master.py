@@ -463,7 +463,7 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
         master.reactor.call_soon_threadsafe(master.reactor.stop)
         first._thread.join(60)
         master._server.close()
-        master._rendezvous.close()
+        master._executors.close()
         for executor, name in zip(keep.values(), ("worker:0", "worker:1"), strict=False):
             executor.first = {
                 "task": name, "session": 0, "phase": "running", "ports": {"main": 5000},

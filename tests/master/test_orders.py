@@ -11,7 +11,7 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.frameworks import find_framework
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import Job, Mode, Network, Program, Resources, Role, Timeouts, Tracking
-from tony_core.master.executors.task_commands import Orders
+from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session.commands import Member, PrepareTask, StartTasks
 from tony_core.protocol.job_key import executor_key
 
@@ -51,8 +51,8 @@ class Counting(Framework):
         return {"RANKED": ",".join(ranked), "AT": gang.services.get("at", "")}
 
 
-def orders(job: Job, framework: Framework) -> Orders:
-    return Orders(job, framework, ARTIFACTS, "app_1")
+def orders(job: Job, framework: Framework) -> TaskCommands:
+    return TaskCommands(job, framework, ARTIFACTS, "app_1")
 
 
 def members(job: Job) -> Tuple[Member, ...]:

@@ -16,7 +16,7 @@ from tests.master.shell import until
 from tony_core.files import registry
 from tony_core.master.state import folder as statefolder
 from tony_core.master.state.folder import LocalFolder, RemoteFolder, patiently, state_folder
-from tony_core.master.state.journal import Journal, Past
+from tony_core.master.state.journal import Journal, JournalContent
 
 __all__ = ["far"]
 
@@ -37,8 +37,7 @@ def test_on_a_full_disk_the_newest_version_waits_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: List[str] = []
-    folder = LocalFolder(str(tmp_path))
-    folder.heard = lambda: heard.append(folder.problem)
+    folder = LocalFolder(str(tmp_path), lambda: heard.append(folder.problem))
     folder.put("a", b"1")
     assert heard == [] and not folder.pending("a")
 
@@ -76,9 +75,8 @@ def test_files_and_their_folder_are_the_owners(far: FarFileSystem) -> None:
 
 
 def test_nobody_waits_and_only_the_newest_is_put(far: FarFileSystem) -> None:
-    folder = RemoteFolder(STATE)
     heard = threading.Event()
-    folder.heard = heard.set
+    folder = RemoteFolder(STATE, heard.set)
     far.hang()
     folder.put("a", b"1")
     until(lambda: far.calls, "the first call")
@@ -167,7 +165,7 @@ def test_reading_has_an_end(far: FarFileSystem) -> None:
 
 
 def test_a_journal_elsewhere(far: FarFileSystem) -> None:
-    assert Journal(STATE, 2).read() == Past()
+    assert Journal(STATE, 2).read() == JournalContent()
     journal = Journal(STATE, 1)
     journal.write({"session": 3})
     journal.address("c1", "node:1")

@@ -30,7 +30,7 @@ from tony_core.job.spec import Job, Limits
 from tony_core.jsontext import read_value
 from tony_core.loopback import NoLoopback
 from tony_core.master.master import Master
-from tony_core.master.state.finalize import tell_the_end
+from tony_core.master.state.finalize import finish_application
 from tony_core.schedulers import open_master
 from tony_core.schedulers.port import AppState, ContainerPool, MasterContext, SchedulerError
 
@@ -255,7 +255,7 @@ def _finish(
     """End the job without a session machine."""
     if master is None or master.info is None:
         pool.start(lambda event: None, "")
-    tell_the_end(context, pool, state, diagnostics, "", _say)
+    finish_application(context, pool, state, diagnostics, "", _say)
     pool.close()
 
 

@@ -30,24 +30,24 @@ from tony_core.frameworks import find_framework
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
 from tony_core.master.executors.liveness import Liveness
-from tony_core.master.executors.reconnect import Takeover
-from tony_core.master.executors.server import Listeners, Rendezvous
+from tony_core.master.executors.reconnect import Reconnector
+from tony_core.master.executors.server import ExecutorServer
 from tony_core.master.executors.services import Services
-from tony_core.master.executors.task_commands import Orders
-from tony_core.master.executors.telemetry import Hearing
+from tony_core.master.executors.task_commands import TaskCommands
+from tony_core.master.executors.telemetry import Telemetry
 from tony_core.master.lease import Lease
 from tony_core.master.masking import Masker
-from tony_core.master.pool_events import Intake
+from tony_core.master.pool_events import PoolEvents
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
-from tony_core.master.session.journal_gate import Ahead
+from tony_core.master.session.journal_gate import JournalGate
 from tony_core.master.session.machine import SessionMachine
 from tony_core.master.session.milestones import Milestones
-from tony_core.master.state.finalize import Ending, tell_the_end
-from tony_core.master.state.journal import Journal, Past, write_master_file
-from tony_core.master.state.previous_attempt import look_back
-from tony_core.master.web.status_site import Front
-from tony_core.protocol.messages import Shutdown, Stop, Welcome
+from tony_core.master.state.finalize import Finalizer, finish_application
+from tony_core.master.state.journal import Journal, write_master_file
+from tony_core.master.state.previous_attempt import read_previous_attempt
+from tony_core.master.web.status_site import StatusSite
+from tony_core.protocol.messages import Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.port import (
     AppState,
@@ -84,120 +84,66 @@ class Master:
         self._pool = pool
         self._job = job
         self._artifacts = artifacts
-        self._masker = Masker(job, context.secret)
-        self.log = self.reactor.log = self._masker.log
-        self._journal = Journal(context.state_dir, context.attempt, self.log)
-        self._earlier = look_back(context, job, self._journal)
-        self._past = self._earlier.past
-        self._history = HistoryWriter(
-            self._earlier.history_dir, None, context.history_dir, job.history.location or "",
-            lambda text: self.reactor.call_soon_threadsafe(self.warn, "history", text), self.log,
-        )  # fmt: skip
-        self._lease = Lease.of(job.timeouts, self.reactor.now(), context.attempt)
         self._queue: Deque[e.Event] = deque()
         self._commands: Deque[c.Command] = deque()
-        self._ahead = Ahead(
-            self.reactor, self._journal, context.attempt == 1, self._go_on, self._tell,
-            lambda text: self._publisher.trouble(text),
-        )  # fmt: skip
         self._feeding = False
+        self._over = False
         self._timer: Optional[Timer] = None
         self._soon: Optional[Timer] = None
         self._stops: Dict[str, Timer] = {}
         self._preprocess: Optional[Preprocess] = None
         self._inherit: Optional[Timer] = None
-        self._over = False
         self.executors_call = ""  # HOST:PORT, once it is listened at
-        self._milestones = Milestones(self.reactor, self.keep)
-        front = self._front = Front(
-            self.reactor, context, job, self._earlier, self._history, self._masker,
-            self._snapshot, self._progress, self._written,
+        self._masker = Masker(job, context.secret)
+        self.log = self.reactor.log = self._masker.log
+        self._journal = Journal(context.state_dir, context.attempt, self._journal_changed, self.log)
+        self._previous = read_previous_attempt(context, job, self._journal)
+        self._history = HistoryWriter(
+            self._previous.history_dir, None, context.history_dir, job.history.location or "",
+            lambda text: self.reactor.call_soon_threadsafe(self.warn, "history", text), self.log,
         )  # fmt: skip
-        front.log = self.log
-        self._publisher, self._story = front.publisher, front.story
-        self._page, self._server = front.page, front.server
-        self._page.client_seen, self._page.client_waits = self._client_seen, self._client_waits
-        self._history.begin(list(self._earlier.segments))
+        self._site = StatusSite(
+            self.reactor, context, job, self._previous, self._history, self._masker,
+            self._snapshot, self._progress, self._written, self,
+        )  # fmt: skip
+        self._publisher, self._story = self._site.publisher, self._site.story
+        self._page, self._server = self._site.page, self._site.server
+        self._history.begin(list(self._previous.segments))
         if config is not None:
             self._history.config(config)
-        self._ending = Ending(
-            self.reactor, self._context, self._pool, self._journal, self._history,
-            self._publisher, self._story, self._page, self._server, self.log,
+        self._lease = Lease.of(job.timeouts, self.reactor.now(), context.attempt)
+        self._milestones = Milestones(self.reactor, self.keep)
+        self._journal_gate = JournalGate(
+            self.reactor, self._journal, context.attempt == 1, self._go_on, self._tell,
+            self._publisher.trouble,
         )  # fmt: skip
-        self._intake = Intake(
-            self.reactor, self.feed, self._container_ended,
-            lambda cid: self._rendezvous.is_connected(cid),
-            lambda cid: self._rendezvous.expect(cid),
-            self._inherited,
+        self._telemetry = Telemetry(
+            self.reactor, self._publisher, self._page, self._journal, self.feed, self._tell,
+            self._connection_lost,
         )  # fmt: skip
-        self._closers: List[Callable[[], object]] = [self._server.close, self._page.close]
-
-    # ------------------------------------------------------------------ the life of it
-
-    def ended_before(self) -> bool:
-        """Whether an earlier master decided the end and died over telling it; told now."""
-        end = self._past.end
-        if end is None:
-            return False
-        self._server.close()
-        self._pool.start(lambda event: None, "")
-        state, text = AppState(str(end["state"])), str(end["diagnostics"])
-        portal = self._publisher.facts.links.get("portal", "")
-        tell_the_end(self._context, self._pool, state, text, portal, self.log)
-        self._pool.close()
-        return True
-
-    def run(self) -> None:
-        """Until the job has ended."""
-        info = self.info = self._pool.start(self._intake.sink, self._front.url)
-        self._make_parts(info)
-        self._publisher.report = self._pool.report
-        self.reactor.call_later(0, self._begin)
-        self.reactor.run()
-
-    def _make_parts(self, info: PoolInfo) -> None:
-        job = self._job
-        facts = self._publisher.facts
-        facts.user, facts.queue = info.user or facts.user, info.queue or facts.queue
         times = job.timeouts
         self.liveness = Liveness(times.heartbeat_s, times.max_missed_heartbeats)
-        welcome = Welcome(
-            attempt=self._context.attempt,
-            heartbeat_s=times.heartbeat_s,
-            silence_s=self.liveness.silence_s,
-            master_lost_s=times.master_lost_s or info.master_lost_s,
-            metrics_interval_s=job.metrics.interval_s,
-            gpu_metrics=job.metrics.gpu,
-            error_lines=job.metrics.error_lines,
-            registry_timeout_s=times.registry_s,
-            gpu_exec_path=job.metrics.gpu_exec_path or "",
+        self._executors = ExecutorServer(
+            self.reactor, context.secret, self.liveness, self._telemetry, self.log
         )
-        listeners = Listeners()
-        hearing = Hearing(self.reactor, self._publisher, self._page, self.feed, self._tell)
-        self._hearing = hearing
-        listeners.event = hearing.event
-        listeners.address = self._journal.address
-        listeners.measured = hearing.measured
-        listeners.serving = hearing.serving
-        listeners.noted = hearing.noted
-        listeners.lost = self._connection_lost
-        listeners.log = self.log
-        self._rendezvous = Rendezvous(
-            self.reactor, self._context.secret, welcome, self.liveness, listeners
+        self._reconnector = Reconnector(self.reactor, self._executors, self.log)
+        self._pool_events = PoolEvents(
+            self.reactor, self.feed, self._container_ended, self._executors, self._inherited
         )
-        self._closers.append(self._rendezvous.close)
-        front, folder, grace = self._front, self._journal.folder, times.kill_grace_s
-        port = self._rendezvous.listen(front.bind)
-        self.executors_call = front.address(port)
-        write_master_file(folder, self._context.attempt, front.host, port, front.url, grace)
         framework = find_framework(job.framework)
-        self._orders = Orders(job, framework, self._artifacts, self._context.app_id)
-        failed, nodes = self._service_failed, self._rendezvous.nodes
-        self._services = Services(self.reactor, job, framework, front.host, failed, self.log, nodes)
-        self._closers.append(self._services.close_all)
-        self._takeover = Takeover(self.reactor, self._rendezvous, self.log)
-        bound = frozenset(r.name for r in job.roles if framework.task_restart(job, r).in_place)
-        self._machine = SessionMachine(job, info.settle_s, _jitter, info.ends_rest, bound)
+        self._in_place = frozenset(
+            r.name for r in job.roles if framework.task_restart(job, r).in_place
+        )
+        self._task_commands = TaskCommands(job, framework, artifacts, context.app_id)
+        self._services = Services(
+            self.reactor, job, framework, self._site.host, self._service_failed, self.log,
+            self._executors.nodes,
+        )  # fmt: skip
+        self._finalizer = Finalizer(
+            self.reactor, context, pool, self._journal, self._history,
+            self._publisher, self._story, self._page, self._server, self.log,
+        )  # fmt: skip
+        self._machine: SessionMachine  # once the scheduler has taken this master
         self._performers: Dict[Type[c.Command], Callable[[Any], None]] = {
             c.RunPreprocess: self._run_preprocess,
             c.RequestContainers: lambda x: self._pool.request(x.asks, x.gang),
@@ -207,7 +153,7 @@ class Master:
             c.PrepareTask: self._prepare,
             c.StartTasks: self._start_tasks,
             c.StopTask: lambda x: self._say(x, Stop(x.session, x.grace_s, x.reason)),
-            c.AcknowledgeEnd: lambda x: self._rendezvous.acknowledge(
+            c.AcknowledgeEnd: lambda x: self._executors.acknowledge(
                 x.container_id, x.session, x.restart
             ),
             c.EndSession: self._end_session,
@@ -216,11 +162,50 @@ class Master:
             c.Finish: self._finish,
         }
 
+    # ------------------------------------------------------------------ from the begin to the end
+
+    def ended_before(self) -> bool:
+        """Report an end that a previous attempt decided; return whether it had decided one."""
+        end = self._previous.journal.end
+        if end is None:
+            return False
+        self._server.close()
+        self._pool.start(lambda event: None, "")
+        state, text = AppState(str(end["state"])), str(end["diagnostics"])
+        portal = self._publisher.info.links.get("portal", "")
+        finish_application(self._context, self._pool, state, text, portal, self.log)
+        self._pool.close()
+        return True
+
+    def run(self) -> None:
+        """Run until the job has ended."""
+        info = self.info = self._pool.start(self._pool_events.sink, self._site.url)
+        self._publisher.start_reporting(info, self._pool.report, self._site.url)
+        self._listen(info)
+        self._machine = SessionMachine(
+            self._job, info.settle_s, _jitter, info.ends_rest, self._in_place
+        )
+        self.reactor.call_later(0, self._begin)
+        self.reactor.run()
+
+    def _listen(self, info: PoolInfo) -> None:
+        """Open the port for executors and publish it."""
+        welcome = self._task_commands.welcome(
+            self._context.attempt, self.liveness.silence_s, info.master_lost_s
+        )
+        site = self._site
+        port = self._executors.listen(site.bind, welcome)
+        self.executors_call = site.address(port)
+        write_master_file(
+            self._journal.folder, self._context.attempt, site.host, port, site.url,
+            self._job.timeouts.kill_grace_s,
+        )  # fmt: skip
+
     def _begin(self) -> None:
         now = self.reactor.now()
         self.log(f"attempt {self._context.attempt} of {self._context.app_id}, tony {__version__}")
-        self._journal.began(self._publisher.facts.started)
-        for text in self._earlier.troubles:
+        self._journal.began(self._publisher.info.started)
+        for text in self._previous.troubles:
             self.log(text)
             self._tell(c.Tell("takeover", text, c.Weight.WARNING))
         if self._context.attempt > 1:
@@ -236,13 +221,13 @@ class Master:
             return
         self._inherit.cancel()
         self._inherit = None
-        past: Past = self._past
+        past = self._previous.journal
         now = self.reactor.now()
         addresses = {
             item.id: past.executors[item.id] for item in containers if item.id in past.executors
         }
         self.feed(e.ContainersInherited(now, containers, past.record))
-        self._takeover.call_all(addresses)
+        self._reconnector.call_all(addresses)
         self._publisher.summarise()
 
     # ------------------------------------------------------------------ the machine
@@ -260,7 +245,7 @@ class Master:
             return
         self._feeding = True
         try:
-            while not self._ahead.holds:
+            while not self._journal_gate.holds:
                 if self._commands:
                     command = self._commands.popleft()
                     self._performers[type(command)](command)
@@ -299,7 +284,7 @@ class Master:
         if self._over:
             return
         at = [
-            None if self._ahead.holds else self._machine.next_deadline(),
+            None if self._journal_gate.holds else self._machine.next_deadline(),
             self.liveness.next_deadline(),
             self._lease.next_deadline(),
             self._history.next_deadline(),
@@ -318,7 +303,7 @@ class Master:
     def _due(self) -> None:
         now = self.reactor.now()
         for lost in self.liveness.expired(now):
-            self._rendezvous.drop(lost.container_id)
+            self._executors.drop(lost.container_id)
             self.feed(e.ExecutorLost(now, lost.container_id, lost.reason))
         reason = self._lease.check(now)
         if reason is not None:
@@ -330,7 +315,7 @@ class Master:
         if self._journal.dirty and not self._journal.pending:
             self._journal.save()
         due = self._machine.next_deadline()
-        if due is not None and due <= now and not self._ahead.holds:
+        if due is not None and due <= now and not self._journal_gate.holds:
             self.feed(e.Tick(now))
         self._arm()
 
@@ -348,13 +333,13 @@ class Master:
         self._preprocess = preprocess.Preprocess(self.reactor, told, done)
 
     def _release(self, command: c.ReleaseContainer) -> None:
-        self._intake.containers.pop(command.container_id, None)
-        self._rendezvous.forget(command.container_id)
+        self._pool_events.containers.pop(command.container_id, None)
+        self._executors.forget(command.container_id)
         self._pool.release(command.container_id)
 
     def _launch(self, command: c.LaunchExecutor) -> None:
-        container = self._intake.containers[command.container_id]
-        launch = self._orders.launch(
+        container = self._pool_events.containers[command.container_id]
+        launch = self._task_commands.launch(
             command.task,
             command.container_id,
             self.executors_call,
@@ -367,11 +352,11 @@ class Master:
     def _stop_container(self, command: c.StopContainer) -> None:
         """First by a word to its executor, which has its grace; then by the scheduler."""
         container_id = command.container_id
-        self._takeover.forget(container_id)
+        self._reconnector.forget(container_id)
         timer = self._stops.pop(container_id, None)
         if timer is not None:
             timer.cancel()
-        if self._rendezvous.send(container_id, Shutdown(command.grace_s, command.reason)):
+        if self._executors.send(container_id, Shutdown(command.grace_s, command.reason)):
             self._pool.look_closely()
             self._stops[container_id] = self.reactor.call_later(
                 command.grace_s + STOP_EXTRA_S, self._pool.stop, container_id
@@ -380,52 +365,52 @@ class Master:
             self._pool.stop(container_id)
 
     def _prepare(self, command: c.PrepareTask) -> None:
-        self._hearing.prepared(command.container_id, command.task, command.session)
-        self._rendezvous.send(command.container_id, self._orders.prepare(command))
+        self._telemetry.prepared(command.container_id, command.task, command.session)
+        self._executors.send(command.container_id, self._task_commands.prepare(command))
 
     def _start_tasks(self, command: c.StartTasks) -> None:
         try:
-            shared, orders = self._orders.start(command, self._services.serve)
-            notes = list(self._orders.notes(command))
+            shared, orders = self._task_commands.start(command, self._services.serve)
+            notes = list(self._task_commands.notes(command))
         except Exception as error:  # a framework's code, perhaps not ours: its session fails
             self.log(f"{self._job.framework}: {type(error).__name__}: {error}")
             text = f"the framework {self._job.framework} cannot start: {error}"
             self.feed(e.ServiceFailed(self.reactor.now(), command.session, text))
             return
         for order in orders:
-            self._rendezvous.send(order.container_id, order.start, {"shared": shared})
+            self._executors.send(order.container_id, order.start, {"shared": shared})
         for note in notes:
             self._tell(c.Tell("environment", note, c.Weight.WARNING, session=command.session))
 
     def _say(self, command: c.StopTask, message: Stop) -> None:
-        self._rendezvous.send(command.container_id, message)
+        self._executors.send(command.container_id, message)
 
     def _write_journal(self, command: c.WriteJournal) -> None:
         # What the preprocess wrote goes to the tasks as it is; the rest is only ever shown.
         clean = self._masker.clean
-        self._ahead.write(
+        self._journal_gate.write(
             {k: v if k == "parameters" else clean(v) for k, v in command.record.items()}
         )
 
     def _end_session(self, command: c.EndSession) -> None:
         self._services.close(command.session)
-        self._orders.forget(command.session)
+        self._task_commands.forget(command.session)
 
     def _finish(self, command: c.Finish) -> None:
         self._over = True
         self._queue.clear()
-        self._ahead.close()
+        self._journal_gate.close()
         if self._timer is not None:
             self._timer.cancel()
         for timer in self._stops.values():
             timer.cancel()
         if self._preprocess is not None:
             self._preprocess.end()
-        self._takeover.stop()
-        self._intake.close()
+        self._reconnector.stop()
+        self._pool_events.close()
         self._services.close_all()
-        self._rendezvous.close()
-        self._ending.perform(command)
+        self._executors.close()
+        self._finalizer.perform(command)
 
     # ------------------------------------------------------------------ what is heard
 
@@ -433,22 +418,28 @@ class Master:
         timer = self._stops.pop(container_id, None)
         if timer is not None:
             timer.cancel()
-        self._takeover.forget(container_id)
-        self._rendezvous.forget(container_id)
+        self._reconnector.forget(container_id)
+        self._executors.forget(container_id)
         self._journal.forget(container_id)
-        self._hearing.ended(container_id)
+        self._telemetry.ended(container_id)
 
     def _connection_lost(self, container_id: str) -> None:
-        self._intake.connection_ended(container_id)
+        self._pool_events.connection_ended(container_id)
         self._arm()
 
     def _service_failed(self, session: int, reason: str, task: str, exit_code: int) -> None:
         self.feed(e.ServiceFailed(self.reactor.now(), session, reason, task, exit_code))
 
-    def _client_seen(self) -> None:
+    def _journal_changed(self) -> None:
+        if not self._over:
+            self.reactor.call_soon_threadsafe(self._journal_gate.look)
+
+    def client_seen(self) -> None:
+        """Renew the client's lease."""
         self._lease.renew(self.reactor.now())
 
-    def _client_waits(self, begins: bool) -> None:
+    def client_waits(self, begins: bool) -> None:
+        """Hold the client's lease while a request of its waits for news."""
         if begins:
             self._lease.hold()
         else:
@@ -484,15 +475,17 @@ class Master:
         """Give back what this process holds, whatever became of the job."""
         if self._preprocess is not None:
             self._preprocess.end()
-        for close in self._closers:
-            close()
+        self._server.close()
+        self._page.close()
+        self._executors.close()
+        self._services.close_all()
         self._history.close(CRASH_HISTORY_S)
         self._journal.close(CRASH_HISTORY_S)
         self.reactor.close()
 
     def running(self) -> List[str]:
         """The containers that have not ended, as far as this master knows."""
-        return list(self._intake.containers)
+        return list(self._pool_events.containers)
 
 
 def _jitter() -> float:

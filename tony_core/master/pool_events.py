@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Mapping, Tuple, Type
 
+from tony_core.master.executors.server import ExecutorServer
 from tony_core.master.session import events
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers import port
@@ -18,7 +19,7 @@ from tony_core.schedulers.port import Container, PoolEvent
 LAST_WORDS_S = 0.3
 
 
-class Intake:
+class PoolEvents:
     """Hears the pool; knows every container it gave."""
 
     def __init__(
@@ -26,15 +27,13 @@ class Intake:
         reactor: Reactor,
         feed: Callable[[events.Event], None],
         ended: Callable[[str], None],
-        is_connected: Callable[[str], bool],
-        expect: Callable[[str], None],
+        executors: ExecutorServer,
         inherited: Callable[[Tuple[Container, ...]], None],
     ) -> None:
         self._reactor = reactor
         self._feed = feed
         self._ended = ended
-        self._is_connected = is_connected
-        self._expect = expect
+        self._executors = executors
         self._inherited = inherited
         self.containers: Dict[str, Container] = {}  # those that have not ended
         self._waiting: Dict[str, Tuple[port.Completed, Timer]] = {}
@@ -82,17 +81,17 @@ class Intake:
     def _allocated(self, event: port.Allocated) -> None:
         for container in event.containers:
             self.containers[container.id] = container
-            self._expect(container.id)
+            self._executors.expect(container.id)
         self._feed(events.ContainersAllocated(self._now, event.containers))
 
     def _previous(self, event: port.PreviousContainers) -> None:
         for container in event.containers:
             self.containers[container.id] = container
-            self._expect(container.id)
+            self._executors.expect(container.id)
         self._inherited(event.containers)
 
     def _completed(self, event: port.Completed) -> None:
-        if not self._is_connected(event.container_id):
+        if not self._executors.is_connected(event.container_id):
             self._pass_on(event)
             return
         timer = self._reactor.call_later(LAST_WORDS_S, self.connection_ended, event.container_id)

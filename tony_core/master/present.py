@@ -15,7 +15,7 @@ from tony_core.master.view import JobView, TaskView
 
 
 @dataclass
-class Facts:
+class JobInfo:
     """What the shell knows of the job."""
 
     app_id: str
@@ -35,25 +35,25 @@ Wall = Callable[[float], float]
 Clean = Callable[[Any], Any]
 
 
-def job_json(job: Job, view: JobView, facts: Facts, clean: Clean) -> Dict[str, Any]:
+def job_json(job: Job, view: JobView, info: JobInfo, clean: Clean) -> Dict[str, Any]:
     """``/api/job``."""
     return {
-        "app_id": facts.app_id,
+        "app_id": info.app_id,
         "name": job.name,
-        "user": facts.user or job.user,
-        "queue": facts.queue or job.queue,
+        "user": info.user or job.user,
+        "queue": info.queue or job.queue,
         "framework": job.framework,
         "mode": job.mode.value,
         "state": state_of(view),
         "phase": view.phase,
         "session": view.session,
-        "attempt": facts.attempt,
+        "attempt": info.attempt,
         "progress": round(view.progress, 4),
-        "submitted": _round(facts.submitted),
-        "started": _round(facts.started),
-        "finished": _round(facts.finished),
+        "submitted": _round(info.submitted),
+        "started": _round(info.started),
+        "finished": _round(info.finished),
         "waiting": clean(view.waiting),
-        "trouble": clean(facts.trouble),
+        "trouble": clean(info.trouble),
         "diagnostics": clean(view.diagnostics),
         "root_cause": clean(dict(view.root_cause)),
         "budgets": dict(view.budgets),
@@ -68,7 +68,7 @@ def job_json(job: Job, view: JobView, facts: Facts, clean: Clean) -> Dict[str, A
             if role.name in view.elastic
         },
         "result": clean(json.loads(view.result)) if view.result else None,
-        "links": dict(facts.links),
+        "links": dict(info.links),
         "tags": list(job.tags),
         "description": describe(job),
     }
@@ -92,7 +92,7 @@ def describe(job: Job) -> str:
 
 
 def task_json(
-    task: TaskView, facts: Facts, wall: Wall, now: float, latest: Mapping[str, float], clean: Clean
+    task: TaskView, info: JobInfo, wall: Wall, now: float, latest: Mapping[str, float], clean: Clean
 ) -> Dict[str, Any]:
     """One entry of ``/api/tasks``."""
     duration = None
@@ -127,11 +127,11 @@ def task_json(
         "progress": task.progress,
         "step": task.step,
         "restarts": task.restarts,
-        "runs": _runs(task, facts),
+        "runs": _runs(task, info),
     }
 
 
-def _runs(task: TaskView, facts: Facts) -> List[Dict[str, Any]]:
+def _runs(task: TaskView, info: JobInfo) -> List[Dict[str, Any]]:
     """Every container that ran it, so that no session's logs are out of reach."""
     out: List[Dict[str, Any]] = []
     for run in task.runs:
@@ -141,7 +141,7 @@ def _runs(task: TaskView, facts: Facts) -> List[Dict[str, Any]]:
             # The machine's word on what the end meant; the executor's, which may come after
             # the task was given up, on what it was.
             state, code = run.state or "killed", run.exit_code
-            code = facts.ends.get((task.task, run.session, run.container), code)
+            code = info.ends.get((task.task, run.session, run.container), code)
         out.append(
             {
                 "session": run.session,

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tony_core.history.series import SeriesStore
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
-from tony_core.master.present import Clean, Facts, job_json, task_json
+from tony_core.master.present import Clean, JobInfo, job_json, task_json
 from tony_core.master.view import JobView
 from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.schedulers.port import PoolInfo
+
+Report = Callable[[float, str], None]
 
 REPORT_S = 1.0
 SUMMARY_S = 5.0
@@ -33,15 +35,16 @@ class Publisher:
         self,
         reactor: Reactor,
         job: Job,
-        facts: Facts,
+        info: JobInfo,
         snapshot: Callable[[], JobView],
         progress: Callable[[], float],
         history: HistoryWriter,
         clean: Clean,
+        offset: float,
     ) -> None:
         self._reactor = reactor
         self._job = job
-        self.facts = facts
+        self.info = info
         self._snapshot = snapshot
         self._progress = progress
         self._history = history
@@ -52,23 +55,33 @@ class Publisher:
         self._seen_version = -1
         self._seen_at = 0.0
         self._encoded: Dict[str, Tuple[int, bytes]] = {}
-        self.offset = time.time() - reactor.now()  # from the master's clock
+        self._offset = offset  # from the master's clock to seconds since the epoch
         self._reported: Optional[Tuple[float, str]] = None
         self._reporting = False
         self._summarised = -math.inf
         self._later: Optional[Timer] = None
-        self.url = ""  # the page's own
         self._tasks = sum(role.instances for role in job.roles)
-        self.report: Optional[Callable[[float, str], None]] = None  # once the pool has started
+        self._report_to: Optional[Report] = None  # once the scheduler has taken the master
+        self._url = ""
+
+    def start_reporting(self, scheduler: PoolInfo, report: Report, url: str) -> None:
+        """Report progress and the page's address from now on; the scheduler knows the user best."""
+        self.info.user = scheduler.user or self.info.user
+        self.info.queue = scheduler.queue or self.info.queue
+        self._report_to, self._url = report, url
+
+    def stop_reporting(self) -> None:
+        """Report no more: the job's end follows on another way."""
+        self._report_to = None
 
     def wall(self, at: float) -> float:
         """The master's clock as seconds since the epoch."""
-        return at + self.offset
+        return at + self._offset
 
     def changed(self) -> None:
         """Something a reader may see is different now."""
         self.version += 1
-        if not self._reporting and self.report is not None:
+        if not self._reporting and self._report_to is not None:
             self._reporting = True
             # The first change goes out soon, those after it once a second.
             self._reactor.call_later(REPORT_S if self._reported else 0.0, self._report)
@@ -87,13 +100,13 @@ class Publisher:
 
     def job(self) -> Dict[str, Any]:
         """``/api/job``."""
-        return job_json(self._job, self.view()[0], self.facts, self.clean)
+        return job_json(self._job, self.view()[0], self.info, self.clean)
 
     def tasks(self) -> List[Dict[str, Any]]:
         """The tasks of ``/api/tasks``."""
         now = self._reactor.now()
         return [
-            task_json(task, self.facts, self.wall, now, self.series.latest(task.task), self.clean)
+            task_json(task, self.info, self.wall, now, self.series.latest(task.task), self.clean)
             for task in self.view()[0].tasks
         ]
 
@@ -108,15 +121,15 @@ class Publisher:
 
     def trouble(self, text: str) -> None:
         """What is wrong around the job for as long as it lasts; empty when it is over."""
-        self.facts.trouble = text
+        self.info.trouble = text
         self.changed()
 
     def link(self, name: str, url: Optional[str]) -> None:
         """Add a link, or take it away."""
         if url is None:
-            self.facts.links.pop(name, None)
+            self.info.links.pop(name, None)
         else:
-            self.facts.links[name] = url
+            self.info.links[name] = url
         self.changed()
 
     # ------------------------------------------------------------------ history
@@ -142,14 +155,9 @@ class Publisher:
 
     def _report(self) -> None:
         self._reporting = False
-        if self.report is None:
+        if self._report_to is None:
             return
-        said = (round(self._progress(), 4), self.tracking_url)
-        if said != self._reported:
-            self._reported = said
-            self.report(*said)
-
-    @property
-    def tracking_url(self) -> str:
-        """Where the scheduler finds the page."""
-        return self.url
+        report = (round(self._progress(), 4), self._url)
+        if report != self._reported:
+            self._reported = report
+            self._report_to(*report)

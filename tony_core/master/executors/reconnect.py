@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Mapping
 
-from tony_core.master.executors.server import Rendezvous
+from tony_core.master.executors.server import ExecutorServer
 from tony_core.protocol.reactor import Reactor
 
 AGAIN_S = 0.5
 TRIES = 40  # the adoption's 20 s
 
 
-class Takeover:
+class Reconnector:
     """Calls executors until they answer."""
 
     def __init__(
-        self, reactor: Reactor, rendezvous: Rendezvous, log: Callable[[str], None]
+        self, reactor: Reactor, executors: ExecutorServer, log: Callable[[str], None]
     ) -> None:
         self._reactor = reactor
-        self._rendezvous = rendezvous
+        self._executors = executors
         self._log = log
         self._tries: Dict[str, int] = {}
 
@@ -46,7 +46,7 @@ class Takeover:
     def _call(self, container_id: str, address: str) -> None:
         if container_id not in self._tries:
             return
-        if self._rendezvous.is_connected(container_id):
+        if self._executors.is_connected(container_id):
             self.forget(container_id)
             return
 
@@ -65,4 +65,4 @@ class Takeover:
             else:
                 self.forget(container_id)
 
-        self._rendezvous.call(address, connected, failed)
+        self._executors.call(address, connected, failed)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import resource
 import socket
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Type
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Set, Tuple, Type
 
 from tony_core.exit_causes import ExitCause, parse_cause
 from tony_core.master.executors.bounds import MOST_BYTES, SESSIONS, Bounds
@@ -52,43 +52,52 @@ from tony_core.protocol.messages import (
     Stopped,
     Welcome,
 )
-from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.reactor import Reactor, Timer
 
 REGISTER_S = 15.0  # from a connection's proof to its Register
 CALLERS = 65535  # who may wait to be let in; the kernel (net.core.somaxconn) lowers it
 MOST_STRANGERS = 512  # and a quarter of the descriptors we may have
 
 
-class Listeners:
-    """Who hears what. Each is set by the master before anything is listened to."""
+class ExecutorListener(Protocol):
+    """Takes what executors send."""
 
-    def __init__(self) -> None:
-        self.event: Callable[[Event], None]
-        self.address: Callable[[str, str], None]  # (container, host:port) for the journal
-        self.measured: Callable[[str, int, Mapping[str, float]], None]
-        self.serving: Callable[[str, Serving, str], None]  # with the executor's host
-        self.noted: Callable[[str, Noted], None]
-        self.lost: Callable[[str], None]  # its connection ended; its allowance runs
-        self.log: Callable[[str], None]
+    def report(self, event: Event) -> None:
+        """Take an event of the session machine."""
+
+    def address(self, container_id: str, address: str) -> None:
+        """Take the ``HOST:PORT`` where a next master may call the executor."""
+
+    def measured(self, container_id: str, session: int, values: Mapping[str, float]) -> None:
+        """Take measures of a task."""
+
+    def serving(self, container_id: str, message: Serving, host: str) -> None:
+        """Take the state of a web server beside the program; ``host`` is the executor's."""
+
+    def noted(self, container_id: str, message: Noted) -> None:
+        """Take a line for the story."""
+
+    def disconnected(self, container_id: str) -> None:
+        """Take the end of an executor's connection; it may reconnect within its allowance."""
 
 
-class Rendezvous:
+class ExecutorServer:
     """The master's end of every connection to an executor."""
 
     def __init__(
         self,
         reactor: Reactor,
         secret: bytes,
-        welcome: Welcome,
         liveness: Liveness,
-        listeners: Listeners,
+        listener: ExecutorListener,
+        log: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
         self._key = unpack_key(secret)
         self._make_transport = transport_factory(self._key, master=True)
-        self._welcome = welcome
         self._liveness = liveness
-        self._to = listeners
+        self._to = listener
+        self._log = log
         self._known: Set[str] = set()  # containers of ours that have not ended
         self._leaving: Set[str] = set()  # told to end
         self._links: Dict[str, Link] = {}
@@ -102,8 +111,9 @@ class Rendezvous:
         self._listener: Optional[Listener] = None
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         most = max(8, min(MOST_STRANGERS, soft // 4)) if soft > 0 else MOST_STRANGERS
-        self.limiter = HandshakeLimiter(reactor, most, listeners.log)
-        self._pinger = reactor.call_later(self._ping_s, self._ping)
+        self.limiter = HandshakeLimiter(reactor, most, log)
+        self._welcome: Welcome
+        self._pinger: Optional[Timer] = None
         self._handlers: Dict[Type[Any], Callable[[str, Any], None]] = {
             Ready: self._ready,
             Running: self._running,
@@ -116,16 +126,14 @@ class Rendezvous:
             Noted: lambda cid, m: self._to.noted(cid, m),
         }
 
-    @property
-    def _ping_s(self) -> float:
-        return max(0.05, self._welcome.silence_s / 4)
-
     # ------------------------------------------------------------------ connections
 
-    def listen(self, host: str, port: int = 0) -> int:
-        """Open for executors; returns the port."""
+    def listen(self, host: str, welcome: Welcome) -> int:
+        """Open a port for executors, each of which is greeted with ``welcome``; return the port."""
+        self._welcome = welcome
+        self._ping_later()
         self._listener = self.limiter.listener = listen(
-            self._reactor, host, port, self.accept, backlog=CALLERS
+            self._reactor, host, 0, self.accept, backlog=CALLERS
         )
         return self._listener.port
 
@@ -228,7 +236,8 @@ class Rendezvous:
 
     def close(self) -> None:
         """Hang up."""
-        self._pinger.cancel()
+        if self._pinger is not None:
+            self._pinger.cancel()
         if self._listener is not None:
             self._listener.close()
         self.limiter.close()
@@ -248,7 +257,7 @@ class Rendezvous:
 
     def _never_registered(self, link: Link) -> None:
         del self._strangers[link]
-        self._log(None, f"{link.peer}: closed: no Register within {REGISTER_S:g} s")
+        self._log_about(None, f"{link.peer}: closed: no Register within {REGISTER_S:g} s")
         link.close()
 
     def _lost(self, link: Link, reason: str) -> None:
@@ -264,15 +273,15 @@ class Rendezvous:
                 container_id, self._reactor.now(), f"the connection was lost ({reason})"
             )
             if container_id not in self._leaving:
-                self._log(container_id, f"{container_id}: connection lost: {reason}")
-            self._to.lost(container_id)
+                self._log_about(container_id, f"{container_id}: connection lost: {reason}")
+            self._to.disconnected(container_id)
 
     def _received(self, link: Link, message: Message) -> None:
         try:
             self._take(link, message)
         except ProtocolError as error:
             container_id = self._owner.get(link)
-            self._log(container_id, f"{container_id or link.peer}: closed: {error}")
+            self._log_about(container_id, f"{container_id or link.peer}: closed: {error}")
             link.close()
             self._lost(link, str(error))
 
@@ -299,10 +308,10 @@ class Rendezvous:
             return self._outsiders
         return self._bounds.setdefault(container_id, Bounds())
 
-    def _log(self, container_id: Optional[str], text: str) -> None:
+    def _log_about(self, container_id: Optional[str], text: str) -> None:
         bounds = self._outsiders if container_id is None else self._bounds_of(container_id)
         if bounds.admits_line():
-            self._to.log(text)
+            self._log(text)
 
     def _register(self, link: Link, message: Register, ended: Optional[Ended]) -> None:
         timer = self._strangers.pop(link, None)
@@ -310,7 +319,9 @@ class Rendezvous:
             timer.cancel()
         container_id = message.container_id
         if container_id not in self._known:
-            self._log(None, f"{container_id}: not a container of this job (any more): sent away")
+            self._log_about(
+                None, f"{container_id}: not a container of this job (any more): sent away"
+            )
             link.send(Shutdown(0.0, "this job has no such container (any more)"))
             link.flush_then_close()
             return
@@ -329,7 +340,7 @@ class Rendezvous:
         if message.listen_port:
             self._to.address(container_id, address)
         link.send(self._welcome)
-        self._to.event(
+        self._to.report(
             ExecutorRegistered(
                 self._reactor.now(),
                 container_id=container_id,
@@ -352,12 +363,12 @@ class Rendezvous:
 
     def _ready(self, container_id: str, m: Ready) -> None:
         self._hosts[container_id] = m.host
-        self._to.event(
+        self._to.report(
             TaskReady(self._reactor.now(), container_id, m.session, m.host, m.ports, m.restart)
         )
 
     def _running(self, container_id: str, m: Running) -> None:
-        self._to.event(
+        self._to.report(
             TaskRunning(
                 self._reactor.now(),
                 container_id,
@@ -376,7 +387,7 @@ class Rendezvous:
         if parse_cause(m.cause) is ExitCause.UNKNOWN:
             text = f"its executor reported the unknown exit cause {m.cause!r}"
             self._to.noted(container_id, Noted("warning", text, "unknown-exit-cause"))
-        self._to.event(
+        self._to.report(
             TaskEnded(
                 self._reactor.now(),
                 container_id=container_id,
@@ -394,11 +405,11 @@ class Rendezvous:
 
     def _stopped(self, container_id: str, m: Stopped) -> None:
         if m.survivors:
-            self._log(container_id, f"{container_id}: session {m.session} left {m.survivors}")
-        self._to.event(TaskStopped(self._reactor.now(), container_id, m.session, m.clean))
+            self._log_about(container_id, f"{container_id}: session {m.session} left {m.survivors}")
+        self._to.report(TaskStopped(self._reactor.now(), container_id, m.session, m.clean))
 
     def _reported(self, container_id: str, m: Reported) -> None:
-        self._to.event(
+        self._to.report(
             TaskReported(
                 self._reactor.now(),
                 container_id,
@@ -415,4 +426,8 @@ class Rendezvous:
         """A connection on which nothing is said is kept known to be alive."""
         for link in list(self._links.values()):
             link.send(Ping())
-        self._pinger = self._reactor.call_later(self._ping_s, self._ping)
+        self._ping_later()
+
+    def _ping_later(self) -> None:
+        pause = max(0.05, self._liveness.silence_s / 4)
+        self._pinger = self._reactor.call_later(pause, self._ping)

@@ -30,7 +30,7 @@ from tony_core.master.executors.environment import (
 )
 from tony_core.master.session.commands import Member, PrepareTask, StartTasks
 from tony_core.protocol.job_key import executor_key
-from tony_core.protocol.messages import Prepare, Start
+from tony_core.protocol.messages import Prepare, Start, Welcome
 from tony_core.schedulers.port import Launch
 
 #: (session, how many tasks train) -> what the framework's services tell the tasks.
@@ -52,7 +52,7 @@ class _Plan:
     shared: bytes
 
 
-class Orders:
+class TaskCommands:
     """Builds messages and launches for one job."""
 
     def __init__(
@@ -64,6 +64,21 @@ class Orders:
         self._app_id = app_id
         self._plans: Dict[Tuple[int, str], _Plan] = {}  # (session, task) -> its start
         self._said: Set[str] = set()
+
+    def welcome(self, attempt: int, silence_s: float, master_lost_s: float) -> Welcome:
+        """The answer to an executor's Register; ``master_lost_s`` is the scheduler's default."""
+        times, metrics = self._job.timeouts, self._job.metrics
+        return Welcome(
+            attempt=attempt,
+            heartbeat_s=times.heartbeat_s,
+            silence_s=silence_s,
+            master_lost_s=times.master_lost_s or master_lost_s,
+            metrics_interval_s=metrics.interval_s,
+            gpu_metrics=metrics.gpu,
+            error_lines=metrics.error_lines,
+            registry_timeout_s=times.registry_s,
+            gpu_exec_path=metrics.gpu_exec_path or "",
+        )
 
     def launch(
         self, task: str, container_id: str, master: str, secret: bytes, python: str

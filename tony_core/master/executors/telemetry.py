@@ -11,6 +11,7 @@ from typing import Callable, Dict, Mapping, Set, Tuple
 from tony_core.master.publish import Publisher
 from tony_core.master.session.commands import Tell, Weight
 from tony_core.master.session.events import Event, ExecutorRegistered, TaskEnded, TaskReported
+from tony_core.master.state.journal import Journal
 from tony_core.master.web.routes import Page
 from tony_core.protocol.messages import Noted, Serving
 from tony_core.protocol.reactor import Reactor
@@ -18,7 +19,7 @@ from tony_core.protocol.reactor import Reactor
 TENSORBOARD = "tensorboard"
 
 
-class Hearing:
+class Telemetry:
     """Which container is which task now, and what its executor said."""
 
     def __init__(
@@ -26,14 +27,18 @@ class Hearing:
         reactor: Reactor,
         publisher: Publisher,
         page: Page,
+        journal: Journal,
         feed: Callable[[Event], None],
         tell: Callable[[Tell], None],
+        disconnected: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
         self._publisher = publisher
         self._page = page
+        self.address = journal.address
         self._feed = feed
         self._tell = tell
+        self.disconnected = disconnected
         self._tasks: Dict[str, Tuple[str, int]] = {}  # container -> task, session
         self._tensorboard = ""  # the container that serves it
         self._told: Set[str] = set()  # matters of which one line is enough
@@ -47,13 +52,13 @@ class Hearing:
         if container_id == self._tensorboard:
             self._serves_no_more()
 
-    def event(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Note what the page shows of it, and pass it on."""
         if isinstance(event, TaskEnded):
             task, latest = self._task(event.container_id)
             if 0 <= event.session <= latest:
                 key = (task, event.session, event.container_id)
-                self._publisher.facts.ends[key] = event.exit_code
+                self._publisher.info.ends[key] = event.exit_code
         elif isinstance(event, ExecutorRegistered) and event.task:
             self._tasks.setdefault(event.container_id, (event.task, event.session))
         elif isinstance(event, TaskReported):
@@ -84,7 +89,7 @@ class Hearing:
                 return
             self._tensorboard = container_id
             self._page.tensorboard = (host, message.port)
-            if self._publisher.facts.links.get(TENSORBOARD) != url:
+            if self._publisher.info.links.get(TENSORBOARD) != url:
                 self._publisher.link(TENSORBOARD, url)
                 self._say(container_id, f"TensorBoard answers at {url}", Weight.DECISION)
             return

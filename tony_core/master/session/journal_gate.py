@@ -41,7 +41,7 @@ AHEAD_S = 5.0
 AGAIN_S = 1.0  # until a full disk is tried again
 
 
-class Ahead:
+class JournalGate:
     """Holds the master's commands while the journal is on its way."""
 
     def __init__(
@@ -64,7 +64,6 @@ class Ahead:
         self._last: Mapping[str, Any] = {}
         self.holds = False  # commands have to wait
         self.away = False  # the place does not answer: nothing waits for it
-        journal.folder.heard = lambda: reactor.call_soon_threadsafe(self._look)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """The machine's record; what follows waits for it."""
@@ -79,7 +78,6 @@ class Ahead:
 
     def close(self) -> None:
         """The job is over: nothing waits, and nothing is told any more."""
-        self._journal.folder.heard = lambda: None
         self.away = False
         if self._again is not None:
             self._again.cancel()
@@ -94,9 +92,10 @@ class Ahead:
     def _try_again(self) -> None:
         self._again = None
         self._journal.folder.again()
-        self._look()
+        self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """See whether what was waited for is written; called when a write was tried."""
         if self._journal.pending:
             if self._again is None:
                 self._again = self._reactor.call_later(AGAIN_S, self._try_again)

@@ -42,7 +42,7 @@ REMOVE_S = 5.0  # for the job's folder elsewhere to go
 Log = Callable[[str], None]
 
 
-class Ending:
+class Finalizer:
     """Performs a :class:`Finish`; stops the reactor when all is done."""
 
     def __init__(
@@ -78,25 +78,27 @@ class Ending:
         journalled_by = time.monotonic() + (AWAY_S if away else JOURNAL_S)
         # A machine that slept has a clock ahead of ours; one that was set back counts for nothing.
         told = self._publisher.wall(self._reactor.now())
-        self._publisher.facts.finished = max(time.time(), told)
-        self._publisher.report = None
+        self._publisher.info.finished = max(time.time(), told)
+        self._publisher.stop_reporting()
         fields: Mapping[str, object] = {"state": finish.state.value}
         text = f"the job has ended: {finish.state.value}"
         self._story.tell(
             Tell("job-ended", text, Weight.DECISION, fields=fields),
-            self._publisher.facts.finished,
+            self._publisher.info.finished,
         )
         self._publisher.changed()
         self._publisher.summarise(final=True)
         self._history.flush()
-        portal = self._publisher.facts.links.get("portal", "")
+        portal = self._publisher.info.links.get("portal", "")
 
         def complete() -> None:
             for problem in self._history.close():
                 self._log(f"history is not complete: {problem}")
             for problem in self._journal.close(max(0.0, journalled_by - time.monotonic())):
                 self._log(f"the end is not journalled: {problem}")
-            tell_the_end(self._context, self._pool, finish.state, diagnostics, portal, self._log)
+            finish_application(
+                self._context, self._pool, finish.state, diagnostics, portal, self._log
+            )
 
         if is_remote(self._context.state_dir):
             aside(self._reactor, complete, self._completed)
@@ -138,7 +140,7 @@ def aside(reactor: Reactor, work: Callable[[], None], done: Callable[[], None]) 
     threading.Thread(target=run, name="ending", daemon=True).start()
 
 
-def tell_the_end(
+def finish_application(
     context: MasterContext,
     pool: ContainerPool,
     state: AppState,

@@ -42,19 +42,19 @@ AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # pauses after a put that failed, the last 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOTE_BYTES = 8000  # of what may travel in a request's address
 T = TypeVar("T")
+OnChange = Callable[[], None]
+Log = Callable[[str], None]
 
 
 class LocalFolder:
     """Files of this machine, on disk when :meth:`put` returns, or waiting for room there."""
 
-    heard: Callable[[], None]
-
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, on_change: OnChange = lambda: None) -> None:
         self.folder = folder
         self.problem = ""  # why what waits is not there
         self._path = Path(local_path(folder))
         self._waiting: Dict[str, Tuple[bytes, int, bool]] = {}
-        self.heard = lambda: None
+        self._on_change = on_change
 
     def get(self, name: str) -> bytes:
         """The whole file; ``FileNotFoundError``."""
@@ -66,7 +66,7 @@ class LocalFolder:
         """Replace a file; ``soon``: somebody waits for it."""
         self._waiting[name] = (data, mode, sync)
         if self.again():
-            self.heard()
+            self._on_change()
 
     def again(self) -> bool:
         """Write what found no room; whether some of it still waits."""
@@ -89,7 +89,6 @@ class LocalFolder:
 
     def close(self, timeout_s: float) -> List[str]:
         """What was not written, and why."""
-        self.heard = lambda: None
         self.again()
         return [f"{join(self.folder, name)}: {self.problem}" for name in self._waiting]
 
@@ -97,10 +96,12 @@ class LocalFolder:
 class RemoteFolder:
     """Files elsewhere, put by a thread. See the module."""
 
-    def __init__(self, folder: str, log: Callable[[str], None] = log_to_stderr) -> None:
+    def __init__(
+        self, folder: str, on_change: OnChange = lambda: None, log: Log = log_to_stderr
+    ) -> None:
         self.folder = folder
         self.problem = ""  # why what waits is not there; empty while it is only on its way
-        self.heard: Callable[[], None] = lambda: None  # on the thread: something was put, or not
+        self._on_change = on_change
         self.faults = UnexpectedErrors(log)
         self._files = filesystem(folder)
         self._made = False
@@ -197,7 +198,7 @@ class RemoteFolder:
                 else:
                     self._there[name] = number
                 self._changed.notify_all()
-            self.heard()
+            self._on_change()
             failures = failures + 1 if problem else 0
             if failures:
                 self._pause(AGAIN_S[min(failures, len(AGAIN_S)) - 1])
@@ -252,9 +253,16 @@ class RemoteFolder:
 StateFolder = Union[LocalFolder, RemoteFolder]
 
 
-def state_folder(location: str, log: Callable[[str], None] = log_to_stderr) -> StateFolder:
-    """The folder at a path or URL."""
-    return RemoteFolder(location, log) if is_remote(location) else LocalFolder(location)
+def state_folder(
+    location: str, on_change: OnChange = lambda: None, log: Log = log_to_stderr
+) -> StateFolder:
+    """Open the folder at a path or URL.
+
+    ``on_change`` is called when a write was tried: at once, or on the thread that writes.
+    """
+    if is_remote(location):
+        return RemoteFolder(location, on_change, log)
+    return LocalFolder(location, on_change)
 
 
 def patiently(read: Callable[[], T], seconds: float) -> T:

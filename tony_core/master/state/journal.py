@@ -35,7 +35,7 @@ class JournalError(Exception):
 
 
 @dataclass(frozen=True)
-class Past:
+class JournalContent:
     """What the earlier master left."""
 
     attempt: int = 0
@@ -49,9 +49,13 @@ class Journal:
     """The journal of one master attempt."""
 
     def __init__(
-        self, state_dir: str, attempt: int, log: Callable[[str], None] = log_to_stderr
+        self,
+        state_dir: str,
+        attempt: int,
+        on_change: Callable[[], None] = lambda: None,
+        log: Callable[[str], None] = log_to_stderr,
     ) -> None:
-        self.folder: StateFolder = state_folder(state_dir, log)
+        self.folder: StateFolder = state_folder(state_dir, on_change, log)
         self._attempt = attempt
         self._record: Mapping[str, Any] = {}
         self._executors: Dict[str, str] = {}
@@ -60,16 +64,19 @@ class Journal:
         self.dirty = False  # addresses changed since the last write
         self._soon_s = FAR_S if is_remote(state_dir) else NEAR_S
 
-    def read(self) -> Past:
-        """What is there; an empty :class:`Past` if nothing is; ``OSError`` if nobody can tell."""
+    def read(self) -> JournalContent:
+        """Read what a previous attempt wrote; an empty :class:`JournalContent` if there is none.
+
+        Raises :class:`JournalError`, and ``OSError`` where its place does not answer.
+        """
         try:
             text = self.folder.get(JOURNAL)
         except FileNotFoundError:
-            return Past()
+            return JournalContent()
         except zlib.error as error:
             raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
         try:
-            past = past_of(text)
+            past = parse_journal(text)
         except ValueError as error:
             raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
         self._record, self._executors = past.record, dict(past.executors)
@@ -132,7 +139,7 @@ class Journal:
         return self.folder.close(timeout_s)
 
 
-def past_of(data: bytes) -> Past:
+def parse_journal(data: bytes) -> JournalContent:
     """What a journal says; ValueError for one that nothing can be taken over from."""
     found = read_object(data)
     if found.get("version") != VERSION:
@@ -154,7 +161,7 @@ def past_of(data: bytes) -> Past:
             _expect(is_right(record[name]), f"record.{name}")
     if record and not record.get("outcome") and "session" not in record:
         raise ValueError("record.session is missing")
-    return Past(found["attempt"], record, executors, end, found["began"])
+    return JournalContent(found["attempt"], record, executors, end, found["began"])
 
 
 def _expect(is_right: bool, name: str) -> None:

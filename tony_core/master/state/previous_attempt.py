@@ -19,7 +19,7 @@ from tony_core.history.layout import segment_name
 from tony_core.history.reader import place, read_events, segments
 from tony_core.job.spec import Job
 from tony_core.master.state.folder import patiently
-from tony_core.master.state.journal import Journal, JournalError, Past
+from tony_core.master.state.journal import Journal, JournalContent, JournalError
 from tony_core.schedulers.port import MasterContext
 
 HISTORY_S = 10.0
@@ -28,25 +28,25 @@ SEGMENTS_EACH = 1000
 
 
 @dataclass(frozen=True)
-class Earlier:
+class PreviousAttempt:
     """All of it."""
 
-    past: Past
+    journal: JournalContent
     history_dir: str
     segments: Tuple[str, ...] = ()
     story: Tuple[Mapping[str, Any], ...] = ()
     troubles: Tuple[str, ...] = ()  # for the story
 
 
-def look_back(context: MasterContext, job: Job, journal: Journal) -> Earlier:
+def read_previous_attempt(context: MasterContext, job: Job, journal: Journal) -> PreviousAttempt:
     """What there is to go on from."""
     later = context.attempt > 1
     named = job.history.location
     folder = place(named, context.app_id, context.history_dir, later=False)
     if not later and is_remote(context.state_dir):
-        return Earlier(Past(), folder)
+        return PreviousAttempt(JournalContent(), folder)
     troubles: List[str] = []
-    past = Past()
+    past = JournalContent()
     try:
         past = journal.read()
     except (JournalError, OSError) as error:
@@ -55,7 +55,7 @@ def look_back(context: MasterContext, job: Job, journal: Journal) -> Earlier:
             " it left is ended, and the job begins anew"
         )
     if not later:
-        return Earlier(past, folder, troubles=tuple(troubles))
+        return PreviousAttempt(past, folder, troubles=tuple(troubles))
 
     def read() -> Tuple[str, List[str], List[Mapping[str, Any]]]:
         where = place(named, context.app_id, context.history_dir, later=True)
@@ -67,5 +67,5 @@ def look_back(context: MasterContext, job: Job, journal: Journal) -> Earlier:
     except OSError as error:
         troubles.append(f"the earlier history cannot be read ({error}); it goes on here")
         taken = segment_name((context.attempt - 1) * SEGMENTS_EACH)
-        return Earlier(past, folder, (taken,), troubles=tuple(troubles))
-    return Earlier(past, where, tuple(known), tuple(story), tuple(troubles))
+        return PreviousAttempt(past, folder, (taken,), troubles=tuple(troubles))
+    return PreviousAttempt(past, where, tuple(known), tuple(story), tuple(troubles))

@@ -39,7 +39,7 @@ AGAIN_S = 10.0
 GROUPS_S = 300.0  # what is known of a user's groups holds so long
 
 
-class Gate:
+class ProxyGate:
     """Lets readers in, or refuses them."""
 
     def __init__(self, reactor: Reactor, owner: str, proxy: WebProxy) -> None:

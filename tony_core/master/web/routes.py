@@ -25,12 +25,12 @@ from __future__ import annotations
 import math
 import os
 import socket
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Tuple
 
 from tony_core.job.spec import Job
 from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
-from tony_core.master.web.proxy_gate import Gate
+from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.request import Request, seconds, whole_number
 from tony_core.master.web.server import Admission, Answer, Exchange
 from tony_core.protocol import socket_owners
@@ -56,6 +56,29 @@ _BASE = {
 }
 
 
+class ClientListener(Protocol):
+    """Takes what the page sees of the job's client."""
+
+    def client_seen(self) -> None:
+        """Take a request of the client's."""
+
+    def client_waits(self, begins: bool) -> None:
+        """Take the begin or the end of a request that waits for news."""
+
+
+class Site(Protocol):
+    """Where the page stands."""
+
+    host: str
+    bind: str
+
+    def open_port(self, handler: Callable[[Exchange], None]) -> int:
+        """Listen at one more port with a handler of its own; return the port. Raises OSError."""
+
+    def address(self, port: int) -> str:
+        """``HOST:PORT`` as a URL wants it."""
+
+
 class Page:
     """Answers requests from what the publisher and the story hold."""
 
@@ -65,28 +88,27 @@ class Page:
         job: Job,
         publisher: Publisher,
         story: Story,
-        hosts: Tuple[str, ...] = (),
-        bind: str = "",
-        gate: Optional[Gate] = None,
-        log: Callable[[str], None] = lambda text: None,
+        site: Site,
+        clients: ClientListener,
+        gate: Optional[ProxyGate],
+        log: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
         self._job = job
         self._publisher = publisher
         self._story = story
-        self.client_seen: Callable[[], None] = lambda: None
-        self.client_waits: Callable[[bool], None] = lambda begins: None  # a long poll's both ends
-        self._hosts = {"localhost", socket.gethostname().lower(), *(h.lower() for h in hosts)}
+        self._site = site
+        self._clients = clients
+        self._hosts = {"localhost", socket.gethostname().lower(), site.host.lower()}
         self.owners: Optional[FrozenSet[int]] = None  # the users who are answered; None: all
         self._gate = gate
         self._log = log
         self._logged = -math.inf  # when it last was logged that a connection's user is unknown
         self._sockets: Optional[socket_owners.SocketTable] = None
-        if gate is None and socket_owners.is_loopback(bind):  # where every user of the machine gets
+        if gate is None and socket_owners.is_loopback(site.bind):  # any user of the machine
             self.owners = frozenset((0, os.getuid()))
             self._sockets = socket_owners.SocketTable()
         self.tensorboard: Optional[Tuple[str, int]] = None
-        self.open_tensorboard: Callable[[], str]  # gives the URL that readers use; OSError
         self.tensorboard_port: Optional[int] = None  # ours, where it is relayed
         self.over = False  # nothing is waited for any more
         self._watched: Optional[float] = None  # when a browser last asked for something
@@ -110,6 +132,17 @@ class Page:
         else:
             self._route(exchange)
 
+    def open_tensorboard(self) -> str:
+        """Open a port for TensorBoard, unless it is open; return the readers' URL. Raises OSError.
+
+        Behind a proxy, which passes requests on to one port only, it is below the page.
+        """
+        if self._gate is not None:
+            return f"{self._publisher.info.links['page']}tensorboard/"
+        if self.tensorboard_port is None:
+            self.tensorboard_port = self._site.open_port(self.handle_tensorboard)
+        return f"http://{self._site.address(self.tensorboard_port)}/"
+
     def handle_tensorboard(self, exchange: Exchange) -> None:
         """Answer one request at TensorBoard's own port."""
         if self._is_host_ours(exchange):
@@ -119,7 +152,7 @@ class Page:
     def _route(self, exchange: Exchange) -> None:
         request = exchange.request
         if _of_client(exchange):
-            self.client_seen()
+            self._clients.client_seen()
         self._note_browser(request)
         if request.path.startswith("/tensorboard/") and self._gate is not None:
             self._relay(exchange, request.path[len("/tensorboard") :])
@@ -189,7 +222,7 @@ class Page:
 
     def _cached(self, exchange: Exchange, name: str, make: Callable[[], Any]) -> None:
         body, version = self._publisher.encoded(name, make)
-        tag = f'"{self._publisher.facts.attempt}-{version}"'
+        tag = f'"{self._publisher.info.attempt}-{version}"'
         headers = {**_BASE, "ETag": tag, "Cache-Control": "no-cache"}
         if exchange.request.headers.get("if-none-match") == tag:
             exchange.answer(Answer(304, b"", _JSON, headers))
@@ -209,7 +242,7 @@ class Page:
         def over() -> None:
             timer.cancel()
             if _of_client(exchange):
-                self.client_waits(False)
+                self._clients.client_waits(False)
 
         def wake() -> None:
             over()
@@ -231,7 +264,7 @@ class Page:
         exchange.on_gone = gone
         self._story.wait(wake)
         if _of_client(exchange):
-            self.client_waits(True)
+            self._clients.client_waits(True)
 
     def _tell(self, exchange: Exchange, since: int) -> None:
         lines, reached = self._story.since(since)
