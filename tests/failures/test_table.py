@@ -59,8 +59,8 @@ def test_each_test_of_a_failure_is_named() -> None:
     table = named()
     for name in (
         "test_programs.py",
-        "test_ours.py",
-        "test_alone.py",
+        "test_own_processes.py",
+        "test_task_restart.py",
         "test_machine.py",
         "test_clock.py",
     ):
