@@ -78,7 +78,7 @@ def described(events: Sequence[Event]) -> List[Tuple[Any, ...]]:
     """Events as the recordings write them."""
     found: List[Tuple[Any, ...]] = []
     for event in events:
-        values = list(vars(event).values())
+        values = list(event._asdict().values())
         if type(event).__name__ == "Answer":
             values[1] = values[1].hex()
         if type(event).__name__ == "Refusal":

@@ -8,9 +8,9 @@ lengths in Hadoop's own variable numbers. Version 1 is a protocol buffer.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.rpc.protobuf import DecodeError, read_delimited
 from tony_core.hadoop.tokens import Token

@@ -6,9 +6,8 @@ from it. Neither is ever shown. Kinds say what a token is for.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.yarn.ids import AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages import yarn
@@ -20,14 +19,16 @@ RM_DELEGATION = "RM_DELEGATION_TOKEN"
 HDFS_DELEGATION = "HDFS_DELEGATION_TOKEN"
 
 
-@dataclass(frozen=True)
-class Token:
-    """What a server gave us, to be shown to a server."""
+class Token(NamedTuple):
+    """What proves to a server who calls; its text form never shows identifier and password."""
 
-    identifier: bytes = field(repr=False)
-    password: bytes = field(repr=False)
+    identifier: bytes
+    password: bytes
     kind: str
     service: str = ""
+
+    def __repr__(self) -> str:
+        return f"Token(kind={self.kind!r}, service={self.service!r})"
 
     @classmethod
     def of(cls, message: messages.Token) -> Token:
@@ -44,8 +45,7 @@ class Token:
         )
 
 
-@dataclass(frozen=True)
-class ContainerClaim:
+class ContainerClaim(NamedTuple):
     """What a container's token says of it (and is signed by the ResourceManager for)."""
 
     container: ContainerId

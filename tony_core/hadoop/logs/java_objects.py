@@ -10,9 +10,9 @@ Depth and number of objects are limited; everything else is bounded by the bytes
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.logs.datainput import Buffer, DataInput, FormatError, Unsupported, text_of
 
 _MAGIC = 0xACED
@@ -27,8 +27,7 @@ _ARRAY, _CLASS, _BLOCK, _END, _RESET = 0x75, 0x76, 0x77, 0x78, 0x79
 _LONG_BLOCK, _LONG_STRING, _PROXY, _ENUM_VALUE = 0x7A, 0x7C, 0x7D, 0x7E
 
 
-@dataclass(frozen=True)
-class JavaClass:
+class JavaClass(NamedTuple):
     """What a class says of its objects."""
 
     name: str

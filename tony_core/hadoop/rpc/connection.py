@@ -9,9 +9,8 @@ from __future__ import annotations
 import select
 import socket
 import time
-from typing import Optional, Sequence, Tuple, Union
+from typing import NamedTuple, Optional, Sequence, Tuple, Union
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import (
     AuthenticationError,
     DeadlineExceeded,
@@ -31,8 +30,7 @@ PING_S = 30.0
 _CHUNK = 256 << 10
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """Where a server listens, as the configuration says it."""
 
     host: str
@@ -43,8 +41,7 @@ class Address:
         return f"{host}:{self.port}"
 
 
-@dataclass(frozen=True)
-class Endpoints:
+class Endpoints(NamedTuple):
     """The addresses of one service, and what to say when none of them answers."""
 
     service: str  # its name in messages

@@ -10,9 +10,20 @@ from __future__ import annotations
 import os
 import random
 import threading
-from typing import Callable, Dict, Generic, Optional, Sequence, Tuple, Type, TypeVar, Union
+from dataclasses import dataclass
+from typing import (
+    Callable,
+    Dict,
+    Generic,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import (
     AuthenticationError,
     Closed,
@@ -50,8 +61,7 @@ class Method(Generic[Request, Response]):
     repeatable: bool = True
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """Seconds that things may take."""
 
     connect_s: float = 5.0  # to one server

@@ -35,9 +35,8 @@ tell the server that it may have seen this call before.
 from __future__ import annotations
 
 import base64
-from typing import Callable, List, Optional, Sequence, Union
+from typing import Callable, List, NamedTuple, Optional, Sequence, Union
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import AuthenticationError, ProtocolError, said, short_name
 from tony_core.hadoop.rpc.messages import (
     IpcConnectionContext,
@@ -72,31 +71,27 @@ LONGEST_UNPROVEN = 1 << 20
 _WEB = b"HTTP"
 
 
-@dataclass(frozen=True)
-class User:
+class User(NamedTuple):
     """Who calls, where nobody checks (SIMPLE); ``real`` is who acts for them."""
 
     name: str
     real: str = ""
 
 
-@dataclass(frozen=True)
-class Ready:
+class Ready(NamedTuple):
     """The handshake by SASL is over: both sides have proved who they are."""
 
     qop: str  # of the protection agreed upon
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """A call's result, still encoded."""
 
     call_id: int
     body: bytes
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """The server's exception. ``fatal``: the connection is over, for all calls."""
 
     call_id: int

@@ -25,11 +25,10 @@ import json
 import os
 import pwd
 import re
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import ConfigurationError
 
 FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
@@ -75,8 +74,7 @@ _SUBSTITUTION = re.compile(r"\$\{([^}$\s]+)\}")
 _ENV = re.compile(r"^env\.([^:\-]+)(?:(:?-)(.*))?$", re.S)
 
 
-@dataclass(frozen=True)
-class Property:
+class Property(NamedTuple):
     """One value, and where it is from."""
 
     value: str
@@ -241,8 +239,7 @@ def user_name(env: Optional[Mapping[str, str]] = None) -> str:
         return str(os.geteuid())
 
 
-@dataclass(frozen=True)
-class _Given:
+class _Given(NamedTuple):
     """What somebody who knows the cluster says instead of, or over, its files."""
 
     properties: Mapping[str, Property]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.rpc.connection import Address, Endpoints
 from tony_core.hadoop.rpc.sasl import PROTECTIONS, STRENGTH
@@ -67,8 +66,7 @@ def allowed_protections(conf: SiteConfiguration) -> Tuple[str, ...]:
     return tuple(qop for qop in STRENGTH if qop in chosen)
 
 
-@dataclass(frozen=True)
-class NameService:
+class NameService(NamedTuple):
     """A file system of Hadoop: one NameNode, or several of which one is active."""
 
     name: str  # the authority in its URLs

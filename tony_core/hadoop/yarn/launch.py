@@ -6,9 +6,9 @@ Environment and command are written into a script on the node without any quotin
 
 from __future__ import annotations
 
-from typing import Mapping, Tuple
+from dataclasses import dataclass, field
+from typing import Mapping, NamedTuple, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.site.urls import url_message
 from tony_core.hadoop.yarn.messages import yarn
@@ -19,8 +19,7 @@ _ARCHIVE, _FILE = 1, 2
 _VIEW, _MODIFY = 1, 2
 
 
-@dataclass(frozen=True)
-class LocalFile:
+class LocalFile(NamedTuple):
     """A file that the node brings into the container's folder; size and time must be exact."""
 
     location: str

@@ -7,9 +7,8 @@ there, and again when it changes. :class:`NodeTokens` keeps the newest for each.
 from __future__ import annotations
 
 import threading
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import HadoopError, RemoteError, remote_error
 from tony_core.hadoop.rpc.connection import Address, Endpoints
 from tony_core.hadoop.rpc.sasl import STRENGTH
@@ -58,8 +57,7 @@ class NodeTokens:
         return token
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """What became of a batch; who is in neither was never looked at."""
 
     done: Tuple[ContainerId, ...]

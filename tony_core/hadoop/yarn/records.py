@@ -5,9 +5,9 @@ Numbers of states become names here, once. A number that is not known keeps its 
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from types import MappingProxyType
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages import reports, yarn
@@ -60,13 +60,15 @@ def numbered(names: Mapping[int, str], name: str) -> int:
     raise ValueError(f"{name!r} is none of {', '.join(names.values())}")
 
 
-@dataclass(frozen=True)
-class Capability:
+_NO_OTHER: Mapping[str, int] = MappingProxyType({})
+
+
+class Capability(NamedTuple):
     """An amount of memory, cores, and whatever else the cluster counts (in its base unit)."""
 
     memory_mb: int = 0
     vcores: int = 0
-    other: Mapping[str, int] = field(default_factory=dict)
+    other: Mapping[str, int] = _NO_OTHER
 
     @classmethod
     def of(cls, message: yarn.Resource) -> Capability:
@@ -101,24 +103,21 @@ class Capability:
         }
 
 
-@dataclass(frozen=True)
-class ResourceType:
+class ResourceType(NamedTuple):
     """A resource that the cluster counts."""
 
     name: str
     units: str = ""
 
 
-@dataclass(frozen=True)
-class NewApplication:
+class NewApplication(NamedTuple):
     """An id to submit under, and the largest container there can be."""
 
     id: ApplicationId
     maximum: Capability
 
 
-@dataclass(frozen=True)
-class AppReport:
+class AppReport(NamedTuple):
     """The ResourceManager's word on an application."""
 
     id: ApplicationId
@@ -182,8 +181,7 @@ class AppReport:
         )
 
 
-@dataclass(frozen=True)
-class AttemptReport:
+class AttemptReport(NamedTuple):
     """One life of an application's master."""
 
     id: AttemptId
@@ -204,8 +202,7 @@ class AttemptReport:
         )
 
 
-@dataclass(frozen=True)
-class ContainerReport:
+class ContainerReport(NamedTuple):
     """The ResourceManager's word on a container of an attempt."""
 
     id: ContainerId
@@ -232,8 +229,7 @@ class ContainerReport:
         )
 
 
-@dataclass(frozen=True)
-class NodeReport:
+class NodeReport(NamedTuple):
     """The ResourceManager's word on a node."""
 
     id: NodeId
@@ -264,16 +260,14 @@ class NodeReport:
         )
 
 
-@dataclass(frozen=True)
-class NodeLabel:
+class NodeLabel(NamedTuple):
     """A part of the cluster by name; an exclusive one takes only those who ask for it."""
 
     name: str
     exclusive: bool
 
 
-@dataclass(frozen=True)
-class Queue:
+class Queue(NamedTuple):
     """A queue, with its children if they were asked for. Shares are parts of one."""
 
     name: str
@@ -312,8 +306,7 @@ class Queue:
         )
 
 
-@dataclass(frozen=True)
-class Container:
+class Container(NamedTuple):
     """What was granted: a share of a node, and the token to start something there."""
 
     id: ContainerId
@@ -340,8 +333,7 @@ class Container:
         )
 
 
-@dataclass(frozen=True)
-class ContainerStatus:
+class ContainerStatus(NamedTuple):
     """How a container does, or how it ended."""
 
     id: ContainerId

@@ -13,9 +13,8 @@ again, then ask again for all that is outstanding.
 from __future__ import annotations
 
 import time
-from typing import Mapping, Optional, Sequence, Tuple
+from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import NotRegistered
 from tony_core.hadoop.rpc.connection import Deadline, Endpoints
 from tony_core.hadoop.rpc.sasl import STRENGTH
@@ -64,8 +63,7 @@ _FINISH_POLL_S = 0.1
 NodeTokens = Mapping[NodeId, Token]
 
 
-@dataclass(frozen=True)
-class Registered:
+class Registered(NamedTuple):
     """What the ResourceManager says at the start."""
 
     maximum: Capability
@@ -75,16 +73,14 @@ class Registered:
     node_tokens: NodeTokens  # for the nodes of those
 
 
-@dataclass(frozen=True)
-class Preempted:
+class Preempted(NamedTuple):
     """What the ResourceManager will take back: for certain, or unless others are offered."""
 
     certain: Tuple[ContainerId, ...]
     negotiable: Tuple[ContainerId, ...]
 
 
-@dataclass(frozen=True)
-class Rejected:
+class Rejected(NamedTuple):
     """A request with a constraint that cannot be met."""
 
     request_id: int
@@ -92,8 +88,7 @@ class Rejected:
     reason: str
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(NamedTuple):
     """One answer to *allocate*: what is new since the last."""
 
     command: str  # "", "RESYNC" or "SHUTDOWN"

@@ -27,9 +27,9 @@ import json
 import os
 import re
 import zlib
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.jsontext import read_object
 from tony_core.schedulers.yarn.node.start import SECRET as SECRET
 from tony_core.schedulers.yarn.node.start import SITE as SITE
@@ -92,8 +92,7 @@ class MasterCredentials:
             raise JobCredentialsError(f"the job's description lacks {error}") from None
 
 
-@dataclass(frozen=True)
-class ExecutorCredentials:
+class ExecutorCredentials(NamedTuple):
     """What an executor needs to find the next master after it lost its own."""
 
     site: Mapping[str, str]

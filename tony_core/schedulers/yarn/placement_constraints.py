@@ -19,9 +19,8 @@ Pure; the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Optional, Tuple, Union
+from typing import Dict, List, NamedTuple, Optional, Tuple, Union
 
-from tony_core.dataclass import dataclass, replace
 from tony_core.hadoop.yarn.messages.resource_requests import (
     CompositePlacementConstraint,
     PlacementConstraint,
@@ -47,8 +46,7 @@ class ConstraintError(ValueError):
     """This is no placement constraint; the text says what is wrong where."""
 
 
-@dataclass(frozen=True)
-class SimpleConstraint:
+class SimpleConstraint(NamedTuple):
     """So many of some targets in each node or rack."""
 
     scope: str
@@ -79,8 +77,7 @@ class SimpleConstraint:
         return PlacementConstraint(simple_constraint=simple)
 
 
-@dataclass(frozen=True)
-class CompositeConstraint:
+class CompositeConstraint(NamedTuple):
     """All of these, or one of them."""
 
     kind: int
@@ -99,8 +96,7 @@ class CompositeConstraint:
 Constraint = Union[SimpleConstraint, CompositeConstraint]
 
 
-@dataclass(frozen=True)
-class PlacementRule:
+class PlacementRule(NamedTuple):
     """One part of a placement spec."""
 
     tag: str  # whose containers it is about; empty: the role's own
@@ -215,7 +211,7 @@ def add_node_label(constraint: Optional[Constraint], label: Optional[str]) -> Op
     if not label:
         return constraint
     if isinstance(constraint, SimpleConstraint) and constraint.kind == _TAG:
-        return replace(constraint, partition=label)
+        return constraint._replace(partition=label)
     there = SimpleConstraint(NODE, _ATTRIBUTE, "", (), 1, UNBOUND, partition=label)
     return there if constraint is None else CompositeConstraint(_AND, (constraint, there))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import List, Optional, Tuple
@@ -54,7 +53,7 @@ class Rm:
         if self.asked_at is not None and self.reacts is not None:
             after, then = self.reacts
             state = then if self.clock.now - self.asked_at >= after else state
-        return replace(empty, state=state, final_status="KILLED")
+        return empty._replace(state=state, final_status="KILLED")
 
     def master_container(self, application: ApplicationId) -> Optional[ContainerId]:
         ids = [AttemptId(application, number) for number in self.masters]

@@ -78,8 +78,7 @@ class Rm(RmClient):
         self.calls.append("report")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         empty = AppReport.of(ApplicationReport(application_id=application.message()))
-        return replace(
-            empty,
+        return empty._replace(
             state=state,
             user="ada",
             diagnostics=self.diagnostics,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Dict
 
 import pytest
@@ -20,8 +19,7 @@ APP = ApplicationId.parse("application_1700000000000_0042")
 
 def report(state: str = "RUNNING", final: str = "UNDEFINED", **more: Any) -> AppReport:
     empty = AppReport.of(ApplicationReport(application_id=APP.message()))
-    return replace(
-        empty,
+    return empty._replace(
         name="mnist",
         user="ada",
         queue="ml",

@@ -6,9 +6,9 @@ A few calls read it over one connection, before anything is staged. :mod:`checks
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, List, Mapping, Optional, Set, Tuple
+from dataclasses import dataclass, field
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from tony_core.dataclass import dataclass, field, replace
 from tony_core.hadoop.errors import InvalidRequest, RemoteError
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.records import Capability, NewApplication, NodeReport, Queue
@@ -20,13 +20,12 @@ _USABLE = ("RUNNING", "UNHEALTHY")  # an unhealthy node may recover before the j
 _DEFAULT_ATTEMPTS = 2
 
 
-@dataclass(frozen=True)
-class NodeCapacity:
+class NodeCapacity(NamedTuple):
     """A node's size, and what of it is in use."""
 
     name: str
     capability: Capability
-    used: Capability = field(default_factory=Capability)
+    used: Capability = Capability()
     labels: FrozenSet[str] = frozenset()
 
 
@@ -89,9 +88,9 @@ def _add_path(queue: Optional[Queue], asked: str, acls: Mapping[str, Set[str]]) 
     if queue is None or "." in queue.path:
         return queue
     if asked in acls:
-        return replace(queue, path=asked)
+        return queue._replace(path=asked)
     paths = [path for path in acls if path.rpartition(".")[2] == queue.name]
-    return replace(queue, path=paths[0]) if len(paths) == 1 else queue
+    return queue._replace(path=paths[0]) if len(paths) == 1 else queue
 
 
 def _may_submit(acls: Mapping[str, Set[str]], queue: Optional[Queue]) -> Optional[bool]:

@@ -14,9 +14,9 @@ import json
 import os
 import time
 from contextlib import suppress
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from dataclasses import replace
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from tony_core.dataclass import dataclass, replace
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import join, parent
@@ -55,8 +55,7 @@ _NO_RM = "the ResourceManager cannot be reached"
 _OPEN = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(NamedTuple):
     """The scheduler's access to its cluster."""
 
     conf: SiteConfiguration
@@ -236,7 +235,7 @@ class Probe:
         request = submission.build_request(app_id, self._job, artifacts, cluster.user, visible)
         nodes = [node.name for node in self._limits.nodes or ()][:MOST_NODES]
         command = submission.master_command(self._job, ["probe", *nodes])
-        request = replace(request, type=TYPE, command=command, lifetime_s=int(PROBE_S))
+        request = request._replace(type=TYPE, command=command, lifetime_s=int(PROBE_S))
         credentials = MasterCredentials(
             job=job_to_json(self._job),
             artifacts=(),

@@ -12,11 +12,11 @@ only a submit needs: that is what the imports inside functions are for.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
-from tony_core.dataclass import dataclass, field
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, scheme_of

@@ -8,9 +8,8 @@ prints it (with the secrets' names only), :meth:`AppRequest.message` makes the R
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, replace
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.hadoop.credentials import Credentials
@@ -59,8 +58,7 @@ _LIFETIME = 1
 _ANYWHERE = "*"
 
 
-@dataclass(frozen=True)
-class AppRequest:
+class AppRequest(NamedTuple):
     """An application to be submitted."""
 
     app_id: ApplicationId
@@ -85,7 +83,7 @@ class AppRequest:
 
     def with_file(self, name: str, file: LocalFile) -> AppRequest:
         """With one more file for the master's container."""
-        return replace(self, files={**self.files, name: file})
+        return self._replace(files={**self.files, name: file})
 
     def secrets(self) -> Dict[str, bytes]:
         """Secrets for the master's container beside the job's own."""

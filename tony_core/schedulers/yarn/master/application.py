@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Callable, NoReturn, Optional, Sequence
+from typing import Callable, NamedTuple, NoReturn, Optional, Sequence
 from urllib.parse import urlsplit
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import ConfigurationError, HadoopError
 from tony_core.hadoop.site import urls
 from tony_core.hadoop.yarn.ids import AttemptId
@@ -23,8 +22,7 @@ from tony_core.schedulers.yarn.resources import to_resources
 MASTER_LOST_S = 1200.0
 
 
-@dataclass(frozen=True)
-class Application:
+class Application(NamedTuple):
     """Whose master this is."""
 
     attempt: AttemptId

@@ -33,9 +33,9 @@ again. Nothing here has a clock: time comes in as seconds.
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
+from dataclasses import dataclass, field
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from tony_core.dataclass import dataclass, field, replace
 from tony_core.hadoop.yarn.messages.resource_requests import (
     ExecutionTypeRequest,
     ResourceRequest,
@@ -84,8 +84,7 @@ class Want:
         return bool(self.constraint or self.tags)
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """What the next heartbeat carries."""
 
     asks: Tuple[ResourceRequest, ...] = ()
@@ -101,7 +100,7 @@ class Said:
         found: Dict[int, Said] = {}
         for ask in self.asks:
             part = found.get(ask.allocation_request_id, Said())
-            found[ask.allocation_request_id] = replace(part, asks=(*part.asks, ask))
+            found[ask.allocation_request_id] = part._replace(asks=(*part.asks, ask))
         for request in self.scheduling:
             found[request.allocation_request_id] = Said(scheduling=(request,))
         return list(found.items())

@@ -8,9 +8,9 @@ forgets that too. Pure; no locks: its owner has one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, List, Optional, Set
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Container, ContainerStatus
 from tony_core.schedulers import port

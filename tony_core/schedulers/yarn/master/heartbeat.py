@@ -17,9 +17,8 @@ touch nothing any more, neither containers nor files.
 from __future__ import annotations
 
 import time
-from typing import Callable, Optional, Protocol, Sequence, Tuple
+from typing import Callable, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, field, replace
 from tony_core.hadoop.errors import (
     AlreadyRegistered,
     AttemptNotFound,
@@ -47,11 +46,10 @@ ENDED = ("FINISHED", "FAILED", "KILLED")
 UNLIMITED = Capability(1 << 40, 1 << 30)
 
 
-@dataclass(frozen=True)
-class Beat:
+class Beat(NamedTuple):
     """What one heartbeat says."""
 
-    said: Said = field(default_factory=Said)
+    said: Said = Said()
     release: Sequence[ContainerId] = ()
     progress: float = 0.0
     tracking_url: Optional[str] = None
@@ -211,9 +209,9 @@ class Heartbeat:
             return
         if len(parts) == 1:
             self._listener.on_refused(parts[0][0], _words(error))
-            self._beat = replace(beat, said=replace(beat.said, asks=(), scheduling=()))
+            self._beat = beat._replace(said=beat.said._replace(asks=(), scheduling=()))
             return
-        rest: Optional[Beat] = replace(beat, said=replace(beat.said, asks=(), scheduling=()))
+        rest: Optional[Beat] = beat._replace(said=beat.said._replace(asks=(), scheduling=()))
         for request_id, said in parts:
             try:
                 answer = self._send(Beat(said, progress=beat.progress))
@@ -231,7 +229,7 @@ class Heartbeat:
     def _no_answer(self, beat: Beat, error: HadoopError) -> None:
         """The same is sent again, for a while: a restart of a ResourceManager takes minutes."""
         if isinstance(error, RemoteError) and not isinstance(error, Unreachable):
-            self._beat = replace(beat, release=())  # one of them, most likely, is not ours
+            self._beat = beat._replace(release=())  # one of them, most likely, is not ours
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._say(f"heartbeat: {error}")

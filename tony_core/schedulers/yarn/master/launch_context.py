@@ -12,9 +12,9 @@ and ``stderr`` in a container's log folder are the program's, as on every schedu
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Mapping, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, field
 from tony_core.files.artifact import Kind
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.yarn.launch import Launch

@@ -19,6 +19,7 @@ from typing import (
     Dict,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Protocol,
     Sequence,
@@ -26,7 +27,6 @@ from typing import (
     Tuple,
 )
 
-from tony_core.dataclass import dataclass
 from tony_core.hadoop.errors import HadoopError, InvalidToken
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
@@ -87,8 +87,7 @@ class Node(Protocol):
         """Give back the connection."""
 
 
-@dataclass(frozen=True)
-class _Task:
+class _Task(NamedTuple):
     """To start one container, or to stop it (nothing to launch), or only to look at it."""
 
     container: ContainerId

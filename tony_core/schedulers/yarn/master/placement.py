@@ -17,9 +17,8 @@ Pure: no clock, no input or output.
 from __future__ import annotations
 
 import zlib
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, replace
 from tony_core.hadoop.yarn.records import Capability, NodeReport
 
 HOSTS_EACH = 3
@@ -28,8 +27,7 @@ HOSTS_EACH = 3
 _NOTHING = Capability()
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A node, as asks name it."""
 
     name: str
@@ -45,8 +43,7 @@ class Place:
         return minus(self.size, self.ours)
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """A container that this job holds; ``late`` if the nodes' report does not count it yet."""
 
     name: str
@@ -54,8 +51,7 @@ class Given:
     late: bool = False
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """What an ask says besides ``*``: how many at most on each host and rack."""
 
     hosts: Mapping[str, int]
@@ -87,8 +83,7 @@ def with_ours(places: Sequence[Place], given: Iterable[Given]) -> List[Place]:
         if one.late:
             late[one.name] = _plus(late.get(one.name, _NOTHING), one.size)
     return [
-        replace(
-            place,
+        place._replace(
             ours=ours[place.name],
             room=minus(place.room, late.get(place.name, _NOTHING)),
         )
