@@ -116,7 +116,7 @@ def test_get_has_a_limit(tmp_path: Path) -> None:
     assert len(LocalFileSystem().get(str(tmp_path / "f"), limit=11)) == 11
 
 
-def test_an_unknown_scheme_says_what_is_missing() -> None:
+def test_the_error_of_an_unknown_scheme_names_what_is_missing() -> None:
     with pytest.raises(UnsupportedLocation, match=r"no Ozone client.*http://"):
         filesystem("ofs://bucket/x")
     with pytest.raises(UnsupportedLocation, match="write the hdfs:// location"):

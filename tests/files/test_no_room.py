@@ -1,4 +1,4 @@
-"""Folders that cannot take anything: what fails, and whose fault it is said to be."""
+"""Folders without room: what fails, and with which advice."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_job_is_read_where_no_temporary_file_can_be_made(no_temporary: None) -
     assert load().job.name
 
 
-def test_what_needs_a_temporary_file_says_so_and_what_to_do(
+def test_the_error_of_a_full_temporary_folder_has_advice(
     no_temporary: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finding = host_checks.temporary({})
@@ -67,8 +67,8 @@ def test_what_needs_a_temporary_file_says_so_and_what_to_do(
         tempfile.mkstemp()
     except FileNotFoundError as error:
         tell(error, False)
-    said = capsys.readouterr().err
-    assert "set TMPDIR" in said and "fault of tony" not in said
+    output = capsys.readouterr().err
+    assert "set TMPDIR" in output and "fault of tony" not in output
 
 
 @needs_root

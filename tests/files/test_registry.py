@@ -17,7 +17,7 @@ class Closing(LocalFileSystem):
         self.closed = True
 
 
-def test_what_is_registered_apart_is_nobody_elses() -> None:
+def test_a_separate_registry_is_one_callers_own() -> None:
     everybodys, own, other = Closing(), Closing(), Closing()
     register("far", lambda: everybodys)
     first, second = SeparateRegistry(), SeparateRegistry()
@@ -36,9 +36,9 @@ def test_what_is_registered_apart_is_nobody_elses() -> None:
 
 def test_a_thread_takes_it_along_with_its_context() -> None:
     own = Closing()
-    apart = SeparateRegistry()
+    separate = SeparateRegistry()
     found: List[object] = []
-    with apart:
+    with separate:
         register("far", lambda: own)
         context = copy_context()
     thread = threading.Thread(
@@ -47,4 +47,4 @@ def test_a_thread_takes_it_along_with_its_context() -> None:
     thread.start()
     thread.join()
     assert found == [own]
-    apart.close()
+    separate.close()

@@ -170,8 +170,8 @@ def entry(name: Any, kind: str = "FILE") -> Dict[str, Any]:
 
 def page(*entries: Any, remaining: int = 0) -> bytes:
     listed = {"FileStatuses": {"FileStatus": list(entries)}}
-    told = {"DirectoryListing": {"partialListing": listed, "remainingEntries": remaining}}
-    return json.dumps(told).encode()
+    answer = {"DirectoryListing": {"partialListing": listed, "remainingEntries": remaining}}
+    return json.dumps(answer).encode()
 
 
 def answered(body: bytes, status: str = "200 OK") -> bytes:

@@ -1,4 +1,4 @@
-"""WebHDFS against recorded answers: what is asked, what is understood, what trouble is said."""
+"""WebHDFS against recorded answers: requests, answers, refusals and failures."""
 
 from __future__ import annotations
 
@@ -426,7 +426,7 @@ def test_none_is_active(make: Make) -> None:
     assert len(hdfs.seen) >= 4  # it was tried again
 
 
-class TestNobodyAnswers:
+class TestNoAnswer:
     """A verb that asks five things waits once; what it waits is bounded."""
 
     @pytest.fixture
@@ -449,14 +449,14 @@ class TestNobodyAnswers:
         for server in hdfs.nn:
             server.always = "standby" if answers else drop
         files = hdfs.client(patience_s=30)
-        said = []
+        errors = []
         for place in ("hdfs:///a", "hdfs:///b"):
             with pytest.raises(OSError, match="did not serve us for") as caught:
                 files.stat(place)
-            said.append((caught.value.filename, caught.value.strerror))
+            errors.append((caught.value.filename, caught.value.strerror))
         assert 0 < sum(slept) <= most
-        assert [name for name, _ in said] == ["hdfs:///a", "hdfs:///b"]
-        assert said[0][1] == said[1][1]
+        assert [name for name, _ in errors] == ["hdfs:///a", "hdfs:///b"]
+        assert errors[0][1] == errors[1][1]
 
     def test_it_is_asked_again_some_seconds_later(self, hdfs: FakeHdfs, slept: List[float]) -> None:
         hdfs.nn[0].always = "standby"
@@ -564,13 +564,11 @@ def test_a_kept_connection_that_was_closed(hdfs: FakeHdfs) -> None:
     assert hdfs.nn[0].connections == 2
 
 
-def test_a_forked_process_makes_its_own_connections(
-    hdfs: FakeHdfs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forked_process_makes_its_own_connections(hdfs: FakeHdfs) -> None:
     files = hdfs.client()
     hdfs.plays("mkdirs", "mkdirs", "mkdirs")
     files.mkdir("hdfs:///d")
-    monkeypatch.setattr(namenodes.os, "getpid", lambda: 1)
+    files._place("/")[0]._names._process = -1  # as if another had made them
     files.mkdir("hdfs:///e")
     files.mkdir("hdfs:///f")
     assert hdfs.nn[0].connections == 2

@@ -125,7 +125,7 @@ class TestEveryVersion:
         assert files.delete(f"{folder}/a") and not files.delete(f"{folder}/a")
         assert names(files, folder) == []
 
-    def test_what_is_wrong_is_said_in_pythons_words(self, files: WebHdfsFileSystem) -> None:
+    def test_refusals_are_pythons_errors(self, files: WebHdfsFileSystem) -> None:
         folder = fresh(files)
         files.put(f"{folder}/f", b"x")
         for action, kind in (
@@ -148,9 +148,7 @@ class TestEveryVersion:
             files.put(f"{folder}/a:b", b"")
         assert names(files, folder) == ["f"]
 
-    def test_somebody_else_is_told_who_he_is(
-        self, files: WebHdfsFileSystem, connect: Connect
-    ) -> None:
+    def test_a_denied_user_is_named(self, files: WebHdfsFileSystem, connect: Connect) -> None:
         folder = fresh(files)
         files.put(f"{folder}/f", b"x", 0o600)
         other = connect(self.cluster, "bob")

@@ -21,7 +21,7 @@ def test_nothing_but_a_command_is_one_single_task() -> None:
     assert made.master.resources.memory_mb == 512
 
 
-def test_the_single_task_takes_what_is_said_of_the_master() -> None:
+def test_the_single_task_takes_the_keys_of_the_master() -> None:
     made = job(
         {
             "tony.am.memory": "8g",

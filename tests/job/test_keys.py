@@ -75,7 +75,7 @@ def test_one_key_fills_a_field() -> None:
         Table(keys)
 
 
-def test_what_a_key_says_it_becomes_is_a_field() -> None:
+def test_the_field_of_a_key_exists() -> None:
     import tony_core.job.spec as spec
 
     for key in table().keys:

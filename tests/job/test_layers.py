@@ -28,7 +28,7 @@ def source(loaded: Loaded, key: str) -> str:
     return next(item.source for item in loaded.job.settings if item.key == key)
 
 
-def test_each_layer_wins_over_those_below_and_says_where_it_stands(folder: Path) -> None:
+def test_each_layer_overrides_those_below_and_keeps_its_source(folder: Path) -> None:
     site = write_xml(folder / "conf" / "tony-site.xml", {"tony.yarn.queue": "ml"})
     assert in_folder(folder).job.queue == "ml"
     assert source(in_folder(folder), "tony.yarn.queue") == f"{site}:3"
@@ -45,11 +45,11 @@ def test_each_layer_wins_over_those_below_and_says_where_it_stands(folder: Path)
 
 def test_a_callers_defaults_are_below_the_job_file_and_above_the_site(folder: Path) -> None:
     write_xml(folder / "conf" / "tony-site.xml", {"tony.yarn.queue": "site", "tony.am.vcores": "2"})
-    said = {"tony.yarn.queue": "ml", "tony.worker.memory": "9g", "tony.histroy.location": "/h"}
+    given = {"tony.yarn.queue": "ml", "tony.worker.memory": "9g", "tony.histroy.location": "/h"}
     with pytest.raises(JobError, match=r"prod: tony\.histroy\.location: unknown key"):
-        in_folder(folder, defaults=said, defaults_from="the connection prod")
-    del said["tony.histroy.location"]
-    loaded = in_folder(folder, defaults=said, defaults_from="the connection prod")
+        in_folder(folder, defaults=given, defaults_from="the connection prod")
+    del given["tony.histroy.location"]
+    loaded = in_folder(folder, defaults=given, defaults_from="the connection prod")
     assert (loaded.job.queue, loaded.job.master.resources.vcores) == ("ml", 2)
     assert loaded.job.roles[0].resources.memory_mb == 3 * 1024
     assert source(loaded, "tony.yarn.queue") == "the connection prod"
@@ -206,7 +206,7 @@ def test_a_missing_job_file_and_a_folder_instead_of_one(folder: Path) -> None:
         in_folder(folder, conf_file="conf")
 
 
-def test_a_missing_job_file_is_said_with_its_folder_and_what_may_be_meant(folder: Path) -> None:
+def test_a_missing_job_file_is_reported_with_its_folder_and_a_suggestion(folder: Path) -> None:
     (folder / "mnist.xml").touch()
     for name, words in (
         ("mnits.xml", f"No such file or directory in {folder} (did you mean mnist.xml?)"),

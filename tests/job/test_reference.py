@@ -91,7 +91,7 @@ def test_check(capsys: pytest.CaptureFixture[str], tmp_path: Path, file: str) ->
     assert "lookup.txt does not exist" in out
 
 
-def test_check_says_when_all_is_well(
+def test_check_without_problems(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, file: str
 ) -> None:
     good = str(write_xml(tmp_path / "c.xml", {"tony.containers.command": "true"}))

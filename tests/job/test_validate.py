@@ -84,7 +84,7 @@ def test_only_a_job_that_describes_a_role_may_wait_for_it_without_tasks(tmp_path
     assert job({**waits, "tony.prep.memory": "1g"}).role("worker").depends_on == ()
 
 
-def test_what_is_said_of_a_worker_describes_the_single_task() -> None:
+def test_keys_of_a_worker_describe_the_single_task() -> None:
     loaded = load({"tony.worker.memory": "5g", "tony.am.memory": "3g"})
     assert [str(warning) for warning in loaded.warnings] == [
         "--conf: tony.worker.memory: tony.worker.instances is not set: the job is one single task,"
@@ -204,7 +204,7 @@ def test_what_cannot_be_elastic(more: Dict[str, str], wrong: str) -> None:
     assert wrong in "\n".join(problem.message for problem in problems)
 
 
-def test_a_role_whose_tasks_are_started_again_alone() -> None:
+def test_a_role_with_task_restart() -> None:
     made = job({**WORKER, "tony.worker.restart-scope": "task", "tony.worker.max-restarts": "5"})
     (worker,) = made.roles
     assert (worker.restart_scope, worker.max_restarts) == (RestartScope.TASK, 5)
@@ -217,7 +217,7 @@ def test_a_role_whose_tasks_are_started_again_alone() -> None:
         ({"tony.chief.instances": "1", "tony.chief.restart-scope": "task"}, "depend on the chief"),
     ],
 )
-def test_what_cannot_be_started_again_alone(more: Dict[str, str], wrong: str) -> None:
+def test_roles_without_task_restart(more: Dict[str, str], wrong: str) -> None:
     (problem,) = refused({**WORKER, **more})
     assert wrong in problem.message and (problem.key or "").endswith(".restart-scope")
 
@@ -309,7 +309,7 @@ def test_missing_local_files() -> None:
     ]
 
 
-def test_a_site_may_say_how_big_a_worker_is(tmp_path: Any) -> None:
+def test_a_site_may_set_the_size_of_a_worker(tmp_path: Any) -> None:
     from tests.job.loading import write_xml
 
     write_xml(tmp_path / "tony-site.xml", {"tony.worker.memory": "4g", "tony.ps.memory": "3g"})

@@ -33,8 +33,8 @@ class FakeHdfs:
 
     def environment(self, user: str = "ann") -> str:
         """TONY_HDFS for it."""
-        said = {"default_fs": "hdfs://ns", "user": user, "namenodes": {"ns": self.urls}}
-        return json.dumps(said)
+        answer = {"default_fs": "hdfs://ns", "user": user, "namenodes": {"ns": self.urls}}
+        return json.dumps(answer)
 
     def put(self, path: str, content: Optional[bytes]) -> None:
         with self.lock:
@@ -80,7 +80,7 @@ class FakeHdfs:
         size = int(handler.headers.get("Content-Length") or 0)
         body = handler.rfile.read(size)
         op = ("DATA-" if "data" in query else "") + query["op"]
-        code, headers, said = 200, {}, b""
+        code, headers, answer = 200, {}, b""
         try:
             if op.startswith("DATA-"):
                 drop = self.trouble(op, path)
@@ -90,20 +90,20 @@ class FakeHdfs:
                     raise Refuse("StandbyException", "Operation category READ is not supported")
                 drop = self.trouble(op, path)
             with self.lock:
-                code, headers, said = self._do(op, path, query, body)
+                code, headers, answer = self._do(op, path, query, body)
         except Refuse as refused:
             code = refused.code
             words = {"exception": refused.name, "message": refused.message}
-            said, drop = json.dumps({"RemoteException": words}).encode(), None
-        if drop == "answer":  # done, and nobody hears of it
+            answer, drop = json.dumps({"RemoteException": words}).encode(), None
+        if drop == "answer":  # done, and the answer is lost
             handler.close_connection = True
             return
         handler.send_response(code)
         for name, value in headers.items():
             handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(said)))
+        handler.send_header("Content-Length", str(len(answer)))
         handler.end_headers()
-        handler.wfile.write(said[: len(said) // 2] if drop == "half" else said)
+        handler.wfile.write(answer[: len(answer) // 2] if drop == "half" else answer)
 
     def _do(self, op: str, path: str, query: Dict[str, str], body: bytes) -> Any:
         if op in ("OPEN", "CREATE"):
@@ -116,9 +116,9 @@ class FakeHdfs:
         if op == "DATA-CREATE":
             self.put(path, body)
             return 201, {}, b""
-        said: Any = {"boolean": True}
+        answer: Any = {"boolean": True}
         if op == "GETFILESTATUS":
-            said = {"FileStatus": self._status(path)}
+            answer = {"FileStatus": self._status(path)}
         elif op == "LISTSTATUS_BATCH":
             self._status(path)
             prefix = path.rstrip("/") + "/"
@@ -126,7 +126,7 @@ class FakeHdfs:
             direct = sorted({each for each in below if "/" not in each[len(prefix) :]})
             found = [{**self._status(each), "pathSuffix": each[len(prefix) :]} for each in direct]
             listed = {"FileStatuses": {"FileStatus": found}}
-            said = {"DirectoryListing": {"partialListing": listed, "remainingEntries": 0}}
+            answer = {"DirectoryListing": {"partialListing": listed, "remainingEntries": 0}}
         elif op == "MKDIRS":
             self.put(path, None)
         elif op == "DELETE":
@@ -141,7 +141,7 @@ class FakeHdfs:
             for each in self._tree(path):
                 self.put(target + each[len(path) :], self.files.pop(each))
             return 200, {}, b""
-        return 200, {"Content-Type": "application/json"}, json.dumps(said).encode()
+        return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
 
     def _tree(self, path: str) -> List[str]:
         return [each for each in self.files if each == path or each.startswith(path + "/")]

@@ -129,7 +129,7 @@ def test_what_makes_no_sense(tmp_path: Path, wrong: dict) -> None:
         tony.checkpoints(str(tmp_path), wrong.get("keep", 1)).save(wrong.get("step", 1), b"")
 
 
-def test_others_files_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "step-x").write_text("mine")
     saved = tony.checkpoints(str(tmp_path), keep=1)

@@ -109,7 +109,7 @@ class TestCheckpoints:
         assert saved.steps() == [1]
 
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-    def test_what_fails_in_the_background_is_told_by_the_next_save(self, hdfs: FakeHdfs) -> None:
+    def test_the_next_save_raises_what_failed_in_the_background(self, hdfs: FakeHdfs) -> None:
         def no(op: str, path: str) -> None:
             if op == "CREATE":
                 raise Refuse("AccessControlException", "Permission denied: user=ann")
@@ -194,8 +194,8 @@ class TestDatasets:
             )
             for _ in range(3)
         ]
-        said = {process.communicate(timeout=60)[0] for process in processes}
-        assert len(said) == 1
+        paths = {process.communicate(timeout=60)[0] for process in processes}
+        assert len(paths) == 1
         assert len([call for call in hdfs.calls if call.startswith("OPEN")]) == 1
 
 
@@ -250,7 +250,7 @@ class TestTrouble:
         tony.checkpoints("hdfs:///c").save(1, b"x")
         assert len(tries) == 2
 
-    def test_nobody_there_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_answer_until_the_deadline(self, monkeypatch: pytest.MonkeyPatch) -> None:
         gone = FakeHdfs()
         monkeypatch.setenv(HDFS_VARIABLE, gone.environment())
         gone.close()
@@ -315,7 +315,7 @@ class TestWhichFileSystem:
         with pytest.raises(ValueError, match="TONY_HDFS cannot be understood"):
             tony_hdfs_client.site()
 
-    def test_what_the_variable_says(self) -> None:
+    def test_the_value_of_the_variable(self) -> None:
         assert json.loads(hdfs_environment(SiteConfiguration.of(self.HA), "ann")) == {
             "default_fs": "hdfs://ns",
             "user": "ann",

@@ -114,7 +114,7 @@ def test_progress_is_a_share(file: Path, progress: float) -> None:
         tony.report(progress=progress)
 
 
-def test_a_step_nobody_can_reach_is_refused(file: Path) -> None:
+def test_a_step_beyond_64_bits_is_refused(file: Path) -> None:
     for step in (1e19, -1e300, 2**63):
         with pytest.raises(ValueError, match="64 bits"):
             tony.report(step=step)  # type: ignore[arg-type]

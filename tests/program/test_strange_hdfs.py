@@ -124,7 +124,7 @@ class TestNames:
     def test_a_link_in_the_destination_is_not_followed(
         self, hdfs: Strange, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Left by whoever wrote into the cache before."""
+        """Left by another process that wrote into the cache."""
         target = tmp_path / "target"
         target.mkdir()
         hdfs.put("/d/sub/file", b"data")

@@ -10,7 +10,6 @@ import re
 from enum import Enum
 from typing import Iterable, List, NamedTuple, Optional, Sequence
 
-from tony_core.job.mask import mask_text
 from tony_core.job.spec import Job
 
 _PLACE = re.compile(r"(.+):([0-9]+)", re.DOTALL)  # file:line
@@ -36,7 +35,9 @@ class Problem(NamedTuple):
         where = self.file or ""
         if self.file and self.line is not None:
             where = f"{self.file}:{self.line}"
-        # A message may quote what was written: a URL with a password in it, say.
+        # A message may quote a value: a URL with a password in it, say.
+        from tony_core.job.mask import mask_text  # 2 ms of patterns that only an error needs
+
         return mask_text(": ".join(part for part in (where, self.key or "", self.message) if part))
 
 
