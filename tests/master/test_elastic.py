@@ -6,9 +6,9 @@ from typing import Any, List
 
 from tests.master.world import PS, World, job, role
 from tony_core.job.spec import Job, MasterSpec, RestartMode, Timeouts, Tracking
-from tony_core.master.present import JobInfo, job_json
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
+from tony_core.master.view import JobInfo, view_job
 from tony_core.schedulers.port import AppState, Cause
 
 
@@ -84,9 +84,9 @@ def test_what_is_beyond_the_minimum_is_spare() -> None:
 
 def test_how_many_are_there_is_told() -> None:
     def there(world: World) -> int:
-        view = world.machine.snapshot()
         info = JobInfo("app", 1, "ann", "default", 0.0, 0.0)
-        told = job_json(world.machine.job, view, info, lambda value: value)
+        view = view_job(world.machine, info, 0.0, float, lambda task: {}, lambda value: value)
+        told = view.to_page_json()
         assert list(told["elastic"]) == ["worker"]
         assert told["elastic"]["worker"].items() >= {"least": 2, "most": 4}.items()
         return int(told["elastic"]["worker"]["there"])

@@ -14,7 +14,6 @@ from tony_core.master.session import commands as c
 from tony_core.master.session.budgets import Fault
 from tony_core.master.session.state import AVOIDED_S
 from tony_core.master.session.verdict import NODE_CAUSES, PROGRAM_CAUSES
-from tony_core.master.view import view_of
 from tony_core.schedulers.port import Ask
 
 
@@ -103,7 +102,7 @@ def test_each_failure_there_is_remembered_as_long() -> None:
 
 def test_which_ones_a_task_has_is_known_to_a_next_master_too() -> None:
     world = World(job(role("worker", 2))).begin().settle()
-    names = [task.gpus for task in view_of(world.machine).tasks]
+    names = [task.gpus for task in world.machine.tasks.values()]
     assert names == [("GPU-c1",), ("GPU-c2",)]
     world.takeover().settle()
-    assert [task.gpus for task in view_of(world.machine).tasks] == names
+    assert [task.gpus for task in world.machine.tasks.values()] == names

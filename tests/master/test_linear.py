@@ -16,7 +16,7 @@ import pytest
 from tests.master.world import PS, World, job, role
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job, Mode, RestartScope, Tracking
-from tony_core.master.present import JobInfo
+from tony_core.master import publish
 from tony_core.master.publish import Publisher
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
@@ -24,6 +24,7 @@ from tony_core.master.session.machine import SessionMachine
 from tony_core.master.session.records import Hold
 from tony_core.master.session.state import Phase
 from tony_core.master.state.journal import Journal
+from tony_core.master.view import JobInfo
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import Cause, PoolInfo
 
@@ -427,19 +428,23 @@ class Later(Reactor):
 
 
 def a_publisher(count: int, tmp_path: Path) -> Publisher:
-    """Of a job of that many tasks, of which nobody may take a snapshot."""
+    """Of a job of that many tasks, whose session machine may not be asked for anything."""
 
-    def snapshot() -> Any:
-        raise AssertionError("a snapshot was taken")
+    def board() -> Any:
+        raise AssertionError("the session machine was asked")
 
     info = JobInfo("app_1", 1, "me", "default", 0.0, 0.0)
     history = HistoryWriter(str(tmp_path))
-    made = job(role("worker", count))
-    return Publisher(Later(), made, info, snapshot, lambda: 0.5, history, lambda x: x, 0.0)
+    return Publisher(Later(), count, info, board, history, lambda x: x, 0.0)
 
 
-def test_the_scheduler_hears_of_progress_without_a_snapshot(tmp_path: Path) -> None:
+def test_the_scheduler_hears_of_progress_without_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = a_publisher(10, tmp_path)
+    made._board = lambda: None  # type: ignore[assignment,return-value]
+    monkeypatch.setattr(publish, "progress_of", lambda board: 0.5)
+    monkeypatch.setattr(publish, "view_job", None)
     said: List[float] = []
     scheduler = PoolInfo("app_1", 1, "", "")
     made.start_reporting(scheduler, lambda progress, url: said.append(progress), "http://page/")

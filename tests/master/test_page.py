@@ -226,12 +226,10 @@ def test_logs_of_a_task(tmp_path: Path) -> None:
 
     class Pool(ScriptedPool):
         def grant(self, role: str) -> Any:
-            from dataclasses import replace
-
             from tony_core.schedulers.port import Allocated, Container
 
             made = Container("c1", "node1", role, Resources(), log_url=folder.as_uri())
-            self.sink(Allocated((replace(made),)))
+            self.sink(Allocated((made,)))
             return made
 
     with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0)), Pool()) as shell:

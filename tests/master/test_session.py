@@ -707,7 +707,7 @@ def test_holding_nothing_waits_and_says_so() -> None:
     world.feed(e.AllocationWaits(world.now, "the queue is full"))
     world.after(100_000)
     assert world.outcome is None
-    assert world.machine.snapshot().waiting == "the queue is full"
+    assert world.machine.waiting == "the queue is full"
 
 
 def test_the_applications_timeout_ends_it() -> None:
@@ -806,7 +806,7 @@ def test_a_kill_at_any_moment_leaves_nothing(steps: int) -> None:
 def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
     world = world_of(role("worker")).settle()
     world.end("worker:0", 1).settle().after(1).settle()
-    assert world.machine.snapshot().root_cause["task"] == "worker:0"
+    assert world.machine.root["task"] == "worker:0"
     world.feed(e.KillAsked(world.now, "killed by ann"))
     world.settle()
     assert world.finished is not None

@@ -104,7 +104,7 @@ class Master:
         )  # fmt: skip
         self._site = StatusSite(
             self.reactor, context, job, self._previous, self._history, self._masker,
-            self._snapshot, self._progress, self._written, self,
+            lambda: self._machine, self._written, self,
         )  # fmt: skip
         self._publisher, self._story = self._site.publisher, self._site.story
         self._page, self._server = self._site.page, self._site.server
@@ -272,12 +272,6 @@ class Master:
     def kill(self, reason: str, by_user: bool = True) -> None:
         """Somebody wants the job's end."""
         self.feed(e.KillAsked(self.reactor.now(), reason, by_user))
-
-    def _snapshot(self) -> Any:
-        return self._machine.snapshot()
-
-    def _progress(self) -> float:
-        return self._machine.progress()
 
     def _arm(self) -> None:
         """One timer, for the earliest deadline of all."""

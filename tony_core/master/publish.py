@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from tony_core.history.series import SeriesStore
 from tony_core.history.store import HistoryWriter
-from tony_core.job.spec import Job
-from tony_core.master.present import Clean, JobInfo, job_json, task_json
-from tony_core.master.view import JobView
+from tony_core.master.view import Clean, JobInfo, progress_of, view_job
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.port import PoolInfo
+from tony_core.view import JobView
+
+if TYPE_CHECKING:
+    from tony_core.master.session.state import Board
 
 Report = Callable[[float, str], None]
 
@@ -34,19 +36,16 @@ class Publisher:
     def __init__(
         self,
         reactor: Reactor,
-        job: Job,
+        tasks: int,
         info: JobInfo,
-        snapshot: Callable[[], JobView],
-        progress: Callable[[], float],
+        board: Callable[[], Board],
         history: HistoryWriter,
         clean: Clean,
         offset: float,
     ) -> None:
         self._reactor = reactor
-        self._job = job
         self.info = info
-        self._snapshot = snapshot
-        self._progress = progress
+        self._board = board
         self._history = history
         self.clean = clean
         self.series = SeriesStore()
@@ -60,7 +59,7 @@ class Publisher:
         self._reporting = False
         self._summarised = -math.inf
         self._later: Optional[Timer] = None
-        self._tasks = sum(role.instances for role in job.roles)
+        self._tasks = tasks
         self._report_to: Optional[Report] = None  # once the scheduler has taken the master
         self._url = ""
 
@@ -93,22 +92,20 @@ class Publisher:
         if self._seen is None or (
             self._seen_version != self.version and now - self._seen_at >= least
         ):
-            self._seen = self._snapshot()
+            self._seen = view_job(
+                self._board(), self.info, now, self.wall, self.series.latest, self.clean
+            )
             self._seen_version = self.version
             self._seen_at = now
         return self._seen, self._seen_version
 
     def job(self) -> Dict[str, Any]:
         """``/api/job``."""
-        return job_json(self._job, self.view()[0], self.info, self.clean)
+        return self.view()[0].to_page_json()
 
     def tasks(self) -> List[Dict[str, Any]]:
         """The tasks of ``/api/tasks``."""
-        now = self._reactor.now()
-        return [
-            task_json(task, self.info, self.wall, now, self.series.latest(task.task), self.clean)
-            for task in self.view()[0].tasks
-        ]
+        return [task.to_json() for task in self.view()[0].tasks]
 
     def encoded(self, name: str, make: Callable[[], Any]) -> Tuple[bytes, int]:
         """An answer as bytes, made once for each version."""
@@ -157,7 +154,7 @@ class Publisher:
         self._reporting = False
         if self._report_to is None:
             return
-        report = (round(self._progress(), 4), self._url)
+        report = (round(progress_of(self._board()), 4), self._url)
         if report != self._reported:
             self._reported = report
             self._report_to(*report)

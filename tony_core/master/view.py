@@ -1,141 +1,182 @@
-"""What a job looks like from outside, as frozen data: for the page, history and ``--json``."""
+"""The job as it looks now: from the session machine's records to the view that all readers share.
+
+Inside the session machine times are on the master's own clock; here they become seconds since the
+epoch. What the machine does not know (links, measures, who the user is) is added.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 
-from tony_core.job.spec import Mode
-from tony_core.master.session.records import Run, TaskState
+from tony_core.job.spec import Job, Mode
+from tony_core.master.session.records import Run, TaskRecord, TaskState
+from tony_core.schedulers.port import AppState
+from tony_core.view import PAGE, JobView, RunView, TaskView
 
 if TYPE_CHECKING:
     from tony_core.master.session.state import Board
 
-
-@dataclass(frozen=True)
-class TaskView:
-    """One task; times are on the master's own clock."""
-
-    task: str
-    role: str
-    index: int
-    tracking: str
-    state: str
-    session: int
-    container: str
-    node: str
-    host: str
-    ports: Mapping[str, int]
-    log_url: str
-    pid: int
-    gpus: Tuple[str, ...]
-    exit_code: Optional[int]
-    signal: int
-    cause: str
-    message: str
-    stderr_tail: Tuple[str, ...]
-    started: Optional[float]
-    ended: Optional[float]
-    usage: Mapping[str, float]
-    progress: Optional[float]
-    step: Optional[int]
-    reported: Mapping[str, float]
-    restarts: int
-    runs: Tuple[Run, ...]
+Clean = Callable[[Any], Any]  # masks what is secret
 
 
-@dataclass(frozen=True)
-class JobView:
-    """One job."""
+@dataclass
+class JobInfo:
+    """What the master knows of the job beside its session machine."""
 
-    phase: str
-    session: int
-    progress: float
-    waiting: str
-    outcome: Optional[str]
-    diagnostics: str
-    root_cause: Mapping[str, Any]
-    budgets: Mapping[str, Any]
-    counts: Mapping[str, int]
-    elastic: Mapping[str, int]  # role -> how many of its tasks are there
-    tasks: Tuple[TaskView, ...]
-    result: str  # JSON text, or empty
+    app_id: str
+    attempt: int
+    user: str
+    queue: str
+    submitted: float
+    started: float
+    finished: Optional[float] = None
+    trouble: str = ""  # around the job and not in it: its state cannot be stored, for now
+    links: Dict[str, str] = field(default_factory=dict)
+    #: Exit codes by task, session and container, as executors reported them.
+    ends: Dict[Tuple[str, int, str], Optional[int]] = field(default_factory=dict)
 
 
-def view_of(board: Board) -> JobView:
-    """A snapshot."""
-    tasks = []
-    totals: Dict[str, int] = {}
-    for task in board.tasks.values():
-        record = board.containers.get(task.container) if task.container else None
-        totals[task.state.value] = totals.get(task.state.value, 0) + 1
-        tasks.append(
-            TaskView(
-                task=task.name,
-                role=task.role.name,
-                index=task.index,
-                tracking=task.role.tracking.value,
-                state=task.state.value,
-                session=task.session,
-                container=task.container or "",
-                node=record.container.node if record else "",
-                host=task.host,
-                ports=dict(task.ports),
-                log_url=record.container.log_url if record else "",
-                pid=task.pid,
-                gpus=task.gpus,
-                exit_code=task.exit_code,
-                signal=task.signal,
-                cause=task.cause,
-                message=task.message,
-                stderr_tail=task.stderr_tail,
-                started=task.started,
-                ended=task.ended,
-                usage=dict(task.usage),
-                progress=task.progress,
-                step=task.step,
-                reported=dict(task.reported),
-                restarts=task.restarts,
-                runs=tuple(task.runs),
-            )
-        )
-    budgets = board.budgets
+def view_job(
+    board: Board,
+    info: JobInfo,
+    now: float,
+    wall: Callable[[float], float],
+    measures: Callable[[str], Mapping[str, float]],
+    clean: Clean,
+) -> JobView:
+    """Take a snapshot; ``wall`` takes the master's clock to seconds since the epoch."""
+    job, budgets = board.job, board.budgets
+    ended = board.phase.value == "ended" and board.outcome is not None
     return JobView(
+        app_id=info.app_id,
+        state=board.outcome if ended and board.outcome else AppState.RUNNING,
+        source=PAGE,
+        name=job.name,
+        user=info.user or job.user,
+        queue=info.queue or job.queue,
+        framework=job.framework,
+        mode=job.mode.value,
         phase=board.phase.value,
         session=board.session,
-        progress=progress_of(board),
-        waiting=board.waiting,
-        outcome=board.outcome.value if board.outcome else None,
-        diagnostics=board.diagnostics,
-        root_cause=dict(board.root),
+        attempt=info.attempt,
+        progress=round(progress_of(board), 4),
+        submitted=_round(info.submitted),
+        started=_round(info.started),
+        finished=_round(info.finished),
+        waiting=clean(board.waiting),
+        trouble=clean(info.trouble),
+        diagnostics=clean(board.diagnostics),
+        description=describe(job),
+        root_cause=clean(dict(board.root)),
         budgets={
             "user_left": budgets.user_left,
             "user_limit": budgets.user_limit,
             "system_left": budgets.system_left,
             "system_limit": budgets.system_limit,
         },
-        counts=totals,
-        elastic={role.name: there(board, role.name) for role in board.job.roles if role.is_elastic},
-        tasks=tuple(tasks),
-        result=board.result,
+        elastic={
+            role.name: {
+                "there": there(board, role.name),
+                "least": role.least,
+                "most": role.instances,
+            }
+            for role in job.roles
+            if role.is_elastic
+        },
+        links=dict(info.links),
+        tags=job.tags,
+        tasks=tuple(
+            _view_task(board, task, info, now, wall, measures(task.name), clean)
+            for task in board.tasks.values()
+        ),
+        result=clean(json.loads(board.result)) if board.result else None,
     )
 
 
+def _view_task(
+    board: Board,
+    task: TaskRecord,
+    info: JobInfo,
+    now: float,
+    wall: Callable[[float], float],
+    measures: Mapping[str, float],
+    clean: Clean,
+) -> TaskView:
+    record = board.containers.get(task.container) if task.container else None
+    started, ended = task.started, task.ended
+    duration_s = None
+    if started is not None:
+        duration_s = round((ended if ended is not None else now) - started, 3)
+    return TaskView(
+        task=task.name,
+        role=task.role.name,
+        index=task.index,
+        tracking=task.role.tracking.value,
+        state=task.state.value,
+        session=task.session,
+        container=task.container or "",
+        node=record.container.node if record else "",
+        host=task.host,
+        ports=dict(task.ports),
+        log_url=record.container.log_url if record else "",
+        pid=task.pid,
+        gpus=task.gpus,
+        exit_code=task.exit_code,
+        signal=task.signal,
+        cause=task.cause,
+        message=clean(task.message),
+        stderr_tail=tuple(clean(list(task.stderr_tail))),
+        started=_round(wall(started)) if started is not None else None,
+        ended=_round(wall(ended)) if ended is not None else None,
+        duration_s=duration_s,
+        usage=dict(task.usage),
+        measures={k: v for k, v in measures.items() if k not in task.reported},
+        reported=dict(task.reported),
+        progress=task.progress,
+        step=task.step,
+        restarts=task.restarts,
+        runs=tuple(_view_run(task, run, info) for run in task.runs),
+    )
+
+
+def _view_run(task: TaskRecord, run: Run, info: JobInfo) -> RunView:
+    state, code = task.state.value, task.exit_code
+    if (run.session, run.container) != (task.session, task.container or ""):
+        # The machine's word on what the end meant; the executor's, which may come after
+        # the task was given up, on what it was.
+        state, code = run.state or "killed", run.exit_code
+        code = info.ends.get((task.name, run.session, run.container), code)
+    offsets = dict(run.offsets)
+    return RunView(run.session, run.container, run.node, run.log_url, state, code, offsets)
+
+
+def describe(job: Job) -> str:
+    """``pytorch: 1 x chief, 2..4 x worker``."""
+    counts = [
+        (f"{role.least}..{role.instances}" if role.is_elastic else f"{role.instances}", role.name)
+        for role in job.roles
+    ]
+    roles = ", ".join(f"{count} x {name}" for count, name in counts)
+    return f"{job.framework}: {roles}"
+
+
 def there(board: Board, role: str) -> int:
-    """How many of an elastic role's tasks are in this round, or come for the next one to begin."""
+    """Count an elastic role's tasks that are in this round, or will be in the next one."""
     absent = (TaskState.PENDING, TaskState.REQUESTED, TaskState.LOST)
     return sum(task.state not in absent for task in board.inside(role))
 
 
 def progress_of(board: Board) -> float:
-    """0..1: the chief's word in a gang; else the mean over the tracked tasks."""
+    """0 to 1: what the chief of a gang reports; else the mean over the tracked tasks."""
     if board.outcome is not None and board.outcome.value == "SUCCEEDED":
         return 1.0
     chief = board.job.chief
     if chief is not None and board.job.mode is Mode.GANG:
-        said = board.by_role[chief[0]][chief[1]].progress
-        if said is not None:
-            return said
+        reported = board.by_role[chief[0]][chief[1]].progress
+        if reported is not None:
+            return reported
     total = 0.0
     number = 0
     for name in board.tracked_roles():
@@ -146,3 +187,7 @@ def progress_of(board: Board) -> float:
             elif task.progress is not None:
                 total += task.progress
     return total / number if number else 0.0
+
+
+def _round(at: Optional[float]) -> Optional[float]:
+    return None if at is None else round(at, 3)

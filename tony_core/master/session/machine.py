@@ -63,7 +63,6 @@ from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, Hold, Ta
 from tony_core.master.session.state import Phase
 from tony_core.master.session.takeover import Adoption
 from tony_core.master.session.waits import Wait
-from tony_core.master.view import JobView, progress_of, view_of
 from tony_core.schedulers.port import AppState
 
 S = TaskState
@@ -130,14 +129,6 @@ class SessionMachine(Adoption):
     def over(self) -> bool:
         """Whether the job has ended: nothing is decided any more."""
         return self.phase is Phase.ENDED
-
-    def snapshot(self) -> JobView:
-        """What the page and history show."""
-        return view_of(self)
-
-    def progress(self) -> float:
-        """What the scheduler is told each second; of a large job cheaper than a snapshot."""
-        return progress_of(self)
 
     # ------------------------------------------------------------------ the beginning
 

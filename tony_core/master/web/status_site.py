@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
 from tony_core.loopback import loopback_address
 from tony_core.master.masking import Masker
-from tony_core.master.present import JobInfo
 from tony_core.master.publish import Publisher
 from tony_core.master.state.previous_attempt import PreviousAttempt
 from tony_core.master.story import Story
+from tony_core.master.view import JobInfo
 from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.request import Request
 from tony_core.master.web.routes import ClientListener, Page
 from tony_core.master.web.server import Exchange, WebServer
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import MasterContext
+
+if TYPE_CHECKING:
+    from tony_core.master.session.state import Board
 
 
 class StatusSite:
@@ -37,8 +40,7 @@ class StatusSite:
         previous: PreviousAttempt,
         history: HistoryWriter,
         masker: Masker,
-        snapshot: Callable[[], Any],
-        progress: Callable[[], float],
+        board: Callable[[], Board],
         written: Callable[[bytes, bool], None],
         clients: ClientListener,
     ) -> None:
@@ -55,9 +57,8 @@ class StatusSite:
             submitted=began if context.submitted is None else context.submitted,
             started=began,
         )
-        self.publisher = Publisher(
-            reactor, job, info, snapshot, progress, history, masker.clean, offset
-        )
+        tasks = sum(role.instances for role in job.roles)
+        self.publisher = Publisher(reactor, tasks, info, board, history, masker.clean, offset)
         self.story = Story(masker.clean, written)
         if previous.segments:
             self.story.inherit(list(previous.story))
