@@ -684,7 +684,7 @@ def test_the_defaults_that_differ_are_named_once() -> None:
     assert "defaults that differ" not in warned({"tony.worker.instances": "2"})
 
 
-def test_what_is_read_otherwise_is_named() -> None:
+def test_keys_with_another_meaning_are_named() -> None:
     keys = {
         "tony.worker.instances": "2",
         "tony.worker.resources": "hdfs://nn/lib,hdfs://nn/data.zip",

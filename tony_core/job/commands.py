@@ -1,4 +1,4 @@
-"""Which command line a task runs, and on which Python."""
+"""The command line of a task, and its Python."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def python_of(settings: Settings) -> Optional[str]:
 
 
 def common_command(settings: Settings) -> Optional[str]:
-    """What every role without a command of its own runs, if anything was given."""
+    """The command of every role without one of its own, if there is one."""
     command = settings.text("tony.containers.command")
     executes = executes_command(settings)
     if command is None or executes is None:

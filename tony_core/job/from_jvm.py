@@ -1,4 +1,4 @@
-"""What a job file of the JVM TonY means otherwise here, beyond what each key's own check says.
+"""Warnings of what a job file of the JVM TonY means otherwise here, beyond each key's own check.
 
 ``docs/from-jvm-tony.md`` lists every difference with its reason.
 """
@@ -25,7 +25,7 @@ _KERBEROS = {
 }
 
 
-def _several(job: Job) -> bool:
+def _has_several_tasks(job: Job) -> bool:
     return sum(role.instances for role in job.roles if role.tracking is Tracking.TRACKED) > 1
 
 
@@ -40,8 +40,8 @@ def _always(job: Job) -> bool:
 #: Keys whose default is another one: the JVM's, and the jobs that it makes a difference to.
 DEFAULTS: Dict[str, Tuple[str, Callable[[Job], bool]]] = {
     "tony.am.retry-count": ("0", _always),
-    "tony.application.fail-on-worker-failure-enabled": ("false", _several),
-    "tony.container.allocation.timeout": ("off", _several),
+    "tony.application.fail-on-worker-failure-enabled": ("false", _has_several_tasks),
+    "tony.container.allocation.timeout": ("off", _has_several_tasks),
     "tony.container.registration.timeout": ("off", _always),
     "tony.am.memory": ("2g", _preprocesses),
 }
@@ -56,8 +56,8 @@ def is_from_jvm(entries: Iterable[Entry]) -> bool:
     return False
 
 
-def other_defaults(job: Job, settings: Settings) -> List[Problem]:
-    """The defaults that differ and that the job leaves unset, as one warning."""
+def check_defaults(job: Job, settings: Settings) -> List[Problem]:
+    """Warn of defaults that differ and that the job leaves unset, in one line."""
     found = [
         f"{key} ({there} there, {table().by_name[key].default} here)"
         for key, (there, matters) in DEFAULTS.items()
@@ -69,22 +69,24 @@ def other_defaults(job: Job, settings: Settings) -> List[Problem]:
     return [Problem(message, severity=Severity.WARNING)]
 
 
-def read_otherwise(job: Job, settings: Settings) -> List[Problem]:
-    """What means something else here, and is no problem in itself."""
+def check_meanings(job: Job, settings: Settings) -> List[Problem]:
+    """Warn of keys that mean something else here."""
     found = []
     started = settings.entry("tony.am.startup-timeout")
     if started is not None and started.text.strip().isdigit():
-        found.append(_of(started, f"{started.text.strip()!r} is in seconds; write the unit (10m)"))
+        found.append(
+            _warning(started, f"{started.text.strip()!r} is in seconds; write the unit (10m)")
+        )
     allocated = settings.entry("tony.container.allocation.timeout")
     if allocated is not None and not settings.is_set("tony.container.registration.timeout"):
         message = "limits the wait for containers; up to 0.4.7 of the JVM TonY it was the time that"
         other = "tony.container.registration.timeout"
-        found.append(_of(allocated, f"{message} one had to register, which is {other} here"))
+        found.append(_warning(allocated, f"{message} one had to register, which is {other} here"))
     served = settings.entry("tony.<role>.instances", role="ps")
     has_ps = job.framework == "pytorch" and any(role.name == "ps" for role in job.roles)
     if has_ps and served is not None and not settings.is_set("tony.<role>.command", role="ps"):
         message = "a ps gets no RANK, WORLD and INIT_METHOD here, and a program that reads them"
-        found.append(_of(served, f"{message} fails; PyTorch needs no ps: set it to 0"))
+        found.append(_warning(served, f"{message} fails; PyTorch needs no ps: set it to 0"))
     final = [entry for entry in settings.entries.values() if entry.final]
     own = [entry.key for entry in final if not settings.is_from_site(entry)]
     if own:
@@ -110,12 +112,12 @@ def _may_be_a_folder(source: str) -> bool:
     return on_hdfs and "." not in source.rstrip("/").rpartition("/")[2]
 
 
-def _of(entry: Entry, message: str) -> Problem:
+def _warning(entry: Entry, message: str) -> Problem:
     return Problem(message, entry.key, entry.source, entry.line, Severity.WARNING)
 
 
-def without_kerberos(settings: Settings) -> List[Problem]:
-    """Keys for a secure cluster, which have no effect yet; one warning for those of one reason."""
+def check_kerberos_keys(settings: Settings) -> List[Problem]:
+    """Warn of keys for a secure cluster, which have no effect yet; once for each reason."""
     where: Dict[str, List[str]] = {}
     for key, reason in _KERBEROS.items():
         entry = settings.entry(key)

@@ -1,4 +1,4 @@
-"""The table of keys: what a job file may say.
+"""The table of keys that a job file may hold.
 
 Every ``tony.*`` key is declared once, in one of the ``keytable_*`` modules: name, kind,
 unit, default, doc, status and the field of the job that it fills. Building the job, `tony config
@@ -81,7 +81,7 @@ class Key(NamedTuple):
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the name stands for many."""
+        """Whether the name holds placeholders."""
         return "<" in self.name
 
     @property
@@ -137,7 +137,7 @@ class Found(NamedTuple):
 
 
 class Table:
-    """All keys, findable by what a job file says."""
+    """All keys, found by the names in a job file."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self.keys: Tuple[Key, ...] = tuple(keys)
@@ -159,7 +159,7 @@ class Table:
         self._patterns = [(key, _compile(key.name)) for key in patterns]
 
     def find(self, name: str) -> Optional[Found]:
-        """The key that a name of a job file means, if there is one."""
+        """The key of a name in a job file; None if there is none."""
         exact = self.by_name.get(name)
         if exact is not None and not exact.is_pattern:
             return Found(exact, {})
@@ -170,7 +170,7 @@ class Table:
         return None
 
     def filling(self, record: str) -> Mapping[str, str]:
-        """Field to key, of the fields that one key each fills."""
+        """The fields of a record that one key each fills, with the keys."""
         return self._filling[record]
 
     def suggest(self, name: str, roles: Sequence[str] = ()) -> str:
@@ -190,7 +190,7 @@ class Table:
 
 @functools.cache
 def table() -> Table:
-    """The one table."""
+    """The table of all keys, made once."""
     from tony_core.job import keytable_application, keytable_roles, keytable_site
 
     return Table(
@@ -199,6 +199,6 @@ def table() -> Table:
 
 
 def modern_name(name: str) -> str:
-    """What a key is called now."""
+    """The modern name of a renamed key; any other name as it is."""
     key = table().by_name.get(name)
     return key.alias if key is not None and key.status is Status.RENAMED else name

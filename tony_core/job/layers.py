@@ -32,10 +32,10 @@ def merge(layers: Sequence[Sequence[Entry]], problems: List[Problem]) -> Dict[st
         seen: Dict[str, Entry] = {}
         sealed = {key: entry for key, entry in merged.items() if entry.final}
         # Of two names of one key in a layer the modern one wins, wherever it stands.
-        for entry in sorted(layer, key=lambda entry: _modern(entry).key == entry.key):
-            if not _sound(entry, problems):
+        for entry in sorted(layer, key=lambda entry: _with_modern_key(entry).key == entry.key):
+            if not _is_valid(entry, problems):
                 continue
-            modern = _modern(entry)
+            modern = _with_modern_key(entry)
             if modern.key != entry.key:
                 renamed.append(entry)
             entry = modern
@@ -43,13 +43,15 @@ def merge(layers: Sequence[Sequence[Entry]], problems: List[Problem]) -> Dict[st
             appends = entry.source == CONF and entry.key in APPENDING
             if twin is not None and not appends and twin.text.strip() != entry.text.strip():
                 problems.append(
-                    _at(entry, f"set twice; this replaces {twin.where}", Severity.WARNING)
+                    _problem(entry, f"set twice; this replaces {twin.where}", Severity.WARNING)
                 )
             seen[entry.key] = entry
             final = sealed.get(entry.key)
             if final is not None:
                 if final.text.strip() != entry.text.strip() or appends:
-                    problems.append(_at(entry, f"is final in {final.where}: cannot be changed"))
+                    problems.append(
+                        _problem(entry, f"is final in {final.where}: cannot be changed")
+                    )
                 continue
             before = merged.get(entry.key)
             if before is not None and appends and before.text.strip():
@@ -58,7 +60,7 @@ def merge(layers: Sequence[Sequence[Entry]], problems: List[Problem]) -> Dict[st
                 entry = entry._replace(text=text, source=where)
             merged[entry.key] = entry
     if renamed:
-        new = "; ".join(f"{e.key} ({e.where}) is now {_modern(e).key}" for e in renamed)
+        new = "; ".join(f"{e.key} ({e.where}) is now {_with_modern_key(e).key}" for e in renamed)
         problems.append(Problem(f"older names of keys: {new}", severity=Severity.WARNING))
     return merged
 
@@ -75,21 +77,21 @@ def parse_conf(words: Sequence[str], problems: List[Problem]) -> List[Entry]:
     return entries
 
 
-def _sound(entry: Entry, problems: List[Problem]) -> bool:
+def _is_valid(entry: Entry, problems: List[Problem]) -> bool:
     if _KEY.fullmatch(entry.key) is None or _FORBIDDEN.search(entry.key):
         message = f"{entry.key[:80]!r} is not a key: it holds blanks or control characters"
         problems.append(Problem(message, file=entry.source, line=entry.line))
         return False
     if _FORBIDDEN.search(entry.text):
-        problems.append(_at(entry, "the value holds a control character"))
+        problems.append(_problem(entry, "the value holds a control character"))
         return False
     if len(entry.text) > MOST_CHARACTERS:
-        problems.append(_at(entry, f"the value is longer than {MOST_CHARACTERS} characters"))
+        problems.append(_problem(entry, f"the value is longer than {MOST_CHARACTERS} characters"))
         return False
     return True
 
 
-def _modern(entry: Entry) -> Entry:
+def _with_modern_key(entry: Entry) -> Entry:
     key = table().by_name.get(entry.key)
     if key is None or key.status is not Status.RENAMED:
         return entry
@@ -99,7 +101,7 @@ def _modern(entry: Entry) -> Entry:
     return entry._replace(key=key.alias, text=text)
 
 
-def _at(entry: Entry, message: str, severity: Severity = Severity.ERROR) -> Problem:
+def _problem(entry: Entry, message: str, severity: Severity = Severity.ERROR) -> Problem:
     return Problem(message, entry.key, entry.source, entry.line, severity)
 
 
@@ -112,11 +114,11 @@ def check_known(
         if not entry.key.startswith("tony."):
             if re.match(r"(?i)(tony|tonny|toni|tny|ton)[._-]", entry.key):
                 message = "does not begin with tony., so it has no effect"
-                problems.append(_at(entry, message, Severity.WARNING))
+                problems.append(_problem(entry, message, Severity.WARNING))
             continue
         found = table().find(entry.key)
         if found is None:
-            problems.append(_at(entry, "unknown key" + _hint(entry.key, roles)))
+            problems.append(_problem(entry, "unknown key" + _hint(entry.key, roles)))
         elif found.key.status is Status.IGNORED:
             ignored.append(entry)
     if ignored:

@@ -10,7 +10,7 @@ from tony_core.job.units import format_memory
 
 
 def check_limits(job: Job) -> List[Problem]:
-    """What the job asks for beyond its caps."""
+    """A problem for each cap that the job exceeds."""
     problems: List[Problem] = []
     tasks = sum(role.instances for role in job.roles)
     most = job.limits.total_instances
@@ -36,7 +36,7 @@ def check_limits(job: Job) -> List[Problem]:
 
 
 def amount_of(role: Role, resource: str) -> int:
-    """How much of a resource one task of a role needs."""
+    """The amount of a resource that one task of a role needs."""
     known = {
         "memory": role.resources.memory_mb,
         "vcores": role.resources.vcores,

@@ -23,7 +23,7 @@ from tony_core.job.xmlfile import MOST_BYTES, Entry, read_xml
 PROGRAM = "program"  # the source of what a Python program sets
 SITE_FILE = "tony-site.xml"
 JOB_FILE = "tony.xml"
-Words = Union[Sequence[str], Mapping[str, str]]
+Pairs = Union[Sequence[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class JobArguments:
     python_venv: Optional[str] = None
     python_binary_path: Optional[str] = None
     conf_file: Optional[str] = None
-    conf: Words = ()  # key=value, as on the command line, or a mapping
-    shell_env: Words = ()
-    container_env: Words = ()
+    conf: Pairs = ()  # key=value, as on the command line, or a mapping
+    shell_env: Pairs = ()
+    container_env: Pairs = ()
     hdfs_classpath: Optional[str] = None
     sidecar_tensorboard_log_dir: Optional[str] = None
     scheduler: Optional[str] = None
@@ -88,7 +88,7 @@ def load_job(
             for key, text in arguments.defaults.items()
         ],
         _job_layer(arguments, cwd, problems, read_bytes) if program is None else list(program),
-        parse_conf(_words(arguments.conf), problems),
+        parse_conf(_as_pairs(arguments.conf), problems),
         _argument_entries(arguments, problems),
     ]
     if errors(problems):
@@ -102,10 +102,10 @@ def load_job(
     settings = Settings(expanded, problems, cwd, site, arguments.defaults_from)
     job = build_job(settings, user)
     problems.extend(validate(job, settings, frameworks, needs_command))
-    problems.extend(from_jvm.without_kerberos(settings))
+    problems.extend(from_jvm.check_kerberos_keys(settings))
     if jvm:
-        problems.extend(from_jvm.other_defaults(job, settings))
-        problems.extend(from_jvm.read_otherwise(job, settings))
+        problems.extend(from_jvm.check_defaults(job, settings))
+        problems.extend(from_jvm.check_meanings(job, settings))
     problems = _sorted(problems)
     if errors(problems):
         raise JobError(problems)
@@ -246,7 +246,7 @@ def _read(
     except (OSError, ValueError) as error:
         reason = str(getattr(error, "strerror", None) or error).replace(path, shown)
         if isinstance(error, FileNotFoundError) and not is_remote(path):
-            reason += _around(Path(cwd, path.removeprefix("file://")))
+            reason += _describe_folder(Path(cwd, path.removeprefix("file://")))
         problems.append(Problem(f"cannot be read: {reason}", file=shown))
         return []
     entries, wrong = read_xml(data, shown)
@@ -254,7 +254,7 @@ def _read(
     return entries
 
 
-def _around(missing: Path) -> str:
+def _describe_folder(missing: Path) -> str:
     """The folder of a missing file, and which file there may be meant."""
     folder = missing.parent.absolute()
     try:
@@ -264,7 +264,7 @@ def _around(missing: Path) -> str:
     return f" in {folder}{did_you_mean(missing.name, names)}"
 
 
-def _words(words: Words) -> List[str]:
+def _as_pairs(words: Pairs) -> List[str]:
     if isinstance(words, Mapping):
         return [f"{key}={value}" for key, value in words.items()]
     return list(words)
@@ -297,7 +297,7 @@ def _argument_entries(arguments: JobArguments, problems: List[Problem]) -> List[
         ("--container_env", "tony.containers.env.", arguments.container_env),
     ):
         variables: Dict[str, str] = {}
-        for pair in _words(pairs):
+        for pair in _as_pairs(pairs):
             name, equals, value = pair.partition("=")
             name = name.strip()
             if not equals or ENV_NAME.fullmatch(name) is None:

@@ -142,7 +142,7 @@ def parse_port_range(text: str) -> Tuple[int, int]:
 
 
 def format_memory(mb: int) -> str:
-    """The shortest text that parses to the same size."""
+    """A memory size as its shortest text."""
     for unit, size in (("t", 1024 * 1024), ("g", 1024)):
         if mb % size == 0:
             return f"{mb // size}{unit}"

@@ -32,7 +32,7 @@ class Complaint(Protocol):
 
     @property
     def key(self) -> Optional[str]:
-        """The key to mend, if there is one."""
+        """The key to change, if there is one."""
 
 
 FRAMEWORK = "tony.application.framework"
@@ -153,7 +153,7 @@ def _amounts(job: Job) -> List[Problem]:
 
 
 def _small_memory(job: Job, settings: Settings) -> List[Problem]:
-    """A bare number is in MB; where that is too little for a program, gigabytes were meant."""
+    """Warn of bare numbers, which are in MB, where gigabytes were probably meant."""
     problems = []
     for role in job.roles:
         entry = settings.entry("tony.<role>.memory", role=role.name)
@@ -203,7 +203,7 @@ def _urls(job: Job, settings: Settings) -> List[Problem]:
 
 
 def bad_url(text: str) -> str:
-    """What is wrong with a URL; nothing when it is a path or a sound URL."""
+    """What is wrong with a URL; empty for a path or a valid URL."""
     if not is_url(text):
         return ""
     try:
