@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from tests.client.workflow.test_output import Logs, view
 from tests.fuzzing import fuzz, mutations
-from tony_airflow.job_arguments import OperatorArguments as Given
 from tony_airflow.job_arguments import read_arguments, role_keys, secrets_of
+from tony_airflow.parsing import JOB_ARGUMENTS
 from tony_core.client.workflow.output import read_output
 from tony_core.job.load import JobArguments, load_job
 from tony_core.job.problems import JobError
 
 
-def job_arguments(given: Given, **more: Any) -> JobArguments:
+def job_arguments(given: Dict[str, Any], **more: Any) -> JobArguments:
     """The client's arguments; JobError with all problems."""
     arguments, problems = read_arguments(given, **more)
     if problems:
@@ -32,38 +32,38 @@ def job_arguments(given: Given, **more: Any) -> JobArguments:
 
 def wrong(**words: Any) -> List[str]:
     with pytest.raises(JobError) as refused:
-        job_arguments(Given(**words))
+        job_arguments(dict(**words))
     return [str(problem) for problem in refused.value.problems]
 
 
 class TestWhatIsSaid:
     def test_everything_of_a_job_becomes_a_job(self, tmp_path: Path) -> None:
         (tmp_path / "src").mkdir()
-        words = Given(
-            executes="python train.py",
-            task_params="--epochs 3",
-            src_dir="src",
-            roles={
+        words = {
+            "executes": "python train.py",
+            "task_params": "--epochs 3",
+            "src_dir": "src",
+            "roles": {
                 "worker": {"instances": 4, "memory": "4g", "gpus": 1, "depends_on": ["prepare"]},
                 "prepare": 1,
             },
-            conf={
+            "conf": {
                 "tony.am.retry-count": 0,
                 "tony.application.fail-on-worker-failure-enabled": True,
             },
-            env={"GREETING": "hello", "LEVEL": 3},
-            container_env={"LD_PRELOAD": PurePosixPath("/lib/x.so")},
-            files=["data.csv::d.csv", "/abs/model"],
-            framework="pytorch",
-            job_name="mnist",
-            yarn_queue="ml",
-            node_label="gpu",
-            tags=["nightly", "mine"],
-            docker_image="repo/train:1",
-            checkpoint_dir="hdfs:///ckpt",
-            tensorboard_log_dir="/logs",
-            timeout=timedelta(hours=2),
-        )
+            "env": {"GREETING": "hello", "LEVEL": 3},
+            "container_env": {"LD_PRELOAD": PurePosixPath("/lib/x.so")},
+            "files": ["data.csv::d.csv", "/abs/model"],
+            "framework": "pytorch",
+            "job_name": "mnist",
+            "yarn_queue": "ml",
+            "node_label": "gpu",
+            "tags": ["nightly", "mine"],
+            "docker_image": "repo/train:1",
+            "checkpoint_dir": "hdfs:///ckpt",
+            "tensorboard_log_dir": "/logs",
+            "timeout": timedelta(hours=2),
+        }
         job = load_job(job_arguments(words, folder=str(tmp_path)), env={}, program=()).job
         worker, prepare = job.role("worker"), job.role("prepare")
         assert (worker.instances, worker.resources.memory_mb, worker.resources.gpus) == (4, 4096, 1)
@@ -86,11 +86,11 @@ class TestWhatIsSaid:
         assert job.program.checkpoint_dir == "hdfs:///ckpt"
 
     def test_nothing_said_says_nothing(self) -> None:
-        assert job_arguments(Given()) == JobArguments(shell_env={}, container_env={})
+        assert job_arguments({}) == JobArguments(shell_env={}, container_env={})
 
     @pytest.mark.parametrize("said", ["2h", 7200, timedelta(hours=2), "7200", 7200.0])
     def test_a_timeout_in_each_way(self, said: object) -> None:
-        arguments = job_arguments(Given(executes="true", timeout=said))
+        arguments = job_arguments({"executes": "true", "timeout": said})
         assert load_job(arguments, env={}, program=()).job.timeouts.application_s == 7200
 
     def test_the_job_files_own_resources_stay(self, tmp_path: Path) -> None:
@@ -98,27 +98,27 @@ class TestWhatIsSaid:
             "<configuration><property><name>tony.containers.resources</name>"
             "<value>/one</value></property></configuration>"
         )
-        words = Given(executes="true", files="/two,/three", conf_file="tony.xml")
+        words = {"executes": "true", "files": "/two,/three", "conf_file": "tony.xml"}
         job = load_job(job_arguments(words, folder=str(tmp_path)), env={}).job
         assert [ref.source for ref in job.files] == ["/one", "/two", "/three"]
 
     def test_a_lease_is_the_operators_unless_conf_names_one(self) -> None:
-        assert job_arguments(Given(), lease_s=90).extra["tony.client.lease"] == "90s"
-        said = job_arguments(Given(conf={"tony.client.lease": "5m"}), lease_s=90)
+        assert job_arguments({}, lease_s=90).extra["tony.client.lease"] == "90s"
+        said = job_arguments({"conf": {"tony.client.lease": "5m"}}, lease_s=90)
         assert "tony.client.lease" not in said.extra
 
     @pytest.mark.parametrize(
         "path", ["/abs/src", "hdfs://nn/src", "file:///abs/src", "<configuration/>", "  <x/>"]
     )
     def test_what_is_no_relative_path_stays(self, path: str) -> None:
-        assert job_arguments(Given(conf_file=path), folder="/dags").conf_file == path
-        assert job_arguments(Given(conf_file="a/../b.xml"), folder="/dags").conf_file == (
+        assert job_arguments({"conf_file": path}, folder="/dags").conf_file == path
+        assert job_arguments({"conf_file": "a/../b.xml"}, folder="/dags").conf_file == (
             "/dags/b.xml"
         )
 
     def test_an_other_resource_and_an_image_of_one_role(self) -> None:
         extra = job_arguments(
-            Given(roles={"worker": {"resource": {"yarn.io/fpga": 2}, "docker_image": "x:1"}})
+            {"roles": {"worker": {"resource": {"yarn.io/fpga": 2}, "docker_image": "x:1"}}}
         ).extra
         assert extra == {
             "tony.worker.resource.yarn.io/fpga": "2",
@@ -168,7 +168,7 @@ class TestWhatIsWrong:
         assert said in "\n".join(wrong(**words))
 
     def test_what_is_right_beside_it_is_kept_for_the_other_checks(self) -> None:
-        arguments, problems = read_arguments(Given(executes="true", tags=[1]))
+        arguments, problems = read_arguments({"executes": "true", "tags": [1]})
         assert arguments.executes == "true" and len(problems) == 1
 
     def test_no_variables_value_is_quoted(self) -> None:
@@ -178,11 +178,11 @@ class TestWhatIsWrong:
 
 def test_secrets_are_found_by_their_names() -> None:
     arguments = job_arguments(
-        Given(
-            env={"API_TOKEN": "tok-12345", "HOME": "/home/me"},
-            container_env={"S3_SECRET": "sec-12345", "SHORT_TOKEN": "x"},
-            conf={"my.password": "pass-12345"},
-        )
+        {
+            "env": {"API_TOKEN": "tok-12345", "HOME": "/home/me"},
+            "container_env": {"S3_SECRET": "sec-12345", "SHORT_TOKEN": "x"},
+            "conf": {"my.password": "pass-12345"},
+        }
     )
     assert sorted(secrets_of(arguments)) == ["pass-12345", "sec-12345", "tok-12345"]
 
@@ -195,12 +195,12 @@ ANYTHING = st.recursive(
     ),
     max_leaves=6,
 )
-NAMES = sorted(Given.__dataclass_fields__)
+NAMES = sorted(JOB_ARGUMENTS)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), ANYTHING))
 def test_whatever_is_given_is_read_or_refused_by_name(words: Dict[str, Any]) -> None:
-    arguments, problems = read_arguments(Given(**words), folder="/dags")
+    arguments, problems = read_arguments(dict(**words), folder="/dags")
     for problem in problems:
         assert problem.file and problem.file.partition("[")[0] in NAMES, problem
     told = [*arguments.extra.values(), *dict(arguments.shell_env).values(), *arguments.conf]
@@ -216,7 +216,7 @@ def test_whatever_is_given_is_read_or_refused_by_name(words: Dict[str, Any]) -> 
 )
 def test_variables_arrive_as_they_were(env: Dict[str, str]) -> None:
     arguments = job_arguments(
-        Given(executes="true", env={name: text.replace("$", "") for name, text in env.items()})
+        {"executes": "true", "env": {name: text.replace("$", "") for name, text in env.items()}}
     )
     job = load_job(arguments, env={}, program=()).job
     assert dict(job.program.shell_env) == {n: t.replace("$", "") for n, t in env.items()}
@@ -229,7 +229,7 @@ def test_role_keys_are_the_tables() -> None:
 
 class TestCommands:
     def command(self, **words: Any) -> str:
-        arguments = job_arguments(Given(roles={"worker": 1}, **words))
+        arguments = job_arguments(dict(roles={"worker": 1}, **words))
         return load_job(arguments, env={}, program=()).job.role("worker").command or ""
 
     def test_a_text_is_for_a_shell(self) -> None:
@@ -271,7 +271,7 @@ class TestCommands:
         assert wrong(executes=[]) == [
             "executes: the list has no program: its first item is the command to run"
         ]
-        assert job_arguments(Given(executes="a", task_params=[])).task_params is None
+        assert job_arguments({"executes": "a", "task_params": []}).task_params is None
 
 
 class TestTemplatesAsAWhole:
@@ -279,8 +279,8 @@ class TestTemplatesAsAWhole:
 
     @pytest.mark.parametrize("text", [json.dumps(ROLES), str(ROLES), f" {ROLES}\n"])
     def test_roles(self, text: str) -> None:
-        said = job_arguments(Given(executes="true", roles=text))
-        assert said == job_arguments(Given(executes="true", roles=self.ROLES))
+        said = job_arguments({"executes": "true", "roles": text})
+        assert said == job_arguments({"executes": "true", "roles": self.ROLES})
 
     def test_the_others(self) -> None:
         words = {
@@ -290,11 +290,11 @@ class TestTemplatesAsAWhole:
             "files": ["a", "b"],
             "tags": ["x", "y"],
         }
-        plain = job_arguments(Given(**words))
-        assert job_arguments(Given(**{name: str(said) for name, said in words.items()})) == plain
-        pairs = job_arguments(Given(conf="['tony.am.memory=1g']"))
-        assert pairs == job_arguments(Given(conf=["tony.am.memory=1g"]))
-        assert job_arguments(Given(roles="", env=" ")) == job_arguments(Given())
+        plain = job_arguments(dict(**words))
+        assert job_arguments(dict(**{name: str(said) for name, said in words.items()})) == plain
+        pairs = job_arguments({"conf": "['tony.am.memory=1g']"})
+        assert pairs == job_arguments({"conf": ["tony.am.memory=1g"]})
+        assert job_arguments({"roles": "", "env": " "}) == job_arguments({})
 
     @pytest.mark.parametrize("text", ["{'worker': ", "{{ params.roles }}", "two workers", "[1]"])
     def test_what_is_none_is_refused(self, text: str) -> None:
@@ -303,14 +303,14 @@ class TestTemplatesAsAWhole:
 
     @fuzz(data=mutations(str(ROLES).encode(), json.dumps(ROLES).encode()))
     def test_any_text(self, data: bytes) -> None:
-        read_arguments(Given(roles=data.decode(errors="replace")))
+        read_arguments({"roles": data.decode(errors="replace")})
 
 
 def test_what_is_secret_by_its_name_is_masked_where_the_task_itself_waits() -> None:
-    given = Given(
-        env={"API_TOKEN": "horse-battery", "STEPS": "12345"},
-        container_env={"DB_PASSWORD": "staple-correct"},
-    )
+    given = {
+        "env": {"API_TOKEN": "horse-battery", "STEPS": "12345"},
+        "container_env": {"DB_PASSWORD": "staple-correct"},
+    }
     secrets = secrets_of(read_arguments(given)[0])
     assert set(secrets) == {"horse-battery", "staple-correct"}
     logs = Logs()

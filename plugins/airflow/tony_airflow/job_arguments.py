@@ -11,7 +11,6 @@ import functools
 import json
 import os.path
 import shlex
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -36,104 +35,55 @@ _TEXT_KEYS = {
     "checkpoint_dir": "tony.application.checkpoint-dir",
 }
 #: Arguments with the name of an option of ``tony submit``.
-_OPTIONS = (
-    "executes",
-    "task_params",
-    "src_dir",
-    "python_venv",
-    "python_binary_path",
-    "conf_file",
-    "hdfs_classpath",
-    "tensorboard_log_dir",
-)
 _COMMANDS = ("executes", "task_params")
 _PATHS = ("src_dir", "python_venv", "conf_file")
+_TEXTS = (*_PATHS, "python_binary_path", "hdfs_classpath")
 _SHELL_WORDS = frozenset(
     "if then elif else fi do done case esac while until for in function time select coproc".split()
 )
 _ROLE_KEY = "tony.<role>."
 
 
-@dataclass(frozen=True)
-class OperatorArguments:
-    """An operator's arguments for its job, rendered and not checked yet."""
-
-    executes: Any = None
-    task_params: Any = None
-    src_dir: Any = None
-    python_venv: Any = None
-    python_binary_path: Any = None
-    conf_file: Any = None
-    conf: Any = None
-    roles: Any = None
-    env: Any = None
-    container_env: Any = None
-    files: Any = None
-    framework: Any = None
-    job_name: Any = None
-    yarn_queue: Any = None
-    node_label: Any = None
-    tags: Any = None
-    docker_image: Any = None
-    hdfs_classpath: Any = None
-    tensorboard_log_dir: Any = None
-    checkpoint_dir: Any = None
-    timeout: Any = None
-
-
 def read_arguments(
-    given: OperatorArguments,
+    given: Mapping[str, Any],
     *,
     lease_s: Optional[float] = None,
     folder: Optional[str] = None,
 ) -> Tuple[JobArguments, List[Problem]]:
     """The arguments for the client without those that are wrong, and the problems.
 
-    ``folder`` is the folder of the DAG's file, for relative paths. A lease in the job's own
-    ``conf`` takes precedence over ``lease_s``.
+    ``given`` are the operator's, rendered, by the names in ``JOB_ARGUMENTS``; ``folder`` is the
+    folder of the DAG's file, for relative paths. A lease in the job's own ``conf`` takes precedence
+    over ``lease_s``.
     """
-    reader = _Reader()
-    extra: Dict[str, str] = {}
-    options: Dict[str, Optional[str]] = {
-        name: reader.command(given, name) if name in _COMMANDS else reader.text(given, name)
-        for name in _OPTIONS
-    }
-    for name, key in _TEXT_KEYS.items():
-        text = reader.text(given, name)
-        if text is not None:
-            extra[key] = text
-    extra.update(reader.roles(given.roles))
-    conf = reader.conf(given.conf)
-    extra.update(_docker(reader.text(given, "docker_image")))
-    timeout = reader.duration(given.timeout)
+    reader = _Reader(given)
+    options: Dict[str, Any] = {name: reader.command(name) for name in _COMMANDS}
+    options.update({name: reader.text(name) for name in _TEXTS})
+    for name in _PATHS:
+        options[name] = _from(folder, options[name]) if options[name] else None
+    texts = {key: reader.text(name) for name, key in _TEXT_KEYS.items()}
+    extra = {key: text for key, text in texts.items() if text is not None}
+    extra.update(reader.roles(given.get("roles")))
+    conf = reader.conf(given.get("conf"))
+    extra.update(_docker(reader.text("docker_image")))
+    timeout = reader.duration(given.get("timeout"))
     if timeout is not None:
         extra["tony.application.timeout"] = timeout
-    tags = reader.listed(given.tags, "tags")
+    tags = reader.listed("tags")
     if tags:
         extra[TAGS] = ",".join(tags)
-    files = reader.listed(given.files, "files")
+    files = reader.listed("files")
     pairs = [f"{key}={text}" for key, text in conf]
-    if files:  # on --conf's layer it is added to what the job file names
+    if files:  # on --conf's layer they are added to the job file's
         pairs.append("tony.containers.resources=" + ",".join(_file_from(folder, f) for f in files))
     if lease_s is not None and LEASE not in dict(conf):
         extra[LEASE] = f"{lease_s:g}s"
-    env = reader.env(given.env, "env")
-    container_env = reader.env(given.container_env, "container_env")
-    for name in _PATHS:
-        path = options[name]
-        options[name] = _from(folder, path) if path else None
     arguments = JobArguments(
-        executes=options["executes"],
-        task_params=options["task_params"],
-        src_dir=options["src_dir"],
-        python_venv=options["python_venv"],
-        python_binary_path=options["python_binary_path"],
-        conf_file=options["conf_file"],
+        **options,
+        sidecar_tensorboard_log_dir=reader.text("tensorboard_log_dir"),
         conf=tuple(pairs),
-        shell_env=env,
-        container_env=container_env,
-        hdfs_classpath=options["hdfs_classpath"],
-        sidecar_tensorboard_log_dir=options["tensorboard_log_dir"],
+        shell_env=reader.env("env"),
+        container_env=reader.env("container_env"),
         extra=extra,
     )
     return arguments, reader.problems
@@ -161,17 +111,18 @@ def role_keys() -> Tuple[str, ...]:
 class _Reader:
     """Reads arguments, and collects the problems."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
         self.problems: List[Problem] = []
 
-    def text(self, given: OperatorArguments, name: str) -> Optional[str]:
-        value = getattr(given, name)
+    def text(self, name: str) -> Optional[str]:
+        value = self._given.get(name)
         if value is None:
             return None
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if isinstance(value, (list, tuple)) and name == "hdfs_classpath":
-            return ",".join(self.listed(value, name))
+            return ",".join(self.listed(name))
         if isinstance(value, (int, float)) and not isinstance(value, bool) and name == "job_name":
             value = str(value)
         if not isinstance(value, str):
@@ -179,11 +130,11 @@ class _Reader:
             return None
         return value if value.strip() else None
 
-    def command(self, given: OperatorArguments, name: str) -> Optional[str]:
+    def command(self, name: str) -> Optional[str]:
         """A text for a shell; or arguments, quoted so that a shell passes them on unchanged."""
-        value = getattr(given, name)
+        value = self._given.get(name)
         if not isinstance(value, (list, tuple)):
-            return self.text(given, name)
+            return self.text(name)
         found: List[str] = []
         for index, argument in enumerate(value):
             if isinstance(argument, (str, int, float, os.PathLike)) and argument is not True:
@@ -260,10 +211,10 @@ class _Reader:
                 pairs.append((key, text_of(value)))
         return pairs
 
-    def env(self, env: Any, where: str) -> Dict[str, str]:
+    def env(self, where: str) -> Dict[str, str]:
         """Variables. No message quotes a value: it may be a secret."""
         found: Dict[str, str] = {}
-        for name, value in self._mapping(env, where, '{"NAME": "value"}'):
+        for name, value in self._mapping(self._given.get(where), where, '{"NAME": "value"}'):
             if not isinstance(name, str) or ENV_NAME.fullmatch(name) is None:
                 self._wrong(where, f"{name!r} is not the name of a variable")
             elif isinstance(value, bool) or value is None:
@@ -275,8 +226,9 @@ class _Reader:
                 self._wrong(f"{where}[{name!r}]", f"expected a text, not {_kind(value)}")
         return found
 
-    def listed(self, value: Any, where: str) -> List[str]:
+    def listed(self, where: str) -> List[str]:
         """A list of texts, or one text with commas."""
+        value = self._given.get(where)
         if value is None:
             return []
         value = _literal(value, "[")

@@ -9,6 +9,32 @@ from typing import Any, List, Mapping, Optional, Tuple
 
 from airflow.providers.common.compat.sdk import conf
 
+JOB_ARGUMENTS = (
+    "executes",
+    "task_params",
+    "src_dir",
+    "python_venv",
+    "python_binary_path",
+    "conf_file",
+    "conf",
+    "roles",
+    "env",
+    "container_env",
+    "files",
+    "framework",
+    "job_name",
+    "yarn_queue",
+    "node_label",
+    "tags",
+    "docker_image",
+    "hdfs_classpath",
+    "tensorboard_log_dir",
+    "checkpoint_dir",
+    "model_path",
+    "timeout",
+)
+"""The operator's arguments that describe its job; all are templates."""
+
 
 def seconds_of(value: object) -> float:
     """A ``timedelta`` or a number as seconds; ValueError for anything else, and for 0 or less."""

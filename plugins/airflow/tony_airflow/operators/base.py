@@ -7,16 +7,15 @@ this module: it imports next to nothing.
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, mask_secret
 
 from tony_airflow.links.tony import LINKS, TaskLogLink, names_of
+from tony_airflow.parsing import JOB_ARGUMENTS
 
 if TYPE_CHECKING:
     from tony_airflow.hooks.tony import TonyHook
-    from tony_airflow.job_arguments import OperatorArguments
 
 MOST_LOG_LINKS = 16  # for single tasks; the job's page lists all
 
@@ -64,12 +63,9 @@ class JobOperator(BaseOperator):
         """The names of the links that the task has."""
         return names_of(self._links)
 
-    def job_arguments(self) -> OperatorArguments:
-        """The job's arguments, rendered."""
-        from tony_airflow.job_arguments import OperatorArguments
-
-        names = [one.name for one in fields(OperatorArguments)]
-        return OperatorArguments(**{name: getattr(self, name) for name in names})
+    def job_arguments(self) -> Dict[str, Any]:
+        """The job's arguments by name, rendered."""
+        return {name: getattr(self, name) for name in JOB_ARGUMENTS}
 
     def refuse_unread(self) -> None:
         """Raise the error with which the job file could not be read.

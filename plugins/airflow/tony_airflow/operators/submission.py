@@ -6,7 +6,7 @@ import os
 import tempfile
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Callable, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
 from airflow.providers.common.compat.sdk import AirflowFailException, mask_secret
 
@@ -14,7 +14,6 @@ from tony_airflow.errors import translated_errors
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.job_arguments import (
     TAGS,
-    OperatorArguments,
     is_job_file_text,
     read_arguments,
     secrets_of,
@@ -30,7 +29,7 @@ LINKS = "tony.application.links"
 
 def submit(
     hook: TonyHook,
-    given: OperatorArguments,
+    given: Mapping[str, Any],
     tags: TaskTags,
     *,
     below: Mapping[str, str],

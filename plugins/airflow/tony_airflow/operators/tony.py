@@ -34,6 +34,7 @@ from tony_airflow.operators import retries
 from tony_airflow.operators.base import JobOperator, links_for
 from tony_airflow.operators.retries import deferral_errors, is_retried
 from tony_airflow.parsing import (
+    JOB_ARGUMENTS,
     check_optional_seconds,
     check_seconds,
     is_deferrable,
@@ -102,32 +103,7 @@ class TonyOperator(ResumableJobMixin, JobOperator):
     :param unreachable_timeout: for how long a cluster that does not answer is asked again.
     """
 
-    template_fields: Sequence[str] = (
-        "tony_conn_id",
-        "scheduler",
-        "executes",
-        "task_params",
-        "src_dir",
-        "python_venv",
-        "python_binary_path",
-        "conf_file",
-        "conf",
-        "roles",
-        "env",
-        "container_env",
-        "files",
-        "framework",
-        "job_name",
-        "yarn_queue",
-        "node_label",
-        "tags",
-        "docker_image",
-        "hdfs_classpath",
-        "tensorboard_log_dir",
-        "checkpoint_dir",
-        "model_path",
-        "timeout",
-    )
+    template_fields: Sequence[str] = ("tony_conn_id", "scheduler", *JOB_ARGUMENTS)
     #: For ``conf_file`` only, and only with ``render_conf_file``: see __init__.
     template_ext: Sequence[str] = (".xml",)
     template_fields_renderers: ClassVar[Dict[str, str]] = {

@@ -6,7 +6,6 @@ own API. See :mod:`.history` for what a request may name.
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any, Callable
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -17,8 +16,8 @@ from airflow.models.xcom import XComModel
 from fastapi import Depends, FastAPI, Path
 from fastapi.responses import HTMLResponse
 
-from tony_airflow.pages import html
-from tony_airflow.pages.history import Connections, Job, NoPage, Place, plain_xcom
+from tony_airflow.pages.history import Connections, Place, plain_xcom
+from tony_airflow.pages.html import answer
 
 app = FastAPI(title="TonY", openapi_url=None, docs_url=None, redoc_url=None)
 
@@ -32,12 +31,7 @@ def job(
     dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, session: SessionDep
 ) -> HTMLResponse:
     """The job of a task instance."""
-    place = Place(dag_id, run_id, task_id, map_index)
-
-    def page(found: Job, nonce: str) -> str:
-        return html.job_page(place, found.view, found.past.events, nonce)
-
-    return _answer(place, session, page)
+    return _respond(Place(dag_id, run_id, task_id, map_index), session)
 
 
 @app.get(_JOB + "logs", dependencies=_ALLOWED, response_class=HTMLResponse)
@@ -45,11 +39,7 @@ def all_logs(
     dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, session: SessionDep
 ) -> HTMLResponse:
     """The logs of all tasks of that job."""
-
-    def page(found: Job, nonce: str) -> str:
-        return html.all_logs_page(found.view, found.ends(), nonce)
-
-    return _answer(Place(dag_id, run_id, task_id, map_index), session, page)
+    return _respond(Place(dag_id, run_id, task_id, map_index), session, logs=True)
 
 
 @app.get(_JOB + "logs/{task}", dependencies=_ALLOWED, response_class=HTMLResponse)
@@ -57,21 +47,12 @@ def logs(
     dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, task: str, session: SessionDep
 ) -> HTMLResponse:
     """The logs of one task of that job."""
-
-    def page(found: Job, nonce: str) -> str:
-        return html.logs_page(found.view, task, found.logs(task), nonce)
-
-    return _answer(Place(dag_id, run_id, task_id, map_index), session, page)
+    return _respond(Place(dag_id, run_id, task_id, map_index), session, task=task)
 
 
-def _answer(place: Place, session: Any, page: Callable[[Job, str], str]) -> HTMLResponse:
-    nonce = os.urandom(16).hex()
-    try:
-        with Job(place, xcoms(place, session), connections(place)) as found:
-            return HTMLResponse(page(found, nonce), headers=dict(html.headers(nonce)))
-    except NoPage as error:
-        text = html.no_page(str(error), nonce)
-        return HTMLResponse(text, 404, headers=dict(html.headers(nonce)))
+def _respond(place: Place, session: Any, **what: Any) -> HTMLResponse:
+    page = answer(place, xcoms(place, session), connections(place), **what)
+    return HTMLResponse(page.text, page.status, headers=dict(page.headers))
 
 
 def xcoms(place: Place, session: Any) -> Callable[[str], Any]:

@@ -1,14 +1,25 @@
-"""A job of history as HTML: text without scripts, every link relative or checked. Pure."""
+"""A job of history as HTML: text without scripts, every link relative or checked."""
 
 from __future__ import annotations
 
+import os
 import time
 from html import escape
-from typing import Any, Iterable, List, Mapping, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 from urllib.parse import quote
 
 from tony_airflow.links.addresses import is_web
-from tony_airflow.pages.history import Log, Place
+from tony_airflow.pages.history import Connections, Job, Log, NoPage, Place
 from tony_core.job.mask import mask_text
 from tony_core.view import JobView, TaskView
 
@@ -38,6 +49,37 @@ def headers(nonce: str) -> Mapping[str, str]:
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
     }
+
+
+class Answer(NamedTuple):
+    """A page as an HTTP response."""
+
+    text: str
+    status: int
+    headers: Mapping[str, str]
+
+
+def answer(
+    place: Place,
+    xcom: Callable[[str], Any],
+    connections: Connections,
+    *,
+    logs: bool = False,
+    task: Optional[str] = None,
+) -> Answer:
+    """The job of a task instance; with ``logs`` all its tasks' logs, or those of one ``task``."""
+    nonce = os.urandom(16).hex()
+    try:
+        with Job(place, xcom, connections) as job:
+            if task is not None:
+                text = logs_page(job.view, task, job.logs(task), nonce)
+            elif logs:
+                text = all_logs_page(job.view, job.ends(), nonce)
+            else:
+                text = job_page(place, job.view, job.past.events, nonce)
+        return Answer(text, 200, headers(nonce))
+    except NoPage as error:
+        return Answer(no_page(str(error), nonce), 404, headers(nonce))
 
 
 def job_page(place: Place, view: JobView, events: Sequence[Mapping[str, Any]], nonce: str) -> str:

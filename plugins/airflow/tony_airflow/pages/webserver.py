@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Callable
+from typing import Any
 
 from airflow.auth.managers.models.resource_details import DagAccessEntity
 from airflow.models.connection import Connection
@@ -12,8 +11,8 @@ from airflow.utils.session import create_session
 from airflow.www.auth import has_access_dag
 from flask import Blueprint, Response  # type: ignore[import-not-found, unused-ignore]
 
-from tony_airflow.pages import html
-from tony_airflow.pages.history import Job, NoPage, Place, plain_xcom
+from tony_airflow.pages.history import Place, plain_xcom
+from tony_airflow.pages.html import answer
 
 blueprint = Blueprint("tony", __name__, url_prefix="/tony")
 
@@ -25,45 +24,26 @@ _allowed = has_access_dag("GET", DagAccessEntity.TASK_LOGS)
 @_allowed
 def job(dag_id: str, run_id: str, task_id: str, map_index: int) -> Response:
     """The job of a task instance."""
-    place = Place(dag_id, run_id, task_id, map_index)
-
-    def page(found: Job, nonce: str) -> str:
-        return html.job_page(place, found.view, found.past.events, nonce)
-
-    return _answer(place, page)
+    return _respond(Place(dag_id, run_id, task_id, map_index))
 
 
 @blueprint.route(_JOB + "logs")
 @_allowed
 def all_logs(dag_id: str, run_id: str, task_id: str, map_index: int) -> Response:
     """The logs of all tasks of that job."""
-
-    def page(found: Job, nonce: str) -> str:
-        return html.all_logs_page(found.view, found.ends(), nonce)
-
-    return _answer(Place(dag_id, run_id, task_id, map_index), page)
+    return _respond(Place(dag_id, run_id, task_id, map_index), logs=True)
 
 
 @blueprint.route(_JOB + "logs/<task>")
 @_allowed
 def logs(dag_id: str, run_id: str, task_id: str, map_index: int, task: str) -> Response:
     """The logs of one task of that job."""
-
-    def page(found: Job, nonce: str) -> str:
-        return html.logs_page(found.view, task, found.logs(task), nonce)
-
-    return _answer(Place(dag_id, run_id, task_id, map_index), page)
+    return _respond(Place(dag_id, run_id, task_id, map_index), task=task)
 
 
-def _answer(place: Place, page: Callable[[Job, str], str]) -> Response:
-    nonce = os.urandom(16).hex()
-    status = 200
-    try:
-        with Job(place, lambda key: _xcom(place, key), _connection) as found:
-            text = page(found, nonce)
-    except NoPage as error:
-        text, status = html.no_page(str(error), nonce), 404
-    return Response(text, status, dict(html.headers(nonce)), mimetype="text/html")
+def _respond(place: Place, **what: Any) -> Response:
+    page = answer(place, lambda key: _xcom(place, key), _connection, **what)
+    return Response(page.text, page.status, dict(page.headers), mimetype="text/html")
 
 
 def _xcom(place: Place, key: str) -> Any:
