@@ -3,7 +3,7 @@
 An executor reports the end of its program, a scheduler the end of a container, and the master
 judges some ends itself. All of them name the cause by an :class:`ExitCause`, whose value is what
 stands in messages, journals, histories and ``--json``. A cause that this version does not know is
-:attr:`ExitCause.UNKNOWN`: nothing is derived from it, and whoever reads it warns.
+:attr:`ExitCause.UNKNOWN`: it stays unknown, and its reader warns.
 
 Exit codes follow the shell: a process that a signal ended has 128 + the signal's number. Only
 this module computes that.

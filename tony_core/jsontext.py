@@ -1,9 +1,9 @@
-"""JSON out of a file that may be damaged: whatever is wrong with it, it is one ValueError.
+"""JSON out of a file that may be damaged: any damage is one ValueError.
 
 What :func:`is_number` accepts can be counted with: JSON's true is a number to Python, and its
 numbers may be too large for a float.
 
-Light, standard library only, Python 3.8.
+Standard library only, Python 3.8.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, Union
 if TYPE_CHECKING:
     from typing import TypeGuard  # novm: only annotations name it
 
-_NOT_FINITE = {"NaN": None, "Infinity": None, "-Infinity": None}  # no word of JSON's, yet written
+_NOT_FINITE = {"NaN": None, "Infinity": None, "-Infinity": None}  # not JSON, yet written
 
 
 def read_value(data: Union[bytes, str]) -> Any:

@@ -14,7 +14,7 @@ from typing import List, Optional, Sequence, Tuple
 from tony_core.exit_causes import ExitCause, signal_in
 
 FIRST_SECONDS = 60.0
-"""How long after its start "address in use" counts as ours: some import for half a minute."""
+"""How long after a start "address in use" can be our port: some programs import for that long."""
 
 DISK_FULL_MB = 1.0
 
@@ -22,7 +22,7 @@ _IN_USE = (
     r"(?i)address (is )?already in use|EADDRINUSE|errno:? ?98\b|address in use|port \S* ?(is )?"
     r"(already |currently )?in use|it was already in use"
 )
-# Servers that cannot listen and do not say why: gRPC's, TensorFlow's, XLA's, LightGBM's, ps-lite's.
+# Servers that cannot listen and give no reason: gRPC's, TensorFlow's, XLA's, LightGBM's, ps-lite's.
 _NO_SERVER = (
     r"(?i)no address added out of total|(failed to|could not|cannot|unable to) (bind|listen)\b"
     r"|(failed to|could not) start (the )?g?rpc server|binding port \d+ failed|\bbind failed"
@@ -62,18 +62,18 @@ def judge(
     """
     if exit_code == 0:
         return ExitCause.EXITED, ""
-    if _full(stderr_tail, disk_free_mb):
+    if _is_disk_full(stderr_tail, disk_free_mb):
         return ExitCause.DISK_FULL, (
             f"a disk of the node is full ({disk_free_mb:.0f} MB are free where the task runs):"
             " free some space, or write less"
         )
     if ran_s <= FIRST_SECONDS:
-        in_use = _in_use(stderr_before, stderr_tail, ports, ports_taken)
+        in_use = _judge_port(stderr_before, stderr_tail, ports, ports_taken)
         if in_use:
             return in_use
     if signal:
         # Who reads it has the signal's number and the exit code before this.
-        text = f"a {signals.Signals(signal).name}{_who(signal)}" if signal in _NAMED else ""
+        text = f"a {signals.Signals(signal).name}{_sender(signal)}" if signal in _NAMED else ""
         return ExitCause.EXITED, text
     last = stderr_tail[-1] if stderr_tail else ""
     if exit_code == 127:
@@ -90,17 +90,17 @@ def judge(
     number = signal_in(exit_code)
     if number in _NAMED:
         name = signals.Signals(number).name
-        return ExitCause.EXITED, f"something it ran was ended by {name} ({number}){_who(number)}"
+        return ExitCause.EXITED, f"something it ran was ended by {name} ({number}){_sender(number)}"
     return ExitCause.EXITED, ""
 
 
-def _full(stderr_tail: Sequence[str], disk_free_mb: float) -> bool:
+def _is_disk_full(stderr_tail: Sequence[str], disk_free_mb: float) -> bool:
     if disk_free_mb < DISK_FULL_MB:
         return True
     return any(re.search(_NO_SPACE, line) for line in stderr_tail)
 
 
-def _in_use(
+def _judge_port(
     before: Sequence[str], tail: Sequence[str], ports: Sequence[int], ports_taken: Sequence[str]
 ) -> Optional[Tuple[ExitCause, str]]:
     def numbers(line: str) -> List[int]:
@@ -112,20 +112,20 @@ def _in_use(
     def is_no_server(line: str) -> bool:
         return bool(re.search(_NO_SERVER, line)) and not re.search(_OTHER_REASON, line)
 
-    said = [line for line in tail if re.search(_IN_USE, line)]
-    said += [each for each in before if names_ours(each) and re.search(_IN_USE, each)]
+    reported = [line for line in tail if re.search(_IN_USE, line)]
+    reported += [each for each in before if names_ours(each) and re.search(_IN_USE, each)]
     vague = [line for line in tail if is_no_server(line)]
-    if ports_taken and (said or vague or not tail):
+    if ports_taken and (reported or vague or not tail):
         names = ", ".join(ports_taken)
         return ExitCause.ADDRESS_IN_USE, f"another process listens at the task's port ({names})"
-    if not said:
+    if not reported:
         if any(map(names_ours, vague)):
             return (
                 ExitCause.ADDRESS_IN_USE,
                 "the program cannot listen at a port that the task was given",
             )
         return None
-    named = [number for line in said for number in numbers(line)]
+    named = [number for line in reported for number in numbers(line)]
     if named and not set(named) & set(ports):
         # New ports would not help: it is one that the program chose itself.
         return ExitCause.EXITED, (
@@ -135,7 +135,7 @@ def _in_use(
     return ExitCause.ADDRESS_IN_USE, "a port that the task was given is in use on the node"
 
 
-def _who(number: int) -> str:
+def _sender(number: int) -> str:
     if number == 9:
         return ", which TonY did not send: the kernel out of memory, or another process"
     if number == 15:
@@ -191,8 +191,8 @@ def last_lines(path: str, since: int, count: int) -> List[str]:
 def relative_paths(folder: str, lines: Sequence[str]) -> List[str]:
     """The same lines with paths as the program in ``folder`` would give them: ``./train.py``.
 
-    A container's path is long, says nothing to a person, and is another one every time: the
-    same failure in the next session, or in another container, would not look the same.
+    A container's path is long and another one every time: the same failure in the next session,
+    or in another container, would not look the same.
     """
     if not lines:
         return []

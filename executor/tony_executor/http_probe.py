@@ -19,7 +19,7 @@ from tony_executor.ports import serves
 _RETRY_S = 0.25
 LONGEST_PAGE = 1 << 20  # of what a probe reads
 PAGE_S = 2.0  # for it to end
-FIRST_RETRY_S = 1.0
+FIRST_CHECK_S = 1.0
 LONGEST_PAUSE_S = 10.0
 ANSWERS_WITHIN_S = 5.0
 
@@ -124,23 +124,23 @@ class ProgramServerWatch:
         self._port = port
         self._serving = serving
         self._warn = warn
-        self._pause = FIRST_RETRY_S
+        self._pause = FIRST_CHECK_S
         self._served = False
         self._warned = False
         self._probe: Optional[HttpProbe] = None
-        self._timer = reactor.call_later(FIRST_RETRY_S, self._check)
+        self._timer = reactor.call_later(FIRST_CHECK_S, self._check)
 
     def close(self) -> None:
         """Stop: the program has ended."""
         self._timer.cancel()
         if self._probe is not None:
             self._probe.cancel()
-        self._set(False)
+        self._report(False)
 
     def _check(self) -> None:
         listens = serves(self._pid, self._port)
         if not listens:
-            self._set(False)
+            self._report(False)
         elif not self._served:
             address = f"{self._host}:{self._port}"
             self._probe = HttpProbe(self._reactor, address, ANSWERS_WITHIN_S, self._on_probed)
@@ -154,7 +154,7 @@ class ProgramServerWatch:
     def _on_probed(self, answers: bool) -> None:
         self._probe = None
         listens = serves(self._pid, self._port)  # another process may have answered
-        self._set(answers and listens)
+        self._report(answers and listens)
         if listens and not answers and not self._warned:
             self._warned = True
             self._warn(
@@ -163,7 +163,7 @@ class ProgramServerWatch:
             )
         self._check_later()
 
-    def _set(self, served: bool) -> None:
+    def _report(self, served: bool) -> None:
         if self._served != served:
             self._served = served
             self._serving(self._port if served else 0, "")

@@ -23,7 +23,7 @@ _DEVICE = "/dev/nvidiactl"
 _GPU = r"GPU \d+: .*\(UUID: ([\w-]+)\)\s*$"
 _SLICE = r"\s+MIG .*\(UUID: ([\w/-]+)\)\s*$"
 _PLACES = ("/usr/bin", "/usr/local/nvidia/bin")
-NONE = ("", "-1", "NoDevFiles", "none", "void")  # what CUDA_VISIBLE_DEVICES says for no GPU
+NONE = ("", "-1", "NoDevFiles", "none", "void")  # values of CUDA_VISIBLE_DEVICES for no GPU
 
 
 def command(environment: Mapping[str, str], given: str = "") -> Optional[List[str]]:
@@ -45,7 +45,7 @@ def command(environment: Mapping[str, str], given: str = "") -> Optional[List[st
 
 
 def parse(text: str) -> Dict[str, float]:
-    """The means and sums over our GPUs; what says [N/A] is left out."""
+    """The means and sums over our GPUs; [N/A] is left out."""
     columns: Dict[str, List[float]] = {name: [] for name in _FIELDS}
     rows = [line for line in text.splitlines() if line.count(",") == len(_FIELDS) - 1]
     for line in rows:

@@ -1,16 +1,16 @@
-"""Keeps MPI ranks alive when the master dies: stands between a rank and its PMI server.
+"""The PMI relay between an MPI rank and the master's PMI server: ranks survive the master.
 
-MPICH needs its PMI server in MPI_Init, and again in MPI_Finalize, where it crashes without
-one. The server is in the master. So the program is given the address of this relay instead,
-which passes everything on while there is somebody to pass it to, and afterwards answers what
-a rank that is done still asks: a barrier opens, a finalize is acknowledged. Everything else
-is refused, so that a rank that has not come through MPI_Init fails instead of training alone.
+MPICH needs its PMI server in MPI_Init, and again in MPI_Finalize, where it crashes without one.
+The server is in the master. So the program gets the address of this relay instead. The relay
+forwards everything while the master is there. Afterwards it answers the last commands of a rank
+that is done: a barrier opens, a finalize is acknowledged. It refuses everything else, so that a
+rank that has not passed MPI_Init fails instead of training without its peers.
 
-An abort that the master cannot hear any more closes the line: MPICH then crashes at its end,
-and the executor tells the next master of a failure and not of a success.
+An abort without a master closes the connection: MPICH then crashes at its end, and the executor
+reports a failure to the next master, not a success.
 
-PMI has no secret, and every user of the node reaches the loopback address: the kernel is asked
-whose socket calls, and only this user's is let in.
+PMI has no secret, and every user of the node reaches the loopback address: the relay asks the
+kernel who owns the caller's socket, and admits only this user's.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tony_core.protocol.link import Dial, dial, listen
 from tony_core.protocol.reactor import GuardedReactor, Reactor
 from tony_core.protocol.socket_owners import SocketTable, Unavailable
 
-_MOST_BUFFERED = 1 << 20
+_MAX_BUFFERED = 1 << 20
 _LONGEST_LINE = 1 << 16
-_MOST_CONNECTIONS = 16
+_MAX_CONNECTIONS = 16
 
-# What a rank is told when the master is gone. Commands that are not here end the line.
-_ALONE: Dict[bytes, bytes] = {
+# Answers without a master. Commands that are not here close the connection.
+_ANSWERS_WITHOUT_MASTER: Dict[bytes, bytes] = {
     b"barrier_in": b"cmd=barrier_out\n",
     b"finalize": b"cmd=finalize_ack\n",
     b"put": b"cmd=put_result rc=-1 msg=the_master_is_gone\n",
@@ -52,25 +52,25 @@ class PmiRelay:
         self.address = f"{'localhost' if ':' in host else host}:{self._listener.port}"
 
     def close(self) -> None:
-        """The program has ended; idempotent."""
+        """Close the listener and all connections; idempotent."""
         self._listener.close()
         self._sockets.close()
         for pair in list(self._pairs):
             pair.close()
 
     def _accepted(self, sock: socket.socket) -> None:
-        if not self._is_ours(sock):
+        if not self._is_own_user(sock):
             self._log("a connection to the PMI relay that is not this user's is refused")
             sock.close()
             return
-        if len(self._pairs) >= _MOST_CONNECTIONS:
+        if len(self._pairs) >= _MAX_CONNECTIONS:
             sock.close()
             return
         pair = _Pair(self._reactor, sock, self._log, self._pairs.discard)
         self._pairs.add(pair)
         pair.dialling = dial(pair.reactor, self._server, pair.connected, pair.unreachable)
 
-    def _is_ours(self, sock: socket.socket) -> bool:
+    def _is_own_user(self, sock: socket.socket) -> bool:
         try:
             owner = self._sockets.owner_of_peer(sock)
         except Unavailable:
@@ -79,7 +79,7 @@ class PmiRelay:
 
 
 class _Pair:
-    """One rank's line, and ours to the master while there is one."""
+    """One rank's connection, and ours to the master while there is one."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class _Pair:
         self._closed = closed
         self._rank: Optional[socket.socket] = rank
         self._master: Optional[socket.socket] = None
-        self._alone = False
-        self._known = False  # the server has taken the rank in
-        self._line = b""  # of the rank, not whole yet
-        self._asked: Optional[bytes] = None  # not answered yet
+        self._without_master = False
+        self._admitted = False  # the server has admitted the rank
+        self._line = b""  # of the rank, not complete yet
+        self._command: Optional[bytes] = None  # not answered yet
         self._to: Dict[socket.socket, bytearray] = {rank: bytearray()}
-        self._early = b""  # said before the master was reached
+        self._early = b""  # received before the master was reached
         self.dialling: Optional[Dial] = None
         rank.setblocking(False)
         reactor.watch(rank, self._from_rank)
@@ -106,7 +106,7 @@ class _Pair:
     # ------------------------------------------------------------------ the master's side
 
     def connected(self, master: socket.socket) -> None:
-        """The PMI server answered the call."""
+        """Forward to the PMI server, which is connected."""
         if self._rank is None:
             master.close()
             return
@@ -118,7 +118,7 @@ class _Pair:
         self._early = b""
 
     def unreachable(self, reason: str) -> None:
-        """There is no PMI server: MPI_Init fails, as it should."""
+        """Close: without a PMI server MPI_Init fails, as it should."""
         self._log("the PMI server of this session cannot be reached: " + reason)
         self.close()
 
@@ -128,8 +128,8 @@ class _Pair:
         if data is None:
             return
         if data:
-            self._known = True
-            self._asked = None
+            self._admitted = True
+            self._command = None
             if self._rank is not None:
                 self._send(self._rank, data)
         else:
@@ -138,14 +138,14 @@ class _Pair:
     def _lost_master(self) -> None:
         self._drop(self._master)
         self._master = None
-        if not self._known:
-            self.close()  # it did not want this rank
+        if not self._admitted:
+            self.close()  # it refused this rank
             return
-        self._alone = True
+        self._without_master = True
         self._log("the PMI server is gone; the rank may still finish")
-        if self._asked is not None:
-            asked, self._asked = self._asked, None
-            self._answer(asked)
+        if self._command is not None:
+            command, self._command = self._command, None
+            self._answer(command)
 
     # ------------------------------------------------------------------ the rank's side
 
@@ -163,23 +163,23 @@ class _Pair:
             self.close()
             return
         for line in lines:
-            self._asked = line
-            if self._alone:
+            self._command = line
+            if self._without_master:
                 self._answer(line)
             elif self._master is not None:
                 self._send(self._master, line + b"\n")
             else:
                 self._early += line + b"\n"
-                if len(self._early) > _MOST_BUFFERED:
+                if len(self._early) > _MAX_BUFFERED:
                     self.close()
-            if self._hung_up():
+            if self._is_closed():
                 return
 
     def _answer(self, line: bytes) -> None:
         words = line.split()
         command = words[0][len(b"cmd=") :] if words and words[0].startswith(b"cmd=") else b""
-        answer = _ALONE.get(command)
-        self._asked = None
+        answer = _ANSWERS_WITHOUT_MASTER.get(command)
+        self._command = None
         if answer is None or self._rank is None:
             self.close()
         else:
@@ -190,7 +190,7 @@ class _Pair:
     def _send(self, sock: socket.socket, data: bytes) -> None:
         waiting = self._to[sock]
         waiting += data
-        if len(waiting) > _MOST_BUFFERED:
+        if len(waiting) > _MAX_BUFFERED:
             self.close()
         else:
             self._flush(sock)
@@ -205,7 +205,7 @@ class _Pair:
         except BlockingIOError:
             pass
         except OSError:
-            waiting.clear()  # reading it tells that it is gone
+            waiting.clear()  # the next read finds that it is gone
         reader = self._from_rank if sock is self._rank else self._from_master
         self.reactor.watch(sock, reader, (lambda: self._flush(sock)) if waiting else None)
 
@@ -213,7 +213,7 @@ class _Pair:
         self.close()
         return True
 
-    def _hung_up(self) -> bool:
+    def _is_closed(self) -> bool:
         return self._rank is None
 
     def _drop(self, sock: Optional[socket.socket]) -> None:
@@ -223,7 +223,7 @@ class _Pair:
             sock.close()
 
     def close(self) -> None:
-        """Hang up on both; idempotent."""
+        """Close both connections; idempotent."""
         rank, master = self._rank, self._master
         self._rank = self._master = None
         if self.dialling is not None:
@@ -234,7 +234,7 @@ class _Pair:
 
 
 def _receive(sock: socket.socket) -> Optional[bytes]:
-    """What has come; empty at the end, None when it was a false alarm."""
+    """The bytes that came; empty at the end, None when there are none after all."""
     try:
         return sock.recv(65536)
     except BlockingIOError:

@@ -3,11 +3,11 @@
 Theory of operation
 ===================
 
-A port is *held* by a socket bound alone, on all addresses of both families, which fails while
-anything else is bound there. The kernel compares users for SO_REUSEPORT and not for
+A port is *held* by a socket that is bound exclusively, on all addresses of both families, which
+fails while anything else is bound there. The kernel compares users for SO_REUSEPORT and not for
 SO_REUSEADDR: a held socket has only the first, so that no other user can bind beside it.
 
-Most servers set SO_REUSEADDR alone (TensorFlow, TCPStore, Ray, ps-lite, TensorBoard). For these a
+Most servers set only SO_REUSEADDR (TensorFlow, TCPStore, Ray, ps-lite, TensorBoard). For these a
 port is *shared* as late as possible: SO_REUSEADDR is set just before the program starts, and
 cleared when the program has ended. Until the program listens, another user can bind a shared port
 as well; once it listens, no other user can. What binds without any option (XGBoost, LightGBM) gets
@@ -173,7 +173,7 @@ class Ports:
         # (its shortcut for SO_REUSEPORT) until a socket is bound without that option.
         self.release([name])
         # Connections that the last program has ended linger on the port for a minute.
-        bound = _bind(port) or _bind(port, beside=True)
+        bound = _bind(port) or _bind(port, reuse=True)
         held = self._held.get(name)
         self._held[name] = HeldPort(held.claim if held is not None else None, bound)
         if bound is None or _is_other_users(port):
@@ -225,7 +225,7 @@ def serves(pid: int, port: int) -> bool:
     owners = _listeners(port)
     if not owners or any(each.uid != os.geteuid() for each in owners):
         return False
-    pids = [pid, *(process.pid for process in processes.below(pid))]
+    pids = [pid, *(process.pid for process in processes.descendants(pid))]
     return are_open_in({each.inode for each in owners}, pids)
 
 
@@ -266,7 +266,7 @@ def _choose(span: Optional[Tuple[int, ...]]) -> Tuple[HeldPort, int]:
     # Every executor begins elsewhere, so that few collide.
     start = int.from_bytes(os.urandom(4), "big") % size
     claimed = 0
-    for beside in (False, True) if span else (False,):
+    for reuse in (False, True) if span else (False,):
         claimed = 0
         for step in range(size):
             port = low + (start + step) % size
@@ -277,7 +277,7 @@ def _choose(span: Optional[Tuple[int, ...]]) -> Tuple[HeldPort, int]:
             except OSError:
                 claimed += 1
                 continue
-            bound = _bind(port, beside)
+            bound = _bind(port, reuse)
             if bound is not None:
                 return HeldPort(claim, bound), port
             if claim is not None:
@@ -308,8 +308,8 @@ def _claim(port: int) -> Optional[socket.socket]:
     return sock
 
 
-def _bind(port: int, beside: bool = False) -> Optional[socket.socket]:
-    """Bound alone; or, with ``beside``, where connections of an earlier program linger."""
+def _bind(port: int, reuse: bool = False) -> Optional[socket.socket]:
+    """Bind it exclusively; with ``reuse`` also where connections of an earlier program linger."""
     for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
@@ -318,7 +318,7 @@ def _bind(port: int, beside: bool = False) -> Optional[socket.socket]:
         try:
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(beside))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
             sock.bind((address, port))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -371,7 +371,7 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 class OwnersUnknown(Exception):
-    """The system does not say whose sockets they are."""
+    """The system does not tell who owns the sockets."""
 
 
 def list_listeners(port: int) -> List[Owner]:

@@ -86,8 +86,8 @@ def _prctl(option: int, value: int) -> bool:
         return False
 
 
-def read(pid: int) -> Optional[Process]:
-    """The process, or None when there is none (any more)."""
+def read_process(pid: int) -> Optional[Process]:
+    """The process, or None when it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb", 0) as file:
             text = file.read(1024)
@@ -109,10 +109,12 @@ def read(pid: int) -> Optional[Process]:
     )
 
 
-def below(root: int, without: AbstractSet[int] = frozenset(), sure: bool = False) -> List[Process]:
-    """The descendants, but for the subtrees of ``without``; dead ones are not counted."""
+def descendants(
+    root: int, without: AbstractSet[int] = frozenset(), sure: bool = False
+) -> List[Process]:
+    """The living descendants, without the subtrees of ``without``."""
     if sure or not _has_children_files():
-        if root == os.getpid() == _subreaper and _childless():
+        if root == os.getpid() == _subreaper and _has_no_child():
             return []
         found = _by_parents(root, without)
     else:
@@ -120,8 +122,8 @@ def below(root: int, without: AbstractSet[int] = frozenset(), sure: bool = False
     return [process for process in found if not process.dead]
 
 
-def minds(pid: int, number: int) -> bool:
-    """Whether the signal does more, or less, than what it does by default."""
+def handles_signal(pid: int, number: int) -> bool:
+    """Whether the process handles, blocks or ignores the signal."""
     bit = 1 << (number - 1)
     try:
         with open(f"/proc/{pid}/status", "rb", 0) as file:
@@ -133,7 +135,7 @@ def minds(pid: int, number: int) -> bool:
 
 
 def send(processes: Iterable[Process], number: int) -> None:
-    """A signal to each; one that is gone, or not ours to kill, is passed over."""
+    """Send each the signal; skip those that are gone or another user's."""
     for process in processes:
         try:
             os.kill(process.pid, number)
@@ -142,24 +144,24 @@ def send(processes: Iterable[Process], number: int) -> None:
 
 
 def kill_now(root: int, without: AbstractSet[int] = frozenset(), rounds: int = 50) -> None:
-    """One decisive attempt at all of them: freeze first, so that nothing forks away."""
+    """Kill all descendants at once: freeze first, so that none forks away."""
     for _ in range(rounds):
-        frozen = below(root, without, sure=not _has_children_files())
+        frozen = descendants(root, without, sure=not _has_children_files())
         if not frozen:
-            frozen = below(root, without, sure=True)
+            frozen = descendants(root, without, sure=True)
             if not frozen:
                 return
         send(frozen, signal.SIGSTOP)
         known = {process.pid for process in frozen}
         while True:
-            newer = [p for p in below(root, without) if p.pid not in known]
+            newer = [p for p in descendants(root, without) if p.pid not in known]
             if not newer:
                 break
             send(newer, signal.SIGSTOP)
             known.update(process.pid for process in newer)
             frozen += newer
         send(frozen, signal.SIGKILL)
-        while True:  # a dead child of ours stays until it is waited for
+        while True:  # a dead child stays until it is waited for
             try:
                 if os.waitpid(-1, os.WNOHANG)[0] == 0:
                     break
@@ -167,8 +169,8 @@ def kill_now(root: int, without: AbstractSet[int] = frozenset(), rounds: int = 5
                 break
 
 
-def _childless() -> bool:
-    """Whether we have no child at all, not even one that is only to be waited for."""
+def _has_no_child() -> bool:
+    """Whether we have no child at all, not even a dead one."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -185,7 +187,7 @@ def _by_children(root: int, without: AbstractSet[int]) -> List[Process]:
             if pid in without or pid in seen:
                 continue
             seen.add(pid)
-            process = read(pid)
+            process = read_process(pid)
             if process is not None:
                 found.append(process)
                 todo.append(pid)
@@ -212,7 +214,7 @@ def _by_parents(root: int, without: AbstractSet[int]) -> List[Process]:
     children: Dict[int, List[Process]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
-            process = read(int(entry))
+            process = read_process(int(entry))
             if process is not None:
                 children.setdefault(process.parent, []).append(process)
     found: List[Process] = []
@@ -237,7 +239,7 @@ _LONGEST_PAUSE_S = 0.1
 class Sweep:
     """``spared`` gives the pids whose subtrees stay; ``done`` gets the survivors.
 
-    ``unreaped`` collects what has died and gives our children whose end is still to be told.
+    ``unreaped`` reaps and returns our children whose end is not reported yet.
     """
 
     def __init__(
@@ -253,27 +255,27 @@ class Sweep:
         self._unreaped = unreaped
         self._done = done
         self._termed: Set[int] = set()
-        self._minded = False  # one of them does not simply die of it
+        self._is_handled = False  # one of them handles TERM
         self._kill_at = reactor.now() + grace_s
         self._pause = _FIRST_PAUSE_S
-        self._timer: Optional[Timer] = reactor.call_later(0, self._look)
+        self._timer: Optional[Timer] = reactor.call_later(0, self._check)
 
     def shorten(self, grace_s: float) -> None:
         """Kill earlier; never later."""
         self._kill_at = min(self._kill_at, self._reactor.now() + grace_s)
-        self.look_soon()
+        self.check_soon()
 
-    def look_soon(self) -> None:
-        """A child was reaped, or what is spared has changed."""
+    def check_soon(self) -> None:
+        """Check now: a child was reaped, or ``spared`` has changed."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = self._reactor.call_later(0, self._look)
+            self._timer = self._reactor.call_later(0, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         spared = self._spared()
         here = os.getpid()
-        left = below(here, spared) or below(here, spared, sure=True)
+        left = descendants(here, spared) or descendants(here, spared, sure=True)
         pids = {process.pid for process in left} or self._unreaped()
         now = self._reactor.now()
         if not pids or now >= self._kill_at + _KILLING_S:
@@ -281,18 +283,18 @@ class Sweep:
             return
         if now >= self._kill_at:
             self._kill(spared, left, pids)
-        elif not self._minded:
+        elif not self._is_handled:
             self._terminate([process for process in left if process.pid not in self._termed])
         pause = self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
         if now < self._kill_at:
             pause = min(pause, self._kill_at - now)
-        self._timer = self._reactor.call_later(pause, self._look)
+        self._timer = self._reactor.call_later(pause, self._check)
 
     def _terminate(self, fresh: List[Process]) -> None:
-        # Asked before any is told: a handler's first act may be to take itself away.
-        minding = [minds(process.pid, signal.SIGTERM) for process in fresh]
-        self._minded = any(minding)
+        # Checked before any gets TERM: a handler may reset itself first.
+        handling = [handles_signal(process.pid, signal.SIGTERM) for process in fresh]
+        self._is_handled = any(handling)
         send(fresh, signal.SIGTERM)
         send(fresh, signal.SIGCONT)
         self._termed.update(process.pid for process in fresh)
@@ -305,7 +307,7 @@ class Sweep:
                 break
             send(newer, signal.SIGSTOP)
             known.update(process.pid for process in newer)
-            left = below(os.getpid(), spared)
+            left = descendants(os.getpid(), spared)
         for pid in known | pids:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -34,7 +34,7 @@ from tony_executor.nvidia_smi import GpuMetrics
 from tony_executor.pmi_relay import PmiRelay
 from tony_executor.ports import NoPort, Ports, PortWatch, serves
 from tony_executor.processes import Sweep
-from tony_executor.spawn import NotExecuted, check_executed, spawn, why_not
+from tony_executor.spawn import NotExecuted, check_executed, explain_failure, spawn
 from tony_executor.telemetry import ReportFile, ResourceUsage
 
 REPORTS_EVERY_S = 0.5
@@ -268,7 +268,7 @@ class Program:
             spawned = spawn(argv, env, self._folder, stdout, stderr)
             check_executed(spawned)
         except (OSError, ValueError, NotExecuted) as error:
-            cause, message = why_not(error, argv[0], env)
+            cause, message = explain_failure(error, argv[0], env)
             self._not_started(start, 126, cause, message)
             return False
         self._running = Running(
@@ -302,15 +302,15 @@ class Program:
     def _tensorboard_spec(
         self, start: Start, env: Dict[str, str]
     ) -> Optional[tensorboard.TensorBoardSpec]:
-        said = start.tensorboard
-        if not said or not said.get("log_dir"):
+        settings = start.tensorboard
+        if not settings or not settings.get("log_dir"):
             return None
-        port = self._ports.numbers.get(str(said.get("port", tensorboard.PORT)))
+        port = self._ports.numbers.get(str(settings.get("port", tensorboard.PORT)))
         if port is None:
             self._warn("TensorBoard is not started: the task has no port for it")
             return None
         cwd = self._context.work
-        return tensorboard.make_spec(said, self._host, port, self._folder, self._venv, cwd, env)
+        return tensorboard.make_spec(settings, self._host, port, self._folder, self._venv, cwd, env)
 
     @property
     def _host(self) -> str:
@@ -454,7 +454,7 @@ class Program:
     def child_reaped(self) -> None:
         """Check now whether the sweep is over."""
         if self._sweep is not None:
-            self._sweep.look_soon()
+            self._sweep.check_soon()
 
     def _swept(self, survivors: List[int]) -> None:
         self._sweep = None

@@ -185,7 +185,7 @@ class Shell:
             self._emit(LinkOpened(self._reactor.now(), number))
             self._reactor.call_later(WELCOME_S, self._check_welcomed, number)
 
-        def heard(link: Link, message: Message) -> None:
+        def received(link: Link, message: Message) -> None:
             self._emit(MessageReceived(self._reactor.now(), number, message))
 
         def closed(link: Link, reason: str) -> None:
@@ -205,7 +205,9 @@ class Shell:
             container_id=self._context.container_id,
             binding=self._key.fingerprint,
         )
-        return Link(self._reactor, self._make_transport(sock), channel, heard, closed, established)
+        return Link(
+            self._reactor, self._make_transport(sock), channel, received, closed, established
+        )
 
     def _check_welcomed(self, number: int) -> None:
         link = self._links.get(number)

@@ -2,7 +2,7 @@
 
 :func:`spawn` starts a process; :class:`CommandRun` starts one whose output is wanted, and does not
 wait for it. Not ``subprocess``: it costs half a megabyte for each executor. The child stays in our
-process group: whoever kills the group kills it; and it dies with us, whoever kills us.
+process group, so that a KILL to the group ends it, and it dies with us.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def spawn(
     stderr: Optional[str] = None,
     stdout_fd: Optional[int] = None,
 ) -> Spawned:
-    """Start it. Raises OSError when there can be no more processes, ValueError for a NUL."""
+    """Start a process; raises OSError when there can be no more, ValueError for a NUL."""
     for text in (*argv, *env, *env.values()):
         if "\x00" in text:
             raise ValueError("a variable or the command holds a NUL character")
@@ -111,7 +111,7 @@ def _become(
 
 
 def default_signals() -> None:
-    """What Python ignores a program must not inherit ignored; nor our handlers."""
+    """Reset the signals that Python ignores, and our handlers: a program must not inherit them."""
     for number in (
         signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE,
         signal.SIGXFSZ,
@@ -135,7 +135,9 @@ def _give_up(errors: int, code: int, what: str) -> NoReturn:
         os._exit(127)
 
 
-def why_not(error: Exception, program: str, env: Mapping[str, str]) -> Tuple[ExitCause, str]:
+def explain_failure(
+    error: Exception, program: str, env: Mapping[str, str]
+) -> Tuple[ExitCause, str]:
     """(cause, message) of a program that could not be started."""
     if isinstance(error, NotExecuted):
         if error.code == errno.E2BIG:

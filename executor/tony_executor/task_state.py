@@ -1,4 +1,4 @@
-"""The executor's task: its phases, the one way between them, and what a master is told of it."""
+"""The executor's task: its phases, the transitions between them, and its Register message."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class ResourceUsage:
 
     def sample(self, now: float, without: AbstractSet[int]) -> Dict[str, float]:
         """What the tree uses now; ``cpu_percent`` is of one core, since the last sample."""
-        tree = processes.below(os.getpid(), without)
+        tree = processes.descendants(os.getpid(), without)
         rss_mb = sum(process.rss_mb for process in tree)
         threads = sum(process.threads for process in tree)
         cpu_s = self._cpu_s(sum(process.cpu_s for process in tree))
@@ -161,7 +161,7 @@ class ResourceUsage:
         Short programs end between two samples, and the kernel knows only single processes:
         the larger of the two is nearest the truth.
         """
-        left = sum(process.cpu_s for process in processes.below(os.getpid(), without))
+        left = sum(process.cpu_s for process in processes.descendants(os.getpid(), without))
         cpu_s = self._cpu_s(left)
         used = {
             "peak_rss_mb": round(max(self._peak_rss_mb, largest_rss_mb), 1),

@@ -1,13 +1,12 @@
-"""TensorBoard: found in the first environment that has it, started, asked until it answers.
+"""TensorBoard: found in the first environment that has it, started, and probed until it answers.
 
-:class:`Finder` tries the interpreters one after the other, each in a process with a
-deadline. :class:`Probe` asks a port for a page until one comes. :class:`Beside` is a
-TensorBoard beside the program: it never gates it, its failures are warnings, it is started
-again within a budget, and it stays over warm sessions while it lives. One that we end gets
-TERM, and KILL when it does not hear that; its end is then no news.
+:class:`TensorBoardFinder` tries the interpreters one after the other, each in a process with a
+deadline. :class:`TensorBoardProcess` is a TensorBoard beside the program: it never gates it, its
+failures are warnings, it is restarted within a budget, and it stays over warm sessions while it
+lives. When we end it, it gets TERM, and KILL if that does not end it; that end is not reported.
 
-An address is reported only when what listens there is open in that very process, or below it. A
-TensorBoard whose port another process has taken is started again, at another port.
+An address is reported only when the socket that listens there is open in that very process, or
+below it. A TensorBoard whose port another process has taken is restarted at another port.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NOT_FOUND = (
 
 
 class TensorBoardSpec(NamedTuple):
-    """What to serve, where, from which interpreters."""
+    """What to serve, where, and from which interpreters."""
 
     log_dir: str
     pythons: List[str]
@@ -76,7 +75,7 @@ def make_spec(
 
 
 def command(python: str, spec: TensorBoardSpec) -> List[str]:
-    """The command line; not the script ``tensorboard``, whose first line may be of elsewhere."""
+    """The command line; not the script ``tensorboard``, which may name another Python."""
     return [
         python, "-m", "tensorboard.main", "--logdir", spec.log_dir,
         "--host", spec.host, "--port", str(spec.port),
@@ -84,7 +83,7 @@ def command(python: str, spec: TensorBoardSpec) -> List[str]:
 
 
 def resolve(pythons: Sequence[str], cwd: str, venv: Optional[str], path: str) -> List[str]:
-    """The interpreters as absolute paths, those that are not here left out."""
+    """The interpreters that are on this node, as absolute paths."""
     found: List[str] = []
     for name in pythons:
         candidates: List[str] = []
@@ -107,7 +106,7 @@ def resolve(pythons: Sequence[str], cwd: str, venv: Optional[str], path: str) ->
 
 
 class TensorBoardFinder:
-    """Calls back once, with an interpreter that has TensorBoard, or None."""
+    """Call back once, with an interpreter that has TensorBoard, or None."""
 
     def __init__(
         self,
@@ -127,17 +126,17 @@ class TensorBoardFinder:
         self._deadline: Optional[Timer] = reactor.call_later(0, self._next)
 
     def cancel(self) -> None:
-        """Nobody wants to know any more."""
+        """Stop; ``done`` is not called any more."""
         self._done = None
-        self._stop_clock()
+        self._cancel_deadline()
         _kill(self.pid)
 
     def reaped(self, pid: int, exit_code: int) -> bool:
-        """A child ended; whether it was ours."""
+        """Note the end of a child; returns whether it was ours."""
         if pid != self.pid:
             return False
         self.pid = None
-        self._stop_clock()
+        self._cancel_deadline()
         if exit_code == 0:
             self._finish(self._trying)
         else:
@@ -165,14 +164,14 @@ class TensorBoardFinder:
         if done is not None:
             done(python)
 
-    def _stop_clock(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
 
 class TensorBoardProcess:
-    """See the module. ``serving(port, message)``; port 0 is no more. ``warn(text)``."""
+    """See the module. ``serving(port, message)``: it serves there; 0: no longer."""
 
     def __init__(
         self,
@@ -197,27 +196,22 @@ class TensorBoardProcess:
         self._restarts = 0
         self._backoff: Optional[Timer] = None
         self._served = False
-        self._ending: Set[int] = set()  # we told these to end
+        self._ending: Set[int] = set()  # these got TERM from us
 
     @property
     def pids(self) -> Set[int]:
-        """Its processes that are children of ours."""
+        """The pids of its processes."""
         found = {self._pid, self._finder.pid if self._finder is not None else None}
         return {pid for pid in found if pid is not None} | self._ending
 
     @property
-    def name(self) -> str:
-        """The name of the port at which it serves, or is to; empty when there is none."""
-        return self._spec.name if self._spec is not None else ""
-
-    @property
     def port(self) -> Optional[int]:
-        """Where it serves; None when it does not live."""
+        """The port at which it serves; None when it does not run."""
         alive = self._spec is not None and self._pid is not None
         return self._spec.port if alive and self._spec is not None else None
 
     def serve(self, spec: TensorBoardSpec) -> None:
-        """Serve this; one that serves it already stays."""
+        """Serve this; a process that serves it already stays."""
         had = self._spec
         if had is not None and self._pid is not None and had.log_dir == spec.log_dir:
             if self._served:
@@ -232,14 +226,14 @@ class TensorBoardProcess:
         )
 
     def stop(self) -> None:
-        """End it, which is no failure of it; its children go with the next sweep."""
+        """End it without a warning; its children go with the next sweep."""
         self._spec = None
         if self._finder is not None:
             self._finder.cancel()
             self._finder = None
         if self._backoff is not None:
             self._backoff.cancel()
-        self._unprobe()
+        self._cancel_probe()
         if self._served:
             self._served = False
             self._serving(0, "")
@@ -247,14 +241,14 @@ class TensorBoardProcess:
         if pid is not None:
             self._ending.add(pid)
             _kill(pid, signal.SIGTERM)
-            self._reactor.call_later(TERM_S, self._insist, pid)
+            self._reactor.call_later(TERM_S, self._kill_if_left, pid)
 
-    def _insist(self, pid: int) -> None:
+    def _kill_if_left(self, pid: int) -> None:
         if pid in self._ending:
             _kill(pid)
 
     def reaped(self, pid: int, exit_code: int) -> bool:
-        """A child ended; whether it was ours."""
+        """Note the end of a child; returns whether it was ours."""
         if self._finder is not None and self._finder.reaped(pid, exit_code):
             return True
         if pid in self._ending:
@@ -263,12 +257,12 @@ class TensorBoardProcess:
         if pid != self._pid:
             return False
         self._pid = None
-        self._unprobe()
+        self._cancel_probe()
         if self._served:
             self._served = False
             self._serving(0, f"TensorBoard ended with exit code {exit_code}")
         if self._spec is not None:
-            self._again(
+            self._restart_later(
                 f"it ended with exit code {exit_code}, see {os.path.basename(self._output)}"
             )
         return True
@@ -289,7 +283,7 @@ class TensorBoardProcess:
         spec = self._spec
         if spec is None or self._python is None:
             return
-        if self._ending:  # the one before still holds the port
+        if self._ending:  # the former process still holds the port
             self._backoff = self._reactor.call_later(_RETRY_S, self._start)
             return
         if not is_free(spec.port):
@@ -306,12 +300,12 @@ class TensorBoardProcess:
             check_executed(spawned)
         except (OSError, ValueError, NotExecuted) as error:
             self._pid = None
-            self._again(str(error))
+            self._restart_later(str(error))
             return
         address = f"{spec.host}:{spec.port}"
-        self._probe = HttpProbe(self._reactor, address, READY_S, self._probed)
+        self._probe = HttpProbe(self._reactor, address, READY_S, self._on_probed)
 
-    def _probed(self, ready: bool) -> None:
+    def _on_probed(self, ready: bool) -> None:
         self._probe = None
         spec, pid = self._spec, self._pid
         if ready and spec is not None and pid is not None:
@@ -329,7 +323,7 @@ class TensorBoardProcess:
         try:
             port = self._ports.renew(spec.name)
         except NoPort as error:
-            self._again(str(error))
+            self._restart_later(str(error))
             return None
         self._log(
             f"another process listens at port {spec.port}, which was TensorBoard's:"
@@ -338,16 +332,16 @@ class TensorBoardProcess:
         self._spec = spec._replace(port=port)
         return self._spec
 
-    def _again(self, reason: str) -> None:
+    def _restart_later(self, reason: str) -> None:
         if self._restarts >= RESTARTS:
-            self._warn(f"TensorBoard is given up after {RESTARTS} new starts: {reason}")
+            self._warn(f"TensorBoard is not restarted again after {RESTARTS} restarts: {reason}")
             self._spec = None
             return
         pause = FIRST_BACKOFF_S * 4.0**self._restarts
         self._restarts += 1
         self._backoff = self._reactor.call_later(pause, self._start)
 
-    def _unprobe(self) -> None:
+    def _cancel_probe(self) -> None:
         if self._probe is not None:
             self._probe.cancel()
             self._probe = None

@@ -1,4 +1,4 @@
-"""The job's virtual environment on this node, and what to do when its interpreter is not here.
+"""The job's virtual environment on this node, and its repair when its interpreter is not here.
 
 A shipped venv's ``bin/python`` is often a link to the interpreter of the machine it was
 made on. When this node lacks that path but has the same minor version, a private overlay
@@ -22,7 +22,7 @@ _PYTHONS = ("python", "python3")
 
 
 class Venv(NamedTuple):
-    """Where it is, and a word for the job's story if there is one."""
+    """Where it is, and a note for the job's story."""
 
     folder: str
     note: str = ""
@@ -33,7 +33,7 @@ class VenvError(Exception):
 
 
 def find(work: str, overlay: str, path: str) -> Optional[Venv]:
-    """The venv to use, mended if need be; None when the job has none."""
+    """The venv to use, repaired if it must be; None when the job has none."""
     folder = os.path.join(work, NAME)
     if not os.path.lexists(folder):
         return None
@@ -66,7 +66,7 @@ def find(work: str, overlay: str, path: str) -> Optional[Venv]:
 
 
 def _environment_of(top: str) -> Optional[str]:
-    """The folder whose bin is meant: this one, else its only one with a Python in it."""
+    """The folder that holds ``bin``: this one, else the only one in it with a Python."""
     if os.path.isdir(os.path.join(top, "bin")):
         return top
     found = [
@@ -78,11 +78,11 @@ def _environment_of(top: str) -> Optional[str]:
 
 
 def _broken_link(binaries: str) -> Optional[str]:
-    """Where bin/python leads to when that is nowhere."""
+    """The missing file that bin/python links to; None where it is not broken."""
     for name in _PYTHONS:
         link = os.path.join(binaries, name)
         if os.path.islink(link) and not os.path.exists(link):
-            # The end of the chain is what a person knows: python -> python3 -> /usr/bin/...
+            # The message shows the end of the chain: python -> python3 -> /usr/bin/...
             seen = 0
             while os.path.islink(link) and seen < 10:
                 link = os.path.join(os.path.dirname(link), os.readlink(link))
@@ -120,9 +120,9 @@ def _make_overlay(top: str, inner: str, overlay: str, python: str = "") -> None:
     """Links to what the environment holds, and the archive's top; another ``python`` if given."""
     if os.path.isdir(overlay):
         return
-    making = overlay + ".making"
-    _remove(making)
-    os.makedirs(making)
+    unfinished = overlay + ".unfinished"
+    _remove(unfinished)
+    os.makedirs(unfinished)
     own = ("bin", "pyvenv.cfg") if python else ()
     entries = dict.fromkeys(os.listdir(top), top)
     entries.update(dict.fromkeys(os.listdir(inner), inner))
@@ -130,22 +130,22 @@ def _make_overlay(top: str, inner: str, overlay: str, python: str = "") -> None:
         entries[os.path.basename(inner)] = top
     for entry, origin in entries.items():
         if entry not in own:
-            os.symlink(os.path.join(origin, entry), os.path.join(making, entry))
+            os.symlink(os.path.join(origin, entry), os.path.join(unfinished, entry))
     if python:
-        _replace_python(inner, making, python)
-    os.rename(making, overlay)
+        _replace_python(inner, unfinished, python)
+    os.rename(unfinished, overlay)
 
 
-def _replace_python(inner: str, making: str, python: str) -> None:
-    os.mkdir(os.path.join(making, "bin"))
+def _replace_python(inner: str, unfinished: str, python: str) -> None:
+    os.mkdir(os.path.join(unfinished, "bin"))
     for entry in os.listdir(os.path.join(inner, "bin")):
         if not _is_python(entry):
             origin = os.path.join(inner, "bin", entry)
-            os.symlink(origin, os.path.join(making, "bin", entry))
-    os.symlink(python, os.path.join(making, "bin", "python"))
+            os.symlink(origin, os.path.join(unfinished, "bin", entry))
+    os.symlink(python, os.path.join(unfinished, "bin", "python"))
     for entry in ("python3", os.path.basename(python)):
-        if not os.path.lexists(os.path.join(making, "bin", entry)):
-            os.symlink("python", os.path.join(making, "bin", entry))
+        if not os.path.lexists(os.path.join(unfinished, "bin", entry)):
+            os.symlink("python", os.path.join(unfinished, "bin", entry))
     lines: List[str] = []
     with open(os.path.join(inner, "pyvenv.cfg"), encoding="utf-8") as file:
         for line in file:
@@ -155,7 +155,7 @@ def _replace_python(inner: str, making: str, python: str) -> None:
             elif key in ("executable", "base-executable"):
                 line = f"{key} = {os.path.realpath(python)}\n"
             lines.append(line)
-    with open(os.path.join(making, "pyvenv.cfg"), "w", encoding="utf-8") as file:
+    with open(os.path.join(unfinished, "pyvenv.cfg"), "w", encoding="utf-8") as file:
         file.writelines(lines)
 
 

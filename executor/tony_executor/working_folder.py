@@ -66,13 +66,13 @@ def make_folder(work: str, name: str, source: str) -> None:
             raise FolderError(f"the source folder {source} is not in the container's folder")
         copy_tree(origin, target)
         taken = set(os.listdir(target))
-    for entry in artifacts(work, source):
+    for entry in list_artifacts(work, source):
         if entry not in taken:
             os.symlink(os.path.join("..", entry), os.path.join(target, entry))
 
 
-def artifacts(work: str, source: str) -> Iterator[str]:
-    """The names of what was localised, other than our code and the source folder."""
+def list_artifacts(work: str, source: str) -> Iterator[str]:
+    """The names of localized files and folders, without our code and the source folder."""
     for entry in sorted(os.listdir(work)):
         if entry in (RUNTIME, source) or entry.startswith(OWN_PREFIXES):
             continue
@@ -86,7 +86,7 @@ def _is_node_managers(work: str, entry: str) -> bool:
 
 
 def copy_tree(origin: str, target: str) -> None:
-    """The content of one folder into another that exists."""
+    """Copy the content of one folder into another that exists."""
     todo = [(origin, target)]
     while todo:
         here, there = todo.pop()
@@ -103,7 +103,7 @@ def copy_tree(origin: str, target: str) -> None:
 
 
 def copy_file(origin: str, target: str) -> None:
-    """Content, exec bits and time of change; what the store made read-only is writable."""
+    """Copy content, exec bits and time of change; the copy of a read-only file is writable."""
     source = os.open(origin, os.O_RDONLY | os.O_CLOEXEC)
     try:
         status = os.fstat(source)
@@ -125,17 +125,17 @@ def copy_file(origin: str, target: str) -> None:
 
 
 def write_files(folder: str, files: Mapping[str, str]) -> None:
-    """Small files beside the working folder; a name with a slash would leave it."""
+    """Write small files beside the working folder; refuses names with a slash."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name, text in files.items():
         if not name or "/" in name or name in (".", ".."):
-            raise FolderError(f"{name!r} is no name for a file")
+            raise FolderError(f"{name!r} is not a file name")
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
 
 
 def free_mb(folder: str) -> float:
-    """The room left on its disk; infinite where the system does not say."""
+    """The free space of its disk; infinite where the system does not tell."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -144,7 +144,7 @@ def free_mb(folder: str) -> float:
 
 
 class FolderResult(NamedTuple):
-    """What came of it: the venv to use, and a note for the job's story; or an error."""
+    """The venv to use and a note for the job's story; or an error."""
 
     venv: Optional[str] = None
     note: str = ""

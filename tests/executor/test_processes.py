@@ -27,7 +27,7 @@ def tree() -> Iterator[subprocess.Popen[str]]:
     assert process.stdout is not None
     process.stdout.readline()
     deadline = time.monotonic() + 5
-    while len(processes.below(process.pid)) < 3 and time.monotonic() < deadline:
+    while len(processes.descendants(process.pid)) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     yield process
     processes.kill_now(process.pid)
@@ -37,16 +37,16 @@ def tree() -> Iterator[subprocess.Popen[str]]:
 
 
 def test_both_ways_find_the_same(tree: subprocess.Popen[str]) -> None:
-    quick = {process.pid for process in processes.below(tree.pid)}
-    sure = {process.pid for process in processes.below(tree.pid, sure=True)}
+    quick = {process.pid for process in processes.descendants(tree.pid)}
+    sure = {process.pid for process in processes.descendants(tree.pid, sure=True)}
     assert quick == sure and len(quick) == 3
 
 
 def test_subtrees_can_be_left_out(tree: subprocess.Popen[str]) -> None:
-    found = processes.below(tree.pid)
+    found = processes.descendants(tree.pid)
     inner = next(process for process in found if process.name == "bash")
     for sure in (False, True):
-        left = processes.below(tree.pid, {inner.pid}, sure=sure)
+        left = processes.descendants(tree.pid, {inner.pid}, sure=sure)
         assert [process.name for process in left] == ["sleep"]
 
 
@@ -63,7 +63,7 @@ def test_children_of_threads_count(tmp_path: Path) -> None:
         deadline = time.monotonic() + 5
         found: List[processes.Process] = []
         while not found and time.monotonic() < deadline:
-            found = processes.below(process.pid)
+            found = processes.descendants(process.pid)
         assert [each.parent for each in found] == [process.pid]
         processes.kill_now(process.pid)
 
@@ -74,10 +74,10 @@ def test_a_name_with_brackets_and_blanks(tmp_path: Path) -> None:
     with subprocess.Popen([str(program), "60"]) as process:
         try:
             deadline = time.monotonic() + 5
-            found = processes.read(process.pid)
+            found = processes.read_process(process.pid)
             while (found is None or found.state != "S") and time.monotonic() < deadline:
                 time.sleep(0.01)
-                found = processes.read(process.pid)
+                found = processes.read_process(process.pid)
             assert found is not None
             assert (found.name, found.parent, found.state) == (program.name, os.getpid(), "S")
             assert found.rss_mb > 0 and found.threads == 1
@@ -90,11 +90,11 @@ def test_who_is_dead_is_not_counted() -> None:
     deadline = time.monotonic() + 5
     while alive(process.pid) and time.monotonic() < deadline:
         time.sleep(0.01)
-    found = processes.read(process.pid)
+    found = processes.read_process(process.pid)
     assert found is not None and found.dead
-    assert process.pid not in {each.pid for each in processes.below(os.getpid())}
+    assert process.pid not in {each.pid for each in processes.descendants(os.getpid())}
     process.wait()
-    assert processes.read(process.pid) is None
+    assert processes.read_process(process.pid) is None
 
 
 def test_ports_are_held_once_and_given_back() -> None:
@@ -189,8 +189,8 @@ def test_an_overlay_that_was_not_finished_is_made_anew(tmp_path: Path) -> None:
     minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
     (away / "pyvenv.cfg").write_text(f"home = /opt/away\nversion_info = {minor}.1.final.0\n")
     overlay = tmp_path / ".tony-venv"
-    (tmp_path / ".tony-venv.making" / "bin").mkdir(parents=True)
-    (tmp_path / ".tony-venv.making" / "bin" / "half").write_text("")
+    (tmp_path / ".tony-venv.unfinished" / "bin").mkdir(parents=True)
+    (tmp_path / ".tony-venv.unfinished" / "bin" / "half").write_text("")
     found = venv.find(str(tmp_path), str(overlay), os.environ["PATH"])
     assert found is not None and found.folder == str(overlay)
     assert sorted(os.listdir(overlay)) == ["bin", "lib", "pyvenv.cfg"]

@@ -27,7 +27,7 @@ class Table:
         self.unreaped: Set[int] = set()
         self.sent: List[tuple[int, int]] = []
         self.looks = 0
-        monkeypatch.setattr(processes, "below", self._below)
+        monkeypatch.setattr(processes, "descendants", self._below)
         monkeypatch.setattr(os, "kill", lambda pid, number: self.sent.append((pid, number)))
 
     def _below(
@@ -100,7 +100,7 @@ class TestAProcessWithoutItsFirstThread:
         with subprocess.Popen([sys.executable, "-c", HEADLESS], stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None and process.stdout.readline() == b"headless\n"
-                found = processes.read(process.pid)
+                found = processes.read_process(process.pid)
                 assert found is not None and found.state == "Z" and not found.dead
                 assert process.poll() is None
             finally:

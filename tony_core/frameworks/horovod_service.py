@@ -61,10 +61,10 @@ class RendezvousService(SessionServer):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__("tony-horovod", context, avoid, clock)
-        #: Names by rank, as soon as it is known which is which.
+        #: Names by rank, as soon as they are known.
         self.tasks: Sequence[str] = ()
         self._join_timeout_s = join_timeout_s
-        # All ranks tell each other's addresses, in three scopes at first.
+        # Each rank puts the addresses of all others, in three scopes at first.
         self._store = Store(16 * 1024 * 1024 + 1024 * size * size)
         self._most = _MOST_CONNECTIONS + 4 * size
         self._begun: Set[int] = set()
@@ -141,7 +141,7 @@ class RendezvousService(SessionServer):
             self._close(number)
             return
         if connection.wants is not None:
-            return  # more than it was to say; its answer comes
+            return  # more than its request; the answer follows
         connection.received += data
         try:
             self._read(number, connection)

@@ -69,7 +69,7 @@ class Mpi(Framework):
             gang.memo["mpi_ids"] = gang.services["pmi_ids"].split(",")
         return {
             "PMI_PORT": gang.services["pmi_port"],
-            # Not the rank: the number that proves it (the PMI server says which rank it is).
+            # Not the rank: the number that proves it (the PMI server answers with the rank).
             "PMI_ID": gang.memo["mpi_ids"][rank],
             "PMI_RANK": str(rank),
             "PMI_SIZE": str(len(places)),

@@ -189,11 +189,11 @@ class Channel:
             )
         if len(self._incoming) < HELLO_SIZE:
             return False
-        self._agree(self._take(HELLO_SIZE))
+        self._derive_keys(self._take(HELLO_SIZE))
         self._step = self._read_proof
         return True
 
-    def _agree(self, theirs: bytes) -> None:
+    def _derive_keys(self, theirs: bytes) -> None:
         at = len(MAGIC) + 2
         role, side = theirs[at : at + 1], theirs[at + 1 : at + 2]
         if role != (EXECUTOR if self._is_master else MASTER):

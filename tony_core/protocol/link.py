@@ -231,7 +231,7 @@ class Link:
         try:
             self._transport.write(bytes(self._unwritten) + self._channel.outgoing())
         except OSError:
-            pass  # it has hung up already
+            pass  # the peer has closed it already
 
     def _check_silence(self) -> None:
         silent = self._reactor.now() - self.received_at

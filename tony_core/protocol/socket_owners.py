@@ -80,7 +80,7 @@ class SocketTable:
         try:
             self._open()
         except Unavailable:
-            pass  # the first question tries again, and says why
+            pass  # the first request tries again, and raises
 
     def close(self) -> None:
         """Close the descriptor."""
