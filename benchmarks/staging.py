@@ -28,9 +28,10 @@ from urllib.parse import urlsplit
 from measuring import judged
 
 from tony_core import bundle
-from tony_core.bundle import jobfolder, packing
+from tony_core.bundle import jobfolder
+from tony_core.bundle.client import packing
+from tony_core.bundle.client.tree import Tree, hash_tree, scan
 from tony_core.bundle.digests import GRAIN_NS, DigestCache
-from tony_core.bundle.tree import Tree, hash_tree, scan
 from tony_core.files.registry import filesystem
 from tony_core.files.webhdfs.namenodes import NameNodes
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name

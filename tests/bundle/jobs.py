@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import List, Tuple
 
-from tony_core.bundle.planning import Plan
+from tony_core.bundle.client.planning import Plan
 from tony_core.job.problems import Severity
 from tony_core.job.spec import FileRef, Job, MasterSpec, Program, Resources, Role, Runtime
 

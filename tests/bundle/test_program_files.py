@@ -10,7 +10,7 @@ import pytest
 
 from tests.bundle.jobs import job, ref, said
 from tony_core import bundle
-from tony_core.bundle.requested import program_files
+from tony_core.bundle.client.sources import list_program_files
 from tony_core.job.spec import Job, Setting
 
 
@@ -33,7 +33,7 @@ from tony_core.job.spec import Job, Setting
     ],
 )
 def test_what_a_command_needs_in_its_folder(command: str, needed: List[str]) -> None:
-    assert program_files(command) == needed
+    assert list_program_files(command) == needed
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_a_command_needs_in_its_folder(command: str, needed: List[str]) -> 
     ],
 )
 def test_what_cannot_be_known_is_not_asked_for(command: str) -> None:
-    assert program_files(command) == []
+    assert list_program_files(command) == []
 
 
 def with_command(of: Job, command: str, key: str = "tony.client.executes") -> Job:

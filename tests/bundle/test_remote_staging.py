@@ -19,8 +19,8 @@ from tests.bundle.fakecluster import ROOT, FakeCluster, fresh
 from tests.bundle.jobs import job, ref, said, snapshot
 from tony_core import bundle
 from tony_core.bundle import jobfolder
-from tony_core.bundle import runtime as runtimes
-from tony_core.bundle.place import home_store
+from tony_core.bundle.client import runtime as runtimes
+from tony_core.bundle.client.destination import home_store
 from tony_core.bundle.remote.garbage import remove_damaged
 from tony_core.bundle.remote.store import RemoteStore
 from tony_core.files.artifact import Artifact, Kind, Use

@@ -16,9 +16,9 @@ import pytest
 import tony_core
 from tests.bundle.jobs import job
 from tony_core import bundle
-from tony_core.bundle import runtime as runtimes
-from tony_core.bundle.runtime import Python, PythonCache
-from tony_core.bundle.runtime_main import VERBS
+from tony_core.bundle.client import runtime as runtimes
+from tony_core.bundle.client.pythons import Python, PythonCache
+from tony_core.bundle.client.runtime_main import VERBS
 from tony_core.files.artifact import Use, find
 
 CORE = Path(tony_core.__file__).parent

@@ -22,8 +22,7 @@ from tests.fuzzing import fuzz, mutations
 from tests.strangers import as_stranger, needs_root, open_folder
 from tony_core import bundle
 from tony_core.bundle import jobfolder
-from tony_core.bundle.local.holder import Owner
-from tony_core.bundle.local.leases import Lease, read_leases, write_lease
+from tony_core.bundle.local.leases import Lease, Owner, read_leases, write_lease
 from tony_core.bundle.local.store import Store, StoreError, difference
 from tony_core.files.durable import locked
 

@@ -10,8 +10,7 @@ from typing import Optional
 
 import pytest
 
-from tony_core.bundle.digests import DigestCache
-from tony_core.bundle.tree import (
+from tony_core.bundle.client.tree import (
     EXCLUDED,
     Changed,
     Entry,
@@ -23,6 +22,7 @@ from tony_core.bundle.tree import (
     read_ignores,
     scan,
 )
+from tony_core.bundle.digests import DigestCache
 
 
 def hashed(folder: Path, cache: Optional[DigestCache] = None, **options: object) -> Tree:

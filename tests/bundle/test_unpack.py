@@ -15,7 +15,7 @@ from tests.bundle.conftest import Site
 from tests.bundle.jobs import job, ref
 from tony_core import bundle
 from tony_core.bundle import archive, unpack
-from tony_core.bundle.bounded import Limits
+from tony_core.bundle.archive_streams import Limits
 from tony_core.bundle.unpack import UnpackError, localise
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.durable import locked
@@ -139,7 +139,7 @@ def test_what_went_away_is_named_without_its_password(tmp_path: Path) -> None:
         localise(item, str(tmp_path / "root"))
     assert "pw" not in str(caught.value)
     gone = Artifact("d", Use.RESOURCE, Kind.FILE, "d", str(tmp_path / "gone"))
-    with pytest.raises(UnpackError, match="cannot be brought to this node"):
+    with pytest.raises(UnpackError, match="cannot be localized"):
         localise(gone, str(tmp_path / "root"))
 
 

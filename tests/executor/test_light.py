@@ -27,7 +27,7 @@ def test_from_the_start_to_a_good_end_nothing_heavy_is_imported(
 ) -> None:
     """The whole of it, as YARN starts it: guard, registration, folder, program, sweep, end."""
     runtime = make_runtime(tmp_path / "tony-runtime")
-    shutil.copy(CHECKOUT / "tony_core/bundle/runtime_main.py", runtime / "__main__.py")
+    shutil.copy(CHECKOUT / "tony_core/bundle/client/runtime_main.py", runtime / "__main__.py")
     site = job_credentials.ExecutorCredentials(
         {"fs.defaultFS": "hdfs://lake"}, "ada", "hdfs://lake/a"
     )

@@ -21,7 +21,8 @@ from typing import Any, Callable, List, Optional, Type, TypeVar
 
 import pytest
 
-from tony_core.bundle import jobfolder, planning, staging
+from tony_core.bundle import jobfolder
+from tony_core.bundle.client import planning, staging
 from tony_core.files.artifact import Artifact, Use
 from tony_core.job.spec import FileRef, Job, Resources, Role
 from tony_core.schedulers.port import (
@@ -81,7 +82,7 @@ class Master:
             if isinstance(event, kind) and where(event):
                 return event
 
-    def quiet(self, seconds: float, kind: Type[PoolEvent]) -> None:
+    def quiet(self, seconds: float, kind: type) -> None:
         """Nothing of that kind comes."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -514,7 +515,7 @@ def test_stopping_and_releasing_what_is_unknown_is_silence(harness: Harness) -> 
     master = harness.master()
     master.pool.stop("container_of_nobody")
     master.pool.release("container_of_nobody")
-    master.quiet(0.2, PoolEvent)
+    master.quiet(0.2, object)
 
 
 # --------------------------------------------------------------------------- a next master

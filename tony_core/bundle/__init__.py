@@ -1,7 +1,8 @@
 """What travels with a job, named by its content.
 
-``plan`` looks and writes nothing, ``stage`` brings, ``gc`` removes what nobody uses. They
-are loaded when first used: nodes have only the modules they need.
+``plan`` finds what must be staged and writes nothing, ``stage`` writes it, ``gc`` removes what no
+application uses. ``client/`` stays on the client; nodes have the rest. So these names are imported
+when they are first used.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tony_core.bundle.failures import StagingError
+    from tony_core.bundle.client.destination import Upload
+    from tony_core.bundle.client.planning import Plan, plan
+    from tony_core.bundle.client.staging import publish_runtime, stage
+    from tony_core.bundle.client.staging_errors import StagingError
     from tony_core.bundle.local.garbage import collect as gc
-    from tony_core.bundle.place import Upload
-    from tony_core.bundle.planning import Plan, plan
-    from tony_core.bundle.publish import publish_runtime
-    from tony_core.bundle.staging import stage
 
 _HOME = {
-    "Plan": ("planning", "Plan"),
-    "Upload": ("place", "Upload"),
-    "plan": ("planning", "plan"),
-    "publish_runtime": ("publish", "publish_runtime"),
-    "StagingError": ("failures", "StagingError"),
-    "stage": ("staging", "stage"),
+    "Plan": ("client.planning", "Plan"),
+    "Upload": ("client.destination", "Upload"),
+    "plan": ("client.planning", "plan"),
+    "publish_runtime": ("client.staging", "publish_runtime"),
+    "StagingError": ("client.staging_errors", "StagingError"),
+    "stage": ("client.staging", "stage"),
     "gc": ("local.garbage", "collect"),
 }
 

@@ -1,12 +1,12 @@
-"""Reading other people's archives: zip and tar, checked before they are used.
+"""Reads untrusted archives, zip and tar; checks them before they are used.
 
 Theory of operation
 ===================
 
 An archive is first read as a list of :class:`Member`, one shape for both formats, and
-judged whole: no absolute name, no ``..``, no device, no name below a link or a file, no
-password, no link that climbs out, nothing beyond the :class:`Limits`. All that is wrong is
-said at once. It is extracted into an empty folder of our own, in the order folders, files,
+checked as a whole: no absolute name, no ``..``, no device, no name below a link or a file, no
+password, no link that climbs out, nothing beyond the :class:`Limits`. All problems are
+reported at once. It is extracted into an empty folder of our own, in the order folders, files,
 hard links, symbolic links: so no link exists while anything is written, and nothing can be
 written through one. A folder that an error leaves half-written is the caller's to remove.
 
@@ -14,9 +14,9 @@ Symbolic links with an absolute target are kept: a virtual environment's ``bin/p
 one. They are listed (:attr:`Listing.links_out`), and harmless to unpack, being made last.
 Of permissions the exec bit survives; times do too, since bytecode depends on them.
 
-The type is told from the first bytes, not from the name. Corruption shows by reading:
+The type follows from the first bytes, not from the name. Corruption shows by reading:
 :func:`check` reads all of it. Whatever a library raises over damaged bytes becomes
-:class:`ArchiveError`; an ``OSError`` is this machine's. Memory is bounded by :mod:`bounded`
+:class:`ArchiveError`; an ``OSError`` is this machine's. Memory is bounded by :mod:`archive_streams`
 and by the number of members. Runs on the nodes' Python (3.9), standard library only.
 """
 
@@ -31,9 +31,15 @@ import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Callable, Iterator, Optional, cast
 
-from tony_core.bundle.bounded import Excess, Limits, TarBytes, XzBytes, ZipBytes
+from tony_core.bundle.archive_members import (
+    LONGEST_TARGET,
+    ArchiveError,
+    Listing,
+    Member,
+    MemberCheck,
+)
+from tony_core.bundle.archive_streams import LimitExceeded, Limits, TarBytes, XzBytes, ZipBytes
 from tony_core.bundle.local.copying import sealed_mode
-from tony_core.bundle.members import LONGEST_TARGET, ArchiveError, Judgement, Listing, Member
 
 __all__ = [
     "SUFFIXES",
@@ -102,7 +108,7 @@ def extract(path: str, target: str, limits: Limits = Limits()) -> Listing:
             full = place(posixpath.normpath(member.name))
             handle = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
-            return  # below a file, or in a folder's place: the judgement will say so
+            return  # below a file, or in a folder's place: the check reports it
         with os.fdopen(handle, "wb") as output:
             shutil.copyfileobj(stream, output, _BLOCK)
             output.flush()
@@ -139,7 +145,7 @@ def _read(path: str, reader: Optional[Reader], limits: Limits) -> Listing:
                 with ZipBytes(path, limits) as source, zipfile.ZipFile(source) as archive:
                     source.directory_is_read()
                     return _read_zip(path, archive, reader, limits)
-        except _ThisMachine as error:
+        except _LocalError as error:
             raise error.error from None
 
 
@@ -148,7 +154,7 @@ def _kind(start: bytes) -> str:
     return next((kind for magic, kind in magics.items() if start.startswith(magic)), "tar")
 
 
-class _ThisMachine(Exception):
+class _LocalError(Exception):
     """Carries an error of this machine, not of the archive, past the libraries."""
 
     def __init__(self, error: OSError) -> None:
@@ -163,9 +169,9 @@ def _readable(kind: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ArchiveError, _ThisMachine):
+    except (ArchiveError, _LocalError):
         raise
-    except Excess as error:
+    except LimitExceeded as error:
         raise ArchiveError([str(error)]) from error
     except OSError as error:
         # gzip and bz2 mean "corrupt" without a number; a wrong offset is EINVAL.
@@ -198,7 +204,7 @@ def _read_zip(
 ) -> Listing:
     import zipfile
 
-    judged = Judgement(path, limits)
+    checked = MemberCheck(path, limits)
     for info in archive.infolist():
         mode = info.external_attr >> 16 if info.create_system == 3 else 0
         member = Member(info.filename, "file", bool(mode & 0o100), size=info.file_size, raw=info)
@@ -207,13 +213,13 @@ def _read_zip(
         elif modes.S_ISLNK(mode):
             member.type = "link"
         elif mode and modes.S_IFMT(mode) not in (0, modes.S_IFREG, modes.S_IFDIR):
-            judged.refuse(member, "is a device or socket")
+            checked.refuse(member, "is a device or socket")
             continue
         if info.flag_bits & 0x1:
-            judged.refuse(member, "is protected by a password")
+            checked.refuse(member, "is protected by a password")
             continue
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            judged.refuse(member, "is compressed by another method than deflate")
+            checked.refuse(member, "is compressed by another method than deflate")
             continue
         try:
             member.mtime = time.mktime((*info.date_time, 0, 0, -1))
@@ -223,22 +229,22 @@ def _read_zip(
             with archive.open(info) as stream:
                 member.target = os.fsdecode(stream.read(LONGEST_TARGET + 1))
             member.size = 0
-        judged.add(member)
-    found = judged.listing()
+        checked.add(member)
+    found = checked.listing()
     if reader is not None:
         for member in found.members.values():
             if member.type == "file":
                 with archive.open(member.raw) as stream:
-                    _hand_on(reader, member, stream)
+                    _pass_on(reader, member, stream)
     return found
 
 
 def _read_tar(path: str, source: TarBytes, reader: Optional[Reader], limits: Limits) -> Listing:
     """In one pass, since a compressed tar cannot seek back: each file's bytes are handed on
-    before the whole is judged, into a folder that is thrown away if the judgement is bad."""
+    before the whole is checked, into a folder that is removed if the check fails."""
     import tarfile
 
-    judged = Judgement(path, limits)
+    checked = MemberCheck(path, limits)
     archive = tarfile.open(fileobj=cast(IO[bytes], source), mode="r:")  # noqa: SIM115
     while True:
         source.at_header(True)
@@ -247,9 +253,9 @@ def _read_tar(path: str, source: TarBytes, reader: Optional[Reader], limits: Lim
             break
         archive.members = []  # type: ignore[attr-defined]  # or it keeps every header
         if len(archive.pax_headers) > _MOST_GLOBAL_HEADERS:
-            raise Excess(f"has more than {_MOST_GLOBAL_HEADERS} global headers")
+            raise LimitExceeded(f"has more than {_MOST_GLOBAL_HEADERS} global headers")
         if info.size < 0:
-            raise Excess("a header claims a negative size")
+            raise LimitExceeded("a header claims a negative size")
         source.at_header(False)
         member = Member(info.name, "file", bool(info.mode & 0o100), mtime=info.mtime)
         if info.isdir():
@@ -261,39 +267,39 @@ def _read_tar(path: str, source: TarBytes, reader: Optional[Reader], limits: Lim
         elif info.isreg():
             member.size = info.size
         else:
-            judged.refuse(member, "is a device or socket")
+            checked.refuse(member, "is a device or socket")
             continue
-        usable = judged.add(member)
+        usable = checked.add(member)
         if reader is not None and member.type == "file" and usable:
             stream = archive.extractfile(info)
             assert stream is not None
             with stream:
-                _hand_on(reader, member, cast(IO[bytes], _Exactly(stream, member.size)))
+                _pass_on(reader, member, cast(IO[bytes], _ExactSize(stream, member.size)))
     if source.last.strip(b"\0"):
         raise tarfile.ReadError("bytes follow its last member that are no header")
     source.at_header(False)
     while reader is not None and source.read(_BLOCK):
         pass  # the checksum stands at the very end
-    return judged.listing()
+    return checked.listing()
 
 
-def _hand_on(reader: Reader, member: Member, stream: IO[bytes]) -> None:
+def _pass_on(reader: Reader, member: Member, stream: IO[bytes]) -> None:
     try:
-        reader(member, cast(IO[bytes], _Marked(stream)))
-    except _Reading as error:
+        reader(member, cast(IO[bytes], _ArchiveStream(stream)))
+    except _ArchiveReadError as error:
         raise error.error from error.error.__cause__
     except OSError as error:
-        raise _ThisMachine(error) from error
+        raise _LocalError(error) from error
 
 
-class _Reading(Exception):
+class _ArchiveReadError(Exception):
     """Carries what the archive's side raised past the side that writes."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
-class _Marked:
+class _ArchiveStream:
     """A stream whose errors differ from those of the file that is written."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -303,10 +309,10 @@ class _Marked:
         try:
             return self._stream.read(size)
         except Exception as error:
-            raise _Reading(error) from error
+            raise _ArchiveReadError(error) from error
 
 
-class _Exactly:
+class _ExactSize:
     """Fails when a member ends before its announced size (tarfile itself may be silent)."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:

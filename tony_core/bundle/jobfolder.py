@@ -54,7 +54,7 @@ def write(root: str, app_id: str, files: Mapping[str, bytes]) -> str:
 
 
 def remove(root: str, app_id: str) -> None:
-    """Remove the job folder and give back the lease; silence when they are gone.
+    """Remove the job folder and give back the lease, where they are still there.
 
     Below a remote root the application's whole folder goes: there it is the job's alone.
     """
@@ -65,5 +65,5 @@ def remove(root: str, app_id: str) -> None:
         return
     shutil.rmtree(path(root, app_id), ignore_errors=True)
     with contextlib.suppress(OSError):
-        os.rmdir(app_path(root, app_id))  # ours alone: the scheduler never had it
+        os.rmdir(app_path(root, app_id))  # only the job folder was in it: it was never submitted
     Store(root).release(app_id)

@@ -1,11 +1,11 @@
-"""From a staged artifact to a path on this node.
+"""Localizes an artifact: from what was staged to a path on this node.
 
 What lies in the store is used where it is. An archive is unpacked beside itself, in its own
 object: once for all tasks and jobs that bring the same bytes, and it goes when the object
 goes. A file that stays where it is (a URL) is fetched into the store under a name made of
 its URL, size and time, so that eight tasks of one host fetch it once and a new version
-under the same URL is a new object. Both are made aside and renamed; who comes second waits
-for the first (or takes over, when that one died), with a deadline.
+under the same URL is a new object. Both are made in a scratch folder and renamed. A second
+process waits for the first, with a deadline, and takes over when the first has died.
 
 Runs on the nodes' Python (3.9), standard library only.
 """
@@ -20,7 +20,7 @@ import shutil
 from typing import Iterator
 
 from tony_core.bundle import archive
-from tony_core.bundle.bounded import Limits
+from tony_core.bundle.archive_streams import Limits
 from tony_core.bundle.local.store import Store, StoreError, difference, move_in, write_sizes
 from tony_core.files.artifact import Artifact, Kind
 from tony_core.files.durable import locked, sync_tree
@@ -29,12 +29,11 @@ from tony_core.files.registry import filesystem
 
 __all__ = ["Limits", "UnpackError", "localise", "remote_digest", "unpacked"]
 
-# Somebody else unpacks or fetches the same thing: some gigabytes on a slow disk.
-WAIT_S = 1800.0
+WAIT_S = 1800.0  # for another process that unpacks or fetches the same thing
 
 
 class UnpackError(Exception):
-    """An artifact cannot be brought to this node; the message says which and why."""
+    """An artifact cannot be localized; the message says which and why."""
 
 
 def localise(artifact: Artifact, root: str, limits: Limits = Limits()) -> str:
@@ -45,23 +44,23 @@ def localise(artifact: Artifact, root: str, limits: Limits = Limits()) -> str:
     store = Store(root)
     try:
         if is_remote(artifact.uri):
-            path = store.content(_fetched(store, artifact))
+            path = store.content(_fetch(store, artifact))
         else:
             path = local_path(artifact.uri)
         if artifact.kind is Kind.ARCHIVE:
             return unpacked(store, path, limits)
         os.stat(path)
     except archive.ArchiveError as error:
-        said = f"{artifact.name} ({masked(artifact.source)}): {error}"
-        if artifact.digest:  # it was whole when it was staged
-            said = (
+        message = f"{artifact.name} ({masked(artifact.source)}): {error}"
+        if artifact.digest:  # it was intact when it was staged
+            message = (
                 f"{artifact.name}: the copy that was staged of {masked(artifact.source)} {error}:"
                 f" remove the folder {os.path.dirname(path)} and submit again"
             )
-        raise UnpackError(said) from error
+        raise UnpackError(message) from error
     except OSError as error:
         raise UnpackError(
-            f"{artifact.name} ({masked(artifact.source)}) cannot be brought to this node: {error}"
+            f"{artifact.name} ({masked(artifact.source)}) cannot be localized: {error}"
         ) from error
     return path
 
@@ -72,7 +71,7 @@ def unpacked(store: Store, content: str, limits: Limits = Limits()) -> str:
     target = os.path.join(folder, "unpacked")
     if _is_whole(target):
         return target
-    with _alone(os.path.join(folder, "unpack.lock"), content):
+    with _exclusive(os.path.join(folder, "unpack.lock"), content):
         if not _is_whole(target):
             with store.scratch() as aside:
                 made = os.path.join(aside, "unpacked")
@@ -95,11 +94,11 @@ def _is_whole(unpacked: str) -> bool:
 
 def remote_digest(artifact: Artifact) -> str:
     """The store's name for a file that is used where it is, once fetched."""
-    said = f"tony-remote-1\0{artifact.uri}\0{artifact.size}\0{artifact.mtime_ms}"
-    return hashlib.sha256(said.encode()).hexdigest()
+    identity = f"tony-remote-1\0{artifact.uri}\0{artifact.size}\0{artifact.mtime_ms}"
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def _fetched(store: Store, artifact: Artifact) -> str:
+def _fetch(store: Store, artifact: Artifact) -> str:
     digest = remote_digest(artifact)
     if store.has(digest):
         return digest
@@ -120,14 +119,14 @@ def _fetched(store: Store, artifact: Artifact) -> str:
             )
         os.chmod(target, 0o444)
 
-    with _alone(lock, masked(artifact.uri)):
+    with _exclusive(lock, masked(artifact.uri)):
         store.put(digest, fetch, {"name": base_name(artifact.uri), "size": artifact.size})
     return digest
 
 
 @contextlib.contextmanager
-def _alone(path: str, what: str) -> Iterator[None]:
-    """Hold a lock while unpacking or fetching; the error names what was waited for."""
+def _exclusive(path: str, what: str) -> Iterator[None]:
+    """Hold a lock while unpacking or fetching; a timeout names what it waited for."""
     try:
         with locked(path, True, WAIT_S):
             yield

@@ -27,7 +27,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job, Resources
@@ -317,27 +328,19 @@ class Launch(NamedTuple):
     task: str = ""  # its first task: finds its logs when no master recorded them
 
 
-@dataclass(frozen=True)
-class PoolEvent:
-    """The base of what a pool reports."""
-
-
-@dataclass(frozen=True)
-class Allocated(PoolEvent):
+class Allocated(NamedTuple):
     """Containers were granted."""
 
     containers: Tuple[Container, ...]
 
 
-@dataclass(frozen=True)
-class Started(PoolEvent):
+class Started(NamedTuple):
     """A launched container's process runs."""
 
     container_id: str
 
 
-@dataclass(frozen=True)
-class Completed(PoolEvent):
+class Completed(NamedTuple):
     """A container ended; reported exactly once for each."""
 
     container_id: str
@@ -346,48 +349,57 @@ class Completed(PoolEvent):
     diagnostics: str = ""
 
 
-@dataclass(frozen=True)
-class NodeLost(PoolEvent):
+class NodeLost(NamedTuple):
     """A node went away; ``Completed(LOST)`` follows for each of its containers."""
 
     node: str
 
 
-@dataclass(frozen=True)
-class PreemptionAsked(PoolEvent):
+class PreemptionAsked(NamedTuple):
     """The scheduler will take these back soon."""
 
     container_ids: Tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ShutdownAsked(PoolEvent):
+class ShutdownAsked(NamedTuple):
     """The scheduler (or a person, through it) ends this application."""
 
     reason: str
     by_user: bool = True
 
 
-@dataclass(frozen=True)
-class PreviousContainers(PoolEvent):
+class PreviousContainers(NamedTuple):
     """Containers that an earlier master left running; always the first event of a takeover."""
 
     containers: Tuple[Container, ...]
 
 
-@dataclass(frozen=True)
-class Waiting(PoolEvent):
+class Waiting(NamedTuple):
     """Why an ask is not granted yet, in words for a person."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Refused(PoolEvent):
+class Refused(NamedTuple):
     """An ask that can never be granted."""
 
     role: str
     reason: str
+
+
+#: What a pool reports. (Events of different types with equal fields compare equal: they are told
+#: apart by their type.)
+PoolEvent = Union[
+    Allocated,
+    Started,
+    Completed,
+    NodeLost,
+    PreemptionAsked,
+    ShutdownAsked,
+    PreviousContainers,
+    Waiting,
+    Refused,
+]
 
 
 class PoolInfo(NamedTuple):

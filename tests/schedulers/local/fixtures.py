@@ -106,8 +106,13 @@ class LocalHarness(Harness):
             if not master.closed:
                 master.pool.finish(AppState.KILLED, "the test is over")
                 master.close()
+        ours = {folder.app_id for folder in self._masters.values()}
         for status in self.scheduler.list():
             if not status.state.ended:
+                if status.app_id in ours:
+                    # The last shim may be finalizing it. While that holds the lock, a kill
+                    # signals the master, and the master is this process.
+                    until(lambda: self._free(status.app_id), "the end of its last shim")  # noqa: B023
                 self.scheduler.kill(status.app_id, "the test is over")
         self._reap()
 

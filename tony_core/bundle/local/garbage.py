@@ -62,13 +62,13 @@ def collect(
 
 
 def is_over(root: str, lease: Lease, ended: Optional[Ended] = None) -> bool:
-    """Whether the application of that lease needs nothing any more."""
+    """Whether the application of that lease has ended for good."""
     if lease.owner.alive(lease.taken) and not _has_ended(root, lease.app_id):
         return False
     if ended is not None:
-        word = ended(lease.app_id)
-        if word is not None:
-            return word
+        known = ended(lease.app_id)
+        if known is not None:
+            return known
     folder = jobfolder.app_path(root, lease.app_id)
     try:
         names = set(os.listdir(folder))

@@ -15,7 +15,7 @@ Theory of operation
         unpacked.json              of each file of ``unpacked``
         meta.json                  what it is; its time is when the object was last used
       leases/APP_ID.json           which objects an application uses, and who submits it
-      tmp/OWNER-random/            work in progress of one process (see ``owner``)
+      tmp/OWNER-random/            work in progress of one process (see ``leases.Owner``)
       digests/                     remembered digests of the users' files
 
 An object's name is the digest of its content, so it is never changed, only put and removed.
@@ -30,12 +30,12 @@ the middle leaves its ``tmp`` folder, whose name says that its owner is dead.
 use, present or not, under the *shared* lock, and only then looks which are missing. A
 collector decides and renames its victims away under the *exclusive* lock (deleting comes
 after, outside). So either the lease came first, and the collector saw it, or the collector
-came first, and the submit sees that the object is missing and puts it again. Nobody holds
+came first, and the submit sees that the object is missing and puts it again. No process holds
 the lock while copying. A lease is not needed to be *made*: an object may be put early.
 
-**Whose lease is dead** is decided before the exclusive lock is taken, because it may mean
+**Which lease is dead** is decided before the exclusive lock is taken, because it may mean
 asking a scheduler; under the lock a lease counts as dead only if its file is still the very
-one that was judged.
+one that was checked.
 
 Files are read-only, folders are not (see ``copying.sealed_mode``). The store is local to
 one user and one file system; where containers fetch from elsewhere, a scheduler stages
@@ -56,8 +56,7 @@ import shutil
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set
 
-from tony_core.bundle.local.holder import Owner
-from tony_core.bundle.local.leases import Lease, read_leases, remove_lease, write_lease
+from tony_core.bundle.local.leases import Lease, Owner, read_leases, remove_lease, write_lease
 from tony_core.files.durable import locked, sync_folder, sync_tree
 
 LOCK_S = 60.0  # collectors hold it for the time of some renames
@@ -106,7 +105,7 @@ class Store:
             ) from error
 
     def check_owner(self) -> None:
-        """Refuse a store, or a link to one, that another user made; silence when there is none."""
+        """Refuse a store, or a link to one, that another user made."""
         try:
             link, folder = os.lstat(self.path).st_uid, os.stat(self.path).st_uid
         except OSError:
@@ -150,7 +149,7 @@ class Store:
         return difference(self.content(digest), sizes)
 
     def meta(self, digest: str) -> Dict[str, Any]:
-        """What was said of the object when it was put."""
+        """The record that was put with the object."""
         with open(os.path.join(self.object_path(digest), "meta.json"), encoding="utf-8") as stream:
             data = json.load(stream)
         assert isinstance(data, dict)
@@ -203,7 +202,7 @@ class Store:
     # ------------------------------------------------------------------ leases
 
     def take_lease(self, app_id: str, digests: Iterable[str]) -> Lease:
-        """Say, before looking whether they are there, that an application uses these."""
+        """Lease these objects to an application, before it looks which are there."""
         self.prepare()
         lease = Lease(app_id, Owner.mine(), tuple(sorted(set(digests))), time.time())
         with self._locked(exclusive=False):
@@ -212,7 +211,7 @@ class Store:
         return lease
 
     def release(self, app_id: str) -> None:
-        """The application needs nothing any more; silence when it had no lease."""
+        """The application needs nothing any more; does nothing when it had no lease."""
         for lease in read_leases(self.leases):
             if lease.app_id == app_id:
                 self._touch(lease.digests)  # retention counts from here
@@ -232,24 +231,24 @@ class Store:
         dry_run: bool = False,
         settle_s: float = 60.0,
     ) -> Iterator[str]:
-        """Remove what nobody uses; yields a line for each thing.
+        """Remove what no application uses; yields a line for each thing.
 
         ``older_than_s``: how long an unused object is kept since its last use; at least
         ``settle_s``, in which the processes of an ended job may still run from it.
         """
         if not os.path.isdir(self.path):
             return
-        judged = [lease for lease in read_leases(self.leases) if dead(lease)]
+        dead_leases = [lease for lease in read_leases(self.leases) if dead(lease)]
         victims: List[str] = []
         with self.scratch() as trash:
             with self._locked(exclusive=True):
                 expired: List[Lease] = []
                 in_use: Set[str] = set()
                 for lease in read_leases(self.leases):
-                    if lease in judged:
+                    if lease in dead_leases:
                         expired.append(lease)
                     elif lease.damage:
-                        # It may name anything: better too much kept than a running job broken.
+                        # It may name anything: better keep too much than break a running job.
                         raise StoreError(
                             errno.EILSEQ,
                             f"nothing was removed: the lease of {lease.app_id}, which may still"

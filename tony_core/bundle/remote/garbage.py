@@ -7,8 +7,8 @@ none that was given back lately; how that is safe beside submits stands in ``rem
 A damaged object (``remove_damaged``) goes the same way, however young: away, then another look
 at the leases. One that a lease names stays, for its job's nodes may yet fetch it.
 
-What is "old" is told by the cluster's clock, not by this machine's: whatever a collection
-makes there first has its time.
+Ages are measured by the cluster's clock, not by this machine's: the first thing that a
+collection writes there has its time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tony_core.files.location import base_name, is_app_id, join
 from tony_core.files.port import Stat
 
 ABANDONED_S = 24 * 3600.0
-"""An upload, or the lease of an application that nobody knows, is given up after that."""
+"""The age at which an upload, or the lease of an unknown application, is given up."""
 
 Ended = Callable[[str], Optional[bool]]  # by application id; None: does not know it
 
@@ -60,7 +60,7 @@ class _Collection:
         self._now = self._clock()
 
     def _clock(self) -> float:
-        """Now, as the cluster says it."""
+        """The time now, by the cluster's clock."""
         if self._dry_run:
             return time.time()
         mark = join(self._store.trash, f"clock.{secrets.token_hex(8)}")
@@ -76,13 +76,13 @@ class _Collection:
 
     def applications(self) -> Iterator[str]:
         """Leases and folders of applications that need nothing any more."""
-        for app_id, why, places in self._over():
+        for app_id, why, places in self._find_ended():
             yield f"job folder and lease of {app_id} ({why})"
             if not self._dry_run:
                 for found in places:
                     self._store.files.delete(found.location)
 
-    def _over(self) -> Iterator[Tuple[str, str, List[Stat]]]:
+    def _find_ended(self) -> Iterator[Tuple[str, str, List[Stat]]]:
         """Each that is over, why, and what it left."""
         left: Dict[str, List[Stat]] = {}
         for folder in (self._store.leases, self._store.apps):
@@ -90,11 +90,11 @@ class _Collection:
                 if is_app_id(base_name(found.location)):
                     left.setdefault(base_name(found.location), []).append(found)
         for app_id, places in left.items():
-            why = self._why_over(app_id, places)
+            why = self._why_ended(app_id, places)
             if why is not None:
                 yield app_id, why, places
 
-    def _why_over(self, app_id: str, places: List[Stat]) -> Optional[str]:
+    def _why_ended(self, app_id: str, places: List[Stat]) -> Optional[str]:
         """Why it needs nothing any more; None if it may need it."""
         word = self._ended(app_id)
         if word is not None:
@@ -108,7 +108,7 @@ class _Collection:
 
     def objects(self, older_than_s: float) -> Iterator[str]:
         """What no lease names, and none that was given back since."""
-        yield from self._emptied()  # of a collection that died
+        yield from self._empty_trash()  # of a collection that died
         in_use = self._in_use()
         in_use |= self._lately_used(older_than_s)
         victims = [
@@ -123,17 +123,17 @@ class _Collection:
                 yield self._described(found.location, base_name(found.location))
             return
         for found in victims:
-            self._away(base_name(found.location))
-        yield from self._emptied()
+            self._move_to_trash(base_name(found.location))
+        yield from self._empty_trash()
 
-    def _away(self, digest: str) -> str:
+    def _move_to_trash(self, digest: str) -> str:
         away = join(self._store.trash, f"{digest}.{secrets.token_hex(8)}")
         with contextlib.suppress(FileNotFoundError):  # another collector's
             self._store.files.rename(self._store.object_path(digest), away)
         return away
 
-    def _emptied(self) -> Iterator[str]:
-        """Look at the leases once more: what is wanted again goes back, the rest goes."""
+    def _empty_trash(self) -> Iterator[str]:
+        """Look at the leases again: what is leased again goes back, the rest is deleted."""
         away = [item for item in self._store.listed(self._store.trash) if item.is_dir]
         if self._dry_run or not away:
             return
@@ -147,7 +147,7 @@ class _Collection:
                 except FileNotFoundError:
                     continue  # another collector put it back
                 except FileExistsError:
-                    pass  # whoever wants it has uploaded it again
+                    pass  # it was uploaded again
             elif digest == "clock":
                 if self._age_s(found) > ABANDONED_S:
                     self._store.files.delete(found.location)
@@ -158,9 +158,9 @@ class _Collection:
 
     def damaged(self, digests: List[str]) -> Dict[str, List[str]]:
         """Remove these; those that stay, and which applications use each."""
-        over = {app_id for app_id, _, _ in self._over()}
+        over = {app_id for app_id, _, _ in self._find_ended()}
         users = self._users(over)
-        away = {digest: self._away(digest) for digest in digests if digest not in users}
+        away = {digest: self._move_to_trash(digest) for digest in digests if digest not in users}
         users = self._users(over)
         for digest, folder in away.items():
             if digest in users:

@@ -133,11 +133,11 @@ class RemoteStore:
         return dict(self._at_once(lambda item: (item[0], self.look(*item)), list(wanted.items())))
 
     def put(self, digest: str, file: str, write: Callable[[BinaryIO], object]) -> Staged:
-        """Upload an object that was looked for in vain, unless another process was first.
+        """Upload an object that was not found, unless another process has uploaded it since.
 
         ``write`` may raise: nothing is left then.
         """
-        back = self._taken_back(digest, file)
+        back = self._restore(digest, file)
         if back is not None:
             return back
         aside = join(self.tmp, secrets.token_hex(8))
@@ -159,11 +159,11 @@ class RemoteStore:
             self.files.mkdir(join(aside, _seal(staged)), FOLDER_MODE)
             self.files.mkdir(self.objects, FOLDER_MODE)
             # Once more: what others have found may have come and gone again meanwhile.
-            other = self._taken_back(digest, file)
+            other = self._restore(digest, file)
             if other is None:
                 mine = self._move_in(aside, digest, staged)
             if mine is None and other is None:
-                other = self.look(digest, file) or self._taken_back(digest, file)
+                other = self.look(digest, file) or self._restore(digest, file)
             # There, and gone when looked for: a collector had it; now the name is free.
             mine = mine or (None if other else self._move_in(aside, digest, staged))
         finally:
@@ -174,8 +174,8 @@ class RemoteStore:
             raise FileExistsError(errno.EEXIST, "comes and goes; submit again", target)
         return cast(Staged, mine or other)
 
-    def _taken_back(self, digest: str, file: str) -> Optional[Staged]:
-        """An object that a collector holds just now: the very one that others may have found."""
+    def _restore(self, digest: str, file: str) -> Optional[Staged]:
+        """Take an object back from the trash: others may have found that very one."""
         away = [name for name in self.names(self.trash) if name.startswith(digest)]
         for name in away:
             with contextlib.suppress(FileNotFoundError, FileExistsError):
@@ -190,15 +190,15 @@ class RemoteStore:
         return staged
 
     def checksum(self, location: str) -> str:
-        """A short word for the file's checksum, as far as the file system keeps one."""
+        """A digest of the file's checksum; empty where the file system keeps none."""
         ask = getattr(self.files, "checksum", None)
-        said = ask(location) if ask is not None else ""
-        return hashlib.sha256(str(said).encode()).hexdigest()[:32] if said else ""
+        checksum = ask(location) if ask is not None else ""
+        return hashlib.sha256(str(checksum).encode()).hexdigest()[:32] if checksum else ""
 
     def verify(self, digest: str) -> Optional[Damaged]:
         """What is wrong with an object, by the file system's own checksum of all its bytes.
 
-        None when nothing is, or the object is gone.
+        None when it is intact or gone.
         """
         folder = self.object_path(digest)
         try:
@@ -239,19 +239,19 @@ class RemoteStore:
             self.files.chmod(self.path, FOLDER_MODE)
 
     def take_lease(self, app_id: str, digests: Iterable[str]) -> None:
-        """Say, before looking whether they are there, that an application uses these."""
+        """Lease these objects to an application, before it looks which are there."""
         folder = join(self.leases, check_app_id(app_id))
         names = [join(folder, digest) for digest in sorted(set(digests))]
         self._at_once(lambda name: self.files.mkdir(name, FOLDER_MODE), names or [folder])
 
     def drop_lease(self, app_id: str) -> bool:
-        """As if it had never been taken; False when it was not."""
+        """Remove a lease that was not used; False when there was none."""
         return self.files.delete(join(self.leases, check_app_id(app_id)))
 
     def release(self, app_id: str) -> None:
         """The application needs nothing any more: its objects count as used until now.
 
-        Silence when it had no lease.
+        Does nothing when it had no lease.
         """
         lease = join(self.leases, check_app_id(app_id))
         mark = join(self.used, f"{int(time.time())}.{app_id}")
@@ -269,7 +269,7 @@ class RemoteStore:
                 self.files.mkdir(self.used, FOLDER_MODE)
 
     def leased(self, app_ids: Optional[Iterable[str]] = None) -> Dict[str, List[str]]:
-        """The digests of each application's lease (of all of them, unless told which)."""
+        """The digests of each application's lease (by default of all applications)."""
         names = self.names(self.leases) if app_ids is None else list(app_ids)
         return dict(self._at_once(lambda name: (name, self.names(join(self.leases, name))), names))
 

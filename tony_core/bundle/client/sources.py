@@ -1,7 +1,7 @@
-"""What a job names: sources, under which name, for whom, and by which key.
+"""The sources that a job names: under which name, for which roles, and by which key.
 
-Nothing is looked at here but the patterns of the class path. Names that TonY itself puts
-into a task's folder are refused. Of commands only those files are named that they certainly need.
+Only the patterns of the class path are matched against the disk. Names that TonY itself puts into
+a task's folder are refused. Of a command only those files are named that it certainly needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import shlex
 from typing import List, NamedTuple, Optional, Protocol, Set, Tuple
 
-from tony_core.bundle.runtime import NAME as RUNTIME_NAME
+from tony_core.bundle.client.runtime import NAME as RUNTIME_NAME
 from tony_core.files.artifact import Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.job.problems import Severity
@@ -27,10 +27,10 @@ MASTER = "am"
 _RESERVED = (RUNTIME_NAME, SOURCE_NAME, VENV_NAME)
 
 
-class Want(NamedTuple):
+class Source(NamedTuple):
     """One thing that the job names."""
 
-    source: str
+    location: str  # a path or URL
     name: str
     use: Use
     key: str
@@ -38,21 +38,21 @@ class Want(NamedTuple):
     roles: Tuple[str, ...] = ()
 
 
-class Say(Protocol):
-    """Tell a problem."""
+class Report(Protocol):
+    """Reports a problem."""
 
     def __call__(self, key: str, message: str, severity: Severity = Severity.ERROR) -> None:
         """``key`` is the one that the user wrote."""
 
 
-def wants(job: Job, say: Say) -> List[Want]:
-    """Everything the job names, in the order of its keys."""
+def list_sources(job: Job, report: Report) -> List[Source]:
+    """Everything that the job names, in the order of its keys."""
     program = job.program
     found = []
     if program.src:
-        found.append(Want(program.src, SOURCE_NAME, Use.SOURCE, "tony.client.src-dir"))
+        found.append(Source(program.src, SOURCE_NAME, Use.SOURCE, "tony.client.src-dir"))
     if program.venv:
-        found.append(Want(program.venv, VENV_NAME, Use.VENV, "tony.client.python-venv"))
+        found.append(Source(program.venv, VENV_NAME, Use.VENV, "tony.client.python-venv"))
     lists: List[Tuple[str, Tuple[FileRef, ...], Tuple[str, ...]]] = [
         ("tony.containers.resources", job.files, ()),
         ("tony.am.resources", job.master.files, (MASTER,)),
@@ -60,56 +60,56 @@ def wants(job: Job, say: Say) -> List[Want]:
     lists += [(f"tony.{role.name}.resources", role.files, (role.name,)) for role in job.roles]
     for key, refs, roles in lists:
         for ref in refs:
-            bad = bad_name(ref.name)
-            if bad:
-                say(key, f"{masked(ref.source)}: {bad}")
+            refused = why_bad_name(ref.name)
+            if refused:
+                report(key, f"{masked(ref.source)}: {refused}")
             else:
-                found.append(Want(ref.source, ref.name, Use.RESOURCE, key, ref.archive, roles))
+                found.append(Source(ref.source, ref.name, Use.RESOURCE, key, ref.archive, roles))
     found += _hadoop(job)
-    return found + _classpath(job, {want.name for want in found}, say)
+    return found + _classpath(job, {source.name for source in found}, report)
 
 
-def _hadoop(job: Job) -> List[Want]:
+def _hadoop(job: Job) -> List[Source]:
     """The job's own Hadoop and configuration, by the names that executors look for."""
     hadoop = job.hadoop
     found = []
     if hadoop.location:
         key = "tony.application.hadoop.location"
-        found.append(Want(hadoop.location, HADOOP_NAME, Use.RESOURCE, key, archive=True))
-    for which, source in (
+        found.append(Source(hadoop.location, HADOOP_NAME, Use.RESOURCE, key, archive=True))
+    for which, location in (
         ("hdfs", hadoop.hdfs_conf),
         ("yarn", hadoop.yarn_conf),
         ("mapred", hadoop.mapred_conf),
     ):
-        if source:
+        if location:
             key = f"tony.application.{which}-conf-path"
-            found.append(Want(source, f"{HADOOP_CONF_PREFIX}{which}", Use.RESOURCE, key))
+            found.append(Source(location, f"{HADOOP_CONF_PREFIX}{which}", Use.RESOURCE, key))
     return found
 
 
-def _classpath(job: Job, taken: Set[str], say: Say) -> List[Want]:
+def _classpath(job: Job, taken: Set[str], report: Report) -> List[Source]:
     """Each path that exists; ``*`` means what it means to a shell."""
-    found: List[Want] = []
+    found: List[Source] = []
     key = "tony.client.hdfs-classpath"
     for word in job.program.hdfs_classpath:
         try:
-            sources = [word] if is_remote(word) else _matches(local_path(word))
-            names = {source: base_name(source) for source in sources}
+            locations = [word] if is_remote(word) else _matches(local_path(word))
+            names = {location: base_name(location) for location in locations}
         except ValueError as error:
-            say(key, f"{masked(word)} is not a usable URL ({error})")
+            report(key, f"{masked(word)} is not a usable URL ({error})")
             continue
-        if not sources:
-            say(key, f"{word} does not exist and is left out", Severity.WARNING)
-        for source in sources:
-            if any(want.source == source for want in found):
+        if not locations:
+            report(key, f"{word} does not exist and is left out", Severity.WARNING)
+        for location in locations:
+            if any(each.location == location for each in found):
                 continue
-            base = names[source]
+            base = names[location]
             name, number = base, 1
-            while name in taken or bad_name(name):
+            while name in taken or why_bad_name(name):
                 number += 1
                 name = f"{number}-{base}"
             taken.add(name)
-            found.append(Want(source, name, Use.CLASSPATH, key))
+            found.append(Source(location, name, Use.CLASSPATH, key))
     return found
 
 
@@ -117,10 +117,10 @@ def _matches(path: str) -> List[str]:
     return [path] if os.path.exists(path) else sorted(glob.glob(path))
 
 
-def bad_name(name: str) -> str:
-    """Why a resource cannot be called so; empty when it can."""
+def why_bad_name(name: str) -> str:
+    """Why a resource cannot have that name; empty when it can."""
     if name in _RESERVED or name.startswith(("session-", ".tony-")):
-        return f"the name {name} is taken by what TonY puts there; give another with ::name"
+        return f"the name {name} is TonY's own; give another with ::name"
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         return f"{name!r} cannot be the name of a file; give one with ::name"
     return ""
@@ -133,7 +133,7 @@ _EXPANDED = re.compile(r"[$`*?\[{~\\\n]")
 _WITH_VALUE = ("-W", "-X")  # options of Python that a word of their own follows
 
 
-def program_files(command: str) -> List[str]:
+def list_program_files(command: str) -> List[str]:
     """The files of its working folder without which a command cannot begin.
 
     Its first program, if that is a relative path, and the script that a Python or a shell gets.
@@ -167,7 +167,7 @@ def _first_command(command: str) -> List[str]:
             if set(word) <= set("();<>|&"):
                 return [] if word == "||" else words
             words.append(word)
-    except ValueError:  # a quote without its end: the shell will tell
+    except ValueError:  # an unclosed quote: the shell reports it
         return []
     return words
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.bundle.jobs import job, said
 from tony_core import bundle, schedulers
-from tony_core.bundle import runtime as runtimes
-from tony_core.bundle.plugin_files import CannotBring, files_of
-from tony_core.bundle.runtime import Python, _files
+from tony_core.bundle.client import runtime as runtimes
+from tony_core.bundle.client.pythons import Python
+from tony_core.bundle.client.runtime import PluginError, list_plugin_files
 from tony_core.plugins import Plugin, installed
 from tony_core.schedulers.port import SchedulerError
 
@@ -103,8 +103,8 @@ def test_a_plugin_makes_another_runtime_and_its_change_too(
 @pytest.mark.parametrize("target", ["no_such_mine:A", "math:A", "json:A", "program.x:A"])
 def test_what_cannot_travel_is_said(target: str, tmp_path: Path) -> None:
     plugin = Plugin("tony.frameworks", "mine", target)
-    with pytest.raises(CannotBring, match=r"mine .* cannot be sent to the nodes: "):
-        files_of(plugin, _files)
+    with pytest.raises(PluginError, match=r"mine .* cannot be sent to the nodes: "):
+        list_plugin_files(plugin)
     (words,) = said(bundle.plan(job(), str(tmp_path / "root"), plugins=[plugin]))
     assert words.startswith("tony.application.framework: mine ")
 

@@ -1,4 +1,4 @@
-"""Bringing what was planned to where containers find it.
+"""Stages what was planned where containers find it; publishes a runtime for all users.
 
 In this order: lease, content, and on this machine the job folder. Whatever fails, what this
 call wrote goes again, apart from content that is whole: the next submit will find it, or
@@ -10,23 +10,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Dict, Optional, Sequence, Tuple
 
 from tony_core.bundle import jobfolder
-from tony_core.bundle.failures import StagingError, staging_error
+from tony_core.bundle.client import contents
+from tony_core.bundle.client import runtime as runtimes
+from tony_core.bundle.client.destination import home_store
+from tony_core.bundle.client.planning import Plan
+from tony_core.bundle.client.pythons import Python
+from tony_core.bundle.client.staging_errors import StagingError, staging_error
+from tony_core.bundle.client.tree import Changed
 from tony_core.bundle.local.store import Store
-from tony_core.bundle.place import home_store
-from tony_core.bundle.planning import Plan
 from tony_core.bundle.remote.store import RemoteStore, Staged
-from tony_core.bundle.tree import Changed
 from tony_core.bundle.unpack import remote_digest
 from tony_core.files.artifact import Artifact
-from tony_core.files.location import is_remote, local_path
+from tony_core.files.location import is_remote, local_path, masked, scheme_of
 from tony_core.files.port import FileSystem
+from tony_core.files.registry import filesystem
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.problems import JobError, Problem
 from tony_core.job.spec import Job
 from tony_core.job.xmlfile import job_to_xml
+from tony_core.plugins import Plugin
 
 
 def stage(
@@ -52,14 +57,14 @@ def stage(
     try:
         if is_remote(root):
             with staging_error(root):
-                return _remotely(plan, RemoteStore(root, files), app_id)
-        return _locally(plan, local_path(root), app_id, job, secret)
+                return _stage_remotely(plan, RemoteStore(root, files), app_id)
+        return _stage_locally(plan, local_path(root), app_id, job, secret)
     except Changed as error:
         raise JobError([Problem(f"{error.filename} {error.strerror}; submit again")]) from error
 
 
-def _remotely(plan: Plan, store: RemoteStore, app_id: str) -> Tuple[Artifact, ...]:
-    """One call for each of lease and look where all is there; the calls go side by side.
+def _stage_remotely(plan: Plan, store: RemoteStore, app_id: str) -> Tuple[Artifact, ...]:
+    """One round trip each for lease and lookup where everything is there already.
 
     Objects are uploaded one after the other: one fills the network, and an interrupt ends it.
     """
@@ -77,7 +82,7 @@ def _remotely(plan: Plan, store: RemoteStore, app_id: str) -> Tuple[Artifact, ..
         with contextlib.suppress(OSError):
             store.drop_lease(app_id)
         raise
-    with contextlib.suppress(OSError):  # what was learnt saves time, no more
+    with contextlib.suppress(OSError):  # a cache saves time, no more
         home_store().prepare()
         for cache in plan.caches:
             cache.save()
@@ -89,7 +94,9 @@ def _remotely(plan: Plan, store: RemoteStore, app_id: str) -> Tuple[Artifact, ..
     )
 
 
-def _locally(plan: Plan, root: str, app_id: str, job: Job, secret: bytes) -> Tuple[Artifact, ...]:
+def _stage_locally(
+    plan: Plan, root: str, app_id: str, job: Job, secret: bytes
+) -> Tuple[Artifact, ...]:
     store = Store(root)
     leased = {upload.digest for upload in plan.uploads}
     leased |= {remote_digest(item) for item in plan.artifacts if is_remote(item.uri)}
@@ -129,3 +136,44 @@ def _locally(plan: Plan, root: str, app_id: str, job: Job, secret: bytes) -> Tup
             f"the job's files cannot be staged below {root}: {why}{where}{advice}"
         ) from error
     return plan.artifacts
+
+
+# ------------------------------------------------------------------ a runtime for all users
+
+
+def publish_runtime(
+    location: str, pythons: Sequence[Python] = (), plugins: Sequence[Plugin] = ()
+) -> int:
+    """Write the runtime's archive to where ``tony.runtime.location`` names it; returns its size.
+
+    Nodes then fetch our code once for all users (YARN's visibility PUBLIC), and users upload
+    none. ``pythons``: the versions that it holds bytecode for (ours by default). YARN refuses a
+    file in a folder that is closed to others; so does this, before it writes anything.
+    """
+    if not location.endswith(".tar"):
+        raise ValueError(f"{masked(location)} must end in .tar: nodes unpack it by its name")
+    files = filesystem(location)
+    described, _ = runtimes.describe(None, tuple(pythons) or (Python.running(),), tuple(plugins))
+    folder = location.rpartition("/")[0]
+    files.mkdir(folder, 0o755)
+    for above in _folders(folder):
+        mode = files.stat(above).mode
+        if mode is not None and not mode & 0o001:
+            raise PermissionError(
+                errno.EACCES,
+                "is closed to others (it needs the mode o+x), so nodes would refuse what is in it",
+                masked(above),
+            )
+    write = contents.of_runtime(runtimes.load(described)).packed().write
+    files.write(location, write, 0o644)
+    return files.stat(location).size
+
+
+def _folders(folder: str) -> Sequence[str]:
+    """The folder and all above it, as far as names go."""
+    found = []
+    bottom = len(scheme_of(folder)) + 3 if scheme_of(folder) else 0
+    while "/" in folder[bottom:]:
+        found.append(folder)
+        folder = folder.rpartition("/")[0]
+    return found

@@ -1,4 +1,4 @@
-"""What a cluster's file system refused, in one line that says what to do."""
+"""Errors of the staging root, each in one line that says what to do."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import errno
 from typing import Iterator
 from urllib.parse import urlsplit
 
+from tony_core.bundle.client.tree import Changed
 from tony_core.bundle.remote.store import Damaged
-from tony_core.bundle.tree import Changed
 from tony_core.files.location import masked, remedy
 from tony_core.files.port import UnsupportedLocation
 from tony_core.files.webhdfs.answers import parse_denial
@@ -17,19 +17,16 @@ _STAGING_DIR = "tony.yarn.staging-dir"
 
 
 class StagingError(Exception):
-    """The staging place could not take the job's files; the message says what to do."""
+    """The job's files cannot be staged; the message says what to do."""
 
 
 @contextlib.contextmanager
 def staging_error(root: str) -> Iterator[None]:
-    """Turn what a remote root refuses into :class:`StagingError`.
-
-    Not what is the user's own file: staging asks only the root inside of this.
-    """
+    """Turn the errors of a remote root into :class:`StagingError`; those of sources pass."""
     try:
         yield
     except Changed:
-        raise  # the user's doing
+        raise  # a source, not the root
     except Damaged as error:
         raise StagingError(f"a staged file is damaged: {error}; {remedy(root)}") from error
     except UnsupportedLocation as error:
@@ -49,13 +46,13 @@ def _advice(error: OSError, root: str) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "tony gc removes what ended jobs have left there"
     if isinstance(error, PermissionError):
-        return _permission(str(error.strerror), masked(root))
+        return _permission_advice(str(error.strerror), masked(root))
     return ""
 
 
-def _permission(said: str, root: str) -> str:
+def _permission_advice(text: str, root: str) -> str:
     """Who can do something: the folder's owner, the administrator, or the user elsewhere."""
-    denied = parse_denial(said)
+    denied = parse_denial(text)
     if denied is None:
         return f"{_STAGING_DIR} names another place"
     if denied.owner == denied.user:

@@ -1,4 +1,4 @@
-"""Streams over an archive's bytes that an archive cannot make large.
+"""Streams over an archive's bytes, with limits that an archive cannot exceed.
 
 A few hundred bytes may claim to be gigabytes: a dictionary of xz, a header of tar, a directory of
 zip, a file of zeros. The libraries believe such claims; these streams stand below them and refuse.
@@ -24,8 +24,8 @@ _PADDING = 64 << 20  # after the last member of a tar
 _CHUNK = 1 << 16
 
 
-class Excess(ValueError):
-    """An archive holds, or claims, more than its reader allows; the message says what."""
+class LimitExceeded(ValueError):
+    """An archive holds, or claims to hold, more than a limit; the message says which."""
 
 
 class Limits(NamedTuple):
@@ -36,7 +36,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, megabytes: int, members: int) -> Limits:
-        """As a job says them."""
+        """The limits of a job, in megabytes and members."""
         return cls(megabytes << 20, members)
 
 
@@ -58,15 +58,15 @@ class TarBytes:
     def read(self, size: int) -> bytes:
         """Up to ``size`` bytes, fewer only at the end."""
         if size < 0:
-            raise Excess("a header claims a negative size")
+            raise LimitExceeded("a header claims a negative size")
         if self._header_left is not None:
             self._header_left -= size
             if self._header_left < 0:
-                raise Excess(f"a member has a header of more than {LONGEST_HEADER >> 20} MB")
+                raise LimitExceeded(f"a member has a header of more than {LONGEST_HEADER >> 20} MB")
         data = self._stream.read(size)
         self._at += len(data)
         if self._at > self._most:
-            raise Excess("holds more bytes than its members account for")
+            raise LimitExceeded("holds more bytes than its members account for")
         self.last = data
         return data
 
@@ -77,7 +77,7 @@ class TarBytes:
     def seek(self, place: int) -> int:
         """Skip forward to there, or to the end."""
         if place < self._at:
-            raise Excess("a header claims a negative size")
+            raise LimitExceeded("a header claims a negative size")
         if self._seekable:
             self._at = self._stream.seek(place)
             return self._at
@@ -87,7 +87,7 @@ class TarBytes:
                 break
             self._at += len(data)
             if self._at > self._most:
-                raise Excess("holds more bytes than its members account for")
+                raise LimitExceeded("holds more bytes than its members account for")
         return self._at
 
 
@@ -131,7 +131,7 @@ class XzBytes:
                 data = self._decoder.decompress(rest, size)
             except lzma.LZMAError as error:
                 if "emory" in str(error):
-                    raise Excess(
+                    raise LimitExceeded(
                         f"needs more than {_XZ_MEMORY >> 20} MB of memory to be unpacked; pack it"
                         " with xz -9 or less"
                     ) from error
@@ -161,8 +161,8 @@ class ZipBytes(io.BufferedReader):
         if self._most is None:
             return super().read(size)
         if size > LARGEST_DIRECTORY and self.tell() + size <= self._size:
-            raise Excess(f"has a directory of more than {LARGEST_DIRECTORY >> 20} MB")
+            raise LimitExceeded(f"has a directory of more than {LARGEST_DIRECTORY >> 20} MB")
         data = super().read(min(size, LARGEST_DIRECTORY))
         if data.count(b"PK\x01\x02") > self._most:
-            raise Excess(f"has more than {self._most} members")
+            raise LimitExceeded(f"has more than {self._most} members")
         return data

@@ -1,7 +1,7 @@
-"""What a job brings, found and named without writing anything.
+"""Plans what to stage of a job, without writing anything.
 
-Every source is looked at, every digest known and every problem told before the first byte
-is staged. A source that several roles name is looked at once.
+Every source is read, every digest computed and every problem reported before the first byte is
+staged. A source that several roles name is read once.
 """
 
 from __future__ import annotations
@@ -10,16 +10,26 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from tony_core.bundle import archive, contents, venv
-from tony_core.bundle import runtime as runtimes
-from tony_core.bundle.bounded import Limits
-from tony_core.bundle.contents import Content
-from tony_core.bundle.digests import DigestCache, Stamp
-from tony_core.bundle.place import Cache, Found, Place, Upload, place_of
-from tony_core.bundle.plugin_files import INDEX, CannotBring
-from tony_core.bundle.requested import Want, program_files, wants
-from tony_core.bundle.runtime import PythonCache
-from tony_core.bundle.tree import (
+from tony_core.bundle import archive
+from tony_core.bundle.archive_streams import Limits
+from tony_core.bundle.client import contents
+from tony_core.bundle.client import runtime as runtimes
+from tony_core.bundle.client.contents import Content
+from tony_core.bundle.client.destination import (
+    Cache,
+    Destination,
+    ResolvedSource,
+    Upload,
+    open_destination,
+)
+from tony_core.bundle.client.pythons import (
+    Python,
+    PythonCache,
+    check_venv_archive,
+    check_venv_folder,
+)
+from tony_core.bundle.client.sources import Source, list_program_files, list_sources
+from tony_core.bundle.client.tree import (
     EXCLUDED,
     Entry,
     Tree,
@@ -29,15 +39,16 @@ from tony_core.bundle.tree import (
     read_ignores,
     scan,
 )
+from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.port import FileSystem
 from tony_core.files.registry import filesystem
 from tony_core.job.problems import Problem, Severity, did_you_mean
 from tony_core.job.spec import Job
-from tony_core.plugins import Plugin
+from tony_core.plugins import INDEX, Plugin
 
-_SAID_AT_ONCE = 20
+_MOST_LINES = 20
 
 
 @dataclass
@@ -67,156 +78,160 @@ def plan(
     files: Optional[Callable[[str], FileSystem]] = None,
     plugins: Sequence[Plugin] = (),
 ) -> Plan:
-    """Find everything the job brings. ``root``: the scheduler's staging root, local or remote;
-    :class:`StagingError` when a remote one cannot be asked.
+    """Plan everything that must be staged for the job.
 
-    ``files`` opens remote sources; the registry does unless told otherwise. ``plugins`` are
-    those of other distributions that the job's master needs.
+    ``root`` is the scheduler's staging root, local or remote; :class:`StagingError` when a remote
+    one cannot be reached. ``files`` opens remote sources (by default the registry). ``plugins``
+    are those of other distributions that the job's master needs.
     """
     files = files or filesystem
-    return _Planner(job, place_of(root, files), files, plugins).run()
+    return _Planner(job, open_destination(root, files), files, plugins).run()
 
 
 class _Planner:
     def __init__(
         self,
         job: Job,
-        place: Place,
+        destination: Destination,
         files: Callable[[str], FileSystem],
         plugins: Sequence[Plugin] = (),
     ) -> None:
         self._job = job
         self._plugins = plugins
         self._limits = Limits.of(job.limits.archive_mb, job.limits.archive_members)
-        self._place = place
+        self._destination = destination
         self._files = files
         self._plan = Plan()
         self._uploads: Dict[str, Upload] = {}
-        self._seen: Dict[Tuple[str, bool, bool], Optional[Found]] = {}
-        self._source: Optional[Tree] = None  # once it was looked into
+        self._seen: Dict[Tuple[str, bool, bool], Optional[ResolvedSource]] = {}
+        self._src: Optional[Tree] = None  # the source folder, once it was scanned
 
     def run(self) -> Plan:
         artifacts: List[Artifact] = []
-        runtime = self._runtime()
+        runtime = self._plan_runtime()
         if runtime is not None:
             artifacts.append(runtime)
-        for want in wants(self._job, self._say):
-            found = self._find(want)
+        for source in list_sources(self._job, self._report):
+            found = self._resolve(source)
             if found is not None:
                 artifacts.append(
                     Artifact(
-                        name=want.name,
-                        use=want.use,
+                        name=source.name,
+                        use=source.use,
                         kind=found.kind,
-                        source=masked(want.source),
+                        source=masked(source.location),
                         uri=found.uri,
                         digest=found.digest,
                         size=found.size,
                         mtime_ms=found.mtime_ms,
-                        roles=want.roles,
+                        roles=source.roles,
                     )
                 )
         self._plan.artifacts = _merged(artifacts)
-        self._clashes()
+        self._check_names()
         if not self._plan.errors:
-            self._programs()
+            self._check_programs()
         self._plan.uploads = tuple(self._uploads.values())
         for upload in self._plan.uploads:
             if upload.damage:
-                self._say(
+                self._report(
                     "",
                     f"what was staged of {upload.name} {upload.damage}: it is staged again",
                     Severity.WARNING,
                 )
-        self._plan.caches.append(self._place)
-        self._place.look(self._plan)
+        self._plan.caches.append(self._destination)
+        self._destination.mark_staged(self._plan)
         return self._plan
 
     # ------------------------------------------------------------------ what is there
 
-    def _find(self, want: Want) -> Optional[Found]:
-        """The source behind a want; None when there is a problem, which has been told."""
-        unpack = want.archive or want.use in (Use.SOURCE, Use.VENV)
-        if is_remote(want.source):
-            return self._remote(want, unpack)
+    def _resolve(self, source: Source) -> Optional[ResolvedSource]:
+        """Where containers find a source; None when there is a problem, which is reported."""
+        unpack = source.archive or source.use in (Use.SOURCE, Use.VENV)
+        if is_remote(source.location):
+            return self._resolve_remote(source, unpack)
         try:
-            path = os.path.realpath(local_path(want.source))
+            path = os.path.realpath(local_path(source.location))
         except ValueError as error:
-            self._say(want.key, str(error))
+            self._report(source.key, str(error))
             return None
-        seen = (path, unpack, want.use is Use.SOURCE)
+        seen = (path, unpack, source.use is Use.SOURCE)
         if seen not in self._seen:
-            self._seen[seen] = self._local(want, path, unpack)
+            self._seen[seen] = self._resolve_local(source, path, unpack)
         return self._seen[seen]
 
-    def _local(self, want: Want, path: str, unpack: bool) -> Optional[Found]:
+    def _resolve_local(self, source: Source, path: str, unpack: bool) -> Optional[ResolvedSource]:
         try:
             found = os.stat(path)
             if os.path.isdir(path):
-                return self._folder(want, path)
+                return self._resolve_folder(source, path)
             if not os.path.isfile(path):
-                self._say(want.key, f"{want.source} is neither a file nor a folder")
+                self._report(source.key, f"{source.location} is neither a file nor a folder")
                 return None
-            return self._file(want, path, unpack, bool(found.st_mode & 0o100))
+            return self._resolve_file(source, path, unpack, bool(found.st_mode & 0o100))
         except FileNotFoundError:
-            self._say(want.key, f"{want.source} does not exist")
+            self._report(source.key, f"{source.location} does not exist")
         except OSError as error:
-            self._say(want.key, f"{want.source} cannot be read ({error.strerror or error})")
+            self._report(
+                source.key, f"{source.location} cannot be read ({error.strerror or error})"
+            )
         return None
 
-    def _folder(self, want: Want, path: str) -> Optional[Found]:
+    def _resolve_folder(self, source: Source, path: str) -> Optional[ResolvedSource]:
         excluded: Tuple[str, ...] = ()
-        if want.use is Use.SOURCE:
+        if source.use is Use.SOURCE:
             excluded = EXCLUDED + read_ignores(path)
-        tree = scan(path, excluded, apart_from=(self._place.apart,))
-        cache = DigestCache(path, self._place.digests)
+        tree = scan(path, excluded, never_enter=(self._destination.excluded,))
+        cache = DigestCache(path, self._destination.digests)
         if not tree.problems:
             hash_tree(tree, cache)
             self._plan.caches.append(cache)
         if tree.problems:
-            said = [f"{want.source}: {problem}" for problem in tree.problems]
-            for line in _some(said):
-                self._say(want.key, line)
+            lines = [f"{source.location}: {problem}" for problem in tree.problems]
+            for line in _first(lines):
+                self._report(source.key, line)
             return None
-        if want.use is Use.VENV:
-            verdict = venv.check_folder(tree.root, self._job.program.python)
-            if self._no_python(want, verdict.problems):
+        if source.use is Use.VENV:
+            checked = check_venv_folder(tree.root, self._job.program.python)
+            if self._report_python(source, checked.problems):
                 return None
-            for doubt in verdict.doubts:
-                self._say(want.key, f"{want.source}: {doubt}", Severity.WARNING)
-        if want.use is Use.SOURCE:
-            self._source = tree
-        self._doubts(want, tree)
-        return self._bring(contents.of_folder(tree), want.name)
+            for doubt in checked.warnings:
+                self._report(source.key, f"{source.location}: {doubt}", Severity.WARNING)
+        if source.use is Use.SOURCE:
+            self._src = tree
+        self._warn_of_tree(source, tree)
+        return self._upload(contents.of_folder(tree), source.name)
 
-    def _doubts(self, want: Want, tree: Tree) -> None:
+    def _warn_of_tree(self, source: Source, tree: Tree) -> None:
         doubts = []
-        if want.use is not Use.VENV and tree.links_out:
+        if source.use is not Use.VENV and tree.links_out:
             doubts.append(_links_out(tree.links_out))
-        if want.use is Use.SOURCE and tree.venvs:
+        if source.use is Use.SOURCE and tree.venvs:
             doubts.append(
                 f"holds a virtual environment ({tree.venvs[0]}), which every task copies into "
                 "its working folder; name it in .tonyignore, or give it as --python_venv"
             )
         for doubt in doubts:
-            self._say(want.key, f"{want.source}: {doubt}", Severity.WARNING)
+            self._report(source.key, f"{source.location}: {doubt}", Severity.WARNING)
 
-    def _no_python(self, want: Want, problems: List[str]) -> bool:
+    def _report_python(self, source: Source, problems: List[str]) -> bool:
         for problem in problems:
-            self._say("tony.client.python-binary-path", f"{want.source} {problem}")
+            self._report("tony.client.python-binary-path", f"{source.location} {problem}")
         return bool(problems)
 
-    def _file(self, want: Want, path: str, unpack: bool, executable: bool) -> Optional[Found]:
-        cache = DigestCache(path, self._place.digests)
+    def _resolve_file(
+        self, source: Source, path: str, unpack: bool, executable: bool
+    ) -> Optional[ResolvedSource]:
+        cache = DigestCache(path, self._destination.digests)
         stamp = Stamp.of(os.stat(path))
         digest = cache.get("", stamp)
         if digest is None:
             digest, stamp = cache.compute("", path)
         self._plan.caches.append(cache)
         if unpack:
-            executable = False  # of an archive's own exec bit nobody takes notice
+            executable = False  # an archive's own exec bit means nothing
         name = file_digest_name(digest, executable)
-        meta = self._archive(want, path, name) if unpack else {}
+        meta = self._check_archive(source, path, name) if unpack else {}
         if meta is None:
             return None
         entry = Entry("", Type.FILE, executable, digest=digest, stamp=stamp)
@@ -226,182 +241,186 @@ class _Planner:
             )
         else:
             content = contents.of_file(path, entry, name)
-        return self._bring(content, want.name, meta)
+        return self._upload(content, source.name, meta)
 
-    def _archive(self, want: Want, path: str, digest: str) -> Optional[Dict[str, Any]]:
-        """What to remember of an archive that can be unpacked; None when it cannot.
+    def _check_archive(self, source: Source, path: str, digest: str) -> Optional[Dict[str, Any]]:
+        """Check that an archive can be unpacked; None when it cannot.
 
-        Reading all of it takes a while, so that what is in the store already (and so was
-        read whole once) is judged from what was remembered then.
+        To read all of it takes a while, so the result is remembered with what is staged.
         """
-        asked = [want.use is Use.VENV, self._job.program.python]
-        meta = self._place.judgement(digest)
+        asked = [source.use is Use.VENV, self._job.program.python]
+        meta = self._destination.read_check(digest)
         if meta.get("asked") != asked:
             try:
                 found = archive.check(path, self._limits)
             except archive.ArchiveError as error:
                 for problem in error.problems:
-                    self._say(want.key, f"{want.source}: {problem}")
+                    self._report(source.key, f"{source.location}: {problem}")
                 return None
             doubts = []
-            if want.use is Use.VENV:
-                verdict = venv.check_archive(found, self._job.program.python)
-                if self._no_python(want, verdict.problems):
+            if source.use is Use.VENV:
+                checked = check_venv_archive(found, self._job.program.python)
+                if self._report_python(source, checked.problems):
                     return None
-                doubts = verdict.doubts
+                doubts = checked.warnings
             elif found.links_out:
                 doubts = [_links_out(found.links_out)]
             meta = {"asked": asked, "doubts": doubts, "form": contents.form_of(path, found)}
-            self._place.judge(digest, meta)
+            self._destination.save_check(digest, meta)
         for doubt in meta["doubts"]:
-            self._say(want.key, f"{want.source}: {doubt}", Severity.WARNING)
+            self._report(source.key, f"{source.location}: {doubt}", Severity.WARNING)
         return meta
 
-    def _remote(self, want: Want, unpack: bool) -> Optional[Found]:
-        shown = masked(want.source)
+    def _resolve_remote(self, source: Source, unpack: bool) -> Optional[ResolvedSource]:
+        shown = masked(source.location)
         try:
-            name = base_name(want.source).lower()
-            if want.use in (Use.SOURCE, Use.VENV) and not name.endswith(archive.SUFFIXES):
-                self._say(
-                    want.key,
-                    f"{shown}: what stands elsewhere must be an archive ({archive.SUPPORTED})",
+            name = base_name(source.location).lower()
+            if source.use in (Use.SOURCE, Use.VENV) and not name.endswith(archive.SUFFIXES):
+                self._report(
+                    source.key,
+                    f"{shown}: a remote source folder or environment must be an archive"
+                    f" ({archive.SUPPORTED})",
                 )
                 return None
-            found = self._files(want.source).stat(want.source)
+            found = self._files(source.location).stat(source.location)
         except FileNotFoundError as error:
-            if want.use is Use.CLASSPATH:
-                self._say(want.key, f"{shown} does not exist and is left out", Severity.WARNING)
+            if source.use is Use.CLASSPATH:
+                self._report(
+                    source.key, f"{shown} does not exist and is left out", Severity.WARNING
+                )
                 return None
-            self._say(want.key, f"{shown} does not exist ({error.strerror})")
+            self._report(source.key, f"{shown} does not exist ({error.strerror})")
             return None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            self._say(want.key, f"{shown}: {why}")
+            self._report(source.key, f"{shown}: {why}")
             return None
         kind = Kind.ARCHIVE if unpack else Kind.FOLDER if found.is_dir else Kind.FILE
-        refused = self._place.cannot_use(want, kind, found)
+        refused = self._destination.why_unusable(source, kind, found)
         if refused:
-            self._say(want.key, f"{shown}: {refused}")
+            self._report(source.key, f"{shown}: {refused}")
             return None
-        doubt = self._place.doubt(want, kind)
+        doubt = self._destination.warning_of(source, kind)
         if doubt:
-            self._say(want.key, f"{shown}: {doubt}", Severity.WARNING)
-        if self._place.must_fetch(want.source):
+            self._report(source.key, f"{shown}: {doubt}", Severity.WARNING)
+        if self._destination.must_fetch(source.location):
             if kind is Kind.FOLDER or found.is_dir:
                 words = "is a folder there: name an archive or a file, or read it by tony.dataset"
-                self._say(want.key, f"{shown} {words}")
+                self._report(source.key, f"{shown} {words}")
                 return None
-            return self._bring(contents.of_download(want.source, kind, found, self._files), name)
-        return Found(kind, want.source, "", found.size, found.mtime_ms)
+            return self._upload(
+                contents.of_download(source.location, kind, found, self._files), name
+            )
+        return ResolvedSource(kind, source.location, "", found.size, found.mtime_ms)
 
     # ------------------------------------------------------------------ our own code
 
-    def _runtime(self) -> Optional[Artifact]:
+    def _plan_runtime(self) -> Optional[Artifact]:
         job = self._job
-        pythons = PythonCache(self._place.digests)
+        pythons = PythonCache(self._destination.digests)
         python = pythons.ask(job.runtime.python)
         if job.scheduler == "local":
             key = "tony.runtime.python"
             if python is None:
-                self._say(key, f"{job.runtime.python} is no Python that runs on this machine")
+                self._report(key, f"{job.runtime.python} is no Python that runs on this machine")
             elif python.version < runtimes.OLDEST:
                 version = ".".join(map(str, python.version))
                 oldest = ".".join(map(str, runtimes.OLDEST))
-                self._say(
+                self._report(
                     key, f"{job.runtime.python} is Python {version}; {oldest} or newer is needed"
                 )
         self._plan.caches.append(pythons)
         if job.runtime.location:
-            want = Want(
+            source = Source(
                 job.runtime.location, runtimes.NAME, Use.RUNTIME, "tony.runtime.location", True
             )
-            found = self._find(want)
+            found = self._resolve(source)
             if found is None:
                 return None
             for plugin in self._plugins:
-                self._say(
-                    want.key,
+                self._report(
+                    source.key,
                     f"must hold {plugin.name} ({plugin.target}) and {INDEX}: a runtime that is"
                     " there already gets nothing from here",
                     Severity.WARNING,
                 )
             return Artifact(
-                want.name,
-                want.use,
+                source.name,
+                source.use,
                 found.kind,
-                masked(want.source),
+                masked(source.location),
                 found.uri,
                 found.digest,
                 found.size,
                 found.mtime_ms,
             )
-        asked = (runtimes.Python.running(), *((python,) if python else ()))
+        asked = (Python.running(), *((python,) if python else ()))
         try:
-            runtime, cache = runtimes.describe(self._place.digests, asked, self._plugins)
-            if not self._place.has(runtime.digest):
+            runtime, cache = runtimes.describe(self._destination.digests, asked, self._plugins)
+            if not self._destination.has(runtime.digest):
                 runtime = runtimes.load(runtime)
         except (OSError, runtimes.RuntimeMissing) as error:
-            self._say("tony.runtime.location", str(error))
+            self._report("tony.runtime.location", str(error))
             return None
-        except CannotBring as error:
-            self._say("tony.application.framework", str(error))
+        except runtimes.PluginError as error:
+            self._report("tony.application.framework", str(error))
             return None
         self._plan.caches.append(cache)
-        found = self._bring(contents.of_runtime(runtime), runtimes.NAME)
+        found = self._upload(contents.of_runtime(runtime), runtimes.NAME)
         return Artifact(
             runtimes.NAME, Use.RUNTIME, found.kind, "tony", found.uri, found.digest, found.size
         )
 
-    def _bring(
+    def _upload(
         self, content: Content, name: str, meta: Optional[Mapping[str, Any]] = None
-    ) -> Found:
-        """It must be staged; where it will be."""
-        found, upload = self._place.found(content, name, meta or {})
+    ) -> ResolvedSource:
+        """Add an upload; returns where the content will be."""
+        found, upload = self._destination.locate(content, name, meta or {})
         self._uploads.setdefault(upload.digest, upload)
         return found
 
     # ------------------------------------------------------------------ programs
 
-    def _programs(self) -> None:
-        """What a command needs must be in the source folder, or brought for its role."""
-        if self._job.program.src and self._source is None:
-            return  # an archive, or elsewhere: it was not looked into
-        entries = self._source.entries if self._source else []
+    def _check_programs(self) -> None:
+        """Check that each command's files are in the source folder or among the resources."""
+        if self._job.program.src and self._src is None:
+            return  # an archive, or remote: it was not scanned
+        entries = self._src.entries if self._src else []
         there = [entry.path for entry in entries]
         links = {entry.path for entry in entries if entry.type is Type.LINK}
         for role in self._job.roles:
-            brought = {x.name for x in self._plan.artifacts if not x.roles or role.name in x.roles}
+            resources = {
+                x.name for x in self._plan.artifacts if not x.roles or role.name in x.roles
+            }
             keys = (f"tony.{role.name}.command", "tony.containers.command")
             key = next((each for each in keys if self._job.setting(each)), "tony.client.executes")
-            for path in program_files(role.command):
+            for path in list_program_files(role.command):
                 above = {path[:at] for at, letter in enumerate(path) if letter == "/"}
-                found = path in there or bool(above & links) or path.split("/")[0] in brought
+                found = path in there or bool(above & links) or path.split("/")[0] in resources
                 if not found:
-                    self._say(key, self._missing(path, there))
+                    self._report(key, self._missing_program(path, there))
 
-    def _missing(self, path: str, there: Sequence[str]) -> str:
-        """What to say of a program that no task would find."""
-        if self._source is None:
+    def _missing_program(self, path: str, there: Sequence[str]) -> str:
+        """The message about a program that no task would find."""
+        if self._src is None:
             where = "is nowhere in the job: there is no --src_dir, and"
             folder, slash, inside = path.partition("/")
             is_here = slash and path.endswith(".py") and os.path.isfile(path)
             meant = f" (did you mean {inside} and --src_dir {folder}?)" if is_here else ""
             return f"{path} {where} no resource has that name{meant}"
-        if os.path.lexists(os.path.join(self._source.root, path)):
-            return (
-                f"{path} is left out of {self._source.root} (--src_dir), by .tonyignore or always"
-            )
+        if os.path.lexists(os.path.join(self._src.root, path)):
+            return f"{path} is left out of {self._src.root} (--src_dir), by .tonyignore or always"
         near = [each for each in there if f"/{path}".endswith(f"/{each}")]
         near = near or [each for each in there if base_name(each) == base_name(path)]
         meant = f" (did you mean {near[0]}?)" if near else did_you_mean(path, there)
-        where = f"is not in {self._source.root} (--src_dir) and"
+        where = f"is not in {self._src.root} (--src_dir) and"
         return f"{path} {where} no resource has that name{meant}"
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ problems
 
-    def _clashes(self) -> None:
-        """Two different things of one name before the same task."""
-        said = set()
+    def _check_names(self) -> None:
+        """Report two different things of one name in the same task's folder."""
+        reported = set()
         items = self._plan.artifacts
         for number, one in enumerate(items):
             for other in items[:number]:
@@ -409,16 +428,16 @@ class _Planner:
                     continue
                 role = next(iter(one.roles or other.roles), "")
                 pair = (other.source, one.source)
-                if pair not in said:
-                    said.add(pair)
+                if pair not in reported:
+                    reported.add(pair)
                     key = f"tony.{role or 'containers'}.resources"
-                    self._say(
+                    self._report(
                         key,
                         f"{one.source} and {other.source} would both be called {one.name}; "
                         "add ::name to one of them",
                     )
 
-    def _say(self, key: str, message: str, severity: Severity = Severity.ERROR) -> None:
+    def _report(self, key: str, message: str, severity: Severity = Severity.ERROR) -> None:
         file, line = _where(self._job, key)
         problem = Problem(message, key, file, line, severity)
         if problem not in self._plan.problems:
@@ -453,11 +472,11 @@ def _links_out(links: List[str]) -> str:
     )
 
 
-def _some(lines: List[str]) -> List[str]:
-    more = len(lines) - _SAID_AT_ONCE
+def _first(lines: List[str]) -> List[str]:
+    more = len(lines) - _MOST_LINES
     if more <= 0:
         return lines
-    return [*lines[:_SAID_AT_ONCE], f"and {more} more like these"]
+    return [*lines[:_MOST_LINES], f"and {more} more like these"]
 
 
 def _where(job: Job, key: str) -> Tuple[Optional[str], Optional[int]]:

@@ -11,9 +11,9 @@ group 0 without names, modes 755 and 644 by the exec bit. Modification times are
 whole seconds), for a virtual environment's bytecode is valid only for its sources' times.
 Names, links and sizes that the plain header cannot hold are written as GNU tar does.
 
-A thread of its own reads ahead, in blocks of some megabytes that hold many small files; the
+A thread of its own reads in advance, in blocks of some megabytes that hold many small files; the
 caller's thread writes. What is packed is what was hashed: a file whose stamp is not the
-hashed one when its last byte was read is :class:`~tony_core.bundle.tree.Changed`, and one so
+hashed one when its last byte was read is :class:`~tony_core.bundle.client.tree.Changed`, and one so
 young that its stamp cannot tell is hashed again on its way.
 """
 
@@ -25,8 +25,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, BinaryIO, Iterator, List, Optional, Union
 
+from tony_core.bundle.client.tree import Changed, Entry, Tree, Type
 from tony_core.bundle.digests import Stamp
-from tony_core.bundle.tree import Changed, Entry, Tree, Type
 
 if TYPE_CHECKING:
     import queue
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RECORD = 10240  # what tar pads its archives to
 _BLOCK = 512
 _AT_ONCE = 4 << 20
-_AHEAD = 4  # blocks in memory between reader and writer
+_BUFFERED = 4  # blocks in memory between reader and writer
 _PLAIN_NAME = 100
 _PLAIN_SIZE = 8 << 30
 _TYPE_FLAGS = {Type.FILE: b"0", Type.LINK: b"2", Type.FOLDER: b"5"}
@@ -46,7 +46,7 @@ def pack(tree: Tree, output: BinaryIO, mtime: Optional[int] = None) -> None:
 
     ``mtime``: one time for all files instead of their own.
     """
-    copy_ahead(blocks(tree, mtime), output)
+    copy_buffered(blocks(tree, mtime), output)
 
 
 def packed_size(tree: Tree) -> int:
@@ -162,32 +162,32 @@ def _long_header(entry: Entry, mode: int, size: int, mtime: int) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
-def copy_ahead(source: Iterator[bytes], output: BinaryIO) -> None:
+def copy_buffered(source: Iterator[bytes], output: BinaryIO) -> None:
     """Write what ``source`` yields while a thread of its own reads on.
 
     An error of either side ends both; the reader is gone when this returns.
     """
     import queue
 
-    ahead: queue.Queue[Union[bytes, BaseException, None]] = queue.Queue(_AHEAD)
+    buffered: queue.Queue[Union[bytes, BaseException, None]] = queue.Queue(_BUFFERED)
     stop = threading.Event()
 
     def reader() -> None:
         last: Union[BaseException, None] = None
         try:
             for block in source:
-                ahead.put(block)
+                buffered.put(block)
                 if stop.is_set():
                     return
         except BaseException as error:
             last = error
-        ahead.put(last)
+        buffered.put(last)
 
     thread = threading.Thread(target=reader, name="packing", daemon=True)
     thread.start()
     try:
         while True:
-            block = ahead.get()
+            block = buffered.get()
             if block is None:
                 return
             if isinstance(block, BaseException):
@@ -196,10 +196,10 @@ def copy_ahead(source: Iterator[bytes], output: BinaryIO) -> None:
     finally:
         stop.set()
         while thread.is_alive():
-            _drain(ahead)
+            _drain(buffered)
             thread.join(0.01)
 
 
-def _drain(ahead: queue.Queue[Union[bytes, BaseException, None]]) -> None:
-    while not ahead.empty():  # nobody else takes from it
-        ahead.get_nowait()
+def _drain(buffered: queue.Queue[Union[bytes, BaseException, None]]) -> None:
+    while not buffered.empty():  # no other thread takes from it
+        buffered.get_nowait()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.bundle.jobs import job, ref
 from tony_core import bundle
-from tony_core.bundle.requested import HADOOP_CONF_PREFIX, HADOOP_NAME
+from tony_core.bundle.client.sources import HADOOP_CONF_PREFIX, HADOOP_NAME
 from tony_core.files.artifact import Kind, Use
 from tony_core.job.spec import Hadoop
 from tony_executor import hadoop_classpath, working_folder

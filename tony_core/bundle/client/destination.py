@@ -25,18 +25,18 @@ from typing import (
     Tuple,
 )
 
-from tony_core.bundle.contents import NODES_UNPACK, Content
-from tony_core.bundle.failures import StagingError, staging_error
+from tony_core.bundle.client.contents import NODES_UNPACK, Content
+from tony_core.bundle.client.sources import Source
+from tony_core.bundle.client.staging_errors import StagingError, staging_error
 from tony_core.bundle.local.store import Store, StoreError
 from tony_core.bundle.remote.store import RemoteStore, Staged
-from tony_core.bundle.requested import Want
 from tony_core.files.artifact import Kind, Use
 from tony_core.files.durable import replace_file
 from tony_core.files.location import OBJECT_STORES, base_name, is_remote, local_path, scheme_of
 from tony_core.files.port import FileSystem, Stat
 
 if TYPE_CHECKING:
-    from tony_core.bundle.planning import Plan
+    from tony_core.bundle.client.planning import Plan
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class Upload:
     digest: str
     name: str
     size: int
-    present: bool  # when planned; staging looks again under its lease
+    present: bool  # when planned; staging checks again under its lease
     make: Callable[[str], None] = field(repr=False, compare=False)
     meta: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     # As one file, for a remote place: its name, and what writes it.
     file: str = field(default="content", repr=False)
     write: Optional[Callable[[BinaryIO], None]] = field(default=None, repr=False, compare=False)
-    damage: str = ""  # what is wrong with the object of that name, which is put again
+    damage: str = ""  # of the object that is there, which is replaced
 
 
-class Found(NamedTuple):
-    """What a source turned out to be."""
+class ResolvedSource(NamedTuple):
+    """Where containers find a source, and what it is."""
 
     kind: Kind
     uri: str
@@ -66,65 +66,67 @@ class Found(NamedTuple):
 
 
 class Cache(Protocol):
-    """Something learnt while planning that staging may keep."""
+    """Remembers what planning found out; staging saves it."""
 
     def save(self) -> None:
-        """Keep it."""
+        """Write it down."""
 
 
-class Place(ABC):
-    """A staging place, as planning sees it."""
+class Destination(ABC):
+    """Where a job's files are staged, as planning sees it."""
 
     def __init__(self, home: Store) -> None:
         try:
-            home.check_owner()  # what another user wrote there must not say what a file is
+            home.check_owner()  # another user's cache must not decide what a file is
         except StoreError as error:
             raise StagingError(f"{error.strerror} [{error.filename}]") from error
         self.digests = home.digests
-        self.apart = home.path  # never staged itself
+        self.excluded = home.path  # never staged itself
 
     @abstractmethod
     def has(self, digest: str) -> bool:
         """Whether a folder of that digest is staged."""
 
     @abstractmethod
-    def found(self, content: Content, name: str, meta: Mapping[str, Any]) -> Tuple[Found, Upload]:
-        """Where a content will be, and the object it becomes."""
+    def locate(
+        self, content: Content, name: str, meta: Mapping[str, Any]
+    ) -> Tuple[ResolvedSource, Upload]:
+        """Where a content will be, and the upload that brings it there."""
 
     @abstractmethod
-    def judgement(self, digest: str) -> Dict[str, Any]:
-        """What was remembered of an archive that has been read whole once."""
+    def read_check(self, digest: str) -> Dict[str, Any]:
+        """The result of an archive's check, if it was read whole before; else empty."""
 
-    def judge(self, digest: str, judgement: Mapping[str, Any]) -> None:
-        """An archive has been read; kept by :meth:`save`, unless it stays with the object."""
+    def save_check(self, digest: str, check: Mapping[str, Any]) -> None:
+        """Remember an archive's check until :meth:`save`, unless it is stored with the object."""
 
-    def cannot_use(self, want: Want, kind: Kind, found: Stat) -> str:
-        """Why what stands elsewhere cannot be used where it is; empty when it can."""
+    def why_unusable(self, source: Source, kind: Kind, found: Stat) -> str:
+        """Why a remote source cannot be used where it is; empty when it can."""
         return ""
 
-    def doubt(self, want: Want, kind: Kind) -> str:
-        """What may go wrong with what stands elsewhere; empty when nothing is known."""
+    def warning_of(self, source: Source, kind: Kind) -> str:
+        """What may go wrong with a remote source; empty when nothing is known."""
         return ""
 
-    def must_fetch(self, source: str) -> bool:
-        """Whether what stands elsewhere must be staged all the same."""
-        return scheme_of(source) in OBJECT_STORES
+    def must_fetch(self, location: str) -> bool:
+        """Whether a remote source must be staged all the same."""
+        return scheme_of(location) in OBJECT_STORES
 
-    def look(self, plan: Plan) -> None:
-        """Last: fill in what is there already."""
+    def mark_staged(self, plan: Plan) -> None:
+        """Mark the uploads that are staged already; called last."""
 
     def save(self) -> None:
-        """Keep what was learnt."""
+        """Write down what was found out."""
 
 
-def place_of(root: str, files: Callable[[str], FileSystem]) -> Place:
-    """The staging place of that root."""
+def open_destination(root: str, files: Callable[[str], FileSystem]) -> Destination:
+    """The destination below that staging root."""
     if is_remote(root):
-        return RemotePlace(RemoteStore(root, files))
-    return LocalPlace(Store(local_path(root)))
+        return RemoteDestination(RemoteStore(root, files))
+    return LocalDestination(Store(local_path(root)))
 
 
-class LocalPlace(Place):
+class LocalDestination(Destination):
     """Content lies in the store as it is, and is used there."""
 
     def __init__(self, store: Store) -> None:
@@ -134,30 +136,32 @@ class LocalPlace(Place):
     def has(self, digest: str) -> bool:
         return self._store.has(digest)
 
-    def found(self, content: Content, name: str, meta: Mapping[str, Any]) -> Tuple[Found, Upload]:
+    def locate(
+        self, content: Content, name: str, meta: Mapping[str, Any]
+    ) -> Tuple[ResolvedSource, Upload]:
         digest = content.digest
         said = {**meta, "name": name, "size": content.size}
         damage = self._store.damage(digest)
         present = not damage and self._store.is_there(digest)
         upload = Upload(digest, name, content.size, present, content.copy, said, damage=damage)
         uri = self._store.content(digest)
-        return Found(content.kind, uri, digest, content.size, content.mtime_ms), upload
+        return ResolvedSource(content.kind, uri, digest, content.size, content.mtime_ms), upload
 
-    def judgement(self, digest: str) -> Dict[str, Any]:
+    def read_check(self, digest: str) -> Dict[str, Any]:
         if self._store.has(digest):
             with contextlib.suppress(OSError, ValueError):
                 return self._store.meta(digest)
         return {}
 
 
-class RemotePlace(Place):
+class RemoteDestination(Destination):
     """Content lies in the store as one file each; nodes fetch and unpack it."""
 
     def __init__(self, store: RemoteStore) -> None:
         super().__init__(home_store())
         self._store = store
         self._looked: Dict[str, Optional[Staged]] = {}
-        self._judged: Dict[str, Mapping[str, Any]] = {}
+        self._checks: Dict[str, Mapping[str, Any]] = {}
 
     def has(self, digest: str) -> bool:
         with staging_error(self._store.root):
@@ -165,36 +169,38 @@ class RemotePlace(Place):
                 self._looked[digest] = self._store.look(digest, "content.tar")
         return self._looked[digest] is not None
 
-    def found(self, content: Content, name: str, meta: Mapping[str, Any]) -> Tuple[Found, Upload]:
+    def locate(
+        self, content: Content, name: str, meta: Mapping[str, Any]
+    ) -> Tuple[ResolvedSource, Upload]:
         packed = content.packed()
         upload = Upload(
             packed.digest, name, packed.size, False, content.copy, meta, packed.file, packed.write
         )
         uri = self._store.content(packed.digest, packed.file)
-        return Found(packed.kind, uri, packed.digest, packed.size), upload
+        return ResolvedSource(packed.kind, uri, packed.digest, packed.size), upload
 
-    def judgement(self, digest: str) -> Dict[str, Any]:
+    def read_check(self, digest: str) -> Dict[str, Any]:
         try:
-            with open(self._judgement_path(digest), encoding="utf-8") as stream:
+            with open(self._check_path(digest), encoding="utf-8") as stream:
                 data = json.load(stream)
         except (OSError, ValueError):
             return {}
         return data if isinstance(data, dict) else {}
 
-    def judge(self, digest: str, judgement: Mapping[str, Any]) -> None:
-        self._judged[digest] = judgement
+    def save_check(self, digest: str, check: Mapping[str, Any]) -> None:
+        self._checks[digest] = check
 
-    def _judgement_path(self, digest: str) -> str:
+    def _check_path(self, digest: str) -> str:
         return os.path.join(self.digests, f"archive-{digest[:32]}.json")
 
     def save(self) -> None:
-        for digest, judgement in self._judged.items():
-            data = json.dumps(judgement).encode()
-            replace_file(self._judgement_path(digest), data, sync=False)
-        self._judged.clear()
+        for digest, check in self._checks.items():
+            data = json.dumps(check).encode()
+            replace_file(self._check_path(digest), data, sync=False)
+        self._checks.clear()
 
-    def cannot_use(self, want: Want, kind: Kind, found: Stat) -> str:
-        name = base_name(want.source).lower()
+    def why_unusable(self, source: Source, kind: Kind, found: Stat) -> str:
+        name = base_name(source.location).lower()
         if kind is Kind.ARCHIVE and not found.is_dir and not name.endswith(NODES_UNPACK):
             return (
                 f"the cluster's nodes do not unpack it (they do {', '.join(NODES_UNPACK)}); "
@@ -202,18 +208,18 @@ class RemotePlace(Place):
             )
         return ""
 
-    def doubt(self, want: Want, kind: Kind) -> str:
-        if want.use is not Use.VENV or not base_name(want.source).lower().endswith(".zip"):
+    def warning_of(self, source: Source, kind: Kind) -> str:
+        if source.use is not Use.VENV or not base_name(source.location).lower().endswith(".zip"):
             return ""
         return (
             "the cluster's nodes make no symbolic links from a zip, and a virtual environment "
             "has some; pack it as tar.gz, or name a copy on this machine"
         )
 
-    def must_fetch(self, source: str) -> bool:
-        return scheme_of(source) in ("http", "https", *OBJECT_STORES)
+    def must_fetch(self, location: str) -> bool:
+        return scheme_of(location) in ("http", "https", *OBJECT_STORES)
 
-    def look(self, plan: Plan) -> None:
+    def mark_staged(self, plan: Plan) -> None:
         files = {item.digest: item.file for item in plan.uploads}
         missing = {name: file for name, file in files.items() if name not in self._looked}
         with staging_error(self._store.root):
@@ -231,5 +237,5 @@ class RemotePlace(Place):
 
 
 def home_store() -> Store:
-    """The store of this machine, where a cluster's clients remember what they learnt."""
+    """The store of this machine, where clients of a cluster keep their caches."""
     return Store(os.path.expanduser(os.environ.get("TONY_HOME") or "~/.tony"))

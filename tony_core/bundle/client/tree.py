@@ -12,7 +12,7 @@ byte, which no name can hold: so no two different trees have the same listing.
 Symbolic links inside the tree stay as they are; an absolute one that points into its own
 tree becomes relative, or the copy would lead back to the user's folder. A relative link
 that leaves the tree would mean something else once moved: it becomes absolute. Links that
-leave the tree are kept and told, because they work only where that path exists.
+leave the tree are kept and reported, because they work only where that path exists.
 
 *Scanning* finds every problem (sockets, devices, what cannot be read) and reads no file.
 *Hashing* goes through a :class:`~tony_core.bundle.digests.DigestCache`. *Copying* follows
@@ -35,7 +35,7 @@ from typing import Callable, Iterable, List, Optional, Sequence, Tuple, TypeVar
 from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.bundle.local.copying import copy_file
 
-# What a source folder holds that no program needs: other people's bookkeeping, and
+# What a source folder holds that no program needs: the records of version control, and
 # bytecode, which differs from one run to the next and would change the digest each time.
 EXCLUDED = (".git", ".hg", ".svn", "__pycache__", ".tonyignore")
 IGNORE_FILE = ".tonyignore"
@@ -101,11 +101,11 @@ def read_ignores(root: str) -> Tuple[str, ...]:
     return tuple(line.strip("/") for line in lines if line and not line.startswith("#"))
 
 
-def scan(root: str, excluded: Sequence[str] = (), apart_from: Iterable[str] = ()) -> Tree:
-    """List a folder. ``apart_from``: absolute paths that are never entered (our own store)."""
+def scan(root: str, excluded: Sequence[str] = (), never_enter: Iterable[str] = ()) -> Tree:
+    """List a folder. ``never_enter``: absolute paths that are never entered (our own store)."""
     root = os.path.realpath(root)
     tree = Tree(root)
-    apart = {os.path.realpath(path) for path in apart_from}
+    skipped = {os.path.realpath(path) for path in never_enter}
     plain = {pattern for pattern in excluded if not set(pattern) & set("*?[/")}
     patterns = [pattern for pattern in excluded if pattern not in plain]
     waiting = [""]
@@ -129,7 +129,7 @@ def scan(root: str, excluded: Sequence[str] = (), apart_from: Iterable[str] = ()
             except OSError as error:
                 tree.problems.append(f"{path}: cannot be read ({error.strerror})")
                 continue
-            if entry is None or (apart and os.path.join(root, path) in apart):
+            if entry is None or (skipped and os.path.join(root, path) in skipped):
                 continue
             tree.entries.append(entry)
             if entry.type is Type.FOLDER:

@@ -1,7 +1,7 @@
 """What an archive says that it holds, and whether that may be unpacked.
 
-Each member is judged when it is read, for a tar is written to the disk as it is read; what only
-the whole can tell (a name below a link, a link out) is judged at the end.
+Each member is checked when it is read, for a tar is written to the disk as it is read; what only
+the whole can tell (a name below a link, a link out) is checked at the end.
 
 Runs on the nodes' Python (3.9), standard library only.
 """
@@ -13,11 +13,11 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Set
 
-from tony_core.bundle.bounded import Excess, Limits
+from tony_core.bundle.archive_streams import LimitExceeded, Limits
 
 SIZE_KEY = "tony.containers.archive-max-size"
 MEMBERS_KEY = "tony.containers.archive-max-members"
-_SAID_AT_ONCE = 20
+_MOST_PROBLEMS = 20
 _LONGEST_NAME = 2048  # a path may have 4096 bytes, and some stand before it
 _LONGEST_PART = 255
 _DEEPEST = 128
@@ -31,7 +31,7 @@ _NAME_BYTES = 256  # for each member, on average
 
 
 class ArchiveError(Exception):
-    """The archive cannot be used; ``problems`` says everything that is wrong with it."""
+    """The archive cannot be used; ``problems`` holds everything that is wrong with it."""
 
     def __init__(self, problems: List[str]) -> None:
         self.problems = problems
@@ -65,8 +65,8 @@ class Listing:
         return sum(member.size for member in self.members.values())
 
 
-class Judgement:
-    """Collects an archive's members and what is wrong with them."""
+class MemberCheck:
+    """Collects an archive's members, and the problems that they have."""
 
     def __init__(self, path: str, limits: Limits) -> None:
         self._limits = limits
@@ -80,19 +80,19 @@ class Judgement:
         self._steps = 0  # taken to follow links
 
     def refuse(self, member: Member, why: str) -> None:
-        """There is such a member, and it cannot be unpacked."""
+        """Count a member that cannot be unpacked, and report why."""
         self._count(member)
-        self._say(f"{shown(member.name)}: {why}")
+        self._report(f"{shown(member.name)}: {why}")
 
     def add(self, member: Member) -> bool:
-        """Whether it may be written, as far as is known now.
+        """Add a member; returns whether it may be written, as far as is known now.
 
-        The later member of a name wins, as tar means it. :class:`Excess` beyond the limits.
+        The later member of a name wins, as tar means it. :class:`LimitExceeded` beyond the limits.
         """
         self._count(member)
-        why = _bad_name(member.name) or _bad_target(member)
+        why = _why_bad_name(member.name) or _why_bad_target(member)
         if why:
-            self._say(f"{shown(member.name)}: {why}")
+            self._report(f"{shown(member.name)}: {why}")
             return False
         member.name = posixpath.normpath(member.name)
         if not 0 < member.mtime < _LATEST:
@@ -107,22 +107,22 @@ class Judgement:
             and "folder" in (older.type, member.type)
             and older.type != member.type
         ):
-            self._say(f"{shown(member.name)}: is a folder and something else, too")
+            self._report(f"{shown(member.name)}: is a folder and something else, too")
         self._found.members[member.name] = member
         for above in _above(member.name):
             if above in self._folders:
                 break
             self._folders.add(above)
         if len(self._folders) > self._limits.members:
-            raise Excess(f"has more than {self._limits.members} folders (see {MEMBERS_KEY})")
+            raise LimitExceeded(f"has more than {self._limits.members} folders (see {MEMBERS_KEY})")
         return True
 
     def listing(self) -> Listing:
-        """The archive, judged whole; raises :class:`ArchiveError`."""
+        """The archive, checked whole; raises :class:`ArchiveError`."""
         hard_links: Dict[str, int] = {}
         for member in self._found.members.values():
             if member.type != "folder" and member.name in self._folders:
-                self._say(f"{shown(member.name)}: is no folder, yet other entries lie below it")
+                self._report(f"{shown(member.name)}: is no folder, yet other entries lie below it")
             if member.type == "hardlink":
                 count = hard_links[member.target] = hard_links.get(member.target, 0) + 1
                 self._hard_link(member, count)
@@ -138,28 +138,28 @@ class Judgement:
         self._size += member.size
         self._names += len(member.name) + len(member.target)
         if self._members > self._limits.members:
-            raise Excess(f"has more than {self._limits.members} members (see {MEMBERS_KEY})")
+            raise LimitExceeded(f"has more than {self._limits.members} members (see {MEMBERS_KEY})")
         if self._size > self._limits.size:
             gigabytes = self._limits.size / (1 << 30)
-            raise Excess(f"its files take more than {gigabytes:.3g} GB (see {SIZE_KEY})")
+            raise LimitExceeded(f"its files take more than {gigabytes:.3g} GB (see {SIZE_KEY})")
         if self._names > _LONGEST_NAME + self._limits.members * _NAME_BYTES:
-            raise Excess(f"its names take more than {_NAME_BYTES} bytes for each member")
+            raise LimitExceeded(f"its names take more than {_NAME_BYTES} bytes for each member")
 
     def _hard_link(self, member: Member, count: int) -> None:
         target = self._found.members.get(member.target)
         if target is None or target.type != "file":
-            self._say(
+            self._report(
                 f"{shown(member.name)}: is a hard link to {member.target!r}, "
                 "which is not a file of the archive"
             )
         elif count == _MOST_HARD_LINKS + 1:
-            self._say(f"{shown(member.target)}: has more than {_MOST_HARD_LINKS} hard links")
+            self._report(f"{shown(member.target)}: has more than {_MOST_HARD_LINKS} hard links")
 
     def _link(self, member: Member) -> None:
         if posixpath.isabs(member.target):
             self._found.links_out.append(f"{shown(member.name)} -> {shown(member.target)}")
         elif self._climbs(member):
-            self._say(
+            self._report(
                 f"{shown(member.name)}: is a link out of the archive (to {shown(member.target)})"
             )
 
@@ -172,7 +172,7 @@ class Judgement:
         followed = 0
         while todo:
             if self._steps > max(_LEAST_STEPS, _STEPS * self._limits.members):
-                raise Excess("its links lead through too many folders and other links")
+                raise LimitExceeded("its links lead through too many folders and other links")
             part = todo.pop()
             if part in ("", "."):
                 continue
@@ -186,15 +186,15 @@ class Judgement:
             if through is not None and through.type == "link":
                 followed += 1
                 if posixpath.isabs(through.target) or followed > _LOOPING:
-                    return False  # said of that link; or it leads nowhere
+                    return False  # reported for that link; or it leads nowhere
                 here.pop()
                 parts = through.target.split("/")[::-1]
                 todo += parts
                 self._steps += len(parts)
         return False
 
-    def _say(self, problem: str) -> None:
-        if len(self._problems) < _SAID_AT_ONCE:
+    def _report(self, problem: str) -> None:
+        if len(self._problems) < _MOST_PROBLEMS:
             self._problems.append(problem)
         else:
             self._more += 1
@@ -206,12 +206,12 @@ def top_folders(found: Listing) -> Set[str]:
 
 
 def shown(name: str) -> str:
-    """A name in a message: short, and without what a terminal would obey."""
+    """A name for a message: short, without control characters."""
     name = name if len(name) <= 200 else name[:200] + "..."
     return name if name.isprintable() else ascii(name)
 
 
-def _bad_name(name: str) -> str:
+def _why_bad_name(name: str) -> str:
     if not name or "\0" in name:
         return "is no name"
     if name.startswith("/"):
@@ -230,7 +230,7 @@ def _bad_name(name: str) -> str:
     return ""
 
 
-def _bad_target(member: Member) -> str:
+def _why_bad_target(member: Member) -> str:
     if member.type not in ("link", "hardlink"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""One thing to stage, in the two shapes that a place may want it.
+"""One thing to stage, in the two forms that a destination may need.
 
 A local store takes it as it is: a file, or a folder. A cluster takes one file, which its
 nodes unpack: YARN decides by the end of the name how, knows zip, tar and tar.gz, and makes no
@@ -16,14 +16,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Callable, Dict, Iterator, NamedTuple, Optional, cast
 
-from tony_core.bundle import archive, packing
-from tony_core.bundle import runtime as runtimes
-from tony_core.bundle.bounded import Limits
+from tony_core.bundle import archive
+from tony_core.bundle.archive_members import Listing
+from tony_core.bundle.archive_streams import Limits
+from tony_core.bundle.client import packing
+from tony_core.bundle.client import runtime as runtimes
+from tony_core.bundle.client.runtime import Runtime
+from tony_core.bundle.client.staging_errors import StagingError
+from tony_core.bundle.client.tree import (
+    Changed,
+    Entry,
+    Tree,
+    copy_entry,
+    copy_tree,
+    hash_tree,
+    scan,
+)
 from tony_core.bundle.digests import DigestCache, Stamp
-from tony_core.bundle.failures import StagingError
-from tony_core.bundle.members import Listing
-from tony_core.bundle.runtime import Runtime
-from tony_core.bundle.tree import Changed, Entry, Tree, copy_entry, copy_tree, hash_tree, scan
 from tony_core.files.artifact import Kind
 from tony_core.files.location import base_name, masked
 from tony_core.files.port import FileSystem, Stat
@@ -38,7 +47,7 @@ Write = Callable[[BinaryIO], None]
 
 
 class Packed(NamedTuple):
-    """One thing as one file."""
+    """A content as one file."""
 
     digest: str
     file: str
@@ -49,7 +58,7 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """What it is, how it is made at a local path, and as one file."""
+    """One thing to stage: how to make it at a local path, and as one file."""
 
     digest: str
     kind: Kind
@@ -78,7 +87,7 @@ def of_runtime(runtime: Runtime) -> Content:
     """Our own code; loaded, unless it is staged already."""
 
     def write(output: BinaryIO) -> None:
-        with _made_aside(lambda target: runtimes.build(_loaded(runtime), target)) as tree:
+        with _temporary_tree(lambda target: runtimes.build(_loaded(runtime), target)) as tree:
             packing.pack(tree, output, _LONG_AGO)
 
     def copy(target: str) -> None:
@@ -94,7 +103,7 @@ def of_file(path: str, entry: Entry, name: str) -> Content:
     assert stamp is not None
 
     def write(output: BinaryIO) -> None:
-        packing.copy_ahead(packing.hashed_bytes(path, entry), output)
+        packing.copy_buffered(packing.hashed_bytes(path, entry), output)
 
     def copy(target: str) -> None:
         copy_entry(entry, path, target)
@@ -105,14 +114,14 @@ def of_file(path: str, entry: Entry, name: str) -> Content:
 
 
 def of_archive(path: str, entry: Entry, name: str, form: str, limits: Limits) -> Content:
-    """One hashed archive, which nodes unpack; ``form`` as :func:`form_of` said it."""
+    """One hashed archive, which nodes unpack; ``form`` from :func:`form_of`."""
     whole = of_file(path, entry, name)
     suffix, convert = _FORMS[form]
 
     def converted(output: BinaryIO) -> None:
         assert convert is not None
         try:
-            packing.copy_ahead(convert(path, limits), output)
+            packing.copy_buffered(convert(path, limits), output)
             same = Stamp.of(os.stat(path)) == entry.stamp
         except Exception:
             # It was read whole before; damage now is another file of the same name.
@@ -127,9 +136,9 @@ def of_archive(path: str, entry: Entry, name: str, form: str, limits: Limits) ->
             raise Changed(errno.ESTALE, "was changed while it was being staged", path)
 
     # The same bytes may be wanted as a plain file, too: that is another object.
-    said = f"tony-archive-1\0{form}\0{name}"
+    identity = f"tony-archive-1\0{form}\0{name}"
     packed = Packed(
-        hashlib.sha256(said.encode()).hexdigest(),
+        hashlib.sha256(identity.encode()).hexdigest(),
         f"content{suffix}",
         Kind.ARCHIVE,
         whole.size,
@@ -159,8 +168,8 @@ def of_download(
     suffix = next((end for end in NODES_UNPACK if name.endswith(end)), "")
     if kind is not Kind.ARCHIVE:
         suffix = ""
-    said = f"tony-fetched-1\0{suffix}\0{source}\0{found.size}\0{found.mtime_ms}"
-    digest = hashlib.sha256(said.encode()).hexdigest()
+    identity = f"tony-fetched-1\0{suffix}\0{source}\0{found.size}\0{found.mtime_ms}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()
     packed = Packed(digest, f"content{suffix}", kind, found.size, write)
 
     def copy(target: str) -> None:
@@ -171,7 +180,7 @@ def of_download(
 
 
 def form_of(path: str, found: Listing) -> str:
-    """How an archive that was read must be staged for a cluster: a word to remember."""
+    """How an archive that was read must be staged for a cluster."""
     with open(path, "rb") as stream:
         start = stream.read(4)
     if start[:2] == b"PK":
@@ -192,8 +201,8 @@ def _loaded(runtime: Runtime) -> Runtime:
 
 
 @contextmanager
-def _made_aside(make: Callable[[str], object]) -> Iterator[Tree]:
-    """A folder that is made, for a moment, where temporary files go."""
+def _temporary_tree(make: Callable[[str], object]) -> Iterator[Tree]:
+    """A tree in a temporary folder, filled by ``make`` and removed afterwards."""
     with ExitStack() as stack:
         try:
             aside = stack.enter_context(tempfile.TemporaryDirectory(prefix="tony-staging-"))
@@ -205,7 +214,7 @@ def _made_aside(make: Callable[[str], object]) -> Iterator[Tree]:
         except OSError as error:
             where = f" [{error.filename}]" if error.filename else ""
             raise StagingError(
-                "what is packed for the cluster has no place on this machine:"
+                "the files to pack for the cluster cannot be written on this machine:"
                 f" {error.strerror or error}{where}; make room there, or set TMPDIR to a folder"
                 " that you can write"
             ) from error
@@ -234,7 +243,7 @@ def _through(library: str) -> Callable[[str, Limits], Iterator[bytes]]:
 
 
 def _repacked(path: str, limits: Limits) -> Iterator[bytes]:
-    with _made_aside(lambda target: archive.extract(path, target, limits)) as tree:
+    with _temporary_tree(lambda target: archive.extract(path, target, limits)) as tree:
         yield from packing.blocks(tree)
 
 

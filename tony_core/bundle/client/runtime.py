@@ -1,16 +1,14 @@
 """The runtime: our own code as an artifact, from wherever this installation has it.
 
-One folder with the packages that nodes need, ``__main__.py`` and the one file that the
-user's program may import. Its name in the store is the digest of its sources and of the
+One folder with the packages that nodes need, ``__main__.py`` and the files that a user's
+program may import. Its name in the store is the digest of its sources and of the
 Python versions it holds bytecode for. It is made once per version; after that a submit only
 asks ``stat`` about some eighty files.
 
 Bytecode is compiled "unchecked-hash": Python takes it as it is, whatever the files' times
 became on their way. Each Python version finds its own in ``__pycache__``.
 
-How the nodes' Python is asked for its version: only when ``tony.runtime.python`` names
-another interpreter than ours and it exists here; the answer is remembered by the file's
-stamp. Elsewhere the runtime works too, it just compiles what it imports.
+A job's plugins are in it too: a runtime that carries one is named by the plugin's files as well.
 """
 
 from __future__ import annotations
@@ -19,19 +17,17 @@ import hashlib
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import tony_core
-from tony_core.bundle import plugin_files
+from tony_core.bundle.client.pythons import Python
+from tony_core.bundle.client.tree import Entry, Type, listing_digest
 from tony_core.bundle.digests import DigestCache, Stamp
 from tony_core.bundle.local.copying import sealed_mode
-from tony_core.bundle.tree import Entry, Type, listing_digest
-from tony_core.files.durable import replace_file
-from tony_core.plugins import Plugin
+from tony_core.plugins import INDEX, Plugin
 
 NAME = "tony-runtime"
 OLDEST = (3, 9)  # what the master needs
@@ -48,21 +44,10 @@ PACKAGES = (
     "protocol",
     "schedulers",
 )
-# ...apart from what only a client does (a test checks that nothing else imports it).
+# ...apart from what only a client does: files and folders (a test checks that nothing else
+# imports them).
 CLIENT_ONLY = (
-    "bundle/plugin_files.py",
-    "bundle/contents.py",
-    "bundle/failures.py",
-    "bundle/packing.py",
-    "bundle/place.py",
-    "bundle/planning.py",
-    "bundle/publish.py",
-    "bundle/runtime.py",
-    "bundle/runtime_main.py",
-    "bundle/staging.py",
-    "bundle/tree.py",
-    "bundle/venv.py",
-    "bundle/requested.py",
+    "bundle/client/",
     # From job files to a Job; nodes get the finished Job.
     "job/build.py",
     "job/build_roles.py",
@@ -108,25 +93,14 @@ _TOP = (
     "plugins.py",
     "version.py",
 )
-_ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
 
 
 class RuntimeMissing(Exception):
     """This installation lacks a part that nodes need."""
 
 
-class Python(NamedTuple):
-    """An interpreter and what it says of itself."""
-
-    path: str
-    version: Tuple[int, int]
-    tag: str
-
-    @classmethod
-    def running(cls) -> Python:
-        """Ours."""
-        tag = sys.implementation.cache_tag or ""
-        return cls(sys.executable, (sys.version_info[0], sys.version_info[1]), tag)
+class PluginError(Exception):
+    """A plugin's code cannot travel to the nodes; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +119,10 @@ class Runtime:
 def describe(
     cache_folder: Optional[str], pythons: Tuple[Python, ...], plugins: Sequence[Plugin] = ()
 ) -> Tuple[Runtime, DigestCache]:
-    """List our code, and that of the plugins a job uses, and name it; the cache is to be
-    saved by whoever may write."""
+    """List our code and that of a job's plugins, and name it; the caller saves the cache."""
     sources = source_files()
     for plugin in plugins:
-        sources.update(plugin_files.files_of(plugin, _files))
+        sources.update(list_plugin_files(plugin))
     core = os.path.dirname(os.path.abspath(tony_core.__file__))
     cache = DigestCache(core, cache_folder)
     entries = []
@@ -160,15 +133,17 @@ def describe(
         if not known:
             digest, stamp = cache.compute(name, sources[name])
         entries.append(Entry(name, Type.FILE, digest=digest, stamp=stamp))
-    made = {plugin_files.INDEX: plugin_files.index_of(plugins)} if plugins else {}
+    made = {INDEX: build_plugin_index(plugins)} if plugins else {}
     for name, data in made.items():
         entries.append(Entry(name, Type.FILE, digest=hashlib.sha256(data).hexdigest()))
     return replace(_named(tuple(entries), sources, pythons), made=made), cache
 
 
 def load(runtime: Runtime) -> Runtime:
-    """The same with every file's bytes, and named by them: what is built is what was named,
-    even from a checkout that somebody is editing."""
+    """Read every file, and name the runtime by the bytes that were read.
+
+    So what is built is what was named, even from a checkout that is being edited.
+    """
     data = {}
     entries = []
     for entry in runtime.entries:
@@ -237,7 +212,7 @@ def source_files() -> Dict[str, str]:
     found = {f"tony_core/{name}": os.path.join(core, name) for name in _TOP}
     for package in PACKAGES:
         for name, path in _files(os.path.join(core, package)):
-            if f"{package}/{name}" not in CLIENT_ONLY:
+            if not f"{package}/{name}".startswith(CLIENT_ONLY):
                 found[f"tony_core/{package}/{name}"] = path
     executor = importlib.util.find_spec("tony_executor")
     if executor is None or executor.origin is None:
@@ -252,7 +227,7 @@ def source_files() -> Dict[str, str]:
         found[f"program/{name}"] = os.path.join(os.path.dirname(program), name)
     for name, path in _files(os.path.join(core, "files", "webhdfs")):
         found[f"program/{PROGRAM_WEBHDFS}/{name}"] = path
-    found["__main__.py"] = os.path.join(core, "bundle", "runtime_main.py")
+    found["__main__.py"] = os.path.join(core, "bundle", "client", "runtime_main.py")
     return {name: path for name, path in found.items() if os.path.exists(path)}
 
 
@@ -288,64 +263,54 @@ def _program_file(core: str) -> str:
     )
 
 
-# ------------------------------------------------------------------ the nodes' Python
+# ------------------------------------------------------------------ plugins
 
 
-class PythonCache:
-    """What interpreters said of themselves, by the stamp of their file."""
+def list_plugin_files(plugin: Plugin) -> Dict[str, str]:
+    """A plugin's own files: path in the runtime -> path here.
 
-    def __init__(self, folder: Optional[str]) -> None:
-        self._folder = folder
-        self._learnt: Dict[str, Python] = {}
-
-    def ask(self, word: str) -> Optional[Python]:
-        """The interpreter of that name on this machine; None when there is none to ask."""
-        path = shutil.which(os.path.expanduser(word))
-        if path is None:
-            return None
-        if os.path.realpath(path) == os.path.realpath(sys.executable):
-            return Python.running()
-        found = os.stat(path)
-        key = hashlib.sha256(
-            repr((os.path.abspath(path), os.path.realpath(path), Stamp.of(found))).encode()
-        ).hexdigest()[:32]
-        known = self._read(key, path)
-        if known is None:
-            known = _ask(path)
-            if known is not None:
-                self._learnt[key] = known
-        return known
-
-    def _read(self, key: str, path: str) -> Optional[Python]:
-        if self._folder is None:
-            return None
+    The top-level package or module of its entry point, whole, and nothing that it imports from
+    elsewhere: what nodes run needs the standard library only. Of a namespace package, which
+    many distributions share, only the part that is the plugin's.
+    """
+    top = plugin.module.partition(".")[0]
+    if top in ("tony_core", "tony_executor"):
+        return {}
+    if top in sys.stdlib_module_names or top in ("program", "__main__"):
+        raise PluginError(_message(plugin, f"the name {top} is taken on nodes; call it otherwise"))
+    name = ""
+    for part in plugin.module.split("."):
+        name = f"{name}.{part}" if name else part
         try:
-            with open(os.path.join(self._folder, f"python-{key}.json"), encoding="ascii") as stream:
-                major, minor, tag = json.load(stream)
-            return Python(path, (int(major), int(minor)), str(tag))
-        except (OSError, ValueError, TypeError):
-            return None
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError, AttributeError) as error:
+            raise PluginError(_message(plugin, f"{name} is not found: {error}")) from error
+        if spec is None:
+            raise PluginError(_message(plugin, f"{name} is not installed here"))
+        path = name.replace(".", "/")
+        if spec.origin is None or not os.path.isfile(spec.origin):
+            continue  # a namespace: what is the plugin's stands further below
+        if not spec.origin.endswith(".py"):
+            raise PluginError(_message(plugin, f"{name} is no Python source ({spec.origin})"))
+        if spec.submodule_search_locations is None:
+            return {f"{path}.py": spec.origin}
+        found = {}
+        for folder in spec.submodule_search_locations:
+            found.update({f"{path}/{below}": here for below, here in _files(folder)})
+        return found
+    raise PluginError(_message(plugin, f"{plugin.module} stands in no file"))
 
-    def save(self) -> None:
-        """Keep what was learnt."""
-        if self._folder is None:
-            return
-        for key, python in self._learnt.items():
-            path = os.path.join(self._folder, f"python-{key}.json")
-            replace_file(path, json.dumps([*python.version, python.tag]).encode(), sync=False)
-        self._learnt.clear()
+
+def build_plugin_index(plugins: Sequence[Plugin]) -> bytes:
+    """The file by which a node finds plugins."""
+    groups: Dict[str, Dict[str, str]] = {}
+    for plugin in sorted(plugins):
+        groups.setdefault(plugin.group, {})[plugin.name] = plugin.target
+    return json.dumps(groups, sort_keys=True).encode("ascii")
 
 
-def _ask(path: str) -> Optional[Python]:
-    try:
-        said = subprocess.run(
-            [path, "-I", "-S", "-c", _ASK],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=20,
-            check=True,
-            text=True,
-        ).stdout.split()
-        return Python(path, (int(said[0]), int(said[1])), said[2])
-    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
-        return None
+def _message(plugin: Plugin, why: str) -> str:
+    return (
+        f"{plugin.name} ({plugin.target}, by the entry point group {plugin.group}) cannot be"
+        f" sent to the nodes: {why}"
+    )
