@@ -59,18 +59,7 @@ CLIENT_ONLY = (
     "job/settings.py",
     "job/validate.py",
     "job/xmlfile.py",
-    "schedulers/yarn/client/__init__.py",
-    "schedulers/yarn/client/capacity.py",
-    "schedulers/yarn/client/checks.py",
-    "schedulers/yarn/client/cluster_limits.py",
-    "schedulers/yarn/client/doctor.py",
-    "schedulers/yarn/client/kill.py",
-    "schedulers/yarn/client/log_reader.py",
-    "schedulers/yarn/client/resource_manager.py",
-    "schedulers/yarn/client/rest.py",
-    "schedulers/yarn/client/scheduler.py",
-    "schedulers/yarn/client/status.py",
-    "schedulers/yarn/client/submission.py",
+    "schedulers/yarn/client/",
 )
 # What programs may import.
 PROGRAM = (
