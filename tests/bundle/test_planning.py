@@ -105,7 +105,7 @@ def test_everything_wrong_at_once(tmp_path: Path, src: Path) -> None:
         f"tony.client.src-dir: {src}: pipe: is a named pipe",
         f"tony.client.python-venv: {tmp_path}/no-venv does not exist",
         f"--conf: tony.containers.resources: {tmp_path}/gone.txt does not exist",
-        "the name venv is taken",
+        "the name venv is reserved",
         "the name session-3 is taken",
         "gopher://host/x: nothing here knows",
         "hdfs://nn/x.zip: HDFS is reached by the cluster",

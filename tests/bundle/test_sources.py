@@ -45,4 +45,4 @@ def test_the_jobs_own_hadoop_stands_where_executors_look(tmp_path: Path) -> None
 def test_names_of_ours_are_taken(tmp_path: Path, name: str) -> None:
     (tmp_path / "f").write_text("")
     plan = bundle.plan(job(files=(ref(tmp_path / "f", name),)), str(tmp_path / "root"))
-    assert "is taken by what TonY puts there" in str(plan.problems)
+    assert "is reserved by TonY" in str(plan.problems)

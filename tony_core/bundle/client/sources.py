@@ -120,7 +120,7 @@ def _matches(path: str) -> List[str]:
 def why_bad_name(name: str) -> str:
     """Why a resource cannot have that name; empty when it can."""
     if name in _RESERVED or name.startswith(("session-", ".tony-")):
-        return f"the name {name} is TonY's own; give another with ::name"
+        return f"the name {name} is reserved by TonY; give another with ::name"
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         return f"{name!r} cannot be the name of a file; give one with ::name"
     return ""
