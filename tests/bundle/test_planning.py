@@ -106,7 +106,7 @@ def test_everything_wrong_at_once(tmp_path: Path, src: Path) -> None:
         f"tony.client.python-venv: {tmp_path}/no-venv does not exist",
         f"--conf: tony.containers.resources: {tmp_path}/gone.txt does not exist",
         "the name venv is reserved",
-        "the name session-3 is taken",
+        "the name session-3 is reserved",
         "gopher://host/x: nothing here knows",
         "hdfs://nn/x.zip: HDFS is reached by the cluster",
         f"tony.am.resources: {tmp_path}/bad.zip: is not an archive",

@@ -61,7 +61,7 @@ def test_the_error_of_a_full_temporary_folder_has_advice(
     assert (finding.verdict.value, "set TMPDIR" in finding.advice) == ("wrong", True)
     with pytest.raises(tlskey.NoKey, match=r"No usable temporary directory.*set TMPDIR"):
         tlskey.with_tls(b"secret")
-    aside = contents._made_aside(lambda target: None)
+    aside = contents._temporary_tree(lambda target: None)
     with pytest.raises(StagingError, match=r"no place on this machine.*make room.*TMPDIR"), aside:
         pass
     try:
@@ -90,7 +90,7 @@ def test_a_full_tmp_is_named_where_a_runtime_is_packed(
     def make(target: str) -> None:
         Path(target).write_bytes(bytes(4096))
 
-    aside = contents._made_aside(make)
+    aside = contents._temporary_tree(make)
     with pytest.raises(StagingError, match=r"No space left on device.*TMPDIR"), aside:
         pass
     assert os.listdir(full) == ["filler"]
