@@ -90,7 +90,7 @@ def test_json_is_exact(tony: Tony, evil: Scripted) -> None:
 def test_errors_and_their_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
     for debug in (False, True):
         for error in (SchedulerError(EVIL), ValueError(EVIL), FileNotFoundError(2, EVIL, EVIL)):
-            assert failures.tell(error, debug)
+            assert failures.report_error(error, debug)
             shown = capsys.readouterr().err
             assert_tame(shown)
             assert "evil" not in shown and "ev\\x1b]0;pwned\\x07il" in shown

@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
     ("words", "message"),
     [
         (["sbumit"], "did you mean submit?"),
-        (["--verbose", "list"], "options of a verb stand after it"),
+        (["--verbose", "list"], "a verb's options follow it"),
         (["submit", "--src_dri", "x"], "there is no option --src_dri; did you mean --src_dir?"),
         (["submit", "--srcdir=x"], "did you mean --src_dir?"),
         (["submit", "train.py"], "unexpected argument 'train.py'"),
@@ -262,5 +262,5 @@ def test_closed_streams_are_no_error() -> None:
 def test_a_full_disk_is_not_our_fault() -> None:
     done = run_tony("version", shell=" > /dev/full")
     assert done.returncode != 0
-    assert "fault of tony" not in done.stderr
+    assert "fault in tony" not in done.stderr
     assert "Traceback" not in done.stderr

@@ -127,8 +127,8 @@ def test_a_scheduler_that_has_forgotten_the_job(
     scripted.on_status = forget
     done = tony(*words)
     assert done.code == 1
-    assert "does not know it any more" in done.err and "tony history show" in done.err
-    assert "it goes on" not in done.err
+    assert "does not know app_1_0001 any more" in done.err and "tony history show" in done.err
+    assert "still running" not in done.err
 
 
 def test_nothing_runs_after_the_outcome_was_told(capsys: pytest.CaptureFixture[str]) -> None:

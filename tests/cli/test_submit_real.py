@@ -214,7 +214,7 @@ def test_ctrl_c_twice_leaves_at_once_and_ends_the_job_by_force(here: Path, tony_
             "programs that ignore TERM",
         )
         running.send(signal.SIGINT)
-        running.until("ending the job")
+        running.until("programs have 600 s to exit")
         running.send(signal.SIGINT)  # which waits for no grace
         assert running.end() == 130, str(running)
     assert ended(here, app_id)["state"] == "KILLED"
@@ -306,7 +306,7 @@ def test_leaving_an_attached_job_lets_it_go_on(here: Path) -> None:
             attached.until("running on", times=2)
             attached.send(signal.SIGINT)
             assert attached.end() == 130
-        assert "the job goes on" in attached.out
+        assert "the job is still running" in attached.out
         assert status(here, app_id)["state"] == "RUNNING"
         shown = tony("describe", app_id, "--json", cwd=here)
         assert wrong_with(json.loads(shown.stdout), "describe") == []
@@ -376,7 +376,7 @@ def test_live_on_a_terminal_until_ctrl_c(here: Path) -> None:
         terminal.process.wait(60)
         terminal.close()
     assert "\x1b[" in terminal.shown
-    assert "ending the job" in terminal.shown
+    assert "Ctrl-C again: kill now" in terminal.shown
     assert "KILLED" in terminal.shown
 
 

@@ -186,14 +186,14 @@ class TestStatus:
         self, capsys: pytest.CaptureFixture[str], session: int, words: str
     ) -> None:
         head(JobView(APP, AppState.RUNNING, "page", session=session))
-        assert f"session {session} (it was started again {words})" in capsys.readouterr().out
+        assert f"session {session} (restarted {words})" in capsys.readouterr().out
 
     def test_which_tasks_were_started_again_alone(self, capsys: pytest.CaptureFixture[str]) -> None:
         tasks = [task("ps:0", restarts=1), task("worker:0"), task("worker:1", restarts=3)]
         view = from_page({"state": "RUNNING"}, tasks, app_id=APP)
         head(view)
         out = capsys.readouterr().out
-        assert "started again alone: ps:0 once, worker:1 3 times\n" in out
+        assert "tasks restarted: ps:0 once, worker:1 3 times\n" in out
         assert view.to_json()["tasks"][2]["restarts"] == 3
 
     def test_how_many_of_an_elastic_role_are_there(
@@ -289,7 +289,7 @@ class TestDescribe:
         said = "\n".join(outcome.lines(ended, 0, pages_last=False))
         assert "http" not in said
         assert f"tony logs {APP} -t worker:0" in said
-        assert said.endswith(f"  all of it: tony logs {APP}")
+        assert said.endswith(f"  all logs: tony logs {APP}")
         assert ended.to_json()["tasks"][0]["log_url"] == url
         assert url in "\n".join(outcome.lines(ended, 0))  # a site with a log server
 
@@ -318,8 +318,11 @@ class TestLogs:
     @pytest.mark.parametrize(
         ("words", "why"),
         [
-            (("--stream", "foo"), "no stream or file 'foo': say stdout, stderr, both, executor"),
-            (("--stream", "foo"), "files that there are: stdout"),
+            (
+                ("--stream", "foo"),
+                "no stream or file 'foo'; expected stdout, stderr, both, exec",
+            ),
+            (("--stream", "foo"), "one of these files: stdout"),
             (("--session", "7"), "no session 7: the job has had sessions 0 to 1 so far"),
             (("--session=-1",), "-1 is negative; expected 0 or more"),
             (("-n", "-5"), "--tail"),
@@ -370,7 +373,7 @@ class TestKill:
         running.apps["other"] = status("other")
         done = tony("kill")
         assert done.code == 2
-        assert "say which" in done.err
+        assert "name the one to kill" in done.err
         assert running.killed == []
 
     def test_by_tag_name_user_and_state(self, tony: Tony, running: Scripted) -> None:
@@ -489,7 +492,7 @@ class TestHistory:
     def test_a_configuration_comes_alone(self, tony: Tony, failed: Scripted, other: str) -> None:
         done = tony("history", "show", APP, "--config", other)
         assert (done.code, done.out) == (2, "")
-        assert f"without {other}" in done.err
+        assert f"cannot be used with {other}" in done.err
 
     def test_elsewhere(self, tony: Tony, failed: Scripted, tmp_path: Path) -> None:
         done = tony("history", "show", "x", "--history", str(tmp_path / "nowhere"))
@@ -696,11 +699,11 @@ def test_a_kill_that_takes_long_says_why(
     scripted.apps[APP] = status()
     assert tony("kill", APP).err == "", "an end that comes soon needs no words"
     scripted.apps[APP] = status()
-    monkeypatch.setattr(kill, "SAY_S", 0.01)
+    monkeypatch.setattr(kill, "NOTE_S", 0.01)
     scripted.kill_takes = threading.Event()
     letting = threading.Timer(0.5, scripted.kill_takes.set)
     letting.start()
     said = tony("kill", APP)
     letting.join()
     assert (said.code, said.err.count("\n")) == (0, 1)
-    assert "its programs have their grace (tony.task.kill-grace)" in said.err
+    assert "its programs have tony.task.kill-grace to exit" in said.err

@@ -44,7 +44,7 @@ def test_it_is_said_which_one_when_that_was_not_plain() -> None:
 
 
 def test_several_are_named() -> None:
-    with pytest.raises(NotFound, match="local_2025_aab2, local_2025_ccc3: say more"):
+    with pytest.raises(NotFound, match="it matches local_2025_aab2, local_2025_ccc3"):
         resolve(scheduler(), "local_2025")
 
 
@@ -72,7 +72,7 @@ def test_nobody_means_anothers_job_without_saying_so() -> None:
 
 def test_the_only_one() -> None:
     assert only(scheduler(), runs, "running job", "kill").app_id == "local_2025_aab2"
-    with pytest.raises(NotFound, match="say which job to kill: local_2025_aab2"):
+    with pytest.raises(NotFound, match="name the one to kill: local_2025_aab2"):
         only(scheduler(), lambda _: True, "job", "kill")
     with pytest.raises(NotFound, match="no job"):
         only(scheduler(), lambda _: False, "job", "kill")

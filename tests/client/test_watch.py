@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tony_core.client.page import CALL_S
-from tony_core.client.poll_interval import FAILING_MOST_S, Pace
+from tony_core.client.page_reader import FAILING_MOST_S, PollInterval
 from tony_core.client.watch import Callbacks, Watch
 from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, NoSuchApplication, SchedulerError
@@ -356,51 +356,51 @@ def test_a_callback_that_raises_reaches_the_caller(page: PageServer) -> None:
 
 class TestPace:
     def test_what_is_cheap_is_asked_often(self) -> None:
-        pace = Pace()
-        pace.answered(0.0005)
-        assert pace.pause_s == 0.1
+        interval = PollInterval()
+        interval.answered(0.0005)
+        assert interval.pause_s == 0.1
 
     def test_what_is_dear_is_asked_seldom_but_asked(self) -> None:
-        pace = Pace()
-        pace.answered(0.02)
-        assert pace.pause_s == pytest.approx(1.0)
+        interval = PollInterval()
+        interval.answered(0.02)
+        assert interval.pause_s == pytest.approx(1.0)
         for _ in range(5):
-            pace.answered(3.0)
-        assert pace.pause_s == 2.0
+            interval.answered(3.0)
+        assert interval.pause_s == 2.0
 
     def test_failures_back_off_and_one_answer_forgives_them(self) -> None:
-        pace = Pace()
+        interval = PollInterval()
         pauses = []
         for _ in range(8):
-            pace.failed()
-            pauses.append(pace.pause_s)
+            interval.failed()
+            pauses.append(interval.pause_s)
         assert pauses == sorted(pauses)
         assert pauses[0] == 0.25
         assert pauses[-1] == FAILING_MOST_S
-        pace.answered(0.001)
-        assert pace.pause_s == 0.1
+        interval.answered(0.001)
+        assert interval.pause_s == 0.1
 
 
-def test_an_answer_that_cannot_be_read_ends_no_feed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_cannot_be_read_ends_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     from queue import SimpleQueue
 
-    from tony_core.client import feed
+    from tony_core.client import page_reader
 
     broken = [RecursionError("too deep"), TypeError("odd")]
-    events = feed.Page.events
+    events = page_reader.Page.events
 
     def odd(self: Any, *words: Any) -> Any:
         if broken:
             raise broken.pop()
         return events(self, *words)
 
-    monkeypatch.setattr(feed.Page, "events", odd)
+    monkeypatch.setattr(page_reader.Page, "events", odd)
     inbox: SimpleQueue[Any] = SimpleQueue()
     with PageServer() as page:
         page.events = [event(1, "it began")]
-        made = feed.Feed(inbox, poll_s=0.05)
-        made.at(page.url)
+        made = page_reader.PageReader(inbox, poll_s=0.05)
+        made.set_url(page.url)
         messages = [inbox.get(timeout=60) for _ in range(3)]
         made.close()
-    assert [type(one).__name__ for one in messages] == ["Silence", "Silence", "Story"]
+    assert [type(one).__name__ for one in messages] == ["PageLost", "PageLost", "NewEvents"]
     assert "TypeError: odd" in messages[0].reason

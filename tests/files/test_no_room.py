@@ -15,9 +15,8 @@ from tests.bundle.jobs import job
 from tests.job.loading import load
 from tests.strangers import needs_root
 from tony_core import bundle
-from tony_core.bundle import StagingError
-from tony_core.bundle.client import contents
-from tony_core.cli.failures import tell
+from tony_core.bundle import StagingError, contents
+from tony_core.cli.failures import report_error
 from tony_core.client import tlskey
 from tony_core.schedulers.local import host_checks
 
@@ -59,7 +58,7 @@ def test_the_error_of_a_full_temporary_folder_has_advice(
 ) -> None:
     finding = host_checks.temporary({})
     assert (finding.verdict.value, "set TMPDIR" in finding.advice) == ("wrong", True)
-    with pytest.raises(tlskey.NoKey, match=r"No usable temporary directory.*set TMPDIR"):
+    with pytest.raises(tlskey.NoKeyPair, match=r"No usable temporary directory.*set TMPDIR"):
         tlskey.with_tls(b"secret")
     aside = contents._temporary_tree(lambda target: None)
     with pytest.raises(StagingError, match=r"no place on this machine.*make room.*TMPDIR"), aside:
@@ -67,9 +66,9 @@ def test_the_error_of_a_full_temporary_folder_has_advice(
     try:
         tempfile.mkstemp()
     except FileNotFoundError as error:
-        tell(error, False)
-    output = capsys.readouterr().err
-    assert "set TMPDIR" in output and "fault of tony" not in output
+        report_error(error, False)
+    said = capsys.readouterr().err
+    assert "set TMPDIR" in said and "fault in tony" not in said
 
 
 @needs_root

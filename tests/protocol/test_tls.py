@@ -260,7 +260,7 @@ class TestMakingIt:
     def test_no_program(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
         assert "needs the program openssl" in tlskey.missing()
-        with pytest.raises(tlskey.NoKey, match=r"tony\.task\.tls=false"):
+        with pytest.raises(tlskey.NoKeyPair, match=r"tony\.task\.tls=false"):
             tlskey.with_tls(SECRET)
 
     def test_the_machines_own_settings_do_not_matter(
@@ -281,7 +281,7 @@ class TestMakingIt:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
     ) -> None:
         self.fake(tmp_path, script, monkeypatch)
-        with pytest.raises(tlskey.NoKey, match=words):
+        with pytest.raises(tlskey.NoKeyPair, match=words):
             tlskey.with_tls(SECRET)
 
 

@@ -91,7 +91,7 @@ try:
         )
         code = made.run([])
 except BaseException as error:
-    code = failures.tell(error, False)
+    code = failures.report_error(error, False)
 print("asked", len(asked))
 sys.exit(code)
 """

@@ -1,4 +1,4 @@
-"""Watch a job that runs already; leaving (Ctrl-C) lets it go on.
+"""Watch a job that runs already; after Ctrl-C it keeps running.
 
 The exit code is the job's, as of ``tony submit``.
 """
@@ -23,7 +23,7 @@ HELP = "watch a job that runs already"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     add_app(parser)
     add_scheduler(parser)
     add_history(parser)

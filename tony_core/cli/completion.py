@@ -21,7 +21,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     parser.add_argument(
         "shell", nargs="?", choices=SHELLS, help="bash, zsh or fish; without: that of $SHELL"
     )
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the script."""
     shell = args.shell or os.path.basename(os.environ.get("SHELL", ""))
     if shell not in SHELLS:
-        raise UsageError(f"say which shell: {', '.join(SHELLS)}")
+        raise UsageError(f"expected a shell: {', '.join(SHELLS)}")
     line(SCRIPTS[shell](grammar()))
     return 0
 

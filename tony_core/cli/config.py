@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Dict, List
 
-from tony_core.cli.output import line, note, print_json, tell
+from tony_core.cli.output import line, note, print_error, print_json
 from tony_core.client.submission import Frameworks
 from tony_core.files.registry import filesystem
 from tony_core.job.keys import Status, table
@@ -23,7 +23,7 @@ BAD_JOB = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-verbs and their words."""
+    """Declare its sub-verbs and their options."""
     verbs = parser.add_subparsers(dest="config_verb", metavar="VERB", required=True)
     show = verbs.add_parser("show", help="every value, with the file and line it came from")
     show.add_argument("--conf_file", "--conf-file", metavar="FILE", help="the job file")
@@ -111,7 +111,7 @@ def _refuse(args: argparse.Namespace, problems: List[Problem]) -> int:
         _print_json(args.conf_file, problems)
     else:
         for problem in errors(problems):
-            tell(mask_text(str(problem)) + "\n")
+            print_error(mask_text(str(problem)) + "\n")
     return BAD_JOB
 
 

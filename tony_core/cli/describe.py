@@ -1,4 +1,4 @@
-"""Everything that is known of a job: its tasks and their runs, budgets, links, the story."""
+"""Everything known of a job: its tasks and their runs, budgets, links, the story."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tony_core.schedulers.port import Scheduler, SchedulerError
 from tony_core.view import MASTER, JobView, TaskView
 
 NAME = "describe"
-HELP = "everything that is known of a job"
+HELP = "everything known of a job"
 
 UUID_SHOWN = 12  # characters, which tell the GPUs of a node apart
 
@@ -39,7 +39,7 @@ Story = Sequence[Mapping[str, Any]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     add_app(parser)
     add_scheduler(parser)
     add_history(parser)
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print it."""
-    view, story, pages_last, masters = _known(args)
+    view, story, pages_last, masters = _look(args)
     if args.json:
         data = {"job": view.to_json(), "events": [dict(event) for event in story]}
         print_json({**data, "masters": [one._asdict() for one in masters]})
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(view: JobView, story: Story, pages_last: bool = True) -> None:
-    """The whole of it, for a person."""
+    """Print it for a person."""
     head(view)
     for name, text in (
         ("framework", view.framework),
@@ -140,7 +140,7 @@ class Master(NamedTuple):
     log_url: str
 
 
-def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
+def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
     from tony_core.client.finalize import look_up
     from tony_core.client.lookup import explain_unknown, read_past, whole_story
     from tony_core.schedulers.port import NoSuchApplication
@@ -164,7 +164,7 @@ def _known(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]
 
 
 def _masters(scheduler: Scheduler, app_id: str) -> List[Master]:
-    """Those that the scheduler knows, by attempt; it forgets them some time after the end."""
+    """The masters that the scheduler knows, by attempt; it forgets them some time after the end."""
     try:
         found = scheduler.log_reader.list_containers(app_id)
     except SchedulerError:

@@ -1,4 +1,4 @@
-"""Looks whether jobs can run on a scheduler, thing by thing, and says what to do.
+"""Checks whether jobs can run on a scheduler, thing by thing, and what to do where not.
 
 It submits a small application of its own (--no-probe leaves that out): one container that ends
 by itself, on YARN after a look at its node from inside. Ends with 0 when nothing is wrong, else 3.
@@ -16,19 +16,21 @@ from tony_core.cli.output import line, note, paint, print_json, safe
 from tony_core.schedulers.port import Finding, SchedulerError, Verdict
 
 NAME = "doctor"
-HELP = "look whether jobs can run here, and what is in their way"
+HELP = "check whether jobs can run here, and what prevents it"
 
 _COLOURS = {Verdict.OK: "green", Verdict.WRONG: "red", Verdict.NOTE: "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     parser.add_argument("--queue", metavar="QUEUE", help="look at this queue")
     parser.add_argument(
         "--python", metavar="PYTHON", help="the interpreter to try on a node (tony.runtime.python)"
     )
     parser.add_argument(
-        "--no-probe", action="store_true", help="only ask; start no container, write no file"
+        "--no-probe",
+        action="store_true",
+        help="only ask; start no container, write no file",
     )
     add_scheduler(parser)
     add_json(parser)
@@ -44,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
         # Every job stands on it: which scheduler, which folder, which interpreter.
         return _end(args, [of_site], shown=False)
     conf = {"tony.yarn.queue": args.queue, "tony.runtime.python": args.python}
-    words = tuple(f"{key}={value}" for key, value in conf.items() if value)
-    # An empty folder: the site's file and these words, not the job file that lies about here.
-    job = load_job(JobArguments(conf=words), cwd=os.devnull, needs_command=False).job
+    settings = tuple(f"{key}={value}" for key, value in conf.items() if value)
+    # An empty folder: the site's file and these options, not a job file in this folder.
+    job = load_job(JobArguments(conf=settings), cwd=os.devnull, needs_command=False).job
     found: List[Finding] = [of_site]
     _show(of_site, args.json)
     try:
@@ -57,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         try:
             job = job.replace(scheduler=scheduler.name)
-            said = hint(args, scheduler)
-            if said:
-                found.append(Finding("the scheduler", Verdict.NOTE, scheduler.name, said))
+            advice = hint(args, scheduler)
+            if advice:
+                found.append(Finding("the scheduler", Verdict.NOTE, scheduler.name, advice))
                 _show(found[-1], args.json)
             for finding in examine(scheduler, job, not args.no_probe):
                 found.append(finding)
@@ -78,7 +80,7 @@ def _end(args: argparse.Namespace, found: List[Finding], shown: bool = True) -> 
     elif wrong:
         note(f"{wrong} of {len(found)} things are wrong")
     else:
-        note("nothing is wrong" if found else "there is nothing to look at on this scheduler")
+        note("nothing is wrong" if found else "this scheduler has nothing to check")
     return 3 if wrong else 0
 
 

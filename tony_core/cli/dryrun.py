@@ -12,7 +12,7 @@ from tony_core.job.spec import Job
 
 
 def show(prepared: Prepared, as_json: bool) -> int:
-    """Print it; 0."""
+    """Print it, and return the exit code 0."""
     data = as_data(prepared)
     if as_json:
         print_json(data)
@@ -56,7 +56,7 @@ def as_data(prepared: Prepared) -> Dict[str, Any]:
 
 
 def job_data(job: Job) -> Dict[str, Any]:
-    """A job as people may see it."""
+    """A job with its secrets masked."""
     from tony_core.job.jsonfile import job_to_json
 
     seen = job.replace(settings=mask_settings(job.settings))

@@ -1,4 +1,4 @@
-"""What went wrong, as one message on standard error and an exit code. One table."""
+"""Turns an error into one message on standard error and an exit code, in one table."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ import sys
 from typing import Optional
 
 from tony_core.cli.interrupts import Interrupted
-from tony_core.cli.output import tell as tell_text
+from tony_core.cli.output import print_error
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.client.exit_codes import ExitCode, of_signal
 
 _NOT_WRITABLE = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
 
 
-def tell(error: BaseException, debug: bool) -> Optional[int]:
-    """Say it and give the exit code; ``None`` for what is not an error at all (SystemExit)."""
+def report_error(error: BaseException, debug: bool) -> Optional[int]:
+    """Print an error and return its exit code; ``None`` for what is no error (SystemExit)."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 0 if error.code is None else None
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output went away (head, less): nobody to tell.
-        _silence_stdout()
+        # The reader of our output went away (head, less).
+        _discard_stdout()
         return int(ExitCode.BROKEN_PIPE)
     if debug:
         import traceback
 
-        tell_text("".join(traceback.format_exception(error)))
+        print_error("".join(traceback.format_exception(error)))
     if isinstance(error, Interrupted):
-        say(str(error))
+        print_message(str(error))
         return of_signal(error.number)
     if isinstance(error, KeyboardInterrupt):
-        say("interrupted")
+        print_message("interrupted")
         return of_signal(signal.SIGINT)
-    text, code = _judged(error)
-    say(text)
+    text, code = _message_of(error)
+    print_message(text)
     return code
 
 
-def say(text: str) -> None:
-    """One message for a person."""
+def print_message(text: str) -> None:
+    """Print one message for a person."""
     first, _, rest = text.partition("\n")
     try:
-        tell_text(f"tony: {first}\n" + (f"{rest}\n" if rest else ""))
+        print_error(f"tony: {first}\n" + (f"{rest}\n" if rest else ""))
     except OSError:
         pass  # the terminal is gone
 
 
 def flush() -> None:
-    """Have our output out before the exit code is, whatever became of its reader."""
+    """Flush our output before the exit, whether or not its reader is still there."""
     try:
         sys.stdout.flush()
     except OSError:
-        _silence_stdout()
+        _discard_stdout()
 
 
-def _judged(error: BaseException) -> tuple[str, int]:
+def _message_of(error: BaseException) -> tuple[str, int]:
     from tony_core.job.problems import JobError
     from tony_core.schedulers.port import (
         BadEnvironment,
@@ -85,17 +85,17 @@ def _judged(error: BaseException) -> tuple[str, int]:
         text = f"{error.strerror}; make room there, or set TMPDIR to a folder that you can write"
         return text, ExitCode.REFUSED
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("tony_"):
-        text = f"the Python module {error.name} is missing here; pip install tony-py brings it"
+        text = f"the Python module {error.name} is missing here; to install it: pip install tony-py"
         return text, ExitCode.INTERNAL
     name = type(error).__name__
     return (
-        f"internal error: {name}: {error}\nThis is a fault of tony's, not of the job's; the"
-        " same command with --debug shows where it happened."
+        f"internal error: {name}: {error}\nThis is a fault in tony, not in the job. Run the same"
+        " command with --debug to see where it happened."
     ), ExitCode.INTERNAL
 
 
 def bad_job(error: BaseException) -> str:
-    """Every problem of a job, one a line, without what they may quote of secrets."""
+    """Every problem of a job, one a line, with secrets masked."""
     from tony_core.job.mask import mask_problems
     from tony_core.job.problems import JobError, errors
 
@@ -106,7 +106,7 @@ def bad_job(error: BaseException) -> str:
     return "\n  ".join([f"the job has {len(lines)} problems:", *lines])
 
 
-def _silence_stdout() -> None:
+def _discard_stdout() -> None:
     # Or the interpreter's own flush at its end complains.
     try:
         empty = os.open(os.devnull, os.O_WRONLY)

@@ -1,8 +1,8 @@
-"""Watching a job from the command line, until it ends or somebody wants to leave.
+"""Watches a job from the command line, until it ends or the user leaves.
 
 A signal ends the job that this command submitted, and the wait for that has a deadline; a
 second one leaves at once, and the programs lose their grace. A job that was only attached to
-goes on.
+keeps running.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tony_core.view import JobView
 
 
 class Forgotten(ClientError):
-    """The scheduler has lost its memory: nobody can say how the job ended."""
+    """The scheduler does not know the job any more, and so not how it ended."""
 
 
 class Follow:
@@ -45,7 +45,7 @@ class Follow:
     ) -> None:
         self._presenter = presenter
         self._interrupts = interrupts
-        self._kills = kills  # opens a scheduler to kill by; None: the job goes on without us
+        self._kills = kills  # opens a scheduler to kill by; None: the job keeps running
         self._killing: Optional[Killing] = None
         self._give_up: Optional[float] = None
         grace = job.timeouts.kill_grace_s if job is not None else GRACE_S
@@ -53,7 +53,7 @@ class Follow:
         self._app_id = app_id
         self._scheduler = scheduler
         callbacks = presenter.callbacks()
-        self._ticked = callbacks.on_tick
+        self._presenter_tick = callbacks.on_tick
         self._watch = Watch(
             scheduler,
             app_id,
@@ -80,11 +80,11 @@ class Follow:
             return self._watch.run()
         except NoSuchApplication as error:
             if self._watch.view is None:
-                raise  # it never was there
+                raise  # it never existed
             raise Forgotten(
-                f"{self._app_id} was there, and its scheduler does not know it any more: one that"
-                " restarts and kept nothing forgets its applications, and ends them; what they"
-                f" came to: tony history show {self._app_id}"
+                f"the scheduler does not know {self._app_id} any more: a scheduler that restarts"
+                " without its stored state forgets its applications and ends them. To see how"
+                f" the job ended: tony history show {self._app_id}"
             ) from error
 
     def _code(self, view: JobView) -> int:
@@ -96,8 +96,8 @@ class Follow:
         received = self._interrupts.received
         if received:
             self._interrupted(len(received))
-        if self._ticked is not None:
-            self._ticked()
+        if self._presenter_tick is not None:
+            self._presenter_tick()
 
     def _interrupted(self, times: int) -> None:
         if self._kills is None or times > 1:
@@ -109,8 +109,8 @@ class Follow:
             self._kill()
             word = self._word()
             self._presenter.say(
-                f"{word}: ending the job; its programs have {self._wait_s - ALLOWANCE_S:g} s to"
-                " exit. Once more: kill them now and return"
+                f"{word}: stopping; programs have {self._wait_s - ALLOWANCE_S:g} s to exit."
+                " Ctrl-C again: kill now and return"
             )
             self._give_up = time.monotonic() + self._wait_s
         elif self._killing.problem is not None or (
@@ -129,30 +129,33 @@ class Follow:
         return WORDS[self._number()]
 
     def _left(self) -> int:
-        """Somebody wanted to leave before the end."""
+        """The exit code after the user left before the end."""
         first = self._interrupts.first or int(signal.SIGINT)
         if self._kills is None:
             self._presenter.say(
-                f"the job goes on: tony attach {self._app_id} watches it again,"
-                f" tony kill {self._app_id} ends it"
+                f"the job is still running. Resume with: tony attach {self._app_id}; end it with:"
+                f" tony kill {self._app_id}"
             )
             return of_signal(first)
         assert self._killing is not None
         if self._killing.problem is not None:
             raise SchedulerError(
-                f"{self._app_id} could not be ended: {self._killing.problem};"
-                f" tony kill {self._app_id} tries again"
+                f"{self._app_id} could not be killed: {self._killing.problem}. Try again with:"
+                f" tony kill {self._app_id}"
             )
-        see_through(self._scheduler.name, self._app_id)
+        kill_in_background(self._scheduler.name, self._app_id)
         self._presenter.say(
-            f"left while {self._app_id} was ending; tony status {self._app_id} shows whether it has"
+            f"returned while {self._app_id} is ending. To see whether it has ended:"
+            f" tony status {self._app_id}"
         )
         return of_signal(first)
 
 
-def see_through(scheduler: str, app_id: str) -> None:
-    """Ask a second time, by a process of its own: a master that is asked twice gives its
-    programs no more grace, and one that does not end is ended by force. Nobody waits here."""
+def kill_in_background(scheduler: str, app_id: str) -> None:
+    """Ask a second time to kill the job, by a process of its own that outlives this one.
+
+    A master that is asked twice gives its programs no more grace; one that does not end is killed.
+    """
     subprocess.Popen(
         [sys.executable, "-m", "tony_core.cli.main", "kill", "--scheduler", scheduler, app_id],
         stdin=subprocess.DEVNULL,

@@ -22,7 +22,7 @@ OLDER = "7d"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     parser.add_argument(
         "--older-than",
         metavar="TIME",
@@ -31,33 +31,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"only what was not used for so long: 90, 30m, 12h, 7d [{OLDER}]",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would go, and remove nothing"
+        "--dry-run", action="store_true", help="print what would be removed, and remove nothing"
     )
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="instead: read all that is staged on a cluster's file system, and say what is damaged",
+        help="instead: read all that is staged on a cluster's file system, print what is damaged",
     )
     parser.add_argument(
         "--remove",
         action="store_true",
-        help="with --verify: remove what is damaged, unless a job that runs uses it",
+        help="with --verify: remove what is damaged, unless a running job uses it",
     )
     parser.add_argument(
         "--staging-dir",
         metavar="URL",
-        help="where jobs on the cluster were staged, if they said tony.yarn.staging-dir",
+        help="where jobs on the cluster were staged, if they set tony.yarn.staging-dir",
     )
     add_scheduler(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say each thing that goes."""
+    """Print each thing that is removed."""
     if args.remove and not args.verify:
-        raise UsageError("--remove goes with --verify: it removes what that finds damaged")
+        raise UsageError("--remove needs --verify: it removes what that finds damaged")
     if args.remove and args.dry_run:
-        raise UsageError("--verify without --remove says what is damaged: leave out --dry-run")
+        raise UsageError(
+            "--dry-run cannot be used with --remove; --verify alone prints what is damaged"
+        )
     scheduler = scheduler_of(args)
     if args.verify:
         return _verify(scheduler, args)
@@ -78,19 +80,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _root(scheduler: Scheduler, staging_dir: Optional[str]) -> str:
-    """The staging place that is meant."""
+    """The staging place that the options name."""
     from tony_core.job.spec import Job, Yarn
 
     root = scheduler.staging_root(Job("gc", (), yarn=Yarn(staging_dir=staging_dir)))
     if staging_dir and not (is_remote(root) and root.endswith(staging_dir.rstrip("/"))):
         raise UsageError(
-            f"the scheduler {scheduler.name} knows no --staging-dir; --scheduler names another"
+            f"the scheduler {scheduler.name} has no --staging-dir; choose another with --scheduler"
         )
     return root
 
 
 def _verify(scheduler: Scheduler, args: argparse.Namespace) -> int:
-    """Say, or remove, what is damaged; 1 when something of it is left."""
+    """Print, or remove, what is damaged; 1 when something of it is left."""
     from tony_core.bundle.remote.store import RemoteStore
 
     removed: List[str] = []
@@ -98,8 +100,8 @@ def _verify(scheduler: Scheduler, args: argparse.Namespace) -> int:
         root = _root(scheduler, args.staging_dir)
         if not is_remote(root):
             raise UsageError(
-                f"what the scheduler {scheduler.name} stages stands on this machine's own disk:"
-                " there is nothing to verify"
+                f"nothing to verify: the scheduler {scheduler.name} stages on this machine's own"
+                " disk"
             )
         store = RemoteStore(root)
         damaged = {digest: str(error) for digest, error in store.verify_all().items()}
@@ -108,8 +110,8 @@ def _verify(scheduler: Scheduler, args: argparse.Namespace) -> int:
     finally:
         scheduler.close()
     if args.json:
-        told = {"removed": removed} if args.remove else {}
-        print_json({"root": root, "damaged": list(damaged.values()), **told})
+        more = {"removed": removed} if args.remove else {}
+        print_json({"root": root, "damaged": list(damaged.values()), **more})
     else:
         for text in removed:
             line(f"removed {text}")
@@ -122,7 +124,7 @@ def _verify(scheduler: Scheduler, args: argparse.Namespace) -> int:
 def _remove(
     scheduler: Scheduler, store: RemoteStore, damaged: Dict[str, str]
 ) -> Tuple[Dict[str, str], List[str]]:
-    """What is left of it, with who uses it, and what went."""
+    """What is left of it, with its users, and what was removed."""
     from tony_core.bundle.remote.garbage import remove_damaged
 
     kept = remove_damaged(store, damaged, lambda app_id: _ended(scheduler, app_id, False))
@@ -135,7 +137,7 @@ def _remove(
 
 def _summary(root: str, damaged: int, removed: int, asked: bool) -> str:
     if damaged and asked:
-        return f"{damaged} damaged left below {root}: end what uses it, and say this again"
+        return f"{damaged} damaged left below {root}; end the jobs that use it, and run this again"
     if damaged:
         return f"{damaged} damaged below {root}; tony gc --verify --remove removes what no job uses"
     if removed:
@@ -147,7 +149,7 @@ def _everything(scheduler: Scheduler, root: str, older_s: float, dry_run: bool) 
     from tony_core.bundle import gc
 
     yield from scheduler.cleaner.collect_garbage(older_s, dry_run)
-    # A cluster that cannot be asked may be running it; this machine's files tell for themselves.
+    # A cluster that cannot be asked may be running it; this machine's files show whether it runs.
     unsure = False if is_remote(root) else None
     yield from gc(root, older_s, dry_run, ended=lambda app_id: _ended(scheduler, app_id, unsure))
     yield from _history(scheduler, dry_run)

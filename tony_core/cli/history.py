@@ -26,7 +26,7 @@ HELP = "jobs that have ended"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-verbs and their words."""
+    """Declare its sub-verbs and their options."""
     verbs = parser.add_subparsers(dest="history_verb", metavar="VERB", required=True)
     listed = verbs.add_parser("list", help="all of them, the newest first")
     listed.add_argument("--limit", metavar="N", type=count, default=50, help="at most [50]; 0: all")
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _history(args: argparse.Namespace) -> Iterator[Tuple[str, Optional[Scheduler]]]:
-    """Where it stands, and who may know how a job ended that has no end in it."""
+    """The root of the history, and a scheduler that may know how an unfinished job ended."""
     named = history_of(args)
     try:
         scheduler = scheduler_of(args, getattr(args, "app", None))
@@ -64,7 +64,7 @@ def _history(args: argparse.Namespace) -> Iterator[Tuple[str, Optional[Scheduler
         root = named or scheduler.history_root(None)
         if not root:
             raise UsageError(
-                f"the scheduler {scheduler.name} keeps no history of its own: say --history PATH,"
+                f"the scheduler {scheduler.name} keeps no history of its own; use --history PATH,"
                 " or set tony.history.location in the site's file"
             )
         yield root, scheduler
@@ -112,7 +112,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.config and (args.json or args.metrics):
         other = "--json" if args.json else "--metrics"
         raise UsageError(
-            f"--config prints the configuration as it is, XML, and nothing else: without {other}"
+            f"--config prints the configuration alone, as XML; it cannot be used with {other}"
         )
     with _history(args) as (root, scheduler):
         past, view = ended_job(root, args.app, scheduler)
@@ -130,7 +130,7 @@ def _show(args: argparse.Namespace) -> int:
         data = {"job": view.to_json(), "events": [dict(event) for event in past.events]}
         print_json({**data, "metrics": dict(past.metrics), "problems": list(past.problems)})
         return 0
-    # Whether a node's page would still answer nobody is asked for here; the command finds it.
+    # Without asking whether a node's page still answers: the command in its place finds the log.
     show(view, past.events, pages_last=False)
     if args.metrics:
         line()

@@ -1,9 +1,8 @@
 """Ctrl-C, SIGTERM and a closed terminal, while a job is being submitted and watched.
 
 Until the application may exist, a signal raises :class:`Interrupted` wherever the program
-stands, and what was written is taken back on the way out. From then on it is only noted,
-and the watcher woken: the job has to be ended, which takes a while, and a second signal
-means that nobody wants to wait for it.
+stands, and what was written is removed on the way out. From then on it is only noted, and the
+watcher woken: to end the job takes a while, and a second signal means not to wait for that.
 
 A signal that was ignored when we started (``nohup``, a shell's background job) stays so.
 """
@@ -26,11 +25,11 @@ KILLED_BY = {
     signal.SIGTERM: "killed: tony submit was ended by SIGTERM",
     signal.SIGHUP: "killed: the terminal was closed",
 }
-"""What the job's end says of it."""
+"""The reason that the job's end names."""
 
 
 class Interrupted(BaseException):
-    """A signal came while that could simply end what was being done."""
+    """A signal came while the command could simply end."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -48,10 +47,10 @@ class Interrupts:
         self._before: Dict[int, Any] = {}
 
     def defer(self, wake: Optional[Callable[[], None]] = None) -> None:
-        """From now on signals are only noted; ``wake`` is told of each.
+        """Only note signals from now on, and call ``wake`` for each.
 
-        One that came before may have been raised where nobody lets an exception through (a
-        callback of the garbage collector, a library's ``except:``): it is raised here again.
+        One that came before may have been raised where exceptions are swallowed (a callback of the
+        garbage collector, a library's ``except:``): it is raised here again.
         """
         if self._raising and self.received:
             raise Interrupted(self.received[0], self._text(self.received[0]))

@@ -1,4 +1,4 @@
-"""End jobs, with everything that belongs to them. For one that has ended this is silence."""
+"""End jobs, with everything that belongs to them. A job that has ended stays as it is."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ import threading
 from contextlib import contextmanager
 from typing import Iterator, List
 
-from tony_core.cli.choosing import add_choice, chooses, chosen
-from tony_core.cli.options import add_json, add_scheduler, elsewhere, hinting, scheduler_of
-from tony_core.cli.output import line, note, print_json, safe, tell
+from tony_core.cli.options import (
+    add_choice,
+    add_json,
+    add_scheduler,
+    chooses,
+    chosen,
+    elsewhere,
+    hinting,
+    scheduler_of,
+)
+from tony_core.cli.output import line, note, print_error, print_json, safe
 from tony_core.client.errors import UsageError
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
 
 NAME = "kill"
 HELP = "end jobs"
-SAY_S = 2.0  # of silence
+NOTE_S = 2.0  # without an answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     parser.add_argument(
         "apps",
         nargs="*",
@@ -30,11 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="every job of yours that has not ended, or of those the ones chosen below",
+        help="every job of yours that has not ended, or those of them chosen below",
     )
     add_choice(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending all")
-    parser.add_argument("--reason", default="", metavar="TEXT", help="what its users will read")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="shown to the job's users")
     add_scheduler(parser)
     add_json(parser)
 
@@ -47,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
     rows: List[dict[str, object]] = []
     code = 0
     try:
-        for app_id in _meant(args, scheduler):
+        for app_id in _chosen_ids(args, scheduler):
             try:
-                with _said_when_long(app_id):
+                with _note_when_slow(app_id):
                     done = kill(scheduler, app_id, args.reason)
             except SchedulerError as error:
                 note(f"{app_id}: {error}")
@@ -60,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             rows.append({"app_id": app_id, "state": state, "was_over": done.was_over})
             if not done.ended:
                 code = 3
-                note(f"{app_id} was asked to end and has not yet; tony status {app_id} shows it")
+                note(f"{app_id} has not ended yet; to look again: tony status {app_id}")
             elif not args.json:
                 line(f"{app_id} {'had ended already' if done.was_over else 'has ended'}: {state}")
     finally:
@@ -71,13 +79,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _said_when_long(app_id: str) -> Iterator[None]:
-    """Programs may have a long grace, and a master that does not answer has one too."""
+def _note_when_slow(app_id: str) -> Iterator[None]:
+    """Print a line when a kill takes long: programs and a lost master have their grace."""
     text = (
-        f"{app_id} is asked to end: its programs have their grace (tony.task.kill-grace),"
-        " then they are ended by force, and so is a master that does not answer"
+        f"waiting for {app_id} to end: its programs have tony.task.kill-grace to exit, then"
+        " they are killed, and so is a master that does not answer"
     )
-    timer = threading.Timer(SAY_S, note, [text])
+    timer = threading.Timer(NOTE_S, note, [text])
     timer.daemon = True
     timer.start()
     try:
@@ -86,17 +94,17 @@ def _said_when_long(app_id: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
-    from tony_core.client.resolve import only, own, resolve
+def _chosen_ids(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
+    from tony_core.client.resolve import only, only_own, resolve
 
     several = args.all or chooses(args)
     if several and args.apps:
-        raise UsageError("say ids, or which jobs (--all, --tag...), not both")
+        raise UsageError("expected ids or a choice (--all, --tag...), not both")
     if several:
         found = [status for status in chosen(scheduler.list(), args) if _runs(status)]
         if not args.user:
-            everybodys, found = found, own(scheduler, found)
-            _others(len(everybodys) - len(found))
+            all_users, found = found, only_own(scheduler, found)
+            _others(len(all_users) - len(found))
         if found and not args.yes:
             _confirm(found)
         if not found:
@@ -105,9 +113,9 @@ def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
         return [status.app_id for status in found]
     if not args.apps:
         with hinting(args, scheduler):
-            meant = only(scheduler, _runs, "running job", "kill")
-        note(meant.how)
-        return [meant.app_id]
+            found_one = only(scheduler, _runs, "running job", "kill")
+        note(found_one.how)
+        return [found_one.app_id]
     with hinting(args, scheduler):
         return list(dict.fromkeys(resolve(scheduler, text).app_id for text in args.apps))
 
@@ -115,7 +123,7 @@ def _meant(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
 def _others(count: int) -> None:
     if count:
         whose = "another user's" if count == 1 else "other users'"
-        note(f"{count} of {whose} stay: --user NAME, or '*', means them as well")
+        note(f"{count} of {whose} not killed; to include them use --user NAME, or --user '*'")
 
 
 def _runs(status: AppStatus) -> bool:
@@ -124,9 +132,9 @@ def _runs(status: AppStatus) -> bool:
 
 def _confirm(found: List[AppStatus]) -> None:
     if not sys.stdin.isatty():
-        raise UsageError(f"{len(found)} jobs would be ended: say --yes as well")
+        raise UsageError(f"{len(found)} jobs would be ended; to confirm, add --yes")
     for status in found:
         note(f"{status.app_id} {safe(status.name)} ({safe(status.user)})")
-    tell(f"end these {len(found)} jobs? [y/N] ")
+    print_error(f"end these {len(found)} jobs? [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was ended")
+        raise UsageError("no job was ended")

@@ -7,19 +7,26 @@ import re
 import time
 from typing import Sequence
 
-from tony_core.cli.choosing import add_choice, chosen
-from tony_core.cli.options import add_json, add_scheduler, count, elsewhere, scheduler_of
+from tony_core.cli.options import (
+    add_choice,
+    add_json,
+    add_scheduler,
+    chosen,
+    count,
+    elsewhere,
+    scheduler_of,
+)
 from tony_core.cli.output import duration, line, moment, note, percent, print_json, table
 from tony_core.schedulers.port import AppState, AppStatus
 
 NAME = "list"
 HELP = "all jobs the scheduler knows"
-# Tags by which a workflow engine's plugin says whose job it is.
+# Tags by which a workflow engine's plugin names its job's task.
 _ORIGIN = re.compile(r"(?:airflow|azkaban)\.(?:[a-z]+\.)*(?P<name>[a-z]+):(?P<value>.+)", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     parser.add_argument("--running", action="store_true", help="only those that have not ended")
     add_choice(parser)
     parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most [50]; 0: all")
@@ -77,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def origin_of(tags: Sequence[str]) -> str:
-    """Which workflow's task submitted it, as its tags have it: ``dag=train run=... task=fit``."""
-    told = [_ORIGIN.fullmatch(tag) for tag in tags]
-    return " ".join(f"{found['name']}={found['value']}" for found in told if found)
+    """The workflow's task that submitted it, by its tags: ``dag=train run=... task=fit``."""
+    matches = [_ORIGIN.fullmatch(tag) for tag in tags]
+    return " ".join(f"{found['name']}={found['value']}" for found in matches if found)
 
 
 def as_data(status: AppStatus) -> dict[str, object]:

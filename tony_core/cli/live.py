@@ -38,7 +38,7 @@ def plain(text: str, style: str = "") -> Text:
 
 
 class LivePresenter(Presenter):
-    """See the module."""
+    """Draws the view on a terminal."""
 
     def __init__(self, console: Optional[Console] = None, pages_last: bool = True) -> None:
         self._pages_last = pages_last
@@ -87,7 +87,7 @@ class LivePresenter(Presenter):
         if live is not None:
             live.stop()
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ callbacks
 
     def _event(self, event: Event) -> None:
         if not worth_showing(event, self._view):
@@ -135,7 +135,7 @@ class LivePresenter(Presenter):
         """What stands below the story."""
         view = self._view
         if view is None:
-            return Text("submitted; waiting for the scheduler's first word", "dim")
+            return Text("submitted; waiting for the scheduler's first answer", "dim")
         parts: List[RenderableType] = [Text(""), self._head(view)]
         if view.sizes:
             parts.append(plain(view.sizes, "dim"))

@@ -1,4 +1,4 @@
-"""``tony``: finds the verb, runs it, and turns whatever goes wrong into words and a number."""
+"""``tony``: finds the verb, runs it, and turns an error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import List, Optional, Sequence
 from tony_core.version import __version__
 
 DEBUG = "--debug"
-#: Verbs that only look, and how long they wait for a cluster's file system that does not answer.
+#: Verbs that only show, and how long they wait for a cluster's file system that does not answer.
 LOOKS = ("list", "status", "describe", "history")
 LOOK_S = 18.0
 
@@ -21,21 +21,21 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stdout.write(f"tony {__version__}\n")  # before anything is imported
         return 0
     try:
-        _mend_streams()
-        return _told(words)
-    except KeyboardInterrupt:  # so early, or so late, that nobody else was there to take it
+        _prepare_streams()
+        return _run_reporting(words)
+    except KeyboardInterrupt:  # before or after the verb, which handles it otherwise
         sys.stderr.write("tony: interrupted\n")
         return 130
 
 
-def _told(words: List[str]) -> int:
+def _run_reporting(words: List[str]) -> int:
     debug = DEBUG in words or bool(os.environ.get("TONY_DEBUG"))
     from tony_core.cli import failures
 
     try:
         return _run(words)
     except BaseException as error:
-        code = failures.tell(error, debug)
+        code = failures.report_error(error, debug)
         if code is None:
             raise
         return code
@@ -43,8 +43,8 @@ def _told(words: List[str]) -> int:
         failures.flush()
 
 
-def _mend_streams() -> None:
-    """Whatever the terminal can show, and whether there is one: no message may fail of it."""
+def _prepare_streams() -> None:
+    """Make standard output and error take any message, even if closed or unable to show it."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the shell (>&-)
@@ -54,7 +54,7 @@ def _mend_streams() -> None:
 
 
 def _run(words: List[str]) -> int:
-    from tony_core.cli.parser import nearest, unknown_word
+    from tony_core.cli.parser import describe_unknown, nearest
     from tony_core.cli.verbs import VERBS, parser_of
     from tony_core.client.errors import UsageError
 
@@ -72,8 +72,8 @@ def _run(words: List[str]) -> int:
             return 0
     if verb.startswith("-"):
         raise UsageError(
-            f"{unknown_word(verb, ['--help', '--version', DEBUG])}; options of a verb stand"
-            " after it, as in: tony submit --help"
+            f"{describe_unknown(verb, ['--help', '--version', DEBUG])}; a verb's options follow"
+            " it, as in: tony submit --help"
         )
     if verb not in VERBS:
         raise UsageError(f"there is no verb {verb!r}{nearest(verb, list(VERBS))} (tony --help)")
@@ -99,7 +99,7 @@ def overview() -> str:
         "",
         *(f"  {name:<12} {text}" for name, text in VERBS.items()),
         "",
-        "  tony VERB --help shows a verb's words. tony --version shows the version.",
+        "  tony VERB --help shows a verb's options. tony --version shows the version.",
         "",
         '  tony submit --executes "python train.py" --src_dir src --conf_file tony.xml',
         "",

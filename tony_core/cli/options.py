@@ -1,4 +1,4 @@
-"""Words that several verbs share, and what they lead to: a scheduler, an application."""
+"""Options that several verbs share, and what they name: a scheduler, an application, a history."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import argparse
 import os
 import re
 from contextlib import contextmanager
-from typing import Iterator, Optional
+from fnmatch import fnmatchcase
+from typing import Iterator, List, Optional
 
 from tony_core.cli.output import note
-from tony_core.schedulers.port import Scheduler
+from tony_core.schedulers.port import AppState, AppStatus, Scheduler
 
 _YARN_ID = re.compile(r"application_\d+_\d+")
 DEFAULT_SCHEDULER = "local"
 
 
 def add_app(parser: argparse.ArgumentParser, absent: str = "the newest") -> None:
-    """The application meant."""
+    """The application's id."""
     parser.add_argument(
         "app",
         nargs="?",
@@ -37,7 +38,7 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheduler",
         metavar="NAME",
-        help="local, yarn, or one that is installed; without: what the id's form says, else the"
+        help="local, yarn, or one that is installed; without: by the form of the id, else the"
         " site's tony.scheduler, else local",
     )
 
@@ -47,13 +48,13 @@ def add_history(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history",
         metavar="PATH",
-        help="where history stands; without: the site's tony.history.location, else the"
+        help="where history is; without: the site's tony.history.location, else the"
         " scheduler's own place",
     )
 
 
 def scheduler_of(args: argparse.Namespace, app: Optional[str] = None) -> Scheduler:
-    """The scheduler that is meant, opened."""
+    """Open the scheduler that the options, the id or the site name."""
     from tony_core.schedulers import open_scheduler
 
     name: Optional[str] = args.scheduler
@@ -63,7 +64,7 @@ def scheduler_of(args: argparse.Namespace, app: Optional[str] = None) -> Schedul
 
 
 def hint(args: argparse.Namespace, scheduler: Scheduler) -> str:
-    """What to say where nothing was found here by who may have meant the cluster; or nothing."""
+    """Advice for a user who may have wanted the cluster's jobs and not local ones; or empty."""
     named = next((n for n in ("YARN_CONF_DIR", "HADOOP_CONF_DIR") if os.environ.get(n)), None)
     if not named or args.scheduler or scheduler.name != DEFAULT_SCHEDULER:
         return ""
@@ -76,7 +77,7 @@ def hint(args: argparse.Namespace, scheduler: Scheduler) -> str:
 
 
 def elsewhere(args: argparse.Namespace, scheduler: Scheduler) -> None:
-    """The :func:`hint` as a line of its own."""
+    """Print the :func:`hint`."""
     text = hint(args, scheduler)
     if text:
         note(text)
@@ -84,7 +85,7 @@ def elsewhere(args: argparse.Namespace, scheduler: Scheduler) -> None:
 
 @contextmanager
 def hinting(args: argparse.Namespace, scheduler: Scheduler) -> Iterator[None]:
-    """What is not found within ends with the :func:`hint`."""
+    """Add the :func:`hint` to a NotFound that is raised within."""
     from tony_core.client.errors import NotFound
 
     try:
@@ -95,23 +96,23 @@ def hinting(args: argparse.Namespace, scheduler: Scheduler) -> Iterator[None]:
 
 
 def history_of(args: argparse.Namespace) -> Optional[str]:
-    """The place of history that was named, if any."""
+    """The place of history that the options or the site name, if any."""
     named: Optional[str] = getattr(args, "history", None)
     return named or site_value("tony.history.location")
 
 
 def site_value(key: str) -> Optional[str]:
-    """What the site's file says of a key; nothing is read where there is no site."""
+    """A key's value in the site's file; reads nothing where there is no site."""
     if not os.environ.get("TONY_CONF_DIR"):
         return None
     from tony_core.job.load import JobArguments, load_job
     from tony_core.job.problems import JobError
 
     try:
-        # An empty folder: the site's file alone, not the job file that lies about here.
+        # An empty folder: the site's file alone, not a job file in this folder.
         job = load_job(JobArguments(), cwd=os.devnull, needs_command=False).job
     except JobError:
-        return None  # a submit says what is wrong with it; looking at jobs need not stop
+        return None  # a submit reports what is wrong with it; other verbs go on
     for item in job.settings:
         if item.key == key and item.source != "default":
             return item.value
@@ -119,18 +120,18 @@ def site_value(key: str) -> Optional[str]:
 
 
 def app_of(args: argparse.Namespace, scheduler: Scheduler, quiet: bool = False) -> str:
-    """The application's whole id; says which one when that was not plain."""
+    """The application's whole id; prints it where the user did not give it whole."""
     from tony_core.client.resolve import resolve
 
     with hinting(args, scheduler):
-        meant = resolve(scheduler, args.app, history=history_of(args))
-    if meant.how and not quiet:
-        note(meant.how)
-    return meant.app_id
+        found = resolve(scheduler, args.app, history=history_of(args))
+    if found.how and not quiet:
+        note(found.how)
+    return found.app_id
 
 
 def count(text: str) -> int:
-    """A number argument of things: none or more."""
+    """Parse a count: 0 or more."""
     try:
         number = int(text)
     except ValueError:
@@ -141,7 +142,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A duration argument: plain seconds, or with a unit (``90``, ``30m``, ``7d``)."""
+    """Parse a duration: plain seconds, or with a unit (``90``, ``30m``, ``7d``)."""
     from tony_core.job.units import parse_duration_s
 
     try:
@@ -149,3 +150,47 @@ def seconds(text: str) -> float:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return parsed or 0.0
+
+
+def add_choice(parser: argparse.ArgumentParser, states: bool = True) -> None:
+    """``--state``, ``--tag``, ``--name``, ``--user``: which of the scheduler's applications.
+
+    Names and users are shell patterns; tags are compared without regard to case, since YARN keeps
+    them in lower case.
+    """
+    if states:
+        known = [state.value for state in AppState]
+        parser.add_argument(
+            "--state",
+            metavar="STATE",
+            type=str.upper,
+            action="append",
+            choices=known,
+            help=f"only these: {', '.join(known)}",
+        )
+    parser.add_argument(
+        "--tag", metavar="TAG", action="append", help="only those with this tag; again: all of them"
+    )
+    parser.add_argument("--name", metavar="PATTERN", help="only those of this name (*, ?, [...])")
+    parser.add_argument("--user", metavar="USER", help="only this user's (*, ?, [...])")
+
+
+def chooses(args: argparse.Namespace) -> bool:
+    """Whether any of these options was given."""
+    return bool(args.tag or args.name or args.user or getattr(args, "state", None))
+
+
+def chosen(found: List[AppStatus], args: argparse.Namespace) -> List[AppStatus]:
+    """The applications that match every option."""
+    return [status for status in found if _matches(status, args)]
+
+
+def _matches(status: AppStatus, args: argparse.Namespace) -> bool:
+    tags = {tag.casefold() for tag in status.tags}
+    states = getattr(args, "state", None)
+    return (
+        all(tag.casefold() in tags for tag in args.tag or ())
+        and (not args.name or fnmatchcase(status.name, args.name))
+        and (not args.user or fnmatchcase(status.user, args.user))
+        and (not states or status.state.value in states)
+    )

@@ -26,7 +26,7 @@ def lines(
     pages_last: bool = True,
     fault_last: bool = False,
 ) -> List[str]:
-    """The whole of it; ``pages_last`` as :meth:`LogReader.urls_outlive_job`.
+    """All of its lines; ``pages_last`` as :meth:`LogReader.urls_outlive_job`.
 
     ``fault_last``: for a log that is read from its end, with what went wrong below the rest.
     """
@@ -63,10 +63,10 @@ def _fault(view: JobView, out: TextIO) -> Iterator[str]:
         if tail:
             yield "  the last lines of its stderr:"
             yield from (f"    | {safe(text)}" for text in tail[-MOST_LINES:])
-        told = _beyond_the_root(view.diagnostics, root)
+        more = _beyond_root_cause(view.diagnostics, root)
     else:
-        told = view.diagnostics.splitlines()
-    yield from (f"  {safe(text)}" for text in told[:MOST_LINES])
+        more = view.diagnostics.splitlines()
+    yield from (f"  {safe(text)}" for text in more[:MOST_LINES])
 
 
 def _tail(root: Mapping[str, Any]) -> List[str]:
@@ -94,13 +94,13 @@ def root_lines(root: Mapping[str, Any]) -> List[str]:
     return [safe(each) for each in text.splitlines()[:MOST_LINES]]
 
 
-def _beyond_the_root(diagnostics: str, root: Mapping[str, Any]) -> List[str]:
-    """What the diagnostics say that has not been said: the peers, why no other try was made."""
-    said = {text.strip() for text in _tail(root)}
+def _beyond_root_cause(diagnostics: str, root: Mapping[str, Any]) -> List[str]:
+    """The diagnostics without what is shown already: peers, why the job was not retried."""
+    shown = {text.strip() for text in _tail(root)}
     out = []
     for number, text in enumerate(diagnostics.splitlines()):
         repeats = number == 0 and text.startswith(str(root.get("task")))
-        if repeats or text.startswith("last lines of its stderr") or text.strip() in said:
+        if repeats or text.startswith("last lines of its stderr") or text.strip() in shown:
             continue
         out.append(text)
     return out
@@ -140,7 +140,7 @@ def _next(view: JobView) -> Iterator[str]:
     task = view.root_cause.get("task") if failed else None
     known = {one.task for one in view.tasks}
     words = f" --task {task}" if task in known else ""
-    yield f"  all of it: tony logs {view.app_id}{words}"
+    yield f"  all logs: tony logs {view.app_id}{words}"
     if failed:
         yield f"  the story: tony describe {view.app_id}"
 

@@ -1,5 +1,5 @@
-"""Where words go: data on standard output, everything for a person on standard error when
-the data is for a program; colour and rich only on a terminal that wants them.
+"""Prints: data on standard output, messages for a person on standard error when the data is
+for a program; colour and rich only on a terminal that wants them.
 
 Names, diagnostics, tags and log lines come from jobs, clusters and other users. What would drive a
 terminal (control characters, escape sequences, marks that turn the direction of writing) is
@@ -65,28 +65,28 @@ def print_json(data: Any, indent: Optional[int] = 2) -> None:
 
 
 def line(text: str = "") -> None:
-    """One line on standard output."""
+    """Print one line on standard output."""
     sys.stdout.write(_keeping(_PAINTED, text) + "\n")
 
 
 def note(text: str) -> None:
-    """One line for a person, beside the data."""
-    tell(f"tony: {text}\n")
+    """Print one line for a person, beside the data."""
+    print_error(f"tony: {text}\n")
 
 
 def warn(text: str) -> None:
-    """The same, for something that may be amiss."""
+    """Print a warning for a person."""
     note(f"{paint('warning', 'yellow', sys.stderr)}: {text}")
 
 
-def tell(text: str) -> None:
-    """Text on standard error as it stands, without an end of line of its own."""
+def print_error(text: str) -> None:
+    """Print text on standard error, with no end of line of its own."""
     sys.stderr.write(_keeping(_PAINTED, text))
     sys.stderr.flush()
 
 
 def raw(text: str) -> None:
-    """Text on standard output, whatever is in it: for what a program reads."""
+    """Print text on standard output unchanged: for what a program reads."""
     sys.stdout.write(text)
 
 
@@ -203,8 +203,8 @@ def pairs(values: Mapping[str, float], most: int = 3) -> str:
     return ", ".join(shown)
 
 
-def silence() -> None:
-    """Nobody reads any more what we say: let it go nowhere from now on."""
+def discard_output() -> None:
+    """Discard all output from now on: its reader went away."""
     for handle in (1, 2):
         if handle == 1 or os.isatty(handle):
             empty = os.open(os.devnull, os.O_WRONLY)

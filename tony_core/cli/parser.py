@@ -1,13 +1,12 @@
-"""The command line's grammar: argparse, with four manners of our own.
+"""The command line's grammar: argparse, with four rules of our own.
 
-* A word of several parts may be spelt with ``_`` or ``-`` (``--src_dir``, ``--src-dir``):
-  JVM users type the one, everybody else the other. Before a parser reads its words, each
-  that is one of its options in the other spelling is put right.
+* An option of several parts may be spelt with ``_`` or ``-`` (``--src_dir``, ``--src-dir``):
+  JVM users type the one, others the other. Before a parser reads the arguments, it rewrites each
+  option in the other spelling.
 * A long option may have one dash (``-src_dir``), as the JVM TonY's documentation writes them.
   ``single_dash`` of the result says whether one had.
-* A word that takes free text (``--task_params``) takes the next word whatever it begins with.
-* What is wrong is raised as :class:`UsageError`, with the nearest word that there is, and
-  never ends the process from within.
+* An option of free text (``--task_params``) takes the next argument whatever it begins with.
+* An error raises :class:`UsageError` with the nearest known option, and does not end the process.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tony_core.client.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """See the module."""
+    """A verb's parser."""
 
     def __init__(self, *args: Any, **words: Any) -> None:
         self._free: Set[str] = set()
@@ -29,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **words)
 
     def free_text(self, *options: str) -> None:
-        """These options take the next word whatever it begins with."""
+        """Let these options take the next argument whatever it begins with."""
         self._free.update(options)
 
     def spellings(self) -> Dict[str, str]:
@@ -44,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         return known
 
     def respell(self, words: Sequence[str]) -> List[str]:
-        """The same words, with every option as this parser knows it."""
+        """The same arguments, with every option as this parser spells it."""
         known = self.spellings()
         out: List[str] = []
         rest = iter(words)
@@ -83,7 +82,7 @@ class Parser(argparse.ArgumentParser):
         args: Optional[Sequence[str]] = None,
         namespace: Optional[argparse.Namespace] = None,
     ) -> Tuple[argparse.Namespace, List[str]]:
-        assert args is not None, "main always says which words"
+        assert args is not None, "main always passes the arguments"
         found, unknown = super().parse_known_args(self.respell(args), namespace)
         found.single_dash = self._single_dash
         return found, unknown
@@ -95,11 +94,11 @@ class Parser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self.error(unknown_word(unknown[0], self._every_option()))
+            self.error(describe_unknown(unknown[0], self._every_option()))
         return found
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help shows what there is)")
+        raise UsageError(f"{message} (see {self.prog} --help)")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
@@ -116,8 +115,8 @@ class Parser(argparse.ArgumentParser):
         return found
 
 
-def unknown_word(word: str, known: Sequence[str]) -> str:
-    """What to say of a word that is not known."""
+def describe_unknown(word: str, known: Sequence[str]) -> str:
+    """The message about an unknown option or argument."""
     name = word.partition("=")[0]
     if not name.startswith("-"):
         return f"unexpected argument {word!r}"
@@ -135,7 +134,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """A little wider in its first column, so that most options stand on one line."""
+    """A little wider in its first column, so that most options fit on one line."""
 
     def __init__(self, prog: str, **words: Any) -> None:
         words.setdefault("max_help_position", 32)

@@ -1,7 +1,7 @@
 """What is shown of a job while it is watched: plain lines, or JSON lines for a program.
 
-A presenter is told what the watcher learns (it makes the :class:`Callbacks`) and has the
-last word when the job has ended. The one for terminals is in :mod:`live`.
+A presenter makes the :class:`Callbacks` that the watcher calls, and shows the outcome when the job
+has ended. The one for terminals is in :mod:`live`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import fields
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_core.cli import outcome
-from tony_core.cli.output import line, note, print_json, safe, silence
+from tony_core.cli.output import discard_output, line, note, print_json, safe
 from tony_core.client.merge import is_of_master
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
 from tony_core.schedulers.port import Scheduler
 from tony_core.view import PAGE, JobView, TaskView
 
-WAITS_S, WAITS_AGAIN_S = 3.0, 30.0  # until the scheduler's reason for no master is told, and again
+WAITS_S, WAITS_AGAIN_S = 3.0, 30.0  # until the scheduler's reason for no master is shown, and again
 QUIET_S = 60.0  # a line says that it still runs after so long without another
 #: In a job of more tasks than this, a task's every step is too much for a log.
 FEW_TASKS = 16
@@ -28,40 +28,40 @@ LOUD = ("warning", "decision", "error")
 
 
 class Presenter:
-    """Base: says nothing."""
+    """Base: shows nothing."""
 
     def callbacks(self) -> Callbacks:
         """What the watcher calls."""
         return Callbacks()
 
     def started(self, app_id: str) -> None:
-        """The application is there."""
+        """Show that the application exists."""
 
     def say(self, text: str) -> None:
-        """A message of the client's own."""
+        """Show a message of the client's own."""
         note(text)
 
     def finished(self, view: JobView, exit_code: int) -> None:
-        """It has ended."""
+        """Show the outcome."""
 
     def close(self) -> None:
-        """Nothing more will be shown."""
+        """Show nothing more."""
 
 
-class Sturdy(Presenter):
-    """Another one, silenced when its words reach nobody any more.
+class GuardedPresenter(Presenter):
+    """Wraps another presenter, and discards its output when the reader has gone.
 
     A closed terminal or a pipe whose reader went away is no reason for a job to end, nor for
-    its watcher: what is to be done about a closed terminal, its signal says.
+    its watcher: a closed terminal sends a signal, which is handled elsewhere.
     """
 
     def __init__(self, inner: Presenter) -> None:
         self._inner = inner
 
     def callbacks(self) -> Callbacks:
-        told = self._inner.callbacks()
-        names = [field.name for field in fields(told)]
-        calls = {name: self._sturdy(getattr(told, name)) for name in names}
+        inner = self._inner.callbacks()
+        names = [field.name for field in fields(inner)]
+        calls = {name: self._guard(getattr(inner, name)) for name in names}
         return Callbacks(**calls)
 
     def started(self, app_id: str) -> None:
@@ -76,7 +76,7 @@ class Sturdy(Presenter):
     def close(self) -> None:
         self._try(self._inner.close)
 
-    def _sturdy(self, call: Optional[Callable[..., None]]) -> Optional[Callable[..., None]]:
+    def _guard(self, call: Optional[Callable[..., None]]) -> Optional[Callable[..., None]]:
         if call is None:
             return None
         known = call
@@ -89,7 +89,7 @@ class Sturdy(Presenter):
         except OSError as error:
             if error.errno not in (errno.EIO, errno.EPIPE):
                 raise
-            silence()  # the words that follow go nowhere, without an error
+            discard_output()  # later lines go nowhere, without an error
 
 
 class PlainPresenter(Presenter):
@@ -100,9 +100,9 @@ class PlainPresenter(Presenter):
         self._view: Optional[JobView] = None
         self._links: Mapping[str, str] = {}
         self._last = time.monotonic()
-        self._told = -1.0
-        self._outcome_told = False  # from then on nothing runs that is worth a line
-        self._heard = False  # whether the job itself was heard, not its scheduler alone
+        self._shown_tenth = -1.0
+        self._is_ending = False  # from then on progress is not worth a line
+        self._page_answered = False  # until then only the scheduler is known
         self._why = ""  # what the scheduler gave as a reason for waiting
         self._why_at = time.monotonic() + WAITS_S
 
@@ -127,9 +127,9 @@ class PlainPresenter(Presenter):
         sys.stdout.flush()
 
     def _event(self, event: Event) -> None:
-        self._heard = True
+        self._page_answered = True
         if event.get("kind") in ENDING_KINDS:
-            self._outcome_told = True
+            self._is_ending = True
         if worth_showing(event, self._view):
             first, *more = event_lines(event)
             self._line(first, event.get("time"))
@@ -138,30 +138,30 @@ class PlainPresenter(Presenter):
 
     def _on_links(self, links: Mapping[str, str]) -> None:
         for name, url in links.items():
-            told = name == TENSORBOARD and is_of_master(name, url, links.get("page", ""))
-            if self._links.get(name) != url and not told:  # by the story
+            in_story = name == TENSORBOARD and is_of_master(name, url, links.get("page", ""))
+            if self._links.get(name) != url and not in_story:
                 self._line(f"{name}: {safe(url)}")
         self._links = dict(links)
 
     def _on_view(self, view: JobView) -> None:
         self._view = view
-        self._heard = self._heard or view.source == PAGE
-        if not self._heard:
-            return  # what the job has to tell is older: first its story
+        self._page_answered = self._page_answered or view.source == PAGE
+        if not self._page_answered:
+            return  # the story has older lines: they come first
         tenth = int(view.progress * 10)
-        if tenth > self._told and not view.state.ended and not self._outcome_told:
-            if self._told >= 0 or tenth:
+        if tenth > self._shown_tenth and not view.state.ended and not self._is_ending:
+            if self._shown_tenth >= 0 or tenth:
                 self._line(outcome.progress_line(view))
-            self._told = tenth
+            self._shown_tenth = tenth
 
     def _tick(self) -> None:
-        if self._view is not None and not self._heard and time.monotonic() >= self._why_at:
+        if self._view is not None and not self._page_answered and time.monotonic() >= self._why_at:
             why = outcome.waits_for_master(self._view)
             if why and why != self._why:
                 self._why, self._why_at = why, time.monotonic() + WAITS_AGAIN_S
                 self._line(why)
         if self._view is not None and time.monotonic() - self._last >= QUIET_S:
-            state = "ending" if self._outcome_told else ""
+            state = "ending" if self._is_ending else ""
             self._line(outcome.progress_line(self._view, state))
 
     def _line(self, text: str, at: object = None) -> None:
@@ -172,7 +172,7 @@ class PlainPresenter(Presenter):
 
 
 class JsonPresenter(Presenter):
-    """One JSON object a line, told apart by ``type`` (docs/json.md)."""
+    """One JSON object a line, of the ``type`` that docs/json.md lists."""
 
     def __init__(self) -> None:
         self._rows: List[Mapping[str, object]] = []
@@ -206,13 +206,13 @@ class JsonPresenter(Presenter):
             }
             for task in tasks
         ]
-        if rows != self._rows:  # a step that was progress too is told once
+        if rows != self._rows:  # a change of state that is progress too is printed once
             print_json({"type": "tasks", "tasks": rows}, None)
         self._rows = rows
 
 
 def worth_showing(event: Event, view: Optional[JobView]) -> bool:
-    """Whether a line of the story is for a person who watches."""
+    """Whether a watching person should see an event of the story."""
     if event.get("kind") != "task-state" or event.get("weight") in LOUD:
         return True
     return view is None or len(view.tasks) <= FEW_TASKS
@@ -225,13 +225,13 @@ def event_lines(event: Event) -> List[str]:
 
 
 def presenter_for(as_json: bool, scheduler: Scheduler) -> Presenter:
-    """The one that suits where our output goes."""
+    """The presenter that suits where our output goes."""
     from tony_core.cli.output import on_terminal
 
     if as_json:
-        return Sturdy(JsonPresenter())
+        return GuardedPresenter(JsonPresenter())
     if on_terminal(sys.stdout):
         from tony_core.cli.live import LivePresenter
 
-        return Sturdy(LivePresenter(pages_last=scheduler.log_reader.urls_outlive_job))
-    return Sturdy(PlainPresenter(scheduler.log_reader.urls_outlive_job))
+        return GuardedPresenter(LivePresenter(pages_last=scheduler.log_reader.urls_outlive_job))
+    return GuardedPresenter(PlainPresenter(scheduler.log_reader.urls_outlive_job))

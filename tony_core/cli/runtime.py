@@ -15,11 +15,11 @@ KEY = "tony.runtime.location"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-verb and its words."""
+    """Declare its sub-verb and its options."""
     verbs = parser.add_subparsers(dest="runtime_verb", metavar="VERB", required=True)
     publish = verbs.add_parser(
         "publish",
-        help="write this version's code to one place for everybody, as an administrator does",
+        help="write this version's code to one place for all users, as an administrator does",
     )
     publish.add_argument(
         "location",
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     location = args.location or site_value(KEY)
     if not location:
-        raise UsageError(f"where to? Say it, or set {KEY} in the site's file ($TONY_CONF_DIR)")
+        raise UsageError(f"expected a URL, or {KEY} in the site's file ($TONY_CONF_DIR)")
     try:
         size = publish_runtime(location)
     except ValueError as error:  # no name for it
@@ -46,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     line(f"published {masked(location)} ({size} bytes)")
     if location != site_value(KEY):
-        line(f"jobs use it with {KEY}={masked(location)}: best in the site's file")
+        line(f"to use it, set {KEY}={masked(location)}, best in the site's file")
     return 0

@@ -1,4 +1,4 @@
-"""How a job stands, in a few lines. The exit code is 0 whatever the job's state."""
+"""The state of a job, in a few lines. The exit code is 0 whatever the job's state."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tony_core.schedulers.port import AppState
 from tony_core.view import SCHEDULER, JobView
 
 NAME = "status"
-HELP = "how a job stands, in a few lines"
-MOST_TOLD = 10  # tasks by name
+HELP = "the state of a job, in a few lines"
+MOST_NAMED = 10  # tasks by name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     add_app(parser)
     add_scheduler(parser)
     add_history(parser)
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(view: JobView) -> None:
-    """The few lines."""
+    """Print the few lines."""
     head(view)
     counts = ", ".join(f"{count} {state}" for state, count in view.counts.items())
     if counts:
@@ -71,7 +71,7 @@ def show(view: JobView) -> None:
 
 
 def view_for(args: argparse.Namespace) -> JobView:
-    """The application that is meant."""
+    """The view of the application that the arguments name."""
     from tony_core.client.finalize import look_up
     from tony_core.client.lookup import explain_unreadable
 
@@ -81,7 +81,7 @@ def view_for(args: argparse.Namespace) -> JobView:
         view = look_up(scheduler, app_of(args, scheduler), history)
         why = explain_unreadable(scheduler, view, history) if view.source == SCHEDULER else ""
         if why:
-            warn(f"only the scheduler was asked: the job's history cannot be read: {why}")
+            warn(f"only the scheduler's answer is shown; the job's history cannot be read: {why}")
         return view
     finally:
         scheduler.close()
@@ -93,17 +93,17 @@ def times(count: int) -> str:
 
 
 def head(view: JobView) -> None:
-    """Which job, and how far."""
+    """Print which job it is, and how far it got."""
     state = paint_state(view.state.value, sys.stdout)
     line(f"{view.app_id} {safe(view.name)}: {state}, {percent(view.progress)}")
     took = duration(view.duration_s(time.time()))
     line(f"  submitted {moment(view.submitted)} by {safe(view.user) or '?'}, {took}")
     if view.session > 0:
-        line(f"  session {view.session} (it was started again {times(view.session)})")
-    alone = [f"{task.task} {times(task.restarts)}" for task in view.tasks if task.restarts]
-    if alone:
-        rest = f" and {len(alone) - MOST_TOLD} more" if len(alone) > MOST_TOLD else ""
-        line(f"  started again alone: {', '.join(alone[:MOST_TOLD])}{rest}")
+        line(f"  session {view.session} (restarted {times(view.session)})")
+    restarted = [f"{task.task} {times(task.restarts)}" for task in view.tasks if task.restarts]
+    if restarted:
+        rest = f" and {len(restarted) - MOST_NAMED} more" if len(restarted) > MOST_NAMED else ""
+        line(f"  tasks restarted: {', '.join(restarted[:MOST_NAMED])}{rest}")
     if view.sizes:
         line(f"  elastic: {safe(view.sizes)}")
     if view.waiting:

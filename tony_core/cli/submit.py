@@ -22,10 +22,10 @@ HELP = "start a job and watch it to its end"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words; those of several parts may be spelt with _ or -."""
+    """Declare its options; those of several parts may be spelt with _ or -."""
     program = parser.add_argument_group("the program")
     program.add_argument("--executes", metavar="COMMAND", help="what every task runs")
-    program.add_argument("--task_params", metavar="WORDS", help="more words for that command")
+    program.add_argument("--task_params", metavar="WORDS", help="more arguments for that command")
     program.add_argument("--src_dir", metavar="PATH", help="its source: a folder, zip or tar")
     program.add_argument(
         "--python_venv", metavar="PATH", help="its Python environment: zip, tar.gz or folder"
@@ -63,12 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="local, yarn, or one that is installed",
     )
-    way = parser.add_argument_group("how")
-    way.add_argument("--detach", action="store_true", help="return once it is accepted")
-    way.add_argument(
+    mode = parser.add_argument_group("how")
+    mode.add_argument("--detach", action="store_true", help="return once it is accepted")
+    mode.add_argument(
         "--dry-run", action="store_true", help="print exactly what would be sent, and send nothing"
     )
-    way.add_argument("--json", action="store_true", help="JSON lines on standard output")
+    mode.add_argument("--json", action="store_true", help="JSON lines on standard output")
     if isinstance(parser, Parser):
         parser.free_text("--executes", "--task_params")
 
@@ -115,16 +115,19 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         except Forgotten:
             raise
         except Exception:
-            # Our own fault must not end a training, nor leave anybody in the dark about it.
-            note(f"{app_id} is no longer watched and goes on; watch it with: tony attach {app_id}")
+            # A fault of ours must not end a training, and the user must know that it runs.
+            note(
+                f"lost the connection to {app_id}; the job is still running. Resume with:"
+                f" tony attach {app_id}"
+            )
             raise
     finally:
         scheduler.close()
 
 
 def job_arguments(args: argparse.Namespace) -> JobArguments:
-    """The words, as the job's loader takes them."""
-    from tony_core.job.load import JobArguments  # brings lxml
+    """The options as the job's loader takes them."""
+    from tony_core.job.load import JobArguments  # imports lxml
 
     return JobArguments(
         executes=args.executes,
@@ -148,7 +151,7 @@ def _detached(app_id: str, as_json: bool) -> int:
         print_json({"type": "application", "app_id": app_id}, None)
     else:
         line(app_id)
-        note(f"submitted; tony attach {app_id} watches it, tony kill {app_id} ends it")
+        note(f"submitted. Watch it with: tony attach {app_id}; end it with: tony kill {app_id}")
     return 0
 
 

@@ -13,21 +13,21 @@ VERBS: Dict[str, str] = {
     "submit": "start a job and watch it to its end",
     "attach": "watch a job that runs already",
     "list": "all jobs the scheduler knows",
-    "status": "how a job stands, in a few lines",
-    "describe": "everything that is known of a job",
+    "status": "the state of a job, in a few lines",
+    "describe": "everything known of a job",
     "logs": "what a job's tasks wrote",
     "kill": "end jobs",
     "history": "jobs that have ended",
     "config": "show the merged configuration, list all keys, check a job file",
-    "doctor": "look whether jobs can run here, and what is in their way",
+    "doctor": "check whether jobs can run here, and what prevents it",
     "gc": "remove what ended jobs left behind",
     "runtime": "our own code on the nodes: put it where all users share it",
     "version": "which version this is, and of what",
     "azkaban": "install the job type of an Azkaban server, and end applications that its jobs left",
     "completion": "a shell's completion of this command",
 }
-#: Verbs of the plugins, which stand above the command line: by name, so that it needs none of them.
-ELSEWHERE: Dict[str, str] = {"azkaban": "tony_azkaban.verb"}
+#: Verbs of the plugins, by their modules' names: the command line imports no plugin.
+OF_PLUGINS: Dict[str, str] = {"azkaban": "tony_azkaban.verb"}
 
 
 class Verb(Protocol):
@@ -37,19 +37,19 @@ class Verb(Protocol):
     HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Its words."""
+        """Declare its options."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; the exit code."""
+        """Run it; the exit code."""
 
 
 def module_of(name: str) -> Verb:
     """A verb's module."""
-    return cast(Verb, import_module(ELSEWHERE.get(name, f"tony_core.cli.{name}")))
+    return cast(Verb, import_module(OF_PLUGINS.get(name, f"tony_core.cli.{name}")))
 
 
 def parser_of(name: str) -> Parser:
-    """A verb's parser, with all its words."""
+    """A verb's parser, with all its options."""
     verb = module_of(name)
     parser = Parser(prog=f"tony {name}", description=(verb.__doc__ or verb.HELP).strip())
     verb.add_arguments(parser)

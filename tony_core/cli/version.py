@@ -14,7 +14,7 @@ HELP = "which version this is, and of what"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its words."""
+    """Declare its options."""
     add_json(parser)
 
 

@@ -1,6 +1,6 @@
 """The client: submit, watch, attach, read logs, kill; for the command line and for programs.
 
-The names below come when first asked for, so that a command pays only for what it uses.
+The names below are imported when first used, so that a command pays only for what it uses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client for a program: submit a job, hear of it, wait for it, end it.
+"""The client for a program: submit a job, follow it, wait for it, end it.
 
     from tony_core.client import run
     result = run(JobArguments(executes="python train.py", src_dir="src"),
@@ -44,7 +44,7 @@ class Result:
 
     @property
     def succeeded(self) -> bool:
-        """Whether all is well."""
+        """Whether the job succeeded."""
         return self.state is AppState.SUCCEEDED
 
 
@@ -64,14 +64,14 @@ class Run:
         self.app_id = app_id
         self.job = job
         self.warnings = warnings
-        self.owns_scheduler = False  # whether close() gives back its connections
+        self.owns_scheduler = False  # whether close() closes its connections
         self._scheduler = scheduler
         self._detach = detach
         self._watch = Watch(scheduler, app_id, callbacks, job=job)
         self._result: Optional[Result] = None
 
     def wait(self, timeout_s: Optional[float] = None) -> Optional[Result]:
-        """Watch it to its end; ``None`` when the time was over, or :meth:`stop` called."""
+        """Watch it to its end; ``None`` after a timeout or :meth:`stop`."""
         if self._result is None:
             view = self._watch.run(timeout_s)
             if view is None:
@@ -84,16 +84,16 @@ class Run:
         self._watch.stop()
 
     def status(self) -> AppStatus:
-        """The scheduler's word."""
+        """What the scheduler reports now."""
         return self._scheduler.status(self.app_id)
 
     def view(self) -> JobView:
-        """All that is known now."""
+        """Everything known of the job now."""
         return finalized_view(self._scheduler, self.status(), job=self.job)
 
-    def logs(self, **words: Any) -> Iterator[Line]:
-        """Its tasks' lines; the words are those of :func:`tony_core.client.logs.read_logs`."""
-        return read_logs(self._scheduler, self.app_id, **words)
+    def logs(self, **arguments: Any) -> Iterator[Line]:
+        """Its tasks' lines; arguments as of :func:`tony_core.client.logs.read_logs`."""
+        return read_logs(self._scheduler, self.app_id, **arguments)
 
     def kill(self, reason: str = "") -> Killed:
         """End it, and wait until it has ended."""
@@ -101,7 +101,7 @@ class Run:
         return kill(self._scheduler, self.app_id, reason, grace + ALLOWANCE_S)
 
     def close(self) -> None:
-        """Give back the scheduler's connections if they are this run's."""
+        """Close the scheduler's connections if they are this run's."""
         if self.owns_scheduler:
             self._scheduler.close()
 
@@ -122,7 +122,7 @@ class Run:
 
 
 class Client:
-    """One scheduler, opened once; :meth:`close` gives its connections back."""
+    """One scheduler, opened once; :meth:`close` closes its connections."""
 
     def __init__(
         self,
@@ -166,13 +166,13 @@ class Client:
         return self.prepare(job).submission
 
     def prepare(self, job: Union[Job, JobArguments]) -> Prepared:
-        """The same, with what would be staged and what is worth a line."""
+        """Check a job and plan what would be staged and sent, with warnings; nothing is written."""
         job, warnings = self._job(job)
         prepared = prepare(self.scheduler, job)
         return replace(prepared, warnings=(*warnings, *prepared.warnings))
 
     def attach(self, app_id: str, callbacks: Callbacks = Callbacks()) -> Run:
-        """Watch an application that is there already; leaving never ends it."""
+        """Watch an application that exists already; to stop watching never ends it."""
         if callbacks.on_application is not None:
             callbacks.on_application(app_id)
         return Run(self.scheduler, app_id, callbacks, detach=True)
@@ -182,7 +182,7 @@ class Client:
         return self.scheduler.list()
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close its connections."""
         self.scheduler.close()
 
     def __enter__(self) -> Client:
@@ -240,14 +240,14 @@ def submit(
     return started
 
 
-def run(job: Union[Job, JobArguments], **words: Any) -> Result:
-    """Submit a job and wait for its end; the words are those of :func:`submit`.
+def run(job: Union[Job, JobArguments], **arguments: Any) -> Result:
+    """Submit a job and wait for its end; arguments as of :func:`submit`.
 
     An exception (a KeyboardInterrupt, one from a callback) ends the application.
     """
-    with submit(job, **words) as started:
+    with submit(job, **arguments) as started:
         result = started.wait()
-        assert result is not None, "nothing stops this watch"
+        assert result is not None, "no call stops this watch"
         return result
 
 

@@ -1,4 +1,4 @@
-"""An examination: of the site's file, and of a scheduler with our own code staged as for a job."""
+"""Examines the site's file, and a scheduler with our own code staged as for a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tony_core.schedulers.port import Finding, Scheduler, SchedulerError, Verdic
 
 
 def site(env: Mapping[str, str]) -> Finding:
-    """What the administrators have set up for everybody, by itself."""
+    """What the site's file says, and what is wrong with it."""
     what, folder = "the site's file", env.get("TONY_CONF_DIR", "")
     if not folder:
         return Finding(what, Verdict.OK, "none (TONY_CONF_DIR is not set)")
@@ -25,24 +25,24 @@ def site(env: Mapping[str, str]) -> Finding:
     try:
         loaded = load_job(JobArguments(), env=env, cwd=os.devnull, needs_command=False)
     except JobError as error:
-        # What is worth a line beside them is about a job, which nobody has here.
-        said = " / ".join(str(problem) for problem in errors(error.problems))
-        return Finding(what, Verdict.WRONG, said, f"{path} has to be mended by its owner")
+        # Warnings are about a job, and there is none here.
+        detail = " / ".join(str(problem) for problem in errors(error.problems))
+        return Finding(what, Verdict.WRONG, detail, f"the owner of {path} must correct it")
     doubts = [str(problem) for problem in loaded.warnings if problem.file == path]
     if doubts:
-        said = " / ".join(doubts)
-        return Finding(what, Verdict.NOTE, said, f"{path} can be mended by its owner")
+        detail = " / ".join(doubts)
+        return Finding(what, Verdict.NOTE, detail, f"the owner of {path} can correct it")
     own = [item for item in loaded.job.settings if item.source.startswith(path)]
     final = [item.key for item in own if item.final]
-    said = f"{path}: {len(own)} keys, {len(final)} of them final"
-    return Finding(what, Verdict.OK, said + (f" ({', '.join(final)})" if final else ""))
+    detail = f"{path}: {len(own)} keys, {len(final)} of them final"
+    return Finding(what, Verdict.OK, detail + (f" ({', '.join(final)})" if final else ""))
 
 
 def examine(scheduler: Scheduler, job: Job, probe: bool = True) -> Iterator[Finding]:
-    """Each finding as it is known; what was staged for it goes again at the end."""
+    """Yield each finding as it is known; remove at the end what was staged for it."""
     staged = []
 
-    def bring(of: Job, app_id: str) -> Tuple[Artifact, ...]:
+    def stage_runtime(of: Job, app_id: str) -> Tuple[Artifact, ...]:
         root = scheduler.staging_root(of)
         planned = plan(of, root)
         if planned.errors:
@@ -51,7 +51,7 @@ def examine(scheduler: Scheduler, job: Job, probe: bool = True) -> Iterator[Find
         return stage(planned, root, app_id, of, b"")
 
     try:
-        yield from scheduler.examine(job, bring if probe else None)
+        yield from scheduler.examine(job, stage_runtime if probe else None)
     finally:
         for root, app_id in staged:
             jobfolder.remove(root, app_id)

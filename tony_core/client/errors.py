@@ -1,4 +1,4 @@
-"""What can go wrong on the client's side, by whose fault it is."""
+"""The client's own errors, by whose fault it is."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Sequence
 
 
 class ClientError(Exception):
-    """Base; the message is for a person and says what to do."""
+    """Base class; the message says what to do."""
 
 
 class UsageError(ClientError):
-    """What was asked for makes no sense (exit code 2)."""
+    """The command or the call is wrong (exit code 2)."""
 
 
 class NotFound(UsageError):
-    """No application of that id, or several."""
+    """No application has that id, or several match it."""
 
     def __init__(self, message: str, candidates: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -22,4 +22,4 @@ class NotFound(UsageError):
 
 
 class PageError(ClientError):
-    """The job's page does not answer (now); never a reason for anything to fail."""
+    """The job's page does not answer (now); no reason to fail."""

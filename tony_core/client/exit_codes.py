@@ -1,7 +1,7 @@
-"""How a command ends, as a number: the one table.
+"""The exit codes of ``tony``, in one table.
 
-An application killed by this very command says so by the signal that made it do so (130,
-143, 129); one that somebody else killed says 137.
+A command that killed its application because of a signal ends with that signal's code (130, 143,
+129); where another client killed it, the code is 137.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from tony_core.schedulers.port import AppState
 
 
 class ExitCode(IntEnum):
-    """What the caller of ``tony`` may rely on."""
+    """The codes that callers of ``tony`` may rely on."""
 
     SUCCEEDED = 0
     FAILED = 1
     BAD_JOB = 2  # a bad job, or a bad command line
     REFUSED = 3  # the scheduler could not be reached, or refused
     TIMED_OUT = 4
-    INTERNAL = 70  # our own fault
+    INTERNAL = 70  # a fault in tony itself
     HANGUP = 129  # the terminal was closed
     INTERRUPTED = 130  # Ctrl-C
-    KILLED = 137  # by somebody else
-    BROKEN_PIPE = 141  # whoever read our output went away
+    KILLED = 137  # by another client
+    BROKEN_PIPE = 141  # the reader of the output went away
     TERMINATED = 143
 
 
@@ -42,5 +42,5 @@ def of_state(state: AppState) -> int:
 
 
 def of_signal(number: int) -> int:
-    """The exit code of a command that a signal ended, as a shell says it."""
+    """The exit code of a command that a signal ended, as a shell gives it."""
     return exit_code_of(number)

@@ -1,4 +1,4 @@
-"""Ending applications. Asking twice, or for one that has ended, is silence."""
+"""Ends applications. To kill one twice, or one that has ended, does nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Callable, NamedTuple, Optional
 
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
 
-#: Beyond the grace that programs get, until the scheduler itself has cleared away.
+#: Beyond the grace that programs get, until the scheduler itself has cleaned up.
 ALLOWANCE_S = 20.0
 GRACE_S = 10.0
 
 
 class Killed(NamedTuple):
-    """What became of it."""
+    """An application that was to be killed, and whether it has ended."""
 
     status: AppStatus
     was_over: bool  # it had ended before
@@ -27,7 +27,7 @@ class Killed(NamedTuple):
 
 
 def by_whom(scheduler: Scheduler) -> str:
-    """``user`` as the reason of a kill names them: whom the scheduler takes the caller for."""
+    """The user whom the reason of a kill names: the scheduler's name for the caller."""
     if scheduler.user:
         return scheduler.user
     try:
@@ -51,7 +51,7 @@ def kill(
         if status.state.ended:
             from tony_core.client.finalize import finalize
 
-            finalize(scheduler, status)  # one that never ran has a lease, and nobody else to end it
+            finalize(scheduler, status)  # one that never ran holds a lease
             return Killed(status, False)
         if time.monotonic() >= deadline:
             return Killed(status, False)

@@ -8,7 +8,7 @@ that does not brings new containers with files of their own. So what has been re
 by *(container, file)* and a byte offset, and nothing else: whichever session, master or
 task a line came from, it is read once. Containers are found in the tasks' runs, which name
 all of them, those of earlier sessions included; one that is found late is read from its
-beginning. A line is told when its end was read; what stands without an end is told when
+beginning. A line is passed on when its end was read; what has no end of line is passed on when
 nothing more can come. When the application has ended, everything is read once more to the
 end before that is believed.
 
@@ -17,7 +17,7 @@ session can be shown alone. A later session's run is named before its program ma
 one that is followed ends where the next begins.
 
 The last lines are found by reading backwards from the file's end; where the scheduler cannot
-say how long a file is, its end is felt for first (doubling, then halving).
+say how long a file is, its end is searched for first (doubling, then halving).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from tony_core.client.errors import UsageError
 from tony_core.client.finalize import final_view, finalized_view
 from tony_core.client.lookup import explain_unknown
-from tony_core.client.poll_interval import Pace
+from tony_core.client.page_reader import PollInterval
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
-from tony_core.view import JobView, LogPart, TaskView
+from tony_core.view import MASTER, JobView, LogPart, TaskView
 
 STREAMS = {
     "stdout": ("stdout",),
@@ -40,10 +40,9 @@ STREAMS = {
     # Its own log, and what its process wrote before it had one, where the scheduler keeps that.
     "executor": ("executor.log", "executor.stdout", "executor.stderr"),
 }
-MASTER = "am"  # the word for the master's own logs
 CHUNK = 1 << 18
-LONGEST_LINE = 1 << 16  # a line without an end is told in pieces of this size
-LOOKS = 20  # containers whose files are named to somebody who asked for none of them
+LONGEST_LINE = 1 << 16  # a line without an end is passed on in pieces of this size
+LOOKS = 20  # containers whose files the message about an unknown file names
 VIEW_S = 1.0  # how often new containers are looked for
 
 
@@ -91,11 +90,11 @@ class LogFile:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more of it is wanted."""
+        """Whether it is read to the end of its part."""
         return self.end is not None and self.offset >= self.end
 
     def rest(self) -> Iterator[str]:
-        """What stands without an end, when nothing more can come."""
+        """What has no end of line, when nothing more can come."""
         text = self._rest + self._decoder.decode(b"", final=True)
         self._rest = ""
         if text:
@@ -136,13 +135,13 @@ class LogFile:
 
     def _size(self) -> int:
         try:
-            told = self._scheduler.log_reader.log_size(self._app_id, self.ref, self.name)
+            size = self._scheduler.log_reader.log_size(self._app_id, self.ref, self.name)
         except SchedulerError as error:
             self.problem = str(error)
             return 0
-        return self._felt_size() if told is None else told
+        return self._search_size() if size is None else size
 
-    def _felt_size(self) -> int:
+    def _search_size(self) -> int:
         if not self._bytes(0, 1):
             return 0
         known, beyond = 1, 2  # a byte exists before `known`; none at `beyond`, once found
@@ -193,10 +192,10 @@ class LogReader:
         self._masters: Optional[str] = None  # why their logs cannot be listed
 
     def update(self, view: JobView) -> None:
-        """Learn of tasks and containers; unknown names are an error once tasks are known."""
+        """Take the tasks and containers of a view; UsageError for an unknown task."""
         if MASTER in self._tasks:
             self._add_master()
-        # Where only the scheduler can tell, the masters are tasks too: of a job that has no
+        # Where only the scheduler knows them, the masters are tasks too: of a job that has no
         # page yet (its tasks are still to come), or of one that ended without any history.
         hidden = MASTER in self._tasks or not view.state.ended
         tasks = [task for task in view.tasks if not (hidden and task.task == MASTER)]
@@ -228,7 +227,7 @@ class LogReader:
                     yield Line(task, name, text, container)
 
     def check_session(self, view: JobView) -> None:
-        """That the session that was asked for is one that there has been."""
+        """Check that the job has had the session that was asked for."""
         known = {run.session for task in view.tasks for run in task.runs}
         known |= {task.session for task in view.tasks}
         known.discard(-1)
@@ -240,7 +239,7 @@ class LogReader:
         raise UsageError(f"there is no session {self.session}: the job has had {there}{so_far}")
 
     def check_stream(self, view: JobView) -> None:
-        """That a file that was asked for by its name is there, when nothing of it was read."""
+        """Check that a file that was asked for by name exists, when nothing of it was read."""
         if self._stream in STREAMS or any(file.offset for file in self._files.values()):
             return
         there = set()
@@ -249,11 +248,11 @@ class LogReader:
             try:
                 there.update(self._scheduler.log_reader.list_logs(self._app_id, ref))
             except SchedulerError:
-                return  # nobody can say
+                return  # its files cannot be listed
         if there and self._stream not in there:
             raise UsageError(
-                f"there is no stream or file {self._stream!r}: say {', '.join(STREAMS)}, or one"
-                f" of the files that there are: {', '.join(sorted(there))}"
+                f"there is no stream or file {self._stream!r}; expected {', '.join(STREAMS)}, or"
+                f" one of these files: {', '.join(sorted(there))}"
             )
 
     @property
@@ -302,9 +301,8 @@ class LogReader:
             if name not in known and name != MASTER:
                 roles = ", ".join(dict.fromkeys(task.role for task in tasks))
                 raise UsageError(
-                    f"there is no task {name!r}: say a role ({roles}) or one of its tasks,"
-                    f" as in {tasks[0].task}, or"
-                    f" {MASTER} for the job's master"
+                    f"there is no task {name!r}; expected a role ({roles}), a task such as"
+                    f" {tasks[0].task}, or {MASTER} for the job's master"
                 )
 
 
@@ -343,7 +341,7 @@ def read_logs(
 def _follow(
     scheduler: Scheduler, app_id: str, reader: LogReader, history: Optional[str]
 ) -> Iterator[Line]:
-    pace, look = Pace(), Pace(least_s=VIEW_S / 4, most_s=VIEW_S * 10, share=0.2)
+    interval, look = PollInterval(), PollInterval(least_s=VIEW_S / 4, most_s=VIEW_S * 10, share=0.2)
     next_look = 0.0
     while True:
         began = time.monotonic()
@@ -353,15 +351,15 @@ def _follow(
             view = final_view(scheduler, status, history=history)
             reader.update(view)
             yield from reader.read(last=True)
-            reader.check_session(view)  # it might have come
+            reader.check_session(view)  # it might have begun
             reader.check_stream(view)
             return
-        # To know whose the bytes are that are read next, look right before.
+        # Look right before, to know which session wrote the bytes that are read next.
         if began >= next_look or reader.session is not None:
             reader.update(finalized_view(scheduler, status, history=history))
             look.answered(time.monotonic() - began)
             next_look = time.monotonic() + look.pause_s
         began = time.monotonic()
         yield from reader.read()
-        pace.answered(time.monotonic() - began)
-        time.sleep(pace.pause_s)
+        interval.answered(time.monotonic() - began)
+        time.sleep(interval.pause_s)

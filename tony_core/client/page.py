@@ -1,16 +1,14 @@
 """The job's page as a client reads it: JSON over HTTP, with a deadline on every call.
 
-One connection is kept open and used again. Everything that goes wrong is a
-:class:`PageError`: the page is the second word on a job, the scheduler's is the first, and
-whoever reads it here must be able to live without. Each request renews the client's lease
-on the job (``tony.client.lease``).
+One connection is kept open and used again. Everything that goes wrong is a :class:`PageError`: the
+scheduler is asked first about a job, the page second, and its readers must manage without it. Each
+request renews the client's lease on the job (``tony.client.lease``).
 
-Behind a ResourceManager's proxy three things differ. It drops the headers that it does not
-know, so the User-Agent says too that a client asks. Where the cluster's web pages believe
-every name, one has to be given (``user.name``). And nothing is waited for on the other side:
-a request that waits holds one of the ResourceManager's few threads, so the pause is made
-here, and grows while nothing happens. A proxy that has no job's page behind it answers with a
-web page of its own, which is never taken for the job's word.
+Behind a ResourceManager's proxy three things differ. It drops the headers that it does not know, so
+the User-Agent too says that a client asks. Where the cluster's web pages do not authenticate, a
+request must name its user (``user.name``). And a request never waits at the page: it would hold one
+of the ResourceManager's few threads. So the client pauses, longer while nothing happens. A proxy
+without a job's page behind it answers with a web page of its own, which is not JSON.
 """
 
 from __future__ import annotations
@@ -46,11 +44,11 @@ class Page:
     def __init__(self, url: str, timeout_s: float = CALL_S, user: str = "") -> None:
         self.url = url if url.endswith("/") else url + "/"
         self._timeout_s = timeout_s
-        self._user = user  # whom a proxy is told; by default who we are for Hadoop
+        self._user = user  # named to a proxy; by default the Hadoop user
         self._connection: Optional[http.client.HTTPConnection] = None
         self._where: Tuple[str, str] = ("", "")
         self._aborted = False
-        self._gone = threading.Event()  # somebody aborted
+        self._gone = threading.Event()  # abort() was called
         self.proxied = _PROXY.search(self.url) is not None
         self._pause_s = FIRST_PAUSE_S
 
@@ -106,7 +104,7 @@ class Page:
         try:
             url = urljoin(self.url, path)
         except ValueError as error:
-            raise PageError(f"{self.url} is no address of a page: {error}") from error
+            raise PageError(f"{self.url} is not the address of a page: {error}") from error
         if self.proxied:
             url += f"{'&' if '?' in url else '?'}user.name={quote(self._user or _user())}"
         for _ in range(REDIRECTS + 1):
@@ -117,7 +115,7 @@ class Page:
                     url = urljoin(url, location)  # a resource manager's proxy
                     urlsplit(url)
                 except ValueError as error:
-                    raise PageError(f"{url} redirects to what is no address: {error}") from error
+                    raise PageError(f"{url} redirects to an invalid address: {error}") from error
                 continue
             if status != 200:
                 raise PageError(f"{url} answered {status}")
@@ -127,7 +125,7 @@ class Page:
                 return read_object(body)
             except ValueError as error:
                 raise PageError(f"{url} did not answer a JSON object: {error}") from error
-        raise PageError(f"{self.url} leads in a circle")
+        raise PageError(f"{self.url} redirects more than {REDIRECTS} times")
 
     def _fetch(self, url: SplitResult, wait_s: float) -> Tuple[int, Message, bytes]:
         fresh = self._connect(url)
@@ -135,7 +133,7 @@ class Page:
         while True:
             connection = self._connection
             if connection is None or self._aborted:
-                raise PageError("the page is no longer wanted")
+                raise PageError(f"reading {self.url} was aborted")
             try:
                 if connection.sock is None:
                     connection.timeout = self._timeout_s
@@ -152,30 +150,30 @@ class Page:
                 raise
             except (OSError, http.client.HTTPException, ValueError) as error:
                 connection.close()
-                # A kept connection may have been closed meanwhile; a new one tells.
+                # A kept connection may have been closed meanwhile: try a new one.
                 if fresh or self._aborted or isinstance(error, TimeoutError):
                     reason = str(error) or type(error).__name__
                     raise PageError(f"{url.geturl()} does not answer: {reason}") from error
                 fresh = True
 
     def _connect(self, url: SplitResult) -> bool:
-        """Have a connection for that host; whether it is a new one."""
+        """Open a connection to that host where none is kept; whether it is a new one."""
         where = (url.scheme, url.netloc)
         if self._connection is not None and self._where == where:
             return self._connection.sock is None
         self.close()
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise PageError(f"{url.geturl()} is no address of a page")
+            raise PageError(f"{url.geturl()} is not the address of a page")
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         try:
             self._connection = kind(url.hostname, url.port, timeout=self._timeout_s)
         except (ValueError, http.client.HTTPException) as error:
-            raise PageError(f"{url.geturl()} is no address of a page: {error}") from error
+            raise PageError(f"{url.geturl()} is not the address of a page: {error}") from error
         self._where = where
         return True
 
 
 def _user() -> str:
-    from tony_core.hadoop.site.configuration import user_name  # only a cluster's proxy asks
+    from tony_core.hadoop.site.configuration import user_name  # only for a cluster's proxy
 
     return user_name()

@@ -1,4 +1,4 @@
-"""Which application is meant: a whole id, the unique beginning of one, or the newest."""
+"""Finds the application that a command names: by its id, by part of it, or the newest."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler
 SHOWN = 5
 
 
-class Meant(NamedTuple):
-    """The application, and in words how it was found when that was not plain."""
+class Resolved(NamedTuple):
+    """The application; ``how`` says how it was found where the id was not given whole."""
 
     app_id: str
     how: str = ""
@@ -24,35 +24,37 @@ def resolve(
     wanted: Callable[[AppStatus], bool] = lambda status: True,
     kind: str = "application",
     history: Optional[str] = None,
-) -> Meant:
-    """The application that ``text`` means; the newest of those ``wanted`` without a text."""
+) -> Resolved:
+    """The application that ``text`` names; without a text the newest of those ``wanted``."""
     if text is not None:
         if not text.strip():
-            # A script's empty variable means a mistake, and never "the newest".
+            # A script's empty variable is a mistake, and never "the newest".
             raise NotFound("the application's id is empty")
         return _by_text(scheduler, text, history)
-    found = own(scheduler, [status for status in scheduler.list() if wanted(status)])
+    found = only_own(scheduler, [status for status in scheduler.list() if wanted(status)])
     if not found:
         raise _none(scheduler, kind)
     newest = max(found, key=lambda status: status.submitted)
-    return Meant(newest.app_id, f"{newest.app_id}, the newest {kind}")
+    return Resolved(newest.app_id, f"{newest.app_id}, the newest {kind}")
 
 
 def only(
     scheduler: Scheduler, wanted: Callable[[AppStatus], bool], kind: str, action: str
-) -> Meant:
+) -> Resolved:
     """The one application that is wanted; an error when there are several."""
-    chosen = own(scheduler, [status for status in scheduler.list() if wanted(status)])
+    chosen = only_own(scheduler, [status for status in scheduler.list() if wanted(status)])
     found = [status.app_id for status in chosen]
     if not found:
         raise _none(scheduler, kind)
     if len(found) > 1:
-        raise NotFound(f"say which {kind} to {action}: {_several(found)}", found)
-    return Meant(found[0], f"{found[0]}, the only {kind}")
+        raise NotFound(
+            f"there are {len(found)} {kind}s; name the one to {action}: {_several(found)}", found
+        )
+    return Resolved(found[0], f"{found[0]}, the only {kind}")
 
 
-def own(scheduler: Scheduler, found: List[AppStatus]) -> List[AppStatus]:
-    """Those of the caller's: a cluster lists everybody's, and may let anybody end them."""
+def only_own(scheduler: Scheduler, found: List[AppStatus]) -> List[AppStatus]:
+    """Only the caller's own: a cluster lists all users', and may let any user end them."""
     return [status for status in found if scheduler.user in ("", status.user)]
 
 
@@ -61,20 +63,20 @@ def _none(scheduler: Scheduler, kind: str) -> NotFound:
     return NotFound(f"there is no {kind}{whose} on the scheduler {scheduler.name}")
 
 
-def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Meant:
+def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Resolved:
     try:
-        return Meant(scheduler.status(text).app_id)
+        return Resolved(scheduler.status(text).app_id)
     except NoSuchApplication:
         pass
     ids = [status.app_id for status in scheduler.list()]
     found = match_ids(ids, text)
     if len(found) == 1:
-        return Meant(found[0], found[0])
+        return Resolved(found[0], found[0])
     if found:
-        raise NotFound(f"{text!r} may be {_several(found)}: say more of it", found)
+        raise NotFound(f"{text!r} is ambiguous; it matches {_several(found)}", found)
     root = history or scheduler.history_root(None)
     if read_past(root, text, events=False) is not None:
-        return Meant(text)
+        return Resolved(text)
     raise NotFound(
         f"no application {text!r} on the scheduler {scheduler.name}; tony list --scheduler"
         f" {scheduler.name} shows those it knows, tony history list those that have ended"

@@ -126,7 +126,7 @@ def send(
     if job.network.tls:
         try:
             secret = tlskey.with_tls(secret)
-        except tlskey.NoKey as error:
+        except tlskey.NoKeyPair as error:
             raise JobError([problem_at(job, tlskey.KEY, str(error))]) from None
     artifacts = stage(prepared.plan, root, app_id, job, secret)
     try:

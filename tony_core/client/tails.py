@@ -1,8 +1,8 @@
 """The last lines of every task, for a log that others keep: a server's, a scheduler's.
 
 Read when the job has ended, so everything is bounded: lines of a file, bytes of a line and of
-a file, tasks, and the time for all of them. What the job's own secrets are is masked, since such
-a log has other readers than the job's. A log that cannot be read is told as that, once a task.
+a file, tasks, and the time for all of them. The job's own secrets are masked, since such a log has
+other readers than the job's. A log that cannot be read gives one line of its own for each task.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The key pair of one job that asked for TLS, made by the ``openssl`` program.
+"""Makes the key pair of a job with TLS, by the ``openssl`` program.
 
 Python's library cannot make a certificate. ``openssl`` is on nearly every machine, and needed on
 this one only: the nodes get what it made. The private key goes through pipes and lies in no file
@@ -17,19 +17,19 @@ from typing import List
 from tony_core.protocol.job_key import JobKey, pack_key
 
 PROGRAM = "openssl"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 CONFIG = b"[req]\ndistinguished_name=d\nprompt=no\n[d]\nCN=tony\n"  # not this machine's own
-DAYS = "36500"  # nobody asks for its dates
+DAYS = "36500"  # its dates are never checked
 KEY = "tony.task.tls"
 
 _MISSING = (
     f"{KEY} needs the program {PROGRAM} on this machine, to make the job's certificate: install"
-    f" it, or write {KEY}=false"
+    f" it, or set {KEY}=false"
 )
 
 
-class NoKey(Exception):
-    """The pair cannot be made; the text says what to do."""
+class NoKeyPair(Exception):
+    """The key pair cannot be made; the message says what to do."""
 
 
 def missing() -> str:
@@ -38,43 +38,45 @@ def missing() -> str:
 
 
 def with_tls(secret: bytes) -> bytes:
-    """A job's secret file with a new key pair; raises :class:`NoKey`."""
+    """A job's secret file with a new key pair; raises :class:`NoKeyPair`."""
     key = _run(["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], b"")
     import ssl  # a tenth of a submit's imports, for those who ask for it
 
-    words = ["req", "-x509", "-new", "-sha256", "-subj", "/CN=tony", "-days", DAYS]
-    certificate = _run([*words, "-key", "/dev/stdin"], key)
+    arguments = ["req", "-x509", "-new", "-sha256", "-subj", "/CN=tony", "-days", DAYS]
+    certificate = _run([*arguments, "-key", "/dev/stdin"], key)
     try:
         shown = ssl.PEM_cert_to_DER_cert(certificate.decode("ascii").strip())
     except ValueError as error:
-        raise NoKey(f"{PROGRAM} made no certificate: {error}") from None
+        raise NoKeyPair(f"{PROGRAM} made no certificate: {error}") from None
     return pack_key(JobKey(secret, hashlib.sha256(shown).digest(), key + certificate))
 
 
 def _run(words: List[str], given: bytes) -> bytes:
     program = shutil.which(PROGRAM)
     if program is None:
-        raise NoKey(_MISSING)
+        raise NoKeyPair(_MISSING)
     try:
         made = tempfile.NamedTemporaryFile(prefix="tony-openssl-")  # noqa: SIM115
         made.write(CONFIG)
         made.flush()
     except OSError as error:
         why = error.strerror or str(error)
-        raise NoKey(f"{KEY}: {why}; make room there, or set TMPDIR to another folder") from None
+        raise NoKeyPair(f"{KEY}: {why}; make room there, or set TMPDIR to another folder") from None
     try:
         with made as config:
             done = subprocess.run(
                 [program, *words],
                 input=given,
                 capture_output=True,
-                timeout=PATIENCE_S,
+                timeout=TIMEOUT_S,
                 env={**os.environ, "OPENSSL_CONF": config.name},
             )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoKey(f"{KEY}: {program} {words[0]} did not end well: {error}") from None
+        raise NoKeyPair(f"{KEY}: {program} {words[0]} failed: {error}") from None
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        why = said[-1] if said else f"exit code {done.returncode}"
-        raise NoKey(f"{KEY}: {program} {words[0]} failed ({why}); mend it, or write {KEY}=false")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = lines[-1] if lines else f"exit code {done.returncode}"
+        raise NoKeyPair(
+            f"{KEY}: {program} {words[0]} failed ({why}); correct that, or set {KEY}=false"
+        )
     return done.stdout

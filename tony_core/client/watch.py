@@ -3,16 +3,16 @@
 Theory of operation
 ===================
 
-Two sources, in this order. The **scheduler** says whether the application still runs, where
-its page is and how it ended; it is asked again and again on the caller's own thread, as
-often as its answers are cheap (:mod:`pace`). The **page** tells the story, the tasks and the
-links; it is read by a thread of its own (:mod:`feed`) into a queue. So a master that is
-dead, silent or being replaced never holds anything up: the scheduler's word ends the watch.
+Two sources, in this order. The **scheduler** says whether the application still runs, where its
+page is and how it ended; it is asked again and again on the caller's own thread, as often as its
+answers are cheap (:class:`PollInterval`). The **page** has the story, the tasks and the links; a
+thread of its own (:mod:`page_reader`) reads it into a queue. So a master that is dead, hangs or is
+being replaced never delays the watch: the scheduler's answer ends it.
 
-The queue is also what the caller's thread waits on between two questions to the scheduler.
-A page that falls silent, or an event that says the job is ending, makes it ask at once;
-that is why the end of a job is seen right away even where asking is dear. Where the page told
-the whole end before the scheduler did, nobody reads history for it.
+The queue is also what the caller's thread waits on between two questions to the scheduler. A page
+that stops answering, or an event that announces the job's end, makes it ask at once; that is why
+the end of a job is seen right away even where asking is expensive. Where the page showed the whole
+end before the scheduler reported it, history is not read.
 
 All callbacks run on the thread that called :meth:`Watch.run`, one at a time; what one raises
 ends the watch and reaches its caller.
@@ -25,11 +25,19 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Callable, Mapping, Optional, Tuple
 
-from tony_core.client.feed import JOB_ENDED, Facts, Feed, Silence, Story, Told, Wake
 from tony_core.client.finalize import final_view
 from tony_core.client.lookup import event_number, story_after
 from tony_core.client.merge import from_page, from_status, under_status
-from tony_core.client.poll_interval import Pace
+from tony_core.client.page_reader import (
+    JOB_ENDED,
+    NewEvents,
+    PageLost,
+    PageReader,
+    PageState,
+    PollInterval,
+    Update,
+    WakeUp,
+)
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
 from tony_core.view import HISTORY, JobView, TaskView
@@ -38,7 +46,7 @@ from tony_core.view import HISTORY, JobView, TaskView
 UNREACHABLE_S = 120.0
 TICK_S = 0.25
 ENDING_KINDS = ("ending", JOB_ENDED)
-#: After the page said that the job is ending, the scheduler is asked often for so long.
+#: For how long the scheduler is asked often after the page announced the job's end.
 EAGER_S = 5.0
 
 Event = Mapping[str, Any]
@@ -46,7 +54,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What a program that embeds the client may want to hear of."""
+    """What a program that embeds the client may want to be called for."""
 
     on_application: Optional[Callable[[str], None]] = None  # its id, as soon as there is one
     #: Some task's state, node, exit code or session changed; all of them.
@@ -79,16 +87,16 @@ class Watch:
         self.app_id = app_id
         self.view: Optional[JobView] = None  # the newest
         self._scheduler = scheduler
-        self._tell = callbacks
+        self._callbacks = callbacks
         self._job = job
         self._history = history
         self._unreachable_s = unreachable_s
-        self._inbox: SimpleQueue[Told] = SimpleQueue()
+        self._inbox: SimpleQueue[Update] = SimpleQueue()
         self._status: Optional[AppStatus] = None
         self._stopped = False
         self._eager_until = 0.0
-        self._told_all = False  # the story, to its last line
-        self._last_facts: Optional[Facts] = None  # what the page said after that
+        self._story_complete = False  # to its last line
+        self._final_state: Optional[PageState] = None  # what the page showed after that
 
     def stop(self) -> None:
         """Make :meth:`run` return soon; from any thread, or a signal handler."""
@@ -96,40 +104,40 @@ class Watch:
         self.wake()
 
     def wake(self) -> None:
-        """Make the watcher look around (and tick) now; from any thread or signal handler."""
-        self._inbox.put(Wake())
+        """Make the watcher look (and tick) now; from any thread or signal handler."""
+        self._inbox.put(WakeUp())
 
     def run(self, timeout_s: Optional[float] = None) -> Optional[JobView]:
         """Watch to the end; ``None`` when stopped, or the time was over, before that."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        feed = Feed(self._inbox, user=self._scheduler.user)
+        reader = PageReader(self._inbox, user=self._scheduler.user)
         try:
-            status = self._watch(feed, deadline)
+            status = self._watch(reader, deadline)
         finally:
-            feed.close()
+            reader.close()
         if status is None:
             return None
         self._drain()
-        facts = self._last_facts
-        if facts is not None and self._told_all:
-            # In the very shapes of history, which the master completed after it had said this.
-            view = from_page(facts.job, facts.tasks, status, HISTORY, self.app_id)
+        final = self._final_state
+        if final is not None and self._story_complete:
+            # In the very form of history, which the master completed after it had shown this.
+            view = from_page(final.job, final.tasks, status, HISTORY, self.app_id)
         else:
             view = final_view(
                 self._scheduler, status, last=self.view, job=self._job, history=self._history
             )
-        if not self._told_all:
-            self._catch_up(feed.newest)
-        self._newer(view)
-        if self._tell.on_finished is not None:
-            self._tell.on_finished(view)
+        if not self._story_complete:
+            self._catch_up(reader.newest)
+        self._publish(view)
+        if self._callbacks.on_finished is not None:
+            self._callbacks.on_finished(view)
         return view
 
     # ------------------------------------------------------------------ the loop
 
-    def _watch(self, feed: Feed, deadline: Optional[float]) -> Optional[AppStatus]:
-        pace = Pace()
-        silent_since: Optional[float] = None
+    def _watch(self, reader: PageReader, deadline: Optional[float]) -> Optional[AppStatus]:
+        interval = PollInterval()
+        unreachable_since: Optional[float] = None
         next_look = 0.0
         while not self._stopped:
             now = time.monotonic()
@@ -141,106 +149,106 @@ class Watch:
                 except NoSuchApplication:
                     raise
                 except SchedulerError as error:
-                    silent_since = self._silent(silent_since, now, error)
-                    pace.failed()
+                    unreachable_since = self._note_unreachable(unreachable_since, now, error)
+                    interval.failed()
                 else:
-                    silent_since = None
-                    pace.answered(time.monotonic() - now)
-                    self._heard(status, feed)
+                    unreachable_since = None
+                    interval.answered(time.monotonic() - now)
+                    self._take_status(status, reader)
                     if status.state.ended:
                         return status
-                pause = pace.least_s if now < self._eager_until else pace.pause_s
+                pause = interval.least_s if now < self._eager_until else interval.pause_s
                 next_look = time.monotonic() + pause
-            if self._take(next_look, deadline):
+            if self._take_update(next_look, deadline):
                 next_look = 0.0
-            if self._tell.on_tick is not None:
-                self._tell.on_tick()
+            if self._callbacks.on_tick is not None:
+                self._callbacks.on_tick()
         return None
 
-    def _silent(self, since: Optional[float], now: float, error: SchedulerError) -> float:
+    def _note_unreachable(self, since: Optional[float], now: float, error: SchedulerError) -> float:
         if since is None:
-            if self._tell.on_unreachable is not None:
-                self._tell.on_unreachable(str(error))
+            if self._callbacks.on_unreachable is not None:
+                self._callbacks.on_unreachable(str(error))
             return now
         if now - since >= self._unreachable_s:
             raise SchedulerError(
                 f"the scheduler has not answered for {now - since:.0f} s: {error}; the job may"
-                f" still run: tony attach {self.app_id} watches it again"
+                f" still run. Resume with: tony attach {self.app_id}"
             ) from error
         return since
 
-    def _heard(self, status: AppStatus, feed: Feed) -> None:
+    def _take_status(self, status: AppStatus, reader: PageReader) -> None:
         changed = status != self._status
         self._status = status
-        feed.at(None if status.state.ended else status.page_url)
+        reader.set_url(None if status.state.ended else status.page_url)
         if self.view is None:
-            self._newer(from_status(status))
+            self._publish(from_status(status))
         elif changed:
-            # The page's word is the richer one where both speak of a running job.
+            # The page knows more of a running job than the scheduler.
             view = under_status(self.view, status)
             if self.view.source == "scheduler":
                 view = from_status(status)
-            self._newer(view)
+            self._publish(view)
 
-    def _take(self, next_look: float, deadline: Optional[float]) -> bool:
-        """Wait for the page's word until the next look; whether to look at once."""
+    def _take_update(self, next_look: float, deadline: Optional[float]) -> bool:
+        """Wait for the page's next update until the next look; whether to look at once."""
         until = min(next_look, time.monotonic() + TICK_S)
         if deadline is not None:
             until = min(until, deadline)
         try:
-            told = self._inbox.get(timeout=max(0.0, until - time.monotonic()))
+            update = self._inbox.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
             return False
-        if isinstance(told, Story):
-            ending = self._story(told)
+        if isinstance(update, NewEvents):
+            ending = self._pass_on(update)
             if ending:
                 self._eager_until = time.monotonic() + EAGER_S
             return ending
-        if isinstance(told, Facts):
-            self._facts(told)
-            self._newer(from_page(told.job, told.tasks, self._status, app_id=self.app_id))
+        if isinstance(update, PageState):
+            self._keep_final(update)
+            self._publish(from_page(update.job, update.tasks, self._status, app_id=self.app_id))
             return False
-        if isinstance(told, Silence):
-            if self._tell.on_silent_page is not None:
-                self._tell.on_silent_page(told.reason)
+        if isinstance(update, PageLost):
+            if self._callbacks.on_silent_page is not None:
+                self._callbacks.on_silent_page(update.reason)
             return True
         return False
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ updates
 
-    def _story(self, told: Story) -> bool:
-        """Tell its lines on; whether the job is ending."""
+    def _pass_on(self, new: NewEvents) -> bool:
+        """Call back for each event; whether the job is ending."""
         ending = False
-        for event in told.events:
+        for event in new.events:
             self._event(event)
             ending = ending or event.get("kind") in ENDING_KINDS
-            self._told_all = event.get("kind") == JOB_ENDED
+            self._story_complete = event.get("kind") == JOB_ENDED
         return ending
 
-    def _facts(self, told: Facts) -> None:
+    def _keep_final(self, state: PageState) -> None:
         # A master that died over the end may be followed by one that goes on with the job.
-        ended = self._told_all and told.job.get("finished")
-        self._last_facts = told if ended else None
+        ended = self._story_complete and state.job.get("finished")
+        self._final_state = state if ended else None
 
     def _event(self, event: Event) -> None:
-        if self._tell.on_event is not None:
-            self._tell.on_event(event)
+        if self._callbacks.on_event is not None:
+            self._callbacks.on_event(event)
 
     def _drain(self) -> None:
-        """What was still in the queue when the end came."""
+        """Take what was still in the queue when the end came."""
         while True:
             try:
-                told = self._inbox.get_nowait()
+                update = self._inbox.get_nowait()
             except Empty:
                 return
-            if isinstance(told, Story):
-                self._story(told)
-            elif isinstance(told, Facts):
-                self._facts(told)
+            if isinstance(update, NewEvents):
+                self._pass_on(update)
+            elif isinstance(update, PageState):
+                self._keep_final(update)
 
     def _catch_up(self, newest: int) -> None:
-        """What the page never came to tell."""
-        if self._tell.on_event is None:
+        """Call back for the events that the page did not get to show."""
+        if self._callbacks.on_event is None:
             return
         for event in story_after(
             self._scheduler, self.app_id, newest, job=self._job, history=self._history
@@ -248,18 +256,19 @@ class Watch:
             if event_number(event) > newest:
                 self._event(event)
 
-    def _newer(self, view: JobView) -> None:
+    def _publish(self, view: JobView) -> None:
         before, self.view = self.view, view
-        if self._tell.on_links is not None and view.links != (before.links if before else {}):
-            self._tell.on_links(view.links)
+        if self._callbacks.on_links is not None and view.links != (before.links if before else {}):
+            self._callbacks.on_links(view.links)
         if view.tasks:
             known = before.tasks if before is not None else ()
-            if self._tell.on_tasks is not None and _differ(_standing, view.tasks, known):
-                self._tell.on_tasks(view.tasks)
-            if self._tell.on_progress is not None and _differ(_advance, view.tasks, known):
-                self._tell.on_progress(view.tasks)
-        if self._tell.on_view is not None:
-            self._tell.on_view(view)
+            on_tasks, on_progress = self._callbacks.on_tasks, self._callbacks.on_progress
+            if on_tasks is not None and _differ(_state_mark, view.tasks, known):
+                on_tasks(view.tasks)
+            if on_progress is not None and _differ(_progress_mark, view.tasks, known):
+                on_progress(view.tasks)
+        if self._callbacks.on_view is not None:
+            self._callbacks.on_view(view)
 
 
 Tasks = Tuple[TaskView, ...]
@@ -269,10 +278,10 @@ def _differ(mark: Callable[[TaskView], object], now: Tasks, before: Tasks) -> bo
     return [mark(task) for task in now] != [mark(task) for task in before]
 
 
-def _standing(task: TaskView) -> object:
+def _state_mark(task: TaskView) -> object:
     return (task.task, task.state, task.session, task.node, task.exit_code)
 
 
-def _advance(task: TaskView) -> object:
+def _progress_mark(task: TaskView) -> object:
     percent = None if task.progress is None else int(task.progress * 100)
     return (task.task, percent, task.container, task.log_url)

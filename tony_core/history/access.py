@@ -1,13 +1,13 @@
-"""Who besides its owner may read a job's history.
+"""Who besides its owner may read a job's history: the modes of its folders and files.
 
-The scheduler's own place (``$TONY_HOME/history``, ``ROOT/history`` on HDFS) is its owner's alone: a
-folder 0700, which is made so where it was more open.
+The scheduler's own place (``$TONY_HOME/history``, ``ROOT/history`` on HDFS) is private to its
+owner: mode 0700, which is restored where it was more open.
 
-A place that the job or the site names (``tony.history.location``) may be shared. Its own rights say
-so: where everybody may list it, a job's history in it can be read by everybody; where its group
-may, by that group, if what is made there belongs to it (always on HDFS, on this machine by the
-set-group-ID bit). Otherwise, and where the place had to be made, history is private. Only its
-owner may ever write it.
+A place that the job or the site names (``tony.history.location``) may be shared. Its mode decides:
+where all users may list it, all users may read a job's history in it; where its group may, that
+group, if what is made there belongs to it (always on HDFS, on this machine by the set-group-ID
+bit). Otherwise, and where the place had to be made, history is private. Only its owner may ever
+write it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole-file puts by a thread of its own: a slow history never holds up a master.
+"""Puts whole files by a thread of its own, so that a slow history never delays a master.
 
 The file-system port may block (a name node that does not answer), and the master has one
 thread for everything. So files are handed over here; of several versions of one file that
@@ -17,7 +17,7 @@ from tony_core.unexpected_errors import UnexpectedErrors
 
 Put = Callable[[str, bytes], None]
 RETRY_S = 1.0
-BROKEN_S = 2.0  # at the end, for a place that has just refused: once more, not for long
+BROKEN_S = 2.0  # at the end, for a place that has just refused: one more try
 
 
 class Deposit:
@@ -35,7 +35,7 @@ class Deposit:
         self.problems: List[str] = []  # of the last round only
 
     def put(self, name: str, data: bytes) -> None:
-        """Hand a file over; replaces an older version that still waits."""
+        """Queue a file; replaces an older version that still waits."""
         with self._changed:
             if self._closing:
                 return

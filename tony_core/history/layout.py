@@ -1,4 +1,4 @@
-"""What a job's history folder holds, and under which names."""
+"""The names of the files in a job's history folder."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 SUMMARY = "summary.json"
 CONFIG = "tony-final.xml"
-#: The numbers of who goes on with a story begin this far on, since who told it before may have
-#: told readers lines that history never saw.
+#: The next master's event numbers begin this far on: readers may have had events from the master
+#: before it that never reached history.
 ATTEMPT_GAP = 1000
 _SEGMENT = re.compile(r"^events-(\d{4,})\.jsonl$")
 

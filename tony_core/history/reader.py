@@ -1,6 +1,6 @@
-"""Reading history: which jobs there were, and the story of one.
+"""Reads history: the list of jobs, and the story of one.
 
-Tolerant of what a dying master leaves: a last line cut short, a summary that was never
+Tolerates what a dying master leaves: a last line cut short, a summary that was never
 written, a job that has no end. What cannot be read is named (:attr:`JobHistory.problems`),
 and the rest is read.
 """
@@ -50,14 +50,14 @@ def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
 
 
 def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
-    """All that is known of one job; :class:`NoHistory` if nothing is."""
+    """Everything known of one job; raises :class:`NoHistory` if there is nothing."""
     if not app_id or "/" in app_id or app_id.startswith("."):
-        raise NoHistory(f"{app_id!r} is no application id")
+        raise NoHistory(f"{app_id!r} is not the id of an application")
     return read_folder(join(root, app_id), app_id, events)
 
 
 def read_folder(folder: str, app_id: str, events: bool = True) -> JobHistory:
-    """The same, from the job's own history folder."""
+    """Everything known of one job, from its own history folder."""
     files = filesystem(folder)
     summary, problems = _read_summary(files, folder)
     story: List[Mapping[str, Any]] = []
@@ -79,7 +79,7 @@ def read_folder(folder: str, app_id: str, events: bool = True) -> JobHistory:
 def place(named: Optional[str], app_id: str, default: str, later: bool) -> str:
     """Where a master keeps a job's history: as the job says, else the scheduler's place.
 
-    A ``later`` one goes on where an earlier one had to fall back to.
+    A ``later`` attempt continues where the previous attempt had to fall back to.
     """
     if not named:
         return default
@@ -139,7 +139,7 @@ def expired(
 
     The id is the folder's own name, and only a folder that holds a history counts: below a root
     that others write to, too, a file says what its writer likes. ``warn`` gets what is ignored.
-    A job without an end counts from its last sign of life: the newest of its files.
+    A job without an end counts from the newest of its files.
     """
     now = time.time() if now is None else now
     files = filesystem(root)
@@ -151,13 +151,13 @@ def expired(
         if not any(name in (SUMMARY, CONFIG) or segment_number(name) for name in held):
             continue
         if not is_app_id(app_id):
-            warn(f"{join(root, app_id)} is left: {app_id!r} is not the id of an application")
+            warn(f"{join(root, app_id)} is kept: {app_id!r} is not the id of an application")
             continue
         finished = _time(job.get("finished")) if job.get("state") in ENDED else 0.0
         if job.get("app_id", app_id) != app_id:
             warn(
                 f"the {SUMMARY} of {join(root, app_id)} names another application,"
-                f" {str(job['app_id'])[:100]!r}, and is not believed"
+                f" {str(job['app_id'])[:100]!r}; it is ignored"
             )
             finished = 0.0
         if not finished:
@@ -170,7 +170,7 @@ def expired(
 def remove(root: str, app_id: str) -> bool:
     """Remove one job's history; False if there was none."""
     if not is_app_id(app_id):
-        raise NoHistory(f"{app_id!r} is no application id")
+        raise NoHistory(f"{app_id!r} is not the id of an application")
     return filesystem(root).delete(join(root, app_id))
 
 
@@ -204,16 +204,16 @@ def _get(files: FileSystem, location: str) -> bytes:
         with os.fdopen(handle, "rb") as stream:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "is no plain file", location)
+                raise OSError(errno.EINVAL, "is not a plain file", location)
             if found.st_size > LARGEST:
-                raise OSError(errno.EFBIG, f"has more than {LARGEST >> 20} MB", location)
+                raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MB", location)
             return stream.read(found.st_size)
     except ValueError as error:
         raise OSError(errno.EFBIG, str(error), location) from None
 
 
 def _time(value: Any) -> float:
-    """Seconds since the epoch; 0 for what is no time."""
+    """Seconds since the epoch; 0 for an invalid time."""
     return float(value) if is_number(value, 1e15) else 0.0
 
 

@@ -30,7 +30,7 @@ class Series:
         self._skipped = 0
 
     def add(self, at: float, value: float, limit: int) -> None:
-        """Take a value, or let it pass when the series has been thinned."""
+        """Add a value, or skip it where the series has been thinned."""
         self.last = (at, value)
         self._skipped += 1
         if self._skipped < self._stride:
@@ -61,11 +61,11 @@ class SeriesStore:
         self._count = 0
 
     def add(self, task: str, at: float, values: Mapping[str, float]) -> None:
-        """Values of one task at one time; those that are no finite number are passed over."""
+        """Add values of one task at one time; all but finite numbers are ignored."""
         known = self._series.setdefault(task, {})
         for name, value in values.items():
             if not isinstance(value, (int, float)) or not math.isfinite(value):
-                continue  # JSON has no word for them
+                continue  # JSON cannot hold them
             series = known.get(name)
             if series is None:
                 series = known[name] = Series()

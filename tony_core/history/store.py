@@ -1,16 +1,16 @@
-"""The writer of one job's history: events in segments, and a summary.
+"""Writes one job's history: events in segments, and a summary.
 
 ``events-0001.jsonl``, ``events-0002.jsonl``... hold the story, one event a line. Only whole
 files are put (any file system can do that), so the newest segment is put again and again
-until it is full, and then left alone. It goes out at every decision, at once; everything
-else within ten seconds. A master that follows another begins a segment of its own.
+until it is full, and then left as it is. It is put at once at every decision; everything else
+within ten seconds. A master that follows another begins a segment of its own.
 
 ``summary.json`` is ``{"job", "tasks", "metrics"}`` in the very shapes of the job's page: at
-the start, at decisions, and at the end, so whoever reads history needs no master.
+the start, at decisions, and at the end, so readers of history need no master.
 
-A place where nothing can be written from the first is given up for the fallback, and that
-is reported; one that fails later is reported as well, and tried again. Who may read what is
-written: :mod:`tony_core.history.access`.
+A place where the first write fails is given up for the fallback, and that is reported; one that
+fails later is reported as well, and tried again. :mod:`tony_core.history.access` decides who may
+read what is written.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class HistoryWriter:
             reason = getattr(error, "strerror", None) or error
             text = f"history cannot be written at {self._folder}: {reason}"
             if self._made or not self._fallback:
-                self._trouble(f"{text}; what happens is shown while the job runs, and may be lost")
+                self._trouble(f"{text}; events are shown while the job runs, then may be lost")
                 raise
-            self._trouble(f"{text}; it is kept at {self._fallback}")
+            self._trouble(f"{text}; it is kept at {self._fallback} instead")
             self._folder, self._fallback = self._fallback, ""
             self._files = filesystem(self._folder)
             self._write(name, data)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.cli import outcome
-from tony_core.cli.output import line, safe, silence
+from tony_core.cli.output import discard_output, line, safe
 from tony_core.cli.presenters import QUIET_S, event_lines, worth_showing
 from tony_core.client.errors import UsageError
 from tony_core.client.tails import LINES, Tails
@@ -102,7 +102,7 @@ class Log:
                 line(text)
             sys.stdout.flush()
         except OSError:
-            silence()  # the server is gone and reads no log; the training goes on
+            discard_output()  # the server is gone and reads no log; the training goes on
 
     def _event(self, event: Event) -> None:
         if event.get("kind") in ENDING_KINDS:

@@ -36,7 +36,7 @@ def main(home: Optional[str] = None) -> int:
     except BaseException as error:
         from tony_core.cli import failures
 
-        code = failures.tell(_with_properties(error), bool(os.environ.get("TONY_DEBUG")))
+        code = failures.report_error(_with_properties(error), bool(os.environ.get("TONY_DEBUG")))
         if code is None:
             raise
         return code

@@ -81,6 +81,7 @@ _TOP = (
     "loopback.py",
     "plugins.py",
     "version.py",
+    "view.py",
 )
 
 

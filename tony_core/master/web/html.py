@@ -91,7 +91,7 @@ def inside(
         (
             _head(job),
             _links(job),
-            _troubles(job),
+            _problems(job),
             _facts(job, tasks),
             _tasks(job, tasks),
             _charts(tasks, metrics),
@@ -133,7 +133,7 @@ def _words(name: str) -> str:
     return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
 
 
-def _troubles(job: Mapping[str, Any]) -> str:
+def _problems(job: Mapping[str, Any]) -> str:
     out = ""
     if job["waiting"]:
         out += f'<div class="card wait">Waiting: {escape(str(job["waiting"]))}</div>'
@@ -331,7 +331,7 @@ def _clock(at: Optional[float], date: bool = False) -> str:
 def _length(job: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> str:
     if not job["started"]:
         return ""
-    # The tasks' times are by the master's clock, which nobody sets back.
+    # The tasks' times are by the master's clock, which is never set back.
     known = [t["started"] + t["duration_s"] for t in tasks if t.get("started") is not None]
     return _span((job["finished"] or max([time.time(), *known])) - job["started"])
 

@@ -247,7 +247,7 @@ class Page:
         def wake() -> None:
             over()
             exchange.on_gone = None
-            # Not at once: what happens together is told together.
+            # Not at once: events that happen together are sent together.
             exchange.reactor.call_later(0, self._tell, exchange, since)
 
         def gone() -> None:

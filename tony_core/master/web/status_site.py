@@ -1,4 +1,4 @@
-"""What readers see of a job, put together: info, publisher, story, page and its server.
+"""The job's site, put together: publisher, story, page and its server.
 
 The page's port is open before the scheduler learns of the master, so that its address answers
 as soon as a reader has it.
