@@ -15,6 +15,7 @@ import pytest
 
 import tony_core
 from tests.bundle.jobs import job
+from tests.importgraph import Graph
 from tony_core import bundle
 from tony_core.bundle.client import runtime as runtimes
 from tony_core.bundle.client.pythons import Python, PythonCache
@@ -52,6 +53,12 @@ def run(
         cwd=cwd,
         timeout=60,
     )
+
+
+def test_it_holds_every_module_that_its_verbs_import() -> None:
+    graph, held = Graph(), set(runtimes.source_files().values())
+    needed = graph.closure([module for module, _ in VERBS.values()])
+    assert [module for module in needed if str(graph.files[module]) not in held] == []
 
 
 def test_what_it_holds(built: Path) -> None:
