@@ -42,10 +42,9 @@ def counting(name):
 for name in ("send", "sendall", "sendmsg"):
     counting(name)
 from tony_core.cli.main import main
-from tony_core.leaving import leave
 code = main(sys.argv[1:])
 print("sent", sent[0])
-leave(code)
+sys.exit(code)
 """
 WAITING = "echo > {0}/$TASK_INDEX.$$; while [ ! -e {0}/go ]; do sleep 0.1; done"
 

@@ -9,9 +9,20 @@ Runs on the nodes' Python (3.9), standard library only.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Protocol, Tuple
+from dataclasses import dataclass, field
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Tuple,
+)
 
-from tony_core.dataclass import dataclass, field
 from tony_core.job.spec import Job, Role, Tracking
 
 # Roles beside the training, tracked or not: a parameter server serves, an evaluator reads
@@ -94,16 +105,14 @@ def rank_of(gang: Gang, peer: Peer) -> Optional[int]:
     return places.get(peer.name)
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """Why a job cannot run under this framework; ``key`` names the setting to change."""
 
     message: str
     key: str = ""
 
 
-@dataclass(frozen=True)
-class TaskRestart:
+class TaskRestart(NamedTuple):
     """Whether one task may be restarted while its peers go on, and where."""
 
     why_not: str = ""  # the peers cannot go on with it: half a sentence
@@ -120,8 +129,7 @@ class Service(Protocol):
         """End it; called at the session's end."""
 
 
-@dataclass(frozen=True)
-class ServiceContext:
+class ServiceContext(NamedTuple):
     """What a service needs of the master."""
 
     host: str  # the address tasks reach the master by

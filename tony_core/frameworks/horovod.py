@@ -11,9 +11,8 @@ interface HOROVOD_GLOO_IFACE, else at the address of its host's name.
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from tony_core.dataclass import dataclass
 from tony_core.frameworks import validation
 from tony_core.frameworks.base import (
     Framework,
@@ -32,8 +31,7 @@ from tony_core.job.spec import Job
 _LONGER_S = 30
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Which rank a task is: of all, of its host, of those with its place on every host."""
 
     rank: int

@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Set
 
-from tony_core.dataclass import dataclass
-
 MOST_HEAD = 8 * 1024  # request line and headers
 MOST_VALUE = 8 * 1024 * 1024  # a rank puts some 150 bytes for each other rank
 
@@ -48,8 +46,7 @@ class Refused(Exception):
         self.status = status
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """A request without its body."""
 
     method: str

@@ -8,9 +8,9 @@ broke in the wrong moment is told the very same again.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
-from tony_core.dataclass import dataclass, replace
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.mask import is_secret, mask_text
