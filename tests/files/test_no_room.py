@@ -15,7 +15,8 @@ from tests.bundle.jobs import job
 from tests.job.loading import load
 from tests.strangers import needs_root
 from tony_core import bundle
-from tony_core.bundle import StagingError, contents
+from tony_core.bundle import StagingError
+from tony_core.bundle.client import contents
 from tony_core.cli.failures import report_error
 from tony_core.client import tlskey
 from tony_core.schedulers.local import host_checks
