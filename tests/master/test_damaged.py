@@ -18,7 +18,7 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.history.reader import read_job
 from tony_core.job.jsonfile import job_from_json, job_to_json
 from tony_core.job.spec import Resources, Role
-from tony_core.master.main import CannotStart, kill_reason, said_by, serve
+from tony_core.master.main import CannotStart, describe_kill, kill_reason, serve
 from tony_core.master.main import read_job as read_staged_job
 from tony_core.master.master import Master
 from tony_core.master.session.events import ContainersInherited
@@ -111,7 +111,7 @@ def test_any_kill_file_gives_a_reason(data: bytes) -> None:
         told = read_value(data)
     except ValueError:
         told = None
-    assert said_by(told, signal.SIGTERM)
+    assert describe_kill(told, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("data", [b"", DEEP, b"\xff", b"[]", b'{"reason": [1]}', b"x" * 70_000])

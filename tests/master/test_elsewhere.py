@@ -36,7 +36,7 @@ JOURNAL = f"{STATE}/journal.json"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, far: FarFileSystem) -> Iterator[List[str]]:
-    monkeypatch.setattr(folder, "AGAIN_S", (0.02,))
+    monkeypatch.setattr(folder, "RETRY_S", (0.02,))
     monkeypatch.setattr(master, "STOP_EXTRA_S", 0.2)
     monkeypatch.setattr(master, "CRASH_HISTORY_S", 0.2)
     monkeypatch.setattr(finalize, "JOURNAL_S", 0.5)
@@ -172,7 +172,7 @@ def test_a_next_session_waits_for_the_journal_and_the_executors_are_heard(
 def test_a_job_whose_state_cannot_be_kept_goes_on_and_says_so(
     tmp_path: Path, far: FarFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_gate, "AHEAD_S", 0.2)
+    monkeypatch.setattr(journal_gate, "HOLD_S", 0.2)
     far.error = "name node is in safe mode"
     with Shell(tmp_path, a_job(ONE), state_dir=STATE) as shell:
         (executor,) = shell.gang(1)
@@ -194,7 +194,7 @@ def test_a_job_whose_state_cannot_be_kept_goes_on_and_says_so(
 def test_a_place_that_is_away_does_not_hold_up_the_end(
     tmp_path: Path, far: FarFileSystem, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_gate, "AHEAD_S", 0.2)
+    monkeypatch.setattr(journal_gate, "HOLD_S", 0.2)
     with Shell(tmp_path, a_job(ONE), state_dir=STATE) as shell:
         (executor,) = shell.gang(1)
         if how == "hangs":
@@ -251,7 +251,7 @@ def test_where_nothing_can_be_taken_over_the_job_begins_anew(
     tmp_path: Path, far: FarFileSystem, journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder, "READ_S", 0.2)
-    monkeypatch.setattr(journal_gate, "AHEAD_S", 0.2)
+    monkeypatch.setattr(journal_gate, "HOLD_S", 0.2)
     if journal == "broken":
         leave(far, '{"version": 1')
     elif journal == "away":

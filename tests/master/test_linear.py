@@ -466,4 +466,4 @@ def test_many_addresses_are_written_seldom(count: int, seconds: float, tmp_path:
     journal = Journal(str(tmp_path), 1)
     for number in range(count):
         journal.address(f"c{number}", "host:1")
-    assert journal.soon_s == seconds
+    assert journal.address_delay_s == seconds

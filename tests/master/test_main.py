@@ -323,7 +323,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 300))
 said = open_enough_files(50), resource.getrlimit(resource.RLIMIT_NOFILE)
 assert said == ("", (300, 300)), said
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 300))
-main.CROWD_FILES = 20
+main.OTHER_CALLERS = 20
 assert open_enough_files(10, 30) == "" and resource.getrlimit(resource.RLIMIT_NOFILE) == (260, 300)
 print(open_enough_files(500))
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, 300)
@@ -335,4 +335,4 @@ def test_a_master_may_open_a_file_for_each_task_or_says_why_not() -> None:
         [sys.executable, "-c", FILES], cwd=CHECKOUT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert "500 tasks need 700 open files" in done.stdout and "300 is what it may" in done.stdout
+    assert "500 tasks need 700 open files" in done.stdout and "hard limit is 300" in done.stdout

@@ -15,7 +15,7 @@ from tests.master.faraway import STATE, FarFileSystem, far
 from tests.master.shell import until
 from tony_core.files import registry
 from tony_core.master.state import folder as statefolder
-from tony_core.master.state.folder import LocalFolder, RemoteFolder, patiently, state_folder
+from tony_core.master.state.folder import LocalFolder, RemoteFolder, read_with_retries, state_folder
 from tony_core.master.state.journal import Journal, JournalContent
 
 __all__ = ["far"]
@@ -23,7 +23,7 @@ __all__ = ["far"]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statefolder, "AGAIN_S", (0.01,))
+    monkeypatch.setattr(statefolder, "RETRY_S", (0.01,))
 
 
 def test_the_location_decides(tmp_path: Path, far: FarFileSystem) -> None:
@@ -49,12 +49,12 @@ def test_on_a_full_disk_the_newest_version_waits_for_room(
         folder.put("a", b"2")
         folder.put("a", b"3")
         folder.put("b", b"4")
-        assert heard == ["No room"] * 3 and folder.again()
+        assert heard == ["No room"] * 3 and folder.retry()
         assert folder.pending("a") and folder.pending("b")
         assert (tmp_path / "a").read_bytes() == b"1"
         assert LocalFolder(str(tmp_path)).close(1) == []
         assert folder.close(1) == [f"{tmp_path}/a: No room", f"{tmp_path}/b: No room"]
-    assert not folder.again() and folder.problem == ""
+    assert not folder.retry() and folder.problem == ""
     assert ((tmp_path / "a").read_bytes(), (tmp_path / "b").read_bytes()) == (b"3", b"4")
 
 
@@ -158,10 +158,10 @@ def test_reading_has_an_end(far: FarFileSystem) -> None:
         raise OSError(5, "standby")
 
     with pytest.raises(OSError, match="standby"):
-        patiently(fail, 0.05)
+        read_with_retries(fail, 0.05)
     far.hang()
     with pytest.raises(TimeoutError, match=r"0\.05 s"):
-        patiently(lambda: far.stat(STATE), 0.05)
+        read_with_retries(lambda: far.stat(STATE), 0.05)
 
 
 def test_a_journal_elsewhere(far: FarFileSystem) -> None:

@@ -1,10 +1,10 @@
 """The verb ``master``: one attempt at being a job's master, in a process of its own.
 
-``master --scheduler NAME ...``: the scheduler's own words follow, and its ``open_master``
-(ours: in ``tony_core.schedulers.NAME.pool``) reads them. Exit code 0: the job has
+``master --scheduler NAME ...``: the scheduler's own arguments follow, which its ``open_master``
+reads (for schedulers of this package, in ``tony_core.schedulers.NAME``). Exit code 0: the job has
 ended, whatever its end; anything else: this master crashed. A master that crashes leaves a
-running job to the next attempt; it ends the job itself only when none can follow, or when
-nothing runs yet that could start one.
+running job to the next attempt. It ends the job itself only when no attempt can follow, or when
+no container runs yet that could wait for one.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from tony_core.schedulers.port import AppState, ContainerPool, MasterContext, Sc
 
 CRASHED = 1
 USAGE = 2
-REASON_S = 2.0  # that the reason of a kill may take to be read elsewhere
+REASON_S = 2.0  # the longest wait for the reason of a kill in a remote file
 MOST_BYTES = 1 << 16
-SPARE_FILES = 200  # that are open besides one connection for each task: files, the scheduler
-CROWD_FILES = 800  # for who may come besides: 512 strangers, 128 readers of pages (two each)
+SPARE_FILES = 200  # open besides one connection for each task: files, the scheduler
+OTHER_CALLERS = 800  # 512 unauthenticated connections, 128 readers of pages (two files each)
 SERVICE_FILES = (5, 512)  # for a framework's own service: for each task, and in all
 
 
 class CannotStart(Exception):
-    """The job can never run: whose fault it is stands in the text. No attempt need follow."""
+    """The job can never run, for the reason in the text; another attempt would not help."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Be the master until the job has ended."""
+    """Run as the master until the job has ended; return the exit code."""
     try:
         args = arguments(argv)
     except ValueError as error:
@@ -57,27 +57,27 @@ def main(argv: Sequence[str]) -> int:
     try:
         context, pool = open_master(args)
     except Exception:
-        sys.stderr.write("the scheduler did not accept this master:\n" + _story())
+        sys.stderr.write("the scheduler did not accept this master:\n" + _traceback())
         return CRASHED
     return serve(context, pool)
 
 
 def arguments(argv: Sequence[str]) -> SimpleNamespace:
-    """``--app-dir X`` as ``app_dir="X"``: every word is the scheduler's to understand."""
+    """Parse ``--app-dir X`` to ``app_dir="X"``; the scheduler knows which names it takes."""
     found: Dict[str, str] = {}
     words = list(argv)
     while words:
         word = words.pop(0)
         if not word.startswith("--") or not words:
-            raise ValueError(f"{word!r} is not one of --name VALUE")
+            raise ValueError(f"unexpected argument {word!r}; expected --name VALUE")
         found[word[2:].replace("-", "_")] = words.pop(0)
     if not found.get("scheduler", "").isidentifier():
-        raise ValueError("--scheduler NAME is missing")
+        raise ValueError("the option --scheduler NAME is missing")
     return SimpleNamespace(**found)
 
 
 def serve(context: MasterContext, pool: ContainerPool) -> int:
-    """The attempt, and what is left to say when it crashes."""
+    """Run one attempt; when it crashes, report why and end the job if no attempt can follow."""
     master: Optional[Master] = None
     limit: Optional[threading.Timer] = None
     try:
@@ -101,7 +101,7 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
         try:
             _finish(context, pool, master, AppState.FAILED, str(error))
         except SchedulerError as refusal:
-            _say(str(error))
+            _write(str(error))
             return _not_accepted(pool, refusal)
         return 0
     except BaseException as error:
@@ -119,15 +119,15 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
 def startup_limit(
     seconds: float, has_begun: Callable[[], bool], leave: Callable[[int], object] = os._exit
 ) -> threading.Timer:
-    """A started timer that ends this process if the scheduler has not taken its master by then.
+    """Start a timer that ends this process unless the scheduler has registered it by then.
 
-    What holds the master up may be any call (a file system, a name, the scheduler), so it is not
-    asked to return. To the scheduler this is an attempt that failed.
+    Any call may block the master (a file system, a name server, the scheduler), so the timer does
+    not wait for it to return. To the scheduler this is an attempt that failed.
     """
 
     def look() -> None:
         if not has_begun():
-            _say(
+            _write(
                 f"the master had not begun after {seconds:g} s (tony.am.startup-timeout); it was"
                 f" waiting in {_position()}"
             )
@@ -141,7 +141,7 @@ def startup_limit(
 
 
 def _position() -> str:
-    """Where the main thread is in our code."""
+    """Name the function of ours that the main thread is in."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
         code = frame.f_code
@@ -153,20 +153,20 @@ def _position() -> str:
 
 
 def _not_accepted(pool: ContainerPool, error: SchedulerError) -> int:
-    """Nobody's bug: one line has to do, in a log that the scheduler shows with the attempt."""
-    _say(f"the scheduler did not accept this master: {error}")
+    """Write one line, which the scheduler shows with the attempt; a traceback would not help."""
+    _write(f"the scheduler did not accept this master: {error}")
     pool.close()
     return CRASHED
 
 
-def open_enough_files(tasks: int, more: int = 0) -> str:
-    """Raise our own limit to what that many tasks need; what is wrong where it cannot be.
+def open_enough_files(tasks: int, callers: int = 0) -> str:
+    """Raise the limit of open files to what the tasks need; return a warning if it stays too low.
 
-    For the rest, a crowd of strangers and a service's callers (``more``), as far as it can be:
-    where there is less of it they wait.
+    The limit includes other connections and those of a framework's service (``callers``) as far as
+    the hard limit allows: callers wait where it does not.
     """
     needed = tasks + SPARE_FILES
-    wanted = needed + CROWD_FILES + more
+    wanted = needed + OTHER_CALLERS + callers
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return ""
@@ -175,14 +175,14 @@ def open_enough_files(tasks: int, more: int = 0) -> str:
     if most >= needed:
         return ""
     return (
-        f"{tasks} tasks need {needed} open files in their master, and {hard} is what it may have:"
-        " some of them will not be able to call it; ask who runs this node for a larger hard limit"
-        " (ulimit -Hn)"
+        f"{tasks} tasks need {needed} open files in their master, but its hard limit is {hard}:"
+        " some tasks will not be able to connect to it. Ask the node's administrator for a larger"
+        " hard limit (ulimit -Hn)"
     )
 
 
 def read_job(context: MasterContext) -> Tuple[Job, Tuple[Artifact, ...], Optional[bytes]]:
-    """What was staged for the master."""
+    """Read the job, its artifacts and its configuration as the client staged them."""
     files = filesystem(context.job_dir)
     try:
         job = job_from_json(files.get(join(context.job_dir, "job.json")).decode())
@@ -209,17 +209,17 @@ def read_job(context: MasterContext) -> Tuple[Job, Tuple[Artifact, ...], Optiona
 def _crashed(
     context: MasterContext, pool: ContainerPool, master: Optional[Master], error: BaseException
 ) -> None:
-    """Say it where it can be found; end the job if no other master can."""
+    """Write the traceback to stderr and to a file; end the job if no attempt follows."""
     text = f"the master crashed (a fault of tony's own): {type(error).__name__}: {error}"
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full:  # nobody's fault in the code, and few words may still find room
+    if full:  # no fault of the code, and only a short text may still fit
         text = f"the disk on which the master keeps its state is full ({error}): free some space"
-    story = f"{text}\n" if full else _story()
-    sys.stderr.write(story if full else "the master crashed (a fault of tony's own):\n" + story)
+    report = f"{text}\n" if full else _traceback()
+    sys.stderr.write(report if full else "the master crashed (a fault of tony's own):\n" + report)
     sys.stderr.flush()
     try:
         path = Path(local_path(context.work_dir)) / f"crash-{context.attempt}.txt"
-        path.write_text(story, encoding="utf-8")
+        path.write_text(report, encoding="utf-8")
     except OSError:
         pass  # stderr has it
     info = master.info if master is not None else None
@@ -230,18 +230,17 @@ def _crashed(
         _finish(context, pool, master, AppState.FAILED, text)
     except Exception:
         sys.stderr.write(
-            "and the scheduler did not take this outcome:\n" + (text if full else _story())
+            "and the scheduler did not take this outcome:\n" + (text if full else _traceback())
         )
 
 
-def _story() -> str:
-    """The exception that is being handled, in full."""
+def _traceback() -> str:
     import traceback
 
     return traceback.format_exc()
 
 
-def _say(text: str) -> None:
+def _write(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
@@ -255,14 +254,14 @@ def _finish(
     """End the job without a session machine."""
     if master is None or master.info is None:
         pool.start(lambda event: None, "")
-    finish_application(context, pool, state, diagnostics, "", _say)
+    finish_application(context, pool, state, diagnostics, "", _write)
     pool.close()
 
 
 class WorkerThreads:
-    """A worker thread that an exception ends is logged with its traceback, and shown in the story.
+    """Logs an exception that ended a worker thread with its traceback, and shows it in the story.
 
-    The threads survive what a single piece of work raises; this is for what gets past that.
+    The threads themselves handle what a single piece of work raises; this is for the rest.
     """
 
     def __init__(self, master: Master) -> None:
@@ -289,17 +288,17 @@ class WorkerThreads:
 
 
 class Signals:
-    """TERM and INT ask for the job's end; HUP is a terminal's business, not ours.
+    """Ends the job at SIGTERM and SIGINT; ignores SIGHUP, which concerns terminals.
 
-    Why is told by a file that whoever asks leaves. One that stands elsewhere (HDFS) is read by
-    a thread, and what it says is waited for, for so long; whoever asks again waits for nothing.
+    The process that sends the signal leaves its reason in a file. A remote file (HDFS) is read by a
+    thread, for at most :data:`REASON_S`; a second signal ends the job without that wait.
     """
 
     def __init__(self, master: Master, context: MasterContext) -> None:
         self._master = master
         self._kill_file = context.kill_file or join(context.state_dir, "kill.json")
-        self._asked = 0
-        self._told = False
+        self._count = 0
+        self._has_reason = False
         self._old: List[Tuple[int, Any]] = []
 
     def __enter__(self) -> Signals:
@@ -316,42 +315,43 @@ class Signals:
         self._master.reactor.call_soon_threadsafe(self._kill, number)
 
     def _kill(self, number: int) -> None:
-        self._asked += 1
-        if self._asked == 1 and is_remote(self._kill_file):
+        self._count += 1
+        if self._count == 1 and is_remote(self._kill_file):
             reactor = self._master.reactor
-            reactor.call_later(REASON_S, self._say, said_by(None, number))
+            reactor.call_later(REASON_S, self._kill_for, describe_kill(None, number))
 
             def read() -> None:
-                reactor.call_soon_threadsafe(self._say, kill_reason(self._kill_file, number))
+                reason = kill_reason(self._kill_file, number)
+                reactor.call_soon_threadsafe(self._kill_for, reason)
 
             threading.Thread(target=read, name="kill-reason", daemon=True).start()
         elif is_remote(self._kill_file):
-            self._say(said_by(None, number))
-            self._master.kill(said_by(None, number))  # once more: no grace
+            self._kill_for(describe_kill(None, number))
+            self._master.kill(describe_kill(None, number))  # the second kill has no grace
         else:
-            self._say(kill_reason(self._kill_file, number), again=True)
+            self._kill_for(kill_reason(self._kill_file, number), again=True)
 
-    def _say(self, reason: str, again: bool = False) -> None:
-        if self._told and not again:
+    def _kill_for(self, reason: str, again: bool = False) -> None:
+        if self._has_reason and not again:
             return
-        self._told = True
+        self._has_reason = True
         self._master.kill(reason)
-        self._master.keep()  # should nobody of us live to tell the end, history has the reason
+        self._master.keep()  # history has the reason even if this process dies before the end
 
 
 def kill_reason(kill_file: str, number: int) -> str:
-    """What who asked for the end left as a reason; the signal's name otherwise."""
+    """Read the reason for the kill; the signal's name where there is none."""
     try:
-        return said_by(read_value(filesystem(kill_file).get(kill_file, MOST_BYTES)), number)
+        return describe_kill(read_value(filesystem(kill_file).get(kill_file, MOST_BYTES)), number)
     except (OSError, ValueError):
-        return said_by(None, number)
+        return describe_kill(None, number)
 
 
-def said_by(told: Any, number: int) -> str:
-    """The words of a reason that was left, or of none."""
+def describe_kill(request: Any, number: int) -> str:
+    """Put the content of a kill file into words; ``None`` is a signal without one."""
     reason = by = ""
-    if isinstance(told, dict):
-        reason, by = str(told.get("reason") or ""), str(told.get("by") or "")
+    if isinstance(request, dict):
+        reason, by = str(request.get("reason") or ""), str(request.get("by") or "")
     if not reason:
         reason = f"the master received {signal.Signals(number).name}"
     return f"{reason} (by {by})" if by and by not in reason else reason

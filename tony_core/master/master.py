@@ -245,7 +245,7 @@ class Master:
             return
         self._feeding = True
         try:
-            while not self._journal_gate.holds:
+            while not self._journal_gate.is_closed:
                 if self._commands:
                     command = self._commands.popleft()
                     self._performers[type(command)](command)
@@ -278,11 +278,11 @@ class Master:
         if self._over:
             return
         at = [
-            None if self._journal_gate.holds else self._machine.next_deadline(),
+            None if self._journal_gate.is_closed else self._machine.next_deadline(),
             self.liveness.next_deadline(),
             self._lease.next_deadline(),
             self._history.next_deadline(),
-            self.reactor.now() + self._journal.soon_s if self._journal.dirty else None,
+            self.reactor.now() + self._journal.address_delay_s if self._journal.dirty else None,
         ]
         known = [deadline for deadline in at if deadline is not None]
         if not known:
@@ -309,7 +309,7 @@ class Master:
         if self._journal.dirty and not self._journal.pending:
             self._journal.save()
         due = self._machine.next_deadline()
-        if due is not None and due <= now and not self._journal_gate.holds:
+        if due is not None and due <= now and not self._journal_gate.is_closed:
             self.feed(e.Tick(now))
         self._arm()
 
@@ -426,7 +426,7 @@ class Master:
 
     def _journal_changed(self) -> None:
         if not self._over:
-            self.reactor.call_soon_threadsafe(self._journal_gate.look)
+            self.reactor.call_soon_threadsafe(self._journal_gate.check)
 
     def client_seen(self) -> None:
         """Renew the client's lease."""

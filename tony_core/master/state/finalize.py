@@ -1,16 +1,16 @@
-"""The job's end, in the order that a crash in the middle would forgive.
+"""The job's end, in an order that survives a crash between any two steps.
 
-The session machine has ended every container by now. First the end is journalled, so that a
-next master would only repeat what follows; then history is completed, the job folder goes,
-and last the scheduler is told, because whoever waits for the job looks there. The page stays
-for a moment when somebody is looking at it.
+The session machine has ended every container by now. First the end is written to the journal, so
+that a next master would only repeat what follows; then history is completed, the job folder is
+removed, and last the end is reported to the scheduler, because clients wait for it there. The page
+stays for a moment while a browser shows it.
 
-Where the state stands elsewhere (HDFS), all that takes its time: a thread does it, and the page
-goes on answering meanwhile, so that who watches has the whole end before the scheduler says the
-word. Journal and history are written side by side, each for so long at most, and the folder goes
-*after* the scheduler was told: the journal is in it, and a next master without a journal would
-begin the job anew. Whoever ended it need not wait for that; what a dying master leaves there is
-garbage of an ended job (``tony gc``).
+Where the state is on a remote file system (HDFS), a thread does all this, since it may take long.
+The page goes on answering meanwhile, so that its readers see the whole end before the scheduler
+reports it. Journal and history are written side by side, each for a limited time. The folder is
+removed *after* the report to the scheduler: the journal is in it, and a next master without a
+journal would begin the job anew. What a master that dies there leaves behind is garbage of an ended
+job (``tony gc``).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tony_core.master.web.server import WebServer
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import AppState, ContainerPool, MasterContext
 
-LINGER_S = 1.0  # for a browser to fetch the end
-CALLED_S = 0.05  # for a client that called while the end was being written
+BROWSER_S = 1.0  # for a browser to fetch the end
+CLIENT_S = 0.05  # for a client that called while the end was being written
 DRAIN_S = 1.0  # for answers that are on their way
-LOOK_S = 0.02
-JOURNAL_S = 5.0  # for the end to be journalled elsewhere, while history is written
-AWAY_S = 0.5  # when it was away already
-REMOVE_S = 5.0  # for the job's folder elsewhere to go
+DRAIN_CHECK_S = 0.02
+JOURNAL_S = 5.0  # for the end to reach a remote journal, while history is written
+JOURNAL_AWAY_S = 0.5  # the same, if earlier writes have failed
+REMOVE_S = 5.0  # for a remote job folder to be removed
 
 Log = Callable[[str], None]
 
@@ -70,15 +70,15 @@ class Finalizer:
         self._log = log
 
     def perform(self, finish: Finish) -> None:
-        """The job has ended so."""
+        """Write the end down and report it."""
         diagnostics = str(self._publisher.clean(finish.diagnostics))
         self._log(f"{finish.state.value}: {diagnostics}")
         away = self._journal.pending and bool(self._journal.folder.problem)
         self._journal.ended(finish.state.value, diagnostics)
-        journalled_by = time.monotonic() + (AWAY_S if away else JOURNAL_S)
-        # A machine that slept has a clock ahead of ours; one that was set back counts for nothing.
-        told = self._publisher.wall(self._reactor.now())
-        self._publisher.info.finished = max(time.time(), told)
+        journalled_by = time.monotonic() + (JOURNAL_AWAY_S if away else JOURNAL_S)
+        # The monotonic clock stands still while a machine sleeps; the wall clock may be set back.
+        by_monotonic = self._publisher.wall(self._reactor.now())
+        self._publisher.info.finished = max(time.time(), by_monotonic)
         self._publisher.stop_reporting()
         fields: Mapping[str, object] = {"state": finish.state.value}
         text = f"the job has ended: {finish.state.value}"
@@ -95,13 +95,13 @@ class Finalizer:
             for problem in self._history.close():
                 self._log(f"history is not complete: {problem}")
             for problem in self._journal.close(max(0.0, journalled_by - time.monotonic())):
-                self._log(f"the end is not journalled: {problem}")
+                self._log(f"the end is not written to the journal: {problem}")
             finish_application(
                 self._context, self._pool, finish.state, diagnostics, portal, self._log
             )
 
         if is_remote(self._context.state_dir):
-            aside(self._reactor, complete, self._completed)
+            run_in_thread(self._reactor, complete, self._completed)
         else:
             complete()
             self._completed()
@@ -109,20 +109,20 @@ class Finalizer:
     def _completed(self) -> None:
         self._page.over = True
         self._story.release()
-        linger = LINGER_S if self._page.watched_lately() else CALLED_S
+        linger = BROWSER_S if self._page.watched_lately() else CLIENT_S
         self._reactor.call_later(linger, self._hang_up, self._reactor.now() + linger + DRAIN_S)
 
     def _hang_up(self, deadline: float) -> None:
         if self._server.finish() and self._reactor.now() < deadline:
-            self._reactor.call_later(LOOK_S, self._hang_up, deadline)
+            self._reactor.call_later(DRAIN_CHECK_S, self._hang_up, deadline)
             return
         self._server.close()
         self._pool.close()
         self._reactor.stop()
 
 
-def aside(reactor: Reactor, work: Callable[[], None], done: Callable[[], None]) -> None:
-    """Have a thread do the work, then call ``done`` on the reactor's; errors are raised there."""
+def run_in_thread(reactor: Reactor, work: Callable[[], None], done: Callable[[], None]) -> None:
+    """Run ``work`` on a thread, then ``done`` on the reactor's, where errors are raised too."""
     problem: List[BaseException] = []
 
     def finished() -> None:
@@ -148,22 +148,22 @@ def finish_application(
     tracking_url: str,
     log: Log,
 ) -> None:
-    """Tell the scheduler, and remove the job's folder, in the order that the module explains.
+    """Report the end to the scheduler and remove the job folder, in the order explained above.
 
-    ``tracking_url`` is what a person opens from now on: the job in the portal. Where there is
-    none, the scheduler's own page of the application has to do.
+    ``tracking_url`` is what people open from now on: the job in the portal. Where it is empty, the
+    scheduler shows its own page of the application.
     """
-    elsewhere = is_remote(context.state_dir)
-    if not elsewhere:
+    remote = is_remote(context.state_dir)
+    if not remote:
         remove_job_folder(context, log)
     pool.finish(state, diagnostics, tracking_url)
-    if elsewhere:
+    if remote:
         remove_job_folder(context, log)
 
 
 def remove_job_folder(context: MasterContext, log: Log) -> None:
-    """The secret and the job's files go with the job, and its lease on the store."""
-    from tony_core.bundle import jobfolder  # much code, for the end only
+    """Remove the job's secret and files, and its lease on the store."""
+    from tony_core.bundle import jobfolder  # loads much code, which only the end needs
 
     root = _root_of(context)
     if not is_remote(root):
@@ -191,7 +191,7 @@ def remove_job_folder(context: MasterContext, log: Log) -> None:
 
 
 def _root_of(context: MasterContext) -> str:
-    """Where everything of this user stands: ``ROOT/apps/ID`` is the state's folder."""
+    """Return the root of the user's store: ``ROOT/apps/ID`` is the state folder."""
     if is_remote(context.state_dir):
         return context.state_dir.rstrip("/").rsplit("/", 2)[0]
     return context.store_root or local_path(context.job_dir).rstrip("/").rsplit("/", 3)[0]

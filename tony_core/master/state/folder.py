@@ -1,26 +1,25 @@
-"""The folder of a master's state: on this machine, or somewhere that may be away.
+"""The folder of a master's state: on this machine, or on a file system that may not answer.
 
-:class:`LocalFolder` writes at once and is on disk when it returns, unless the disk is full: then
-the newest version of each file waits in memory until there is room, and somebody tries again
-(:meth:`LocalFolder.again`). :class:`RemoteFolder` is for any other place of the file-system port,
-above all HDFS, and has two rules:
+:class:`LocalFolder` writes at once and is durable when it returns, unless the disk is full: then
+the newest version of each file waits in memory, and :meth:`LocalFolder.retry` writes it.
+:class:`RemoteFolder` is for any other place of the file-system port, above all HDFS, and has two
+rules:
 
-* **The master's thread never waits for it.** A name node may take long, or not answer at
-  all. What is to be written is handed to a thread, which makes the folder (for its owner
-  alone) before the first file, and then puts one file at a time. Of several versions of a file
-  only the newest is put: each holds everything. Whoever must know that a version is there
-  asks :meth:`RemoteFolder.pending` when the thread says that something happened.
-* **Nothing is given up.** What cannot be put is put again, until it is there or the master
-  ends; meanwhile :attr:`RemoteFolder.problem` says why it is not.
+* **The master's thread never waits for it.** A NameNode may take long, or not answer at all. A
+  thread gets what is to be written; it makes the folder (for its owner only) before the first
+  file, and puts one file at a time. Of several versions of a file it puts only the newest, which
+  holds everything. It calls ``on_change`` after each try, and :meth:`RemoteFolder.pending` says
+  whether a version is durable.
+* **It gives nothing up.** A put that failed is tried again until it succeeds or the master ends;
+  meanwhile :attr:`RemoteFolder.problem` says why it fails.
 
-A file on HDFS may take half a second to be closed. What somebody waits for (``soon``) is
-therefore kept, compressed, as an attribute of the folder where the file system knows such
-*notes* and it is short; once it was written as a file it stays one. So where there is a file,
-it is the newer of the two.
+Closing a file on HDFS may take half a second. A file that commands wait for (``soon``) is therefore
+kept, compressed, as an attribute of the folder where the file system has such *notes* and the file
+is short. Once it was written as a file it stays one, so where there is a file, it is the newer of
+the two.
 
-What must wait for a write, and for how long, is decided in
-:mod:`tony_core.master.session.journal_gate`.
-Reading happens once, before a master begins, by a thread that is waited for, for so long.
+:mod:`tony_core.master.session.journal_gate` decides what waits for a write, and for how long. A
+thread reads the folder once, before a master begins, for a limited time.
 """
 
 from __future__ import annotations
@@ -37,39 +36,39 @@ from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
 from tony_core.unexpected_errors import UnexpectedErrors, log_to_stderr
 
-READ_S = 60.0  # longer than the failover of a name node; well below YARN's patience (600 s)
-AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # pauses after a put that failed, the last ones for ever
+READ_S = 60.0  # longer than a NameNode's failover, well below YARN's limit for a master (600 s)
+RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # pauses after failed puts; the last one repeats
 FULL = (errno.ENOSPC, errno.EDQUOT)
-NOTE_BYTES = 8000  # of what may travel in a request's address
+NOTE_BYTES = 8000  # what fits into a request's URL
 T = TypeVar("T")
 OnChange = Callable[[], None]
 Log = Callable[[str], None]
 
 
 class LocalFolder:
-    """Files of this machine, on disk when :meth:`put` returns, or waiting for room there."""
+    """Files of this machine, durable when :meth:`put` returns unless the disk is full."""
 
     def __init__(self, folder: str, on_change: OnChange = lambda: None) -> None:
         self.folder = folder
-        self.problem = ""  # why what waits is not there
+        self.problem = ""  # why waiting files are not written
         self._path = Path(local_path(folder))
         self._waiting: Dict[str, Tuple[bytes, int, bool]] = {}
         self._on_change = on_change
 
     def get(self, name: str) -> bytes:
-        """The whole file; ``FileNotFoundError``."""
+        """Read a file; raises ``FileNotFoundError``."""
         return (self._path / name).read_bytes()
 
     def put(
         self, name: str, data: bytes, mode: int = 0o600, sync: bool = True, soon: bool = False
     ) -> None:
-        """Replace a file; ``soon``: somebody waits for it."""
+        """Replace a file; ``soon`` has no effect here."""
         self._waiting[name] = (data, mode, sync)
-        if self.again():
+        if self.retry():
             self._on_change()
 
-    def again(self) -> bool:
-        """Write what found no room; whether some of it still waits."""
+    def retry(self) -> bool:
+        """Write what the full disk refused; return whether some of it still waits."""
         for name, (data, mode, sync) in list(self._waiting.items()):
             try:
                 replace_file(str(self._path / name), data, mode, sync)
@@ -84,45 +83,45 @@ class LocalFolder:
         return False
 
     def pending(self, name: str) -> bool:
-        """Whether the newest version is not there yet."""
+        """Whether the newest version is not durable yet."""
         return name in self._waiting
 
     def close(self, timeout_s: float) -> List[str]:
-        """What was not written, and why."""
-        self.again()
+        """Try a last time; return what is not written, and why."""
+        self.retry()
         return [f"{join(self.folder, name)}: {self.problem}" for name in self._waiting]
 
 
 class RemoteFolder:
-    """Files elsewhere, put by a thread. See the module."""
+    """Files of a remote file system, put by a thread. See the module."""
 
     def __init__(
         self, folder: str, on_change: OnChange = lambda: None, log: Log = log_to_stderr
     ) -> None:
         self.folder = folder
-        self.problem = ""  # why what waits is not there; empty while it is only on its way
+        self.problem = ""  # why the last put failed; empty after one that succeeded
         self._on_change = on_change
         self.faults = UnexpectedErrors(log)
         self._files = filesystem(folder)
         self._made = False
-        self._soon: Set[str] = set()  # that go as notes, as far as they can
+        self._soon: Set[str] = set()  # files that go as notes where possible
         self._is_file: Dict[str, bool] = {}
         self._waiting: Dict[str, Tuple[int, bytes, int]] = {}
         self._handed: Dict[str, int] = {}
         self._there: Dict[str, int] = {}
         self._closing = False
-        self._hurried = False  # somebody waits for the end
+        self._hurried = False  # close() waits: retry with short pauses
         self._changed = threading.Condition()
         self._thread: Optional[threading.Thread] = None
 
     def get(self, name: str) -> bytes:
-        """The whole file, tried for :data:`READ_S`; ``FileNotFoundError`` at once."""
+        """Read a file, with retries for :data:`READ_S`; raises ``FileNotFoundError`` at once."""
         location = join(self.folder, name)
         try:
-            found = patiently(lambda: self._files.get(location), READ_S)
+            found = read_with_retries(lambda: self._files.get(location), READ_S)
         except FileNotFoundError:
             noted = getattr(self._files, "noted", None)
-            note = patiently(lambda: noted(self.folder, name), READ_S) if noted else None
+            note = read_with_retries(lambda: noted(self.folder, name), READ_S) if noted else None
             if note is None:
                 raise
             self._is_file[name] = False
@@ -133,7 +132,7 @@ class RemoteFolder:
     def put(
         self, name: str, data: bytes, mode: int = 0o600, sync: bool = True, soon: bool = False
     ) -> None:
-        """Hand a file over; it replaces a version that still waits."""
+        """Queue a file, in place of a version that still waits; ``soon``: commands wait for it."""
         with self._changed:
             if self._closing:
                 return
@@ -146,17 +145,17 @@ class RemoteFolder:
                 self._thread.start()
             self._changed.notify_all()
 
-    def again(self) -> bool:
-        """The thread tries by itself: nobody has to ask it."""
+    def retry(self) -> bool:
+        """Do nothing: the thread retries by itself."""
         return False
 
     def pending(self, name: str) -> bool:
-        """Whether the newest version is not there yet."""
+        """Whether the newest version is not durable yet."""
         with self._changed:
             return self._there.get(name, 0) < self._handed.get(name, 0)
 
     def close(self, timeout_s: float) -> List[str]:
-        """Wait so long for what waits; nothing is put afterwards. What is not there, and why."""
+        """Wait at most so long for queued files; return what is not written, and why."""
         end = time.monotonic() + timeout_s
         with self._changed:
             self._hurried = True
@@ -187,7 +186,7 @@ class RemoteFolder:
                     self._changed.wait()
                 if self._closing:
                     return
-                # The first handed over first: the journal before what nobody waits for.
+                # In the order they were queued: the journal comes before files that can wait.
                 name = next(iter(self._waiting))
                 number, data, mode = self._waiting.pop(name)
             problem = self._try(name, data, mode)
@@ -201,7 +200,7 @@ class RemoteFolder:
             self._on_change()
             failures = failures + 1 if problem else 0
             if failures:
-                self._pause(AGAIN_S[min(failures, len(AGAIN_S)) - 1])
+                self._pause(RETRY_S[min(failures, len(RETRY_S)) - 1])
 
     def _try(self, name: str, data: bytes, mode: int) -> str:
         try:
@@ -212,7 +211,7 @@ class RemoteFolder:
                 self._files.put(join(self.folder, name), data, mode)
                 self._is_file[name] = True
         except FileNotFoundError as error:
-            self._made = False  # somebody removed it
+            self._made = False  # it was removed
             return str(error) or "the folder is gone"
         except OSError as error:
             return str(error) or type(error).__name__
@@ -221,7 +220,7 @@ class RemoteFolder:
         return ""
 
     def _noted(self, name: str, data: bytes) -> bool:
-        """Keep it as the folder's note; whether that could be done."""
+        """Keep a file as the folder's note; return whether that was possible."""
         note = getattr(self._files, "note", None)
         if note is None:
             return False
@@ -235,7 +234,7 @@ class RemoteFolder:
         except FileNotFoundError:
             raise
         except OSError:
-            self._is_file[name] = True  # this place takes none
+            self._is_file[name] = True  # this file system refuses notes
             return False
         return True
 
@@ -243,7 +242,7 @@ class RemoteFolder:
         began = time.monotonic()
         with self._changed:
             while not self._closing:
-                pause = min(seconds, AGAIN_S[0]) if self._hurried else seconds
+                pause = min(seconds, RETRY_S[0]) if self._hurried else seconds
                 left = began + pause - time.monotonic()
                 if left <= 0:
                     return
@@ -265,11 +264,10 @@ def state_folder(
     return LocalFolder(location, on_change)
 
 
-def patiently(read: Callable[[], T], seconds: float) -> T:
-    """What ``read`` returns, tried again for so long; it may hang, and is left behind then.
+def read_with_retries(read: Callable[[], T], seconds: float) -> T:
+    """Return what ``read`` returns, with retries for so long; a call that hangs is abandoned.
 
-    ``FileNotFoundError`` is an answer. In the end it is the last ``OSError``, or a
-    ``TimeoutError``.
+    ``FileNotFoundError`` is raised at once; in the end the last ``OSError`` or ``TimeoutError`` is.
     """
     found: List[T] = []
     failed: List[BaseException] = []
@@ -284,7 +282,7 @@ def patiently(read: Callable[[], T], seconds: float) -> T:
             except OSError as error:
                 failed.append(error)
                 left = end - time.monotonic()
-                pause = AGAIN_S[min(tries, len(AGAIN_S) - 1)]
+                pause = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 if not isinstance(error, FileNotFoundError) and left > pause:
                     tries += 1
                     time.sleep(pause)

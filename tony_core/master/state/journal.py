@@ -1,12 +1,11 @@
-"""What a next master must know and could not find out: the journal, and master.json.
+"""What a next master must know and could not find out: the journal, and ``master.json``.
 
-The journal holds the session machine's record (written ahead: what follows
-:meth:`Journal.write` is done only when it is there, see
-:mod:`tony_core.master.session.journal_gate`), the executors' addresses (written soon:
-a lost address costs a moment, since ``master.json`` is
-the second way), and the job's end once it is decided, so that a master that dies between the
-end and the scheduler's hearing of it leaves nothing to redo. One small file, replaced
-atomically, in the job's state folder (:mod:`tony_core.master.state.folder`).
+The journal holds three things. The session machine's record: what depends on it happens only when
+it is durable (:mod:`tony_core.master.session.journal_gate`). The executors' addresses: written with
+a delay, since losing one costs a moment only (``master.json`` is the second way). And the job's end
+once it is decided: a master that dies before it reports the end to the scheduler leaves only that
+report to its successor. It is one small file, replaced atomically, in the job's state folder
+(:mod:`tony_core.master.state.folder`).
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from tony_core.unexpected_errors import log_to_stderr
 JOURNAL = "journal.json"
 MASTER_FILE = "master.json"
 VERSION = 1
-NEAR_S = 0.2  # how long a new address may wait to be written on this machine
-FAR_S = 1.0  # and elsewhere, where a write on its way delays one that is waited for
-ADDRESSES_A_S = 5000  # that are written, on average: all of them each time
+LOCAL_DELAY_S = 0.2  # of new addresses; later ones are written with them
+REMOTE_DELAY_S = 1.0  # longer, since a write on its way delays the next record
+ADDRESSES_A_S = 5000  # written on average: each write has all of them
 
 
 class JournalError(Exception):
-    """The journal is there and cannot be read: nothing can be taken over safely."""
+    """The journal exists and cannot be read: nothing can be taken over safely."""
 
 
 @dataclass(frozen=True)
 class JournalContent:
-    """What the earlier master left."""
+    """What a journal says."""
 
     attempt: int = 0
     record: Mapping[str, Any] = field(default_factory=dict)
     executors: Mapping[str, str] = field(default_factory=dict)  # container id -> host:port
-    end: Optional[Mapping[str, Any]] = None  # {"state", "diagnostics"} once it was decided
+    end: Optional[Mapping[str, Any]] = None  # {"state", "diagnostics"} once it is decided
     began: Optional[float] = None  # the job's first Begin, seconds since the epoch
 
 
@@ -62,7 +61,7 @@ class Journal:
         self._end: Optional[Mapping[str, Any]] = None
         self._began: Optional[float] = None
         self.dirty = False  # addresses changed since the last write
-        self._soon_s = FAR_S if is_remote(state_dir) else NEAR_S
+        self._delay_s = REMOTE_DELAY_S if is_remote(state_dir) else LOCAL_DELAY_S
 
     def read(self) -> JournalContent:
         """Read what a previous attempt wrote; an empty :class:`JournalContent` if there is none.
@@ -76,42 +75,42 @@ class Journal:
         except zlib.error as error:
             raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
         try:
-            past = parse_journal(text)
+            content = parse_journal(text)
         except ValueError as error:
             raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
-        self._record, self._executors = past.record, dict(past.executors)
-        self._end, self._began = past.end, past.began
-        return past
+        self._record, self._executors = content.record, dict(content.executors)
+        self._end, self._began = content.end, content.began
+        return content
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """The machine's record; there when this returns, or when it is no longer pending."""
+        """Save the machine's record: durable when this returns or :attr:`pending` turns false."""
         self._record = record
         self.save()
 
     def began(self, at: float) -> None:
-        """When the job began (wall clock); goes out with the next write."""
+        """Note when the job began (wall clock), for the next write."""
         self._began = at
 
     def ended(self, state: str, diagnostics: str) -> None:
-        """The job's end is decided; there when this returns, or no longer pending."""
+        """Save the job's end: durable when this returns or :attr:`pending` turns false."""
         self._end = {"state": state, "diagnostics": diagnostics}
         self.save()
 
     def address(self, container_id: str, address: str) -> None:
-        """Where an executor listens; :meth:`save` follows soon."""
+        """Note where an executor listens; the master saves it after :attr:`address_delay_s`."""
         if self._executors.get(container_id) != address:
             self._executors[container_id] = address
             self.dirty = True
 
     def forget(self, container_id: str) -> None:
-        """Its container ended."""
+        """Remove the address of an executor whose container has ended."""
         if self._executors.pop(container_id, None) is not None:
             self.dirty = True
 
     @property
-    def soon_s(self) -> float:
-        """How long new addresses wait for others; longer where all of them are many."""
-        return max(self._soon_s, len(self._executors) / ADDRESSES_A_S)
+    def address_delay_s(self) -> float:
+        """How long new addresses wait for others; longer with many executors."""
+        return max(self._delay_s, len(self._executors) / ADDRESSES_A_S)
 
     def save(self) -> None:
         """Replace the file."""
@@ -123,7 +122,7 @@ class Journal:
             "end": self._end,
             "began": self._began,
         }
-        # What the preprocessing told every task may be anything: not for a request's address.
+        # The preprocess step's output may be secret, and a request's URL may be logged.
         private = self._record.get("parameters") is not None
         text = json.dumps(data, separators=(",", ":"))
         self.folder.put(JOURNAL, text.encode(), soon=not private)
@@ -131,16 +130,16 @@ class Journal:
 
     @property
     def pending(self) -> bool:
-        """Whether what was saved last is still on its way."""
+        """Whether the newest version is not durable yet."""
         return self.folder.pending(JOURNAL)
 
     def close(self, timeout_s: float) -> List[str]:
-        """Wait so long for what is on its way; what is not there, and why."""
+        """Wait at most so long for the last write; return what is not written, and why."""
         return self.folder.close(timeout_s)
 
 
 def parse_journal(data: bytes) -> JournalContent:
-    """What a journal says; ValueError for one that nothing can be taken over from."""
+    """Parse a journal; raise ValueError where it is damaged or of another version."""
     found = read_object(data)
     if found.get("version") != VERSION:
         raise ValueError(f"version {found.get('version')!r}, this master reads {VERSION}")
@@ -190,7 +189,7 @@ def _is_text_or_none(value: Any) -> bool:
 
 
 def _is_quick(value: Any) -> bool:
-    """A failure that came quickly, as it is compared with the next one."""
+    """Whether it is a quick failure: role, exit code, last line of stderr."""
     if value is None or value == []:
         return True
     if not isinstance(value, list) or len(value) != 3:
@@ -225,7 +224,7 @@ def _are_counts(value: Any) -> bool:
 
 
 _STATES = tuple(state.value for state in AppState)
-#: What the session machine restores, and how each field has to look.
+#: The fields that the session machine restores, each with its check.
 _RECORD: Mapping[str, Callable[[Any], bool]] = {
     "session": _is_count,
     "elapsed_s": _is_number,
@@ -248,9 +247,9 @@ _RECORD: Mapping[str, Callable[[Any], bool]] = {
 def write_master_file(
     folder: StateFolder, attempt: int, host: str, port: int, page_url: str, kill_grace_s: float
 ) -> None:
-    """Tell executors and clients where this master listens: soon, nobody waits for it.
+    """Publish where this master listens, for executors and clients.
 
-    And how long its programs have when the job is killed: so long who kills it should wait.
+    ``kill_grace_s`` is how long a client that kills the job should wait for its programs to exit.
     """
     data = {
         "attempt": attempt,
@@ -259,6 +258,6 @@ def write_master_file(
         "page_url": page_url,
         "kill_grace_s": kill_grace_s,
     }
-    # Elsewhere than on the user's own machine it is nobody's business.
+    # Other users of this machine may read it; on a shared file system only the owner may.
     mode = 0o600 if is_remote(folder.folder) else 0o644
     folder.put(MASTER_FILE, json.dumps(data).encode(), mode=mode, sync=False)
