@@ -62,7 +62,10 @@ def test_the_error_of_a_full_temporary_folder_has_advice(
     with pytest.raises(tlskey.NoKeyPair, match=r"No usable temporary directory.*set TMPDIR"):
         tlskey.with_tls(b"secret")
     aside = contents._temporary_tree(lambda target: None)
-    with pytest.raises(StagingError, match=r"cannot be written on this machine.*make room.*TMPDIR"), aside:
+    with (
+        pytest.raises(StagingError, match=r"cannot be written.*make room.*TMPDIR"),
+        aside,
+    ):
         pass
     try:
         tempfile.mkstemp()

@@ -27,7 +27,7 @@ from tony_core.cli.output import (
     warn,
 )
 from tony_core.cli.status import head
-from tony_core.schedulers.port import Scheduler, SchedulerError
+from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 from tony_core.view import MASTER, JobView, TaskView
 
 NAME = "describe"
@@ -143,7 +143,6 @@ class Master(NamedTuple):
 def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
     from tony_core.client.finalize import look_up
     from tony_core.client.lookup import explain_unknown, read_past, whole_story
-    from tony_core.schedulers.port import NoSuchApplication
 
     scheduler = scheduler_of(args, args.app)
     history = history_of(args)

@@ -12,6 +12,13 @@ from tony_core.cli.interrupts import Interrupted
 from tony_core.cli.output import print_error
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.client.exit_codes import ExitCode, of_signal
+from tony_core.job.problems import JobError, errors
+from tony_core.schedulers.port import (
+    BadEnvironment,
+    NoSuchApplication,
+    NoSuchScheduler,
+    SchedulerError,
+)
 
 _NOT_WRITABLE = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
 
@@ -57,14 +64,6 @@ def flush() -> None:
 
 
 def _message_of(error: BaseException) -> tuple[str, int]:
-    from tony_core.job.problems import JobError
-    from tony_core.schedulers.port import (
-        BadEnvironment,
-        NoSuchApplication,
-        NoSuchScheduler,
-        SchedulerError,
-    )
-
     if isinstance(error, JobError):
         return bad_job(error), ExitCode.BAD_JOB
     if isinstance(error, (UsageError, BadEnvironment, NoSuchApplication, NoSuchScheduler)):
@@ -97,7 +96,6 @@ def _message_of(error: BaseException) -> tuple[str, int]:
 def bad_job(error: BaseException) -> str:
     """Every problem of a job, one a line, with secrets masked."""
     from tony_core.job.mask import mask_problems
-    from tony_core.job.problems import JobError, errors
 
     assert isinstance(error, JobError)
     lines = mask_problems(errors(error.problems) or error.problems)

@@ -11,6 +11,8 @@ from tony_core.cli.options import add_json, add_scheduler, scheduler_of, seconds
 from tony_core.cli.output import line, note, print_json
 from tony_core.client.errors import UsageError
 from tony_core.files.location import is_remote
+from tony_core.history import reader
+from tony_core.job.spec import History, Job, Yarn
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 
 if TYPE_CHECKING:
@@ -81,8 +83,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _root(scheduler: Scheduler, staging_dir: Optional[str]) -> str:
     """The staging place that the options name."""
-    from tony_core.job.spec import Job, Yarn
-
     root = scheduler.staging_root(Job("gc", (), yarn=Yarn(staging_dir=staging_dir)))
     if staging_dir and not (is_remote(root) and root.endswith(staging_dir.rstrip("/"))):
         raise UsageError(
@@ -166,8 +166,6 @@ def _ended(scheduler: Scheduler, app_id: str, unsure: Optional[bool]) -> Optiona
 
 def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
     from tony_core.client.finalize import finalize_all
-    from tony_core.history import reader
-    from tony_core.job.spec import History
 
     root = site_value("tony.history.location") or scheduler.history_root(None)
     if not root:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Iterable, Iterator, Optional, Tuple
 
+from tony_core.cli.describe import show
 from tony_core.cli.options import (
     add_history,
     add_json,
@@ -19,6 +20,7 @@ from tony_core.cli.options import (
 )
 from tony_core.cli.output import duration, line, moment, note, print_json, raw, safe, table
 from tony_core.client.errors import UsageError
+from tony_core.history.reader import read_config
 from tony_core.schedulers.port import Scheduler, SchedulerError
 
 NAME = "history"
@@ -105,9 +107,7 @@ def _objects(value: Any) -> Iterable[Tuple[Any, Any]]:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from tony_core.cli.describe import show
     from tony_core.client.finalize import ended_job
-    from tony_core.history.reader import read_config
 
     if args.config and (args.json or args.metrics):
         other = "--json" if args.json else "--metrics"

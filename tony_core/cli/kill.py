@@ -20,6 +20,7 @@ from tony_core.cli.options import (
 )
 from tony_core.cli.output import line, note, print_error, print_json, safe
 from tony_core.client.errors import UsageError
+from tony_core.client.kill import kill
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
 
 NAME = "kill"
@@ -49,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 when all of them have ended."""
-    from tony_core.client.kill import kill
-
     scheduler = scheduler_of(args, args.apps[0] if args.apps else None)
     rows: List[dict[str, object]] = []
     code = 0

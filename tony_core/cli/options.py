@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Iterator, List, Optional
 
 from tony_core.cli.output import note
+from tony_core.client.errors import NotFound
 from tony_core.schedulers.port import AppState, AppStatus, Scheduler
 
 _YARN_ID = re.compile(r"application_\d+_\d+")
@@ -86,8 +87,6 @@ def elsewhere(args: argparse.Namespace, scheduler: Scheduler) -> None:
 @contextmanager
 def hinting(args: argparse.Namespace, scheduler: Scheduler) -> Iterator[None]:
     """Add the :func:`hint` to a NotFound that is raised within."""
-    from tony_core.client.errors import NotFound
-
     try:
         yield
     except NotFound as error:

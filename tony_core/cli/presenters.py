@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_core.cli import outcome
-from tony_core.cli.output import discard_output, line, note, print_json, safe
+from tony_core.cli.output import discard_output, line, note, on_terminal, print_json, safe
 from tony_core.client.merge import is_of_master
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
 from tony_core.schedulers.port import Scheduler
@@ -226,8 +226,6 @@ def event_lines(event: Event) -> List[str]:
 
 def presenter_for(as_json: bool, scheduler: Scheduler) -> Presenter:
     """The presenter that suits where our output goes."""
-    from tony_core.cli.output import on_terminal
-
     if as_json:
         return GuardedPresenter(JsonPresenter())
     if on_terminal(sys.stdout):

@@ -1,4 +1,8 @@
-"""The verbs there are. Each is a module of its own, imported only when it is used."""
+"""The table of the verbs. Each is a module of its own, imported only when it is used.
+
+A verb imports what it works with inside its ``run`` where that is much: ``tony completion``, which
+runs when a shell starts, imports all verbs.
+"""
 
 from __future__ import annotations
 

@@ -23,8 +23,11 @@ Looking up hosts and groups may block, so a thread does it; the request waits me
 
 from __future__ import annotations
 
+import grp
 import ipaddress
 import math
+import os
+import pwd
 import socket
 from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
@@ -171,9 +174,6 @@ def addresses_of(hosts: List[str]) -> FrozenSet[str]:
 
 def groups_of(user: str) -> FrozenSet[str]:
     """A user's groups as this node knows them; none where it does not know him."""
-    import grp
-    import os
-    import pwd
 
     try:
         ids = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
