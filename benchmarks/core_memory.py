@@ -19,13 +19,13 @@ from running import Home, Submitted, began, processes_of, program, verb_of
 
 EXECUTOR_BAR_MB, IDLE_BAR = 16.0, 0.002
 MASTER_BAR_KB, TASK_BAR_KB = 40 * 1024, 10
-CALM_S = 20.0
+SLOW_S = 20.0
 MANY = 32
 
 
 def main() -> None:
     args = options(__doc__, 3, 1)
-    calm_s = 2.0 if args.quick else CALM_S
+    calm_s = 2.0 if args.quick else SLOW_S
     many = 4 if args.quick else MANY
     bare = [bare_python(calm_s) for _ in range(args.runs)]
     floor_mb = median([sample["rss_kb"] for sample in bare]) / 1024

@@ -27,7 +27,7 @@ from measuring import TONY, by_turns, figure, median, until
 from running import Home, Submitted, alive, began, by_hand, processes_of, program, verb_of
 
 SIZES = {"small": (256, 64, 1), "large": (8192, 4096, 5)}  # width, batch, fewer steps by
-CALM_S = 60.0
+SLOW_S = 60.0
 SELF = str(Path(__file__).resolve())
 ASKS = {"worker.gpus": 1, "worker.memory": "8g"}
 
@@ -54,7 +54,7 @@ def main() -> None:
                 overhead(home, size, runs, steps // fewer)
         if "watch" in chosen:
             for watching in ("true", "false"):
-                watched(home, watching, 5.0 if args.quick else CALM_S)
+                watched(home, watching, 5.0 if args.quick else SLOW_S)
 
 
 def overhead(home: Home, size: str, pairs: int, steps: int) -> None:

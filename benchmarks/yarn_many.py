@@ -31,14 +31,14 @@ from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn.master.launch_context import Contexts
+from tony_core.schedulers.yarn.master.launch_context import LaunchContexts
 from tony_core.schedulers.yarn.master.pool import Application
-from tony_core.schedulers.yarn.master.pool_factory import pool_of
+from tony_core.schedulers.yarn.master.pool_factory import connect_pool
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SMALL = Resources(memory_mb=64)
 WAIT_S = 300.0
-CALM_S = 10.0
+SLOW_S = 10.0
 
 
 class Master:
@@ -66,7 +66,7 @@ class Master:
         client.close()
         application = Application(AttemptId(app, 1), user_name(), 1, "127.0.0.1")
         job = Job("many", (Role("worker", 1, SMALL, "true"),))
-        self.pool = pool_of(conf, application, job, Contexts(), token)
+        self.pool = connect_pool(conf, application, job, LaunchContexts(), token)
 
     def receive(self, event: port.PoolEvent) -> None:
         with self._changed:
@@ -144,7 +144,7 @@ def figures(conf: SiteConfiguration, count: int) -> List[tuple[str, float, str]]
     found.append(("processor_until_started", time.process_time() - paid, "s"))
     found.append(("heartbeats_until_started", float(beats), ""))
     beats, paid = 0, time.process_time()
-    time.sleep(CALM_S)
+    time.sleep(SLOW_S)
     found.append(("processor_for_a_calm_heartbeat", (time.process_time() - paid) / beats, "s"))
     found.append(("memory_before", before, "MB"))
     found.append(("memory_with_all", memory_mb(), "MB"))

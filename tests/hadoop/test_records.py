@@ -29,8 +29,8 @@ from tony_core.hadoop.yarn.records import (
     APPLICATION_STATES,
     AppReport,
     Capability,
-    named,
-    numbered,
+    name_of,
+    number_of,
 )
 
 APP = ApplicationId(1700000000000, 42)
@@ -69,11 +69,11 @@ class TestCapabilities:
 
 class TestStates:
     def test_names(self) -> None:
-        assert named(APPLICATION_STATES, 5) == "RUNNING"
-        assert named(APPLICATION_STATES, 99) == "99"
-        assert numbered(APPLICATION_STATES, "running") == 5
+        assert name_of(APPLICATION_STATES, 5) == "RUNNING"
+        assert name_of(APPLICATION_STATES, 99) == "99"
+        assert number_of(APPLICATION_STATES, "running") == 5
         with pytest.raises(ValueError, match="'GONE' is none of NEW,"):
-            numbered(APPLICATION_STATES, "GONE")
+            number_of(APPLICATION_STATES, "GONE")
 
     def test_an_application_that_has_hardly_begun(self) -> None:
         report = AppReport.of(

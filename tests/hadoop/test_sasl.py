@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz, mutations
 from tony_core.hadoop.errors import AuthenticationError, ProtocolError
 from tony_core.hadoop.rpc import sasl as sasl_module
-from tony_core.hadoop.rpc.sasl import DigestMd5, Rc4, hmac_md5, md5, parse_directives, same
+from tony_core.hadoop.rpc.sasl import (
+    DigestMd5,
+    Rc4,
+    equal_in_constant_time,
+    hmac_md5,
+    md5,
+    parse_directives,
+)
 
 # RFC 2831, section 4: the example with IMAP.
 _CHALLENGE = (
@@ -146,4 +153,4 @@ class TestPrimitives:
 
     @given(st.binary(max_size=9), st.binary(max_size=9))
     def test_comparison(self, one: bytes, other: bytes) -> None:
-        assert same(one, other) == (one == other)
+        assert equal_in_constant_time(one, other) == (one == other)

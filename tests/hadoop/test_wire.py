@@ -15,8 +15,8 @@ from tony_core.hadoop.errors import (
     AuthenticationError,
     HadoopError,
     ProtocolError,
-    said,
-    short_name,
+    short_class_name,
+    strip_class,
 )
 from tony_core.hadoop.rpc.messages import (
     IpcConnectionContext,
@@ -102,7 +102,7 @@ def understood(recording: Recording, cuts: List[int]) -> List[Tuple[Any, ...]]:
     except AuthenticationError as error:
         kind, call_id, remote_class, text, fatal = recording.events[-1]
         assert (kind, call_id, fatal) == ("Refusal", -33, True)
-        name, words = short_name(remote_class), said(remote_class, text)
+        name, words = short_class_name(remote_class), strip_class(remote_class, text)
         assert str(error) == (
             f"the server refused before it has proved who it is: {words} ({name})"
         )

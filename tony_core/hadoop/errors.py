@@ -89,7 +89,7 @@ class RemoteError(HadoopError):
         remedy: Optional[Remedy] = None,
     ) -> None:
         self.remote_class = remote_class
-        self.text = said(remote_class, text)  # without the stack trace
+        self.text = strip_class(remote_class, text)  # without the stack trace
         self.trace = text
         self.method = method
         self.server = server
@@ -108,7 +108,7 @@ class RemoteError(HadoopError):
     @property
     def short_class(self) -> str:
         """The remote class without its package."""
-        return short_name(self.remote_class)
+        return short_class_name(self.remote_class)
 
 
 class ApplicationNotFound(RemoteError):
@@ -155,12 +155,12 @@ class WrongService(RemoteError):
     """Something else of Hadoop answers at this address, or another version of it."""
 
 
-def short_name(remote_class: str) -> str:
+def short_class_name(remote_class: str) -> str:
     """A Java class's own name, without package and outer class."""
     return remote_class.replace("$", ".").rpartition(".")[2]
 
 
-def said(remote_class: str, text: str) -> str:
+def strip_class(remote_class: str, text: str) -> str:
     """The message in a printed Java exception: neither its class nor its stack trace."""
     message = text.partition("\n\tat ")[0].strip()
     if message == remote_class:
@@ -175,7 +175,7 @@ def remote_error(
 ) -> RemoteError:
     """The error that an answer stands for."""
     kind, fault, remedy = _KNOWN.get(
-        short_name(remote_class), (RemoteError, Fault.CLUSTER, Remedy.NONE)
+        short_class_name(remote_class), (RemoteError, Fault.CLUSTER, Remedy.NONE)
     )
     if kind is AlreadyRegistered and "already registered" not in text:
         kind = RemoteError

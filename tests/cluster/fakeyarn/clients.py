@@ -18,7 +18,7 @@ from tony_core.hadoop.yarn.messages.container_calls import (
     SignalContainerRequest,
     SignalContainerResponse,
 )
-from tony_core.hadoop.yarn.records import APPLICATION_STATES, NODE_STATES, Capability, named
+from tony_core.hadoop.yarn.records import APPLICATION_STATES, NODE_STATES, Capability, name_of
 
 _YARN = "org.apache.hadoop.yarn.exceptions"
 
@@ -102,7 +102,7 @@ class ClientProtocol:
 
     def _applications(self, call: Call) -> Message:
         wanted = calls.GetApplicationsRequest.decode(call.body)
-        states = {named(APPLICATION_STATES, number) for number in wanted.application_states}
+        states = {name_of(APPLICATION_STATES, number) for number in wanted.application_states}
         queues = {name.removeprefix("root.") for name in wanted.queues}
         found: List[reports.ApplicationReport] = []
         for one in self._rm.applications.values():
@@ -212,7 +212,7 @@ class ClientProtocol:
 
     def _nodes(self, call: Call) -> Message:
         request = calls.GetClusterNodesRequest.decode(call.body)
-        states = {named(NODE_STATES, number) for number in request.node_states}
+        states = {name_of(NODE_STATES, number) for number in request.node_states}
         found = [
             reporting.node(self._rm, node)
             for node in self._rm.nodes.values()

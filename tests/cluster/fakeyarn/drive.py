@@ -24,9 +24,9 @@ from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn.master.application import Application
-from tony_core.schedulers.yarn.master.launch_context import Contexts
+from tony_core.schedulers.yarn.master.launch_context import LaunchContexts
 from tony_core.schedulers.yarn.master.pool import YarnPool
-from tony_core.schedulers.yarn.master.pool_factory import pool_of
+from tony_core.schedulers.yarn.master.pool_factory import connect_pool
 
 SMALL = Resources(memory_mb=64)
 WAIT_S = 60.0
@@ -107,11 +107,11 @@ class Driver:
             with_port=self.yarn.rm.limits.names_with_port,
         )
         job = Job("driven", self._roles)
-        self.pool = pool_of(
+        self.pool = connect_pool(
             self.yarn.configuration,
             application,
             job,
-            Contexts(),
+            LaunchContexts(),
             token,
             superseded=self.superseded.append,
         )

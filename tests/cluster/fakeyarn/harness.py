@@ -37,19 +37,19 @@ from tony_core.schedulers.port import AppState
 from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
 from tony_core.schedulers.yarn.master import heartbeat, launcher, pool
 from tony_core.schedulers.yarn.master.application import Application
-from tony_core.schedulers.yarn.master.launch_context import Contexts
-from tony_core.schedulers.yarn.master.pool_factory import pool_of
+from tony_core.schedulers.yarn.master.launch_context import LaunchContexts
+from tony_core.schedulers.yarn.master.pool_factory import connect_pool
 
 MOST_MB = 3000
 
 
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats of the masters in this process go with those of the fake's nodes."""
-    monkeypatch.setattr(heartbeat, "CALM_S", 0.1)
-    monkeypatch.setattr(heartbeat, "HURRIED_S", 0.03)
-    monkeypatch.setattr(pool, "FIRST_WORD_S", 0.1)
+    monkeypatch.setattr(heartbeat, "SLOW_S", 0.1)
+    monkeypatch.setattr(heartbeat, "FAST_S", 0.03)
+    monkeypatch.setattr(pool, "FIRST_REASON_S", 0.1)
     monkeypatch.setattr(pool, "NODES_S", 0.1)
-    monkeypatch.setattr(pool, "UNHEARD_S", 1.0)
+    monkeypatch.setattr(pool, "UNREPORTED_END_S", 1.0)
     monkeypatch.setattr(launcher, "STOP_S", 1.0)
     monkeypatch.setattr(launcher, "START_S", 2.0)
 
@@ -124,8 +124,10 @@ class FakeHarness(Harness):
         token = am_rm_token(Credentials.decode(found[0].read_bytes()))
         assert token is not None
         application = Application(attempt, self.yarn.user, _ATTEMPTS, "127.0.0.1")
-        contexts = Contexts(python=sys.executable, runtime=str(self._runtime))
-        master = Master(pool_of(self.yarn.configuration, application, self.job(), contexts, token))
+        contexts = LaunchContexts(python=sys.executable, runtime=str(self._runtime))
+        master = Master(
+            connect_pool(self.yarn.configuration, application, self.job(), contexts, token)
+        )
         self._masters[master] = attempt
         return master.start()
 
@@ -171,7 +173,7 @@ class FakeHarness(Harness):
         return app_id
 
     def acknowledged(self) -> None:
-        time.sleep(3 * heartbeat.CALM_S)
+        time.sleep(3 * heartbeat.SLOW_S)
 
     def heard(self, app_id: str) -> Path:
         return self._scratch / f"heard-{app_id}.jsonl"

@@ -22,7 +22,7 @@ from tony_core.hadoop.yarn.messages.resource_requests import (
     SchedulingRequest,
     StrictPreemptionContract,
 )
-from tony_core.hadoop.yarn.records import FINAL_STATUSES, Capability, named
+from tony_core.hadoop.yarn.records import FINAL_STATUSES, Capability, name_of
 
 _YARN = "org.apache.hadoop.yarn.exceptions"
 _GUARANTEED = 1
@@ -113,7 +113,7 @@ class MasterProtocol:
                 f"{application.id}",
             )
         if not attempt.unregistered:
-            status = named(FINAL_STATUSES, request.final_application_status)
+            status = name_of(FINAL_STATUSES, request.final_application_status)
             words = request.diagnostics
             self._rm.unregister(application, status, words, request.tracking_url)
             return calls.FinishApplicationMasterResponse(is_unregistered=False)

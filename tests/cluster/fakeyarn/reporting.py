@@ -18,7 +18,7 @@ from tony_core.hadoop.yarn.records import (
     NODE_STATES,
     VCORES,
     Capability,
-    numbered,
+    number_of,
 )
 
 _NOT_SAID = Capability(-1, -1)
@@ -55,7 +55,7 @@ def node(rm: Manager, one: Node) -> reports.NodeReport:
         rack_name=one.rack,
         used=rm.resource(one.used),
         capability=rm.resource(one.capability),
-        node_state=numbered(NODE_STATES, one.state),
+        node_state=number_of(NODE_STATES, one.state),
         health_report="",
         last_health_report_time=one.seen,
     )
@@ -83,12 +83,12 @@ def application(rm: Manager, one: Application) -> reports.ApplicationReport:
         name=one.context.application_name,
         host=attempt.host,
         rpc_port=attempt.port,
-        yarn_application_state=numbered(APPLICATION_STATES, one.state),
+        yarn_application_state=number_of(APPLICATION_STATES, one.state),
         tracking_url=tracking,
         diagnostics=words,
         start_time=one.submitted,
         finish_time=one.finished,
-        final_application_status=numbered(FINAL_STATUSES, one.final),
+        final_application_status=number_of(FINAL_STATUSES, one.final),
         app_resource_usage=_usage(rm, one),
         original_tracking_url=one.tracking_url,
         current_application_attempt_id=attempt.id.message(),
@@ -144,7 +144,7 @@ def attempt(rm: Manager, app: Application, one: Attempt) -> reports.ApplicationA
         rpc_port=one.port,
         tracking_url=report.tracking_url,
         diagnostics=one.diagnostics,
-        yarn_application_attempt_state=numbered(ATTEMPT_STATES, one.state),
+        yarn_application_attempt_state=number_of(ATTEMPT_STATES, one.state),
         original_tracking_url=app.tracking_url,
         start_time=one.started,
         finish_time=one.finished,
@@ -163,7 +163,7 @@ def container(rm: Manager, app: Application, one: Granted) -> reports.ContainerR
         finish_time=one.finished,
         log_url=f"http://{http}/node/containerlogs/{one.id}/{app.user}",
         container_exit_status=one.exit_status,
-        container_state=numbered(
+        container_state=number_of(
             CONTAINER_STATES, "COMPLETE" if one.state == "COMPLETE" else "RUNNING"
         ),
         node_http_address=f"http://{http}",

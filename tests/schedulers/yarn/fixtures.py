@@ -38,8 +38,8 @@ from tony_core.schedulers import port
 from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
 from tony_core.schedulers.yarn.master import heartbeat
 from tony_core.schedulers.yarn.master.application import Application
-from tony_core.schedulers.yarn.master.launch_context import RUNTIME, Contexts
-from tony_core.schedulers.yarn.master.pool_factory import pool_of
+from tony_core.schedulers.yarn.master.launch_context import RUNTIME, LaunchContexts
+from tony_core.schedulers.yarn.master.pool_factory import connect_pool
 
 SLEEP = "import time; time.sleep(3600)"
 MOST_MB = 8192  # the largest container that the fixture's ResourceManager gives
@@ -110,7 +110,7 @@ class YarnMasters:
         number = attempt_of(token)
         assert number is not None
         job = job or harness_job()
-        pool = pool_of(
+        pool = connect_pool(
             self.conf,
             Application(
                 attempt=number,
@@ -121,7 +121,7 @@ class YarnMasters:
                 placement_spec=job.placement_spec,
             ),
             job,
-            Contexts(python=sys.executable, runtime=str(self.runtime)),
+            LaunchContexts(python=sys.executable, runtime=str(self.runtime)),
             token,
             superseded=self.superseded.append,
             **more,
@@ -180,7 +180,7 @@ class YarnHarness(Harness):
         return self.masters.open(application, 2)
 
     def acknowledged(self) -> None:
-        time.sleep(2 * heartbeat.CALM_S + 0.5)
+        time.sleep(2 * heartbeat.SLOW_S + 0.5)
 
     def most_memory_mb(self) -> int:
         return self._most_mb

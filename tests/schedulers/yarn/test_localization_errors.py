@@ -9,7 +9,7 @@ import pytest
 from tony_core.schedulers.port import Cause
 from tony_core.schedulers.yarn import diagnostics
 from tony_core.schedulers.yarn.diagnostics import explain_localization_error
-from tony_core.schedulers.yarn.master.container_exits import plain, told
+from tony_core.schedulers.yarn.master.container_exits import clean_diagnostics, describe_exit
 
 STORE = "hdfs://host:8020/user/u/.tony"
 OBJECT = f"{STORE}/store/objects/{'ab' * 32}/content.tar"
@@ -68,7 +68,7 @@ def test_one_sentence_says_what_to_do(text: str, means: Optional[str]) -> None:
 
 
 def test_a_task_is_told_without_the_stack_trace() -> None:
-    code, cause, words = told(-1000, False, CHANGED.format(OBJECT))
+    code, cause, words = describe_exit(-1000, False, CHANGED.format(OBJECT))
     assert words == f"the node could not localize its files: {DAMAGED}"
     assert (code, cause) == (127, Cause.FILES), "another node would not fare better"
 
@@ -85,8 +85,10 @@ UNKNOWN = (
 
 
 def test_what_we_have_no_words_for_has_none_either() -> None:
-    assert plain(UNKNOWN) == "too odd"
-    assert told(-1000, False, UNKNOWN)[2] == "the node could not localize its files: too odd"
+    assert clean_diagnostics(UNKNOWN) == "too odd"
+    assert (
+        describe_exit(-1000, False, UNKNOWN)[2] == "the node could not localize its files: too odd"
+    )
     text = diagnostics.explain_master_failure(FAILED.format(UNKNOWN))
     assert (
         text
@@ -96,9 +98,9 @@ def test_what_we_have_no_words_for_has_none_either() -> None:
 
 def test_a_cause_that_says_more_stays() -> None:
     said = UNKNOWN.replace("Caused by: java.io.IOException: too", "Caused by: a.b.C: very")
-    assert plain(said) == "too odd\nCaused by: a.b.C: very odd"
+    assert clean_diagnostics(said) == "too odd\nCaused by: a.b.C: very odd"
 
 
 def test_a_stack_trace_that_the_program_printed_stays() -> None:
     said = f"[2026-11-21 14:02:00.100]x\nLast 4096 bytes of executor.stderr :\nE: e\n{TRACE}"
-    assert plain(said) == f"x\nit last said:\nE: e\n{TRACE}".rstrip()
+    assert clean_diagnostics(said) == f"x\nit last said:\nE: e\n{TRACE}".rstrip()

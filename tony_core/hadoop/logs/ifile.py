@@ -33,7 +33,7 @@ class IFile:
     def __init__(self, source: Source, app_id: str) -> None:
         self._source = source
         self._left = _MOST_LOGS
-        mark = mark_of(app_id)
+        mark = file_mark(app_id)
         index_end = source.size - _MARK - _LENGTH
         if index_end < _MARK:
             raise FormatError(f"it has only {source.size} bytes: it was cut off")
@@ -79,14 +79,14 @@ class IFile:
         )
 
 
-def mark_of(app_id: str) -> bytes:
+def file_mark(app_id: str) -> bytes:
     """What such a file of an application begins and ends with."""
     return hashlib.sha256(app_id.encode()).digest()
 
 
 def is_ifile(source: Source, app_id: str) -> bool:
     """Whether a file begins as one of these."""
-    return source.read(0, _MARK) == mark_of(app_id)
+    return source.read(0, _MARK) == file_mark(app_id)
 
 
 def _value(thing: Any, name: str, kind: type) -> Any:

@@ -75,7 +75,7 @@ def hmac_md5(key: bytes, data: bytes) -> bytes:
     return md5(bytes(byte ^ 0x5C for byte in key) + inner)
 
 
-def same(one: bytes, other: bytes) -> bool:
+def equal_in_constant_time(one: bytes, other: bytes) -> bool:
     """Compared in a time that does not tell where they differ."""
     difference = len(one) ^ len(other)
     for a, b in zip(one, other):
@@ -83,7 +83,7 @@ def same(one: bytes, other: bytes) -> bool:
     return not difference
 
 
-def fresh_nonce() -> bytes:
+def new_nonce() -> bytes:
     """Something that nobody said before."""
     return base64.b64encode(os.urandom(30))
 
@@ -98,7 +98,7 @@ class DigestMd5:
         service: str,
         *,
         allowed: Sequence[str] = STRENGTH,
-        nonce: Callable[[], bytes] = fresh_nonce,
+        nonce: Callable[[], bytes] = new_nonce,
     ) -> None:
         self._user = user
         self._password = password
@@ -122,7 +122,7 @@ class DigestMd5:
             if name not in asked:
                 raise ProtocolError(f"a challenge of DIGEST-MD5 without {name}")
         if asked["algorithm"].lower() != b"md5-sess":
-            raise AuthenticationError(f"the server asks for {_shown(asked['algorithm'])}")
+            raise AuthenticationError(f"the server asks for {_decode(asked['algorithm'])}")
         self.qop = self._choose(asked.get("qop", b"auth"))
         realm, nonce, cnonce = asked.get("realm", b""), asked["nonce"], self._nonce()
         start = md5(b":".join((self._user, realm, self._password)))
@@ -158,7 +158,7 @@ class DigestMd5:
     def verify(self, last: bytes) -> None:
         """The server's proof; :class:`AuthenticationError` if it is none."""
         proof = parse_directives(last).get("rspauth", b"")
-        if not self._expected or not same(proof, self._expected):
+        if not self._expected or not equal_in_constant_time(proof, self._expected):
             raise AuthenticationError(
                 "the server does not know the token's password: it is not who it should be"
             )
@@ -226,7 +226,7 @@ class _Layer:
         if self._decrypt is not None:
             body = self._decrypt.apply(body)
         message, mac = body[:-_MAC_LENGTH], body[-_MAC_LENGTH:]
-        if not same(mac, hmac_md5(self._check, number + message)[:_MAC_LENGTH]):
+        if not equal_in_constant_time(mac, hmac_md5(self._check, number + message)[:_MAC_LENGTH]):
             raise AuthenticationError("a protected message was altered on its way")
         return message
 
@@ -274,7 +274,7 @@ def _quoted(value: bytes) -> bytes:
     return b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 
-def _shown(value: bytes) -> str:
+def _decode(value: bytes) -> str:
     return value.decode("ascii", "replace")
 
 

@@ -37,7 +37,12 @@ from __future__ import annotations
 import base64
 from typing import Callable, List, NamedTuple, Optional, Sequence, Union
 
-from tony_core.hadoop.errors import AuthenticationError, ProtocolError, said, short_name
+from tony_core.hadoop.errors import (
+    AuthenticationError,
+    ProtocolError,
+    short_class_name,
+    strip_class,
+)
 from tony_core.hadoop.rpc.messages import (
     IpcConnectionContext,
     RequestHeader,
@@ -49,7 +54,7 @@ from tony_core.hadoop.rpc.messages import (
     UserInformation,
 )
 from tony_core.hadoop.rpc.protobuf import DecodeError, Message, read_delimited
-from tony_core.hadoop.rpc.sasl import STRENGTH, DigestMd5, fresh_nonce
+from tony_core.hadoop.rpc.sasl import STRENGTH, DigestMd5, new_nonce
 
 _HELLO = b"hrpc\x09\x00"  # magic, version, service class
 _NO_SASL, _SASL = b"\x00", b"\xdf"
@@ -113,7 +118,7 @@ class Wire:
         identity: Union[User, Token],
         *,
         allowed: Sequence[str] = STRENGTH,
-        nonce: Callable[[], bytes] = fresh_nonce,
+        nonce: Callable[[], bytes] = new_nonce,
     ) -> None:
         self.protocol = protocol
         self._nonce = nonce
@@ -307,9 +312,9 @@ def _refuse_unproven(call_id: int, header: RpcResponseHeader) -> None:
         return
     if header.status == _FATAL or call_id == _CALL_SASL:
         name = header.exception_class_name
-        words = said(name, header.error_msg) or "no reason given"
+        words = strip_class(name, header.error_msg) or "no reason given"
         raise AuthenticationError(
-            f"the server refused before it has proved who it is: {words} ({short_name(name)})"
+            f"the server refused before it has proved who it is: {words} ({short_class_name(name)})"
         )
     raise AuthenticationError("the server answered before it has proved who it is")
 

@@ -47,12 +47,12 @@ _UNITS: Mapping[str, Tuple[int, int]] = {
 }
 
 
-def named(names: Mapping[int, str], number: int) -> str:
+def name_of(names: Mapping[int, str], number: int) -> str:
     """The name of a state."""
     return names.get(number, str(number))
 
 
-def numbered(names: Mapping[int, str], name: str) -> int:
+def number_of(names: Mapping[int, str], name: str) -> int:
     """The number of a state (ValueError)."""
     for number, known in names.items():
         if known == name.upper():
@@ -159,8 +159,8 @@ class AppReport(NamedTuple):
             user=message.user,
             queue=message.queue,
             type=message.application_type,
-            state=named(APPLICATION_STATES, message.yarn_application_state),
-            final_status=named(FINAL_STATUSES, message.final_application_status),
+            state=name_of(APPLICATION_STATES, message.yarn_application_state),
+            final_status=name_of(FINAL_STATUSES, message.final_application_status),
             tracking_url=_given(message.tracking_url),
             original_tracking_url=_given(message.original_tracking_url),
             diagnostics=_given(message.diagnostics),
@@ -195,7 +195,7 @@ class AttemptReport(NamedTuple):
         """From a message."""
         return cls(
             AttemptId.of(message.application_attempt_id),
-            named(ATTEMPT_STATES, message.yarn_application_attempt_state),
+            name_of(ATTEMPT_STATES, message.yarn_application_attempt_state),
             ContainerId.of(message.am_container_id) if message.has("am_container_id") else None,
             _given(message.original_tracking_url),
             _given(message.diagnostics),
@@ -222,7 +222,7 @@ class ContainerReport(NamedTuple):
             NodeId.of(message.node_id),
             message.node_http_address,
             Capability.of(message.resource),
-            named(CONTAINER_STATES, message.container_state),
+            name_of(CONTAINER_STATES, message.container_state),
             message.container_exit_status,
             _given(message.diagnostics_info),
             message.log_url,
@@ -248,7 +248,7 @@ class NodeReport(NamedTuple):
         """From a message."""
         return cls(
             NodeId.of(message.node_id),
-            named(NODE_STATES, message.node_state),
+            name_of(NODE_STATES, message.node_state),
             message.http_address,
             message.rack_name,
             Capability.of(message.capability),
@@ -288,7 +288,7 @@ class Queue(NamedTuple):
         return cls(
             name=message.queue_name,
             path=message.queue_path or message.queue_name,
-            state=named(QUEUE_STATES, message.state),
+            state=name_of(QUEUE_STATES, message.state),
             capacity=message.capacity,
             maximum_capacity=message.maximum_capacity,
             used_capacity=message.current_capacity,
@@ -346,7 +346,7 @@ class ContainerStatus(NamedTuple):
         """From a message."""
         return cls(
             ContainerId.of(message.container_id),
-            named(CONTAINER_STATES, message.state),
+            name_of(CONTAINER_STATES, message.state),
             message.exit_status,
             _given(message.diagnostics),
         )

@@ -34,8 +34,8 @@ from tony_core.hadoop.yarn.records import (
     NodeReport,
     Queue,
     ResourceType,
-    named,
-    numbered,
+    name_of,
+    number_of,
 )
 
 PROTOCOL = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
@@ -157,7 +157,7 @@ class RmClient:
         """Those that fit everything given (one of each list), the newest first."""
         request = calls.GetApplicationsRequest(
             application_types=tuple(types),
-            application_states=tuple(numbered(APPLICATION_STATES, state) for state in states),
+            application_states=tuple(number_of(APPLICATION_STATES, state) for state in states),
             users=tuple(users),
             queues=tuple(queues),
             application_tags=tuple(tag.lower() for tag in tags),
@@ -212,7 +212,7 @@ class RmClient:
         """The nodes in these states; in all states when none is given."""
         wanted = states or tuple(NODE_STATES.values())
         request = calls.GetClusterNodesRequest(
-            node_states=tuple(numbered(NODE_STATES, state) for state in wanted)
+            node_states=tuple(number_of(NODE_STATES, state) for state in wanted)
         )
         found = self.service.call(NODES, request).node_reports
         return sorted((NodeReport.of(one) for one in found), key=lambda one: one.id)
@@ -236,7 +236,7 @@ class RmClient:
         """What the caller may do, by queue: names of QUEUE_ACLS."""
         answer = self.service.call(QUEUE_USER_ACLS, calls.GetQueueUserAclsInfoRequest())
         return {
-            entry.queue_name: {named(QUEUE_ACLS, acl) for acl in entry.user_acls}
+            entry.queue_name: {name_of(QUEUE_ACLS, acl) for acl in entry.user_acls}
             for entry in answer.queue_user_acls
         }
 

@@ -38,7 +38,7 @@ from tony_core.hadoop.yarn.records import (
     NodeReport,
     ResourceType,
     containers_of,
-    numbered,
+    number_of,
 )
 
 PROTOCOL = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
@@ -159,14 +159,14 @@ class RmMaster:
         asks: Sequence[ResourceRequest] = (),
         scheduling: Sequence[SchedulingRequest] = (),
         release: Sequence[ContainerId] = (),
-        avoid: Sequence[str] = (),
-        avoid_no_more: Sequence[str] = (),
+        blacklist_additions: Sequence[str] = (),
+        blacklist_removals: Sequence[str] = (),
         tracking_url: Optional[str] = None,
         within_s: Optional[float] = None,
     ) -> Allocation:
-        """Say what has changed, hear what has changed; the heartbeat too.
+        """Send what has changed, and return what has changed; this call is the heartbeat too.
 
-        ``asks`` are absolute, by (priority, request id, place); ``avoid`` are hosts.
+        ``asks`` are absolute, by (priority, request id, place); the blacklist names hosts.
         """
         request = calls.AllocateRequest(
             ask=tuple(asks),
@@ -175,10 +175,11 @@ class RmMaster:
             progress=progress,
             scheduling_requests=tuple(scheduling),
         )
-        if avoid or avoid_no_more:
+        if blacklist_additions or blacklist_removals:
             request = request.replace(
                 blacklist_request=ResourceBlacklistRequest(
-                    blacklist_additions=tuple(avoid), blacklist_removals=tuple(avoid_no_more)
+                    blacklist_additions=tuple(blacklist_additions),
+                    blacklist_removals=tuple(blacklist_removals),
                 )
             )
         if tracking_url is not None:
@@ -199,7 +200,7 @@ class RmMaster:
         request = calls.FinishApplicationMasterRequest(
             diagnostics=diagnostics,
             tracking_url=tracking_url,
-            final_application_status=numbered(FINAL_STATUSES, status),
+            final_application_status=number_of(FINAL_STATUSES, status),
         )
         while not self.service.call(FINISH, request, within_s=deadline.left()).is_unregistered:
             if not deadline.left():

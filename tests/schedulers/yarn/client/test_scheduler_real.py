@@ -128,7 +128,7 @@ class TestRefused:
         assert "there is no queue tinny; did you mean tiny?" in problems(queue="tinny")
         assert "the queue closed is stopped and takes no applications" in problems(queue="closed")
         assert "may not submit to the queue private" in problems(queue="private")
-        assert "submit to one of those below it: " in problems(queue="ml")
+        assert "submit to one of its children: " in problems(queue="ml")
         assert problems(queue="root.ml.train") == problems(queue="train") == ""
         assert "has no node label tpu; it has: gpu, reserved" in problems(node_label="tpu")
         assert "may not use the node label reserved" in problems(node_label="reserved")

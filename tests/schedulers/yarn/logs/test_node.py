@@ -16,14 +16,14 @@ from tony_core.hadoop.logs.datainput import FormatError
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.schedulers.yarn.logs.node import (
     LogsDenied,
-    LogsElsewhere,
+    LogsUnavailable,
     NodeLogs,
     NoSuchLog,
-    names_in,
+    parse_log_names,
 )
 from tony_core.schedulers.yarn.logs.server import LogServer
-from tony_core.schedulers.yarn.logs.text import LogText
-from tony_core.schedulers.yarn.logs.web import Web, WebAnswer, WebUnreachable
+from tony_core.schedulers.yarn.logs.text import LogTextParser
+from tony_core.schedulers.yarn.logs.web import LogWebClient, WebResponse, WebUnreachable
 
 CONTAINER = "container_1700000000000_0001_01_000002"
 STDOUT = b"".join(b"%d\n" % number for number in range(1, 21)) + bytes(3)
@@ -38,7 +38,7 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture
 def logs() -> Iterator[NodeLogs]:
-    web = Web(timeout_s=10)
+    web = LogWebClient(timeout_s=10)
     logs = NodeLogs(web, "me")
     yield logs
     logs.close()
@@ -70,7 +70,7 @@ class TestWhatNodesSaid:
     def test_a_log(
         self, version: str, name: str, last: int, begin: int, text: bytes, running: bool
     ) -> None:
-        parser = LogText(last)
+        parser = LogTextParser(last)
         assert parser.feed(body(version, name)) == text
         assert parser.begin == begin
         assert parser.length == (0 if name == "empty" else len(STDOUT))
@@ -79,7 +79,7 @@ class TestWhatNodesSaid:
     def test_every_cut_is_noticed(self, version: str) -> None:
         whole = body(version, "whole")
         for length in range(whole.index(b"End of")):
-            parser = LogText()
+            parser = LogTextParser()
             parser.feed(whole[:length])
             with pytest.raises(FormatError):
                 parser.end()
@@ -88,7 +88,7 @@ class TestWhatNodesSaid:
     def test_where_it_is_cut_into_pieces_does_not_matter(
         self, version: str, sizes: List[int]
     ) -> None:
-        parser, rest, found = LogText(), body(version, "whole"), b""
+        parser, rest, found = LogTextParser(), body(version, "whole"), b""
         for size in [*sizes, 1 << 20]:
             found += parser.feed(rest[:size])
             rest = rest[size:]
@@ -102,15 +102,15 @@ class TestWhatNodesSaid:
 
     def test_the_names(self, version: str) -> None:
         listing = json.loads(body(version, "names"))
-        assert names_in(listing) == ["empty", "prelaunch.err", "prelaunch.out", "stdout"]
+        assert parse_log_names(listing) == ["empty", "prelaunch.err", "prelaunch.out", "stdout"]
         both = {"containerLogsInfo": [listing["containerLogsInfo"]] * 2}
-        assert names_in(both) == names_in(listing)
-        assert names_in(None) == names_in({"containerLogsInfo": "?"}) == []
+        assert parse_log_names(both) == parse_log_names(listing)
+        assert parse_log_names(None) == parse_log_names({"containerLogsInfo": "?"}) == []
 
 
 @fuzz(data=mutations(*(body(v, "whole") for v in RECORDED)), last=st.none() | st.integers(0, 99))
 def test_a_damaged_log_is_a_log_or_an_error(data: bytes, last: Optional[int]) -> None:
-    parser = LogText(last)
+    parser = LogTextParser(last)
     try:
         for piece in (data[:100], data[100:]):
             assert len(parser.feed(piece)) <= len(data)
@@ -122,7 +122,7 @@ def test_a_damaged_log_is_a_log_or_an_error(data: bytes, last: Optional[int]) ->
 DEEP = b"[" * 200_000
 
 
-class Answered(WebAnswer):
+class Answered(WebResponse):
     """An answer that holds these bytes."""
 
     def __init__(self, data: bytes) -> None:
@@ -138,7 +138,7 @@ class Answered(WebAnswer):
 
 @fuzz(data=st.one_of(mutations(b'{"containerLogInfo": [{"fileName": "a"}]}', DEEP), st.binary()))
 def test_any_list_of_logs(data: bytes) -> None:
-    assert all(isinstance(name, str) for name in names_in(Answered(data).json()))
+    assert all(isinstance(name, str) for name in parse_log_names(Answered(data).json()))
 
 
 @fuzz(
@@ -149,8 +149,8 @@ def test_any_list_of_logs(data: bytes) -> None:
 def test_any_answer_of_a_log_server_is_a_log_or_an_error(
     data: bytes, offset: int, limit: int
 ) -> None:
-    class Canned(Web):
-        def get(self, address: str, target: str, *, tls: bool = False) -> WebAnswer:
+    class Canned(LogWebClient):
+        def get(self, address: str, target: str, *, tls: bool = False) -> WebResponse:
             answer = Answered(data)
             answer.status = 200
             return answer
@@ -161,7 +161,7 @@ def test_any_answer_of_a_log_server_is_a_log_or_an_error(
         assert server.size(CONTAINER, "stdout") >= 0
         assert len(server.read(CONTAINER, "stdout", offset, limit)) <= limit
         server.names(CONTAINER)
-    except (FormatError, LogsElsewhere):
+    except (FormatError, LogsUnavailable):
         pass
     server.close()
 
@@ -171,7 +171,7 @@ def test_any_answer_of_a_log_server_is_a_log_or_an_error(
 )
 @pytest.mark.parametrize("tls", [False, True])
 def test_no_name_of_a_host_is_more_than_unreachable(address: str, tls: bool) -> None:
-    web = Web(timeout_s=1)
+    web = LogWebClient(timeout_s=1)
     with pytest.raises(WebUnreachable):
         web.get(address, "/x", tls=tls)
     with pytest.raises(WebUnreachable):
@@ -181,7 +181,7 @@ def test_no_name_of_a_host_is_more_than_unreachable(address: str, tls: bool) -> 
 
 @fuzz(data=st.binary(max_size=300), last=st.none() | st.integers(0, 99))
 def test_anything_else_is_no_log(data: bytes, last: Optional[int]) -> None:
-    parser = LogText(last)
+    parser = LogTextParser(last)
     with pytest.raises(FormatError):
         parser.feed(data)
         parser.end()
@@ -190,13 +190,13 @@ def test_anything_else_is_no_log(data: bytes, last: Optional[int]) -> None:
 @pytest.mark.parametrize("cut", [0, 1, 5, 16, 40])
 def test_an_empty_log_of_hadoop_2_10_has_no_head(cut: int) -> None:
     answer = b"End of LogType:stderr.\n" + b"*" * 71 + b"\n"
-    parser = LogText(4096)
+    parser = LogTextParser(4096)
     assert parser.feed(answer[:cut]) + parser.feed(answer[cut:]) == b""
     assert (parser.length, parser.begin, parser.end()) == (0, 0, False)
 
 
 def test_a_head_without_end_is_given_up() -> None:
-    parser = LogText()
+    parser = LogTextParser()
     with pytest.raises(FormatError, match="does not end"):
         for _ in range(1000):
             parser.feed(b"Container: x" * 100)
@@ -273,11 +273,11 @@ class TestWhatIsNotThere:
         assert "/a%20b%2Fc?" in node.asked[-1]
 
     def test_another_container(self, node: Node, logs: NodeLogs) -> None:
-        with pytest.raises(LogsElsewhere, match="Unknown container"):
+        with pytest.raises(LogsUnavailable, match="Unknown container"):
             logs.names(node.address, "container_1_0001_01_000001")
 
     def test_a_node_that_is_gone(self, logs: NodeLogs) -> None:
-        with pytest.raises(LogsElsewhere, match=r"127\.0\.0\.1:1 cannot be asked"):
+        with pytest.raises(LogsUnavailable, match=r"127\.0\.0\.1:1 cannot be asked"):
             logs.read("127.0.0.1:1", CONTAINER, "stdout", 0, 10)
 
     def test_a_log_of_somebody_else(self, node: Node, logs: NodeLogs) -> None:
@@ -290,6 +290,6 @@ class TestWhatIsNotThere:
     )
     def test_something_else_answers(self, node: Node, logs: NodeLogs, answer: bytes) -> None:
         node.override = 200, answer
-        with pytest.raises((FormatError, LogsElsewhere)):
+        with pytest.raises((FormatError, LogsUnavailable)):
             logs.read(node.address, CONTAINER, "stdout", 0, 10)
             logs.read(node.address, CONTAINER, "stdout", 1, 10)

@@ -17,9 +17,9 @@ from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn.logs import reader as module
 from tony_core.schedulers.yarn.logs.reader import (
     YarnLogs,
-    master_log,
-    master_names,
+    list_master_logs,
     parse_master_nodes,
+    resolve_master_log,
 )
 from tony_core.schedulers.yarn.logs.store import StoredFile, StoredLogs
 
@@ -135,7 +135,7 @@ class TestTheMove:
     def test_the_end_of_an_application_is_waited_for(
         self, world: World, node: Node, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "LOOK_S", 0.01)
+        monkeypatch.setattr(module, "POLL_S", 0.01)
         looks = []
 
         def last_words(target: str) -> None:
@@ -343,15 +343,15 @@ class TestMasters:
         node.containers[second] = {"stdout": b"2"}
         url = f"http://{node.address}/"
         masters = [LogRef(first, NODE, url), LogRef(second, NODE, url)]
-        assert master_names(world.logs, APP, masters, "owner") == ["master-2.stdout"]
+        assert list_master_logs(world.logs, APP, masters, "owner") == ["master-2.stdout"]
         node.containers[first] = {"stdout": b"1", "stderr": b""}
-        assert master_names(world.logs, APP, masters, "owner") == [
+        assert list_master_logs(world.logs, APP, masters, "owner") == [
             "master-1.stderr",
             "master-1.stdout",
             "master-2.stdout",
         ]
-        assert master_log(masters, "master-1.stdout") == (masters[0], "stdout")
-        assert master_log(masters, "stdout") == (masters[1], "stdout")
+        assert resolve_master_log(masters, "master-1.stdout") == (masters[0], "stdout")
+        assert resolve_master_log(masters, "stdout") == (masters[1], "stdout")
         node.containers.clear()
         with pytest.raises(SchedulerError):
-            master_names(world.logs, APP, masters, "owner")
+            list_master_logs(world.logs, APP, masters, "owner")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tony_core.schedulers.port import Cause
-from tony_core.schedulers.yarn.master.container_exits import plain, told
+from tony_core.schedulers.yarn.master.container_exits import clean_diagnostics, describe_exit
 
 NODE_SAYS = """\
 [2026-11-21 14:01:03.400]Exception from container-launch.
@@ -69,16 +69,16 @@ Dump of the process-tree for container_1_0045_01_000001 :
     ],
 )
 def test_codes(status: int, asked: bool, code: int, cause: Cause) -> None:
-    assert told(status, asked, "")[:2] == (code, cause)
+    assert describe_exit(status, asked, "")[:2] == (code, cause)
 
 
 def test_what_the_node_says_without_its_frame() -> None:
-    assert plain(NODE_SAYS) == "it last said:\nTraceback: no\nsuch thing"
-    assert told(3, False, NODE_SAYS) == (3, Cause.EXITED, plain(NODE_SAYS))
+    assert clean_diagnostics(NODE_SAYS) == "it last said:\nTraceback: no\nsuch thing"
+    assert describe_exit(3, False, NODE_SAYS) == (3, Cause.EXITED, clean_diagnostics(NODE_SAYS))
 
 
 def test_too_much_memory_is_said_with_the_numbers() -> None:
-    words = told(-104, False, TOO_MUCH)[2]
+    words = describe_exit(-104, False, TOO_MUCH)[2]
     assert words.startswith("over its memory limit: ")
     assert "152.4 MB of 128 MB physical memory" in words
     assert "process-tree" not in words
@@ -93,4 +93,4 @@ def test_too_much_memory_is_said_with_the_numbers() -> None:
     ],
 )
 def test_other_words_stay(text: str, expected: str) -> None:
-    assert plain(text) == expected
+    assert clean_diagnostics(text) == expected

@@ -14,17 +14,23 @@ from tony_core.hadoop.yarn.messages.yarn import Resource
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import Ask
-from tony_core.schedulers.yarn.master.container_requests import AGAIN_S, ANY, LUCK_S, Asking, Said
-from tony_core.schedulers.yarn.master.placement import Place, Room, times
+from tony_core.schedulers.yarn.master.container_requests import (
+    ANY,
+    NAME_AGAIN_S,
+    NAMED_WAIT_S,
+    ContainerRequests,
+    RequestUpdate,
+)
+from tony_core.schedulers.yarn.master.placement import ClusterNode, FreeResources, count_fitting
 from tony_core.schedulers.yarn.placement_constraints import parse_constraint
 
 SMALL = Resources(memory_mb=64)
 LARGE = Resources(memory_mb=1024, gpus=1)
 
 
-def places(count: int, memory: int = 4096, label: str = "", gpus: int = 0) -> List[Place]:
+def nodes(count: int, memory: int = 4096, label: str = "", gpus: int = 0) -> List[ClusterNode]:
     size = Capability(memory, 64, {"yarn.io/gpu": gpus} if gpus else {})
-    return [Place(f"{label}n{i}", f"/rack{i % 2}", size, size, label) for i in range(count)]
+    return [ClusterNode(f"{label}n{i}", f"/rack{i % 2}", size, size, label) for i in range(count)]
 
 
 def ask(count: int, role: str = "worker", session: int = 0, **more: object) -> Ask:
@@ -44,7 +50,7 @@ class Model:
     sizes: Dict[Key, Resource] = field(default_factory=dict)
     labels: Dict[Key, str] = field(default_factory=dict)
 
-    def hear(self, said: Said) -> None:
+    def hear(self, said: RequestUpdate) -> None:
         for request in said.asks:
             key = (request.priority.priority, request.allocation_request_id)
             assert self.sizes.setdefault(key, request.capability) == request.capability
@@ -71,32 +77,32 @@ class Model:
         return True
 
 
-def named(said: Said) -> Dict[str, int]:
+def named(said: RequestUpdate) -> Dict[str, int]:
     return {one.resource_name: one.num_containers for one in said.asks}
 
 
 def test_a_gang_is_spread_over_the_hosts_with_room() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(8))
-    said = named(asking.say(places(2), 0.0))
+    said = named(asking.next_update(nodes(2), 0.0))
     assert said == {"*": 8, "n0": 4, "n1": 4, "/rack0": 4, "/rack1": 4}
 
 
 def test_hosts_with_gpus_are_left_to_those_who_ask_for_them() -> None:
-    gpus = [Place("g", "/r", *[Capability(65536, 64, {"yarn.io/gpu": 8})] * 2)]
-    room = Room([*places(2), *gpus])
-    found = room.name(Capability(64, 1), 4, "")
+    gpus = [ClusterNode("g", "/r", *[Capability(65536, 64, {"yarn.io/gpu": 8})] * 2)]
+    room = FreeResources([*nodes(2), *gpus])
+    found = room.choose_hosts(Capability(64, 1), 4, "")
     assert found is not None and set(found.hosts) == {"n0", "n1"}
-    found = room.name(Capability(1024, 1, {"yarn.io/gpu": 1}), 2, "")
+    found = room.choose_hosts(Capability(1024, 1, {"yarn.io/gpu": 1}), 2, "")
     assert found is not None and set(found.hosts) == {"g"}
-    found = Room([*places(2, 128), *gpus]).name(Capability(64, 1), 8, "")
+    found = FreeResources([*nodes(2, 128), *gpus]).choose_hosts(Capability(64, 1), 8, "")
     assert found is not None and "g" in found.hosts, "where the others are too small"
 
 
 def test_one_container_is_named_on_three_hosts() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(1))
-    said = named(asking.say(places(50), 0.0))
+    said = named(asking.next_update(nodes(50), 0.0))
     assert len([name for name in said if name.startswith("n")]) == 3
     assert set(said.values()) == {1}
 
@@ -104,35 +110,35 @@ def test_one_container_is_named_on_three_hosts() -> None:
 def test_two_applications_do_not_name_the_same_hosts_of_many() -> None:
     chosen = []
     for salt in ("one", "other"):
-        asking = Asking(["worker"], salt)
+        asking = ContainerRequests(["worker"], salt)
         asking.request(ask(1))
-        chosen.append({n for n in named(asking.say(places(200), 0.0)) if n.startswith("n")})
+        chosen.append({n for n in named(asking.next_update(nodes(200), 0.0)) if n.startswith("n")})
     assert chosen[0] != chosen[1]
 
 
 def test_hosts_without_room_are_not_named() -> None:
-    asking = Asking(["worker"])
-    full = Place("full", "/r", Capability(32, 64), Capability(4096, 64))
+    asking = ContainerRequests(["worker"])
+    full = ClusterNode("full", "/r", Capability(32, 64), Capability(4096, 64))
     asking.request(ask(3))
-    assert "full" not in named(asking.say([full, *places(1)], 0.0))
+    assert "full" not in named(asking.next_update([full, *nodes(1)], 0.0))
     asking.request(ask(2, role="ps"))
-    assert named(asking.say([full], 0.0)) == {"*": 2}
+    assert named(asking.next_update([full], 0.0)) == {"*": 2}
 
 
 def test_two_roles_share_the_room() -> None:
-    asking = Asking(["ps", "worker"])
+    asking = ContainerRequests(["ps", "worker"])
     asking.request(ask(4, role="ps", resources=Resources(memory_mb=1024)))
     asking.request(ask(4, role="worker", resources=Resources(memory_mb=1024)))
     model = Model()
-    model.hear(asking.say(places(2), 0.0))
+    model.hear(asking.next_update(nodes(2), 0.0))
     for names in model.owed.values():
         assert names["n0"] == names["n1"] == 2
 
 
 def test_a_label_stands_on_any_and_chooses_the_hosts() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(2, resources=LARGE, node_label="gpu"))
-    said = asking.say([*places(3), *places(2, label="gpu", gpus=4)], 0.0)
+    said = asking.next_update([*nodes(3), *nodes(2, label="gpu", gpus=4)], 0.0)
     assert {n for n in named(said) if "n" in n} == {"gpun0", "gpun1"}
     labels = {one.resource_name: one.node_label_expression for one in said.asks}
     assert labels["*"] == "gpu"
@@ -140,50 +146,50 @@ def test_a_label_stands_on_any_and_chooses_the_hosts() -> None:
 
 
 def test_without_luck_any_host_will_do_and_later_hosts_are_named_again() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(2), now=0.0)
-    nodes = places(2)
-    asking.say(nodes, 0.0)
-    assert not asking.say(nodes, LUCK_S - 0.1)
-    assert named(asking.say(nodes, LUCK_S)) == {
+    two = nodes(2)
+    asking.next_update(two, 0.0)
+    assert not asking.next_update(two, NAMED_WAIT_S - 0.1)
+    assert named(asking.next_update(two, NAMED_WAIT_S)) == {
         "*": 2, "n0": 0, "n1": 0, "/rack0": 0, "/rack1": 0,
     }  # fmt: skip
-    assert not asking.say(nodes, LUCK_S + 1)
-    assert asking.looks_for_hosts(LUCK_S + AGAIN_S)
-    assert named(asking.say(nodes, LUCK_S + AGAIN_S))["n0"] == 1
+    assert not asking.next_update(two, NAMED_WAIT_S + 1)
+    assert asking.needs_nodes(NAMED_WAIT_S + NAME_AGAIN_S)
+    assert named(asking.next_update(two, NAMED_WAIT_S + NAME_AGAIN_S))["n0"] == 1
     # ... but not where there is no room.
-    asking.say(nodes, 2 * LUCK_S + AGAIN_S)
-    assert not asking.say([], 2 * (LUCK_S + AGAIN_S))
+    asking.next_update(two, 2 * NAMED_WAIT_S + NAME_AGAIN_S)
+    assert not asking.next_update([], 2 * (NAMED_WAIT_S + NAME_AGAIN_S))
 
 
 def test_what_stands_is_not_said_again() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(2))
-    assert asking.say([], 0.0)
+    assert asking.next_update([], 0.0)
     asking.request(ask(2))
-    assert not asking.say([], 0.1)
+    assert not asking.next_update([], 0.1)
     asking.request(ask(3))
-    assert named(asking.say([], 0.2)) == {"*": 3}
+    assert named(asking.next_update([], 0.2)) == {"*": 3}
 
 
 def test_another_size_has_a_key_of_its_own() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     model = Model()
     asking.request(ask(2))
-    model.hear(asking.say(places(1), 0.0))
+    model.hear(asking.next_update(nodes(1), 0.0))
     asking.request(ask(1, resources=LARGE))
-    model.hear(asking.say(places(1), 0.0))
+    model.hear(asking.next_update(nodes(1), 0.0))
     (key,) = model.outstanding()
     assert model.sizes[key] == Capability(1024, 1, {"yarn.io/gpu": 1}).message()
     assert len({priority for priority, _ in model.owed}) == 2
 
 
 def test_ids_tell_the_role_to_a_next_master() -> None:
-    first, second = Asking(["ps", "worker"]), Asking(["ps", "worker"])
+    first, second = ContainerRequests(["ps", "worker"]), ContainerRequests(["ps", "worker"])
     first.request(ask(1, role="worker", session=7))
     first.request(ask(1, role="ps", session=3_000_000))
     first.request(ask(1, role="stranger"))
-    for request in first.say([], 0.0).asks:
+    for request in first.next_update([], 0.0).asks:
         role = first.role_of(request.allocation_request_id)
         told = second.role_of(request.allocation_request_id)
         assert told == ("" if role == "stranger" else role)
@@ -194,41 +200,41 @@ def test_ids_tell_the_role_to_a_next_master() -> None:
 
 
 def test_a_surplus_is_known() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(1))
-    (request,) = asking.say([], 0.0).asks
-    assert asking.granted(request.allocation_request_id, 1.0) is not None
-    assert asking.granted(request.allocation_request_id, 1.0) is None
-    assert asking.granted(12345, 1.0) is None
+    (request,) = asking.next_update([], 0.0).asks
+    assert asking.record_allocation(request.allocation_request_id, 1.0) is not None
+    assert asking.record_allocation(request.allocation_request_id, 1.0) is None
+    assert asking.record_allocation(12345, 1.0) is None
 
 
 def test_nodes_to_avoid_are_told_once_and_taken_back() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(1, avoid_nodes=("n1",)))
-    said = asking.say(places(3), 0.0)
-    assert (said.avoid, said.avoid_no_more) == (("n1",), ())
+    said = asking.next_update(nodes(3), 0.0)
+    assert (said.blacklist_additions, said.blacklist_removals) == (("n1",), ())
     assert "n1" not in named(said)
     asking.request(ask(2, avoid_nodes=("n1", "n2")))
-    assert asking.say(places(3), 0.0).avoid == ("n2",)
+    assert asking.next_update(nodes(3), 0.0).blacklist_additions == ("n2",)
     asking.request(ask(1))
-    said = asking.say(places(3), 0.0)
-    assert (said.avoid, said.avoid_no_more) == ((), ("n1", "n2"))
+    said = asking.next_update(nodes(3), 0.0)
+    assert (said.blacklist_additions, said.blacklist_removals) == ((), ("n1", "n2"))
 
 
 def test_if_there_are_no_other_nodes_none_is_avoided() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(1, avoid_nodes=("n0", "n1")))
-    said = asking.say(places(2), 0.0)
-    assert said.avoid == ()
+    said = asking.next_update(nodes(2), 0.0)
+    assert said.blacklist_additions == ()
     assert "n0" in named(said)
-    assert not asking.unsaid
+    assert not asking.has_unsent
 
 
-def gpu_nodes(count: int, held: int = 0) -> List[Place]:
+def gpu_nodes(count: int, held: int = 0) -> List[ClusterNode]:
     """Nodes g0, g1... with a GPU each; this job holds what the first of them have."""
     size = Capability(4096, 64, {"yarn.io/gpu": 1})
     ours = [LARGE_NEED if at < held else Capability() for at in range(count)]
-    return [Place(f"g{at}", "/r", size, size, "", ours[at]) for at in range(count)]
+    return [ClusterNode(f"g{at}", "/r", size, size, "", ours[at]) for at in range(count)]
 
 
 LARGE_NEED = Capability(1024, 1, {"yarn.io/gpu": 1})
@@ -237,97 +243,101 @@ LARGE_NEED = Capability(1024, 1, {"yarn.io/gpu": 1})
 @pytest.mark.parametrize(
     ("nodes", "count", "avoid", "avoided"),
     [
-        ([*places(5), *gpu_nodes(1)], 1, ("g0",), ()),  # the only one with a GPU
-        ([*places(5), *gpu_nodes(1)], 1, ("g0", "n0"), ("n0",)),
-        ([*places(5), *gpu_nodes(2)], 1, ("g0",), ("g0",)),
-        ([*places(5), *gpu_nodes(2)], 2, ("g0",), ()),  # both are needed
-        ([*places(5), *gpu_nodes(2, held=1)], 1, ("g1",), ()),  # the other is full of our own
-        ([*places(5), *gpu_nodes(3, held=1)], 1, ("g1",), ("g1",)),
+        ([*nodes(5), *gpu_nodes(1)], 1, ("g0",), ()),  # the only one with a GPU
+        ([*nodes(5), *gpu_nodes(1)], 1, ("g0", "n0"), ("n0",)),
+        ([*nodes(5), *gpu_nodes(2)], 1, ("g0",), ("g0",)),
+        ([*nodes(5), *gpu_nodes(2)], 2, ("g0",), ()),  # both are needed
+        ([*nodes(5), *gpu_nodes(2, held=1)], 1, ("g1",), ()),  # the other is full of our own
+        ([*nodes(5), *gpu_nodes(3, held=1)], 1, ("g1",), ("g1",)),
     ],
 )
 def test_a_node_is_not_avoided_if_the_others_can_never_do(
-    nodes: List[Place], count: int, avoid: Tuple[str, ...], avoided: Tuple[str, ...]
+    nodes: List[ClusterNode], count: int, avoid: Tuple[str, ...], avoided: Tuple[str, ...]
 ) -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(count, resources=LARGE, avoid_nodes=avoid))
-    assert asking.say(nodes, 0.0).avoid == avoided
-    assert asking.avoided == set(avoided)
-    assert not asking.unsaid
+    assert asking.next_update(nodes, 0.0).blacklist_additions == avoided
+    assert asking.blacklisted == set(avoided)
+    assert not asking.has_unsent
 
 
 def test_nor_if_no_other_has_the_label() -> None:
-    asking = Asking(["ps", "worker"])
+    asking = ContainerRequests(["ps", "worker"])
     asking.request(ask(1, "ps", avoid_nodes=("gpun0", "n1")))
     asking.request(ask(1, node_label="gpu", avoid_nodes=("gpun0", "n1")))
-    said = asking.say([*places(3), *places(1, label="gpu")], 0.0)
-    assert said.avoid == ("n1",)
-    asking = Asking(["worker"])
+    said = asking.next_update([*nodes(3), *nodes(1, label="gpu")], 0.0)
+    assert said.blacklist_additions == ("n1",)
+    asking = ContainerRequests(["worker"])
     asking.request(ask(1, node_label="gpu", avoid_nodes=("gpun0",)))
-    assert asking.say([*places(3), *places(2, label="gpu")], 0.0).avoid == ("gpun0",)
+    assert asking.next_update([*nodes(3), *nodes(2, label="gpu")], 0.0).blacklist_additions == (
+        "gpun0",
+    )
 
 
 def test_nor_where_each_may_have_to_stand_on_a_node_of_its_own() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     constraint = parse_constraint("NOTIN,NODE,worker")
     asking.request(ask(2, avoid_nodes=("n1",)), constraint, ("worker",))
-    assert asking.say(places(3), 0.0).avoid == ("n1",)
+    assert asking.next_update(nodes(3), 0.0).blacklist_additions == ("n1",)
     asking.request(ask(3, avoid_nodes=("n1",)), constraint, ("worker",))
-    assert asking.say(places(3), 1.0).avoid_no_more == ("n1",)
+    assert asking.next_update(nodes(3), 1.0).blacklist_removals == ("n1",)
 
 
 def test_it_is_looked_at_again_while_something_is_outstanding() -> None:
     """The other node with GPUs goes away, and another comes."""
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     asking.request(ask(1, resources=LARGE, avoid_nodes=("g0",)))
-    assert asking.looks_for_hosts(0.0)
-    assert asking.say(gpu_nodes(2), 0.0).avoid == ("g0",)
-    assert not asking.looks_for_hosts(1.0)
-    assert asking.looks_for_hosts(AGAIN_S)
-    assert asking.say(gpu_nodes(1), AGAIN_S).avoid_no_more == ("g0",)
-    assert not asking.say([], AGAIN_S + 1.0).avoid  # unknown nodes change nothing
-    assert asking.say(gpu_nodes(2), 2 * AGAIN_S).avoid == ("g0",)
+    assert asking.needs_nodes(0.0)
+    assert asking.next_update(gpu_nodes(2), 0.0).blacklist_additions == ("g0",)
+    assert not asking.needs_nodes(1.0)
+    assert asking.needs_nodes(NAME_AGAIN_S)
+    assert asking.next_update(gpu_nodes(1), NAME_AGAIN_S).blacklist_removals == ("g0",)
+    assert not asking.next_update(
+        [], NAME_AGAIN_S + 1.0
+    ).blacklist_additions  # unknown nodes change nothing
+    assert asking.next_update(gpu_nodes(2), 2 * NAME_AGAIN_S).blacklist_additions == ("g0",)
 
 
 def test_what_has_tags_or_constraints_goes_as_a_scheduling_request() -> None:
-    asking = Asking(["worker"])
+    asking = ContainerRequests(["worker"])
     constraint = parse_constraint("NOTIN,NODE,worker")
     asking.request(ask(2, node_label="gpu"), constraint, ("worker",))
-    said = asking.say(places(2), 0.0)
+    said = asking.next_update(nodes(2), 0.0)
     assert said.asks == ()
     (request,) = said.scheduling
     assert request.resource_sizing.num_allocations == 2
     assert request.allocation_tags == ("worker",)
     targets = request.placement_constraint.simple_constraint.target_expressions
     assert [one.target_key for one in targets] == ["self", "yarn_node_partition/"]
-    assert not asking.say(places(2), 60.0)
-    assert [number for number, _ in said.parts()] == [request.allocation_request_id]
+    assert not asking.next_update(nodes(2), 60.0)
+    assert [number for number, _ in said.split()] == [request.allocation_request_id]
 
 
 def test_the_two_kinds_of_asks_never_go_together() -> None:
-    asking = Asking(["ps", "worker"])
+    asking = ContainerRequests(["ps", "worker"])
     asking.request(ask(1), None, ("w",))
     asking.request(ask(1, role="ps"))
-    first = asking.say(places(1), 0.0)
+    first = asking.next_update(nodes(1), 0.0)
     assert (len(first.scheduling), named(first)["*"]) == (0, 1)
-    assert asking.unsaid
-    second = asking.say(places(1), 0.0)
+    assert asking.has_unsent
+    second = asking.next_update(nodes(1), 0.0)
     assert (len(second.scheduling), second.asks) == (1, ())
-    assert not asking.unsaid
+    assert not asking.has_unsent
 
 
 def test_after_a_restart_everything_outstanding_is_said_again() -> None:
-    asking = Asking(["ps", "worker"])
+    asking = ContainerRequests(["ps", "worker"])
     asking.request(ask(3, avoid_nodes=("bad",)))
     asking.request(ask(1, role="ps"))
     model, again = Model(), Model()
-    model.hear(asking.say(places(4), 0.0))
+    model.hear(asking.next_update(nodes(4), 0.0))
     key = next(key for key, count in model.outstanding().items() if count == 3)
-    asking.granted(key[1], 1.0)
+    asking.record_allocation(key[1], 1.0)
     model.grant(key, None)
     asking.resync()
     asking.request(ask(0, role="ps"))
-    assert asking.unsaid
-    said = asking.say(places(4), 2.0)
+    assert asking.has_unsent
+    said = asking.next_update(nodes(4), 2.0)
     again.hear(said)
     assert again.outstanding() == {key: 2}
 
@@ -337,11 +347,11 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asking = Asking(["ps", "worker"])
+        self.asking = ContainerRequests(["ps", "worker"])
         self.model = Model()
         self.now = 0.0
         self.wanted: Dict[Tuple[str, int], int] = {}
-        self.nodes: Sequence[Place] = places(3)
+        self.nodes: Sequence[ClusterNode] = nodes(3)
 
     @rule(
         role=st.sampled_from(["ps", "worker", "extra"]),
@@ -361,10 +371,10 @@ class World(RuleBasedStateMachine):
     @rule(pause=st.sampled_from([0.0, 0.25, 3.0, 20.0]), room=st.booleans())
     def heartbeat(self, pause: float, room: bool) -> None:
         self.now += pause
-        if self.asking.looks_for_hosts(self.now) or not room:
-            self.nodes = [*places(3), *places(1, label="gpu", gpus=4)] if room else []
-        self.model.hear(self.asking.say(self.nodes, self.now))
-        assert not self.asking.unsaid
+        if self.asking.needs_nodes(self.now) or not room:
+            self.nodes = [*nodes(3), *nodes(1, label="gpu", gpus=4)] if room else []
+        self.model.hear(self.asking.next_update(self.nodes, self.now))
+        assert not self.asking.has_unsent
 
     @rule(data=st.data())
     def grant(self, data: st.DataObject) -> None:
@@ -375,7 +385,7 @@ class World(RuleBasedStateMachine):
         hosts = [name for name in self.model.owed[key] if name != ANY]
         host = data.draw(st.sampled_from([None, *hosts]))
         assert self.model.grant(key, host)
-        want = self.asking.granted(key[1], self.now)
+        want = self.asking.record_allocation(key[1], self.now)
         if want is None:
             return  # a surplus: the two spoke at the same moment
         where = (want.role, want.ask.session)
@@ -403,7 +413,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def what_was_said_is_what_is_wanted(self) -> None:
-        if self.asking.unsaid:
+        if self.asking.has_unsent:
             return
         wanted = {(w.priority, w.request_id): w.missing for w in self.asking.outstanding}
         assert self.model.outstanding() == wanted
@@ -420,10 +430,10 @@ TestWorld.settings = settings(max_examples=40, stateful_step_count=25, deadline=
 def test_naming_holds_its_bounds(rooms: List[int], count: int) -> None:
     need = Capability(100, 1)
     nodes = [
-        Place(f"n{i}", "/r", Capability(100 * room, 64), Capability(4000, 64))
+        ClusterNode(f"n{i}", "/r", Capability(100 * room, 64), Capability(4000, 64))
         for i, room in enumerate(rooms)
     ]
-    found = Room(nodes).name(need, count, "")
+    found = FreeResources(nodes).choose_hosts(need, count, "")
     if found is None:
         assert not any(rooms)
         return
@@ -440,4 +450,4 @@ def test_naming_holds_its_bounds(rooms: List[int], count: int) -> None:
 
 @pytest.mark.parametrize(("need", "fits"), [(Capability(64, 1), 4), (Capability(64, 2), 2)])
 def test_how_often_something_fits(need: Capability, fits: int) -> None:
-    assert times(Capability(1000, 4), need, 100) == fits
+    assert count_fitting(Capability(1000, 4), need, 100) == fits

@@ -8,8 +8,8 @@ from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Capability, Container, ContainerStatus
 from tony_core.schedulers.port import Cause, Completed, PoolEvent, Started
-from tony_core.schedulers.yarn.master.containers import Holding
-from tony_core.schedulers.yarn.master.placement import Given
+from tony_core.schedulers.yarn.master.containers import Containers
+from tony_core.schedulers.yarn.master.placement import ContainerUsage
 
 APP = ApplicationId(1700000000000, 42)
 
@@ -29,124 +29,126 @@ def causes(events: List[PoolEvent]) -> List[Cause]:
 
 
 def test_an_end_is_said_once() -> None:
-    holding = Holding(1)
-    held = holding.take(container(1), "worker")
+    holding = Containers(1)
+    held = holding.add(container(1), "worker")
     held.launched = held.started = True
-    assert causes(holding.end(ended(held.given, 3))) == [Cause.EXITED]
-    assert holding.end(ended(held.given, 3)) == []
-    assert holding.find(str(held.given.id)) is None
+    assert causes(holding.record_end(ended(held.allocation, 3))) == [Cause.EXITED]
+    assert holding.record_end(ended(held.allocation, 3)) == []
+    assert holding.find(str(held.allocation.id)) is None
 
 
 def test_an_end_that_overtakes_the_start_comes_after_it() -> None:
-    holding = Holding(1)
-    held = holding.take(container(1), "worker")
+    holding = Containers(1)
+    held = holding.add(container(1), "worker")
     held.launched = True
-    events = holding.end(ended(held.given))
+    events = holding.record_end(ended(held.allocation))
     assert [type(event) for event in events] == [Started, Completed]
-    other = holding.take(container(2), "worker")
+    other = holding.add(container(2), "worker")
     other.launched = True
-    assert [type(event) for event in holding.end(ended(other.given, -1000))] == [Completed]
+    assert [type(event) for event in holding.record_end(ended(other.allocation, -1000))] == [
+        Completed
+    ]
 
 
 def test_what_is_held_on_each_node_and_whether_a_report_counts_it() -> None:
-    holding = Holding(2)
+    holding = Containers(2)
     holding.inherit(container(1, node="n1"), "worker")
-    holding.take(container(2, 2), "worker", 10.0)
-    holding.take(container(3, 2), "worker", 20.0)
-    holding.release(holding.take(container(4, 2), "worker", 20.0))
+    holding.add(container(2, 2), "worker", 10.0)
+    holding.add(container(3, 2), "worker", 20.0)
+    holding.release(holding.add(container(4, 2), "worker", 20.0))
     size = Capability(64, 1)
-    assert holding.given("{}:{}".format, 15.0) == [
-        Given("n1:1", size),
-        Given("n0:1", size),
-        Given("n0:1", size, late=True),
+    assert holding.usage("{}:{}".format, 15.0) == [
+        ContainerUsage("n1:1", size),
+        ContainerUsage("n0:1", size),
+        ContainerUsage("n0:1", size, unreported=True),
     ]
 
 
 def test_what_was_never_launched_goes_back_in_silence() -> None:
-    holding = Holding(1)
-    held = holding.take(container(1), "worker")
+    holding = Containers(1)
+    held = holding.add(container(1), "worker")
     holding.release(held, silent=True)
     holding.release(held, silent=True)
-    holding.send_back(container(2))
-    assert [one.serial for one in holding.to_release()] == [1, 2]
-    assert holding.to_release() == []
-    assert not holding.ending
-    assert holding.end(ended(container(1), -100)) == []
-    assert holding.end(ended(container(2), -100)) == []
+    holding.return_surplus(container(2))
+    assert [one.serial for one in holding.next_releases()] == [1, 2]
+    assert holding.next_releases() == []
+    assert not holding.awaits_end
+    assert holding.record_end(ended(container(1), -100)) == []
+    assert holding.record_end(ended(container(2), -100)) == []
 
 
 def test_what_is_lost_before_it_was_launched_is_said() -> None:
-    holding = Holding(1)
-    holding.take(container(1), "worker")
-    assert causes(holding.end(ended(container(1), -100))) == [Cause.LOST]
+    holding = Containers(1)
+    holding.add(container(1), "worker")
+    assert causes(holding.record_end(ended(container(1), -100))) == [Cause.LOST]
 
 
 def test_what_is_to_be_released_is_said_again_after_a_restart() -> None:
-    holding = Holding(1)
-    held = holding.take(container(1), "worker")
+    holding = Containers(1)
+    held = holding.add(container(1), "worker")
     holding.release(held)
-    assert holding.ending
-    said = holding.to_release()
+    assert holding.awaits_end
+    said = holding.next_releases()
     holding.resync()
-    assert holding.to_release() == said
-    assert causes(holding.end(ended(container(1), -100))) == [Cause.RELEASED]
+    assert holding.next_releases() == said
+    assert causes(holding.record_end(ended(container(1), -100))) == [Cause.RELEASED]
     holding.resync()
-    assert holding.to_release() == []
+    assert holding.next_releases() == []
 
 
 def test_a_launch_that_failed_is_said_at_once_and_its_end_not_again() -> None:
-    holding = Holding(1)
-    held = holding.take(container(1), "worker")
+    holding = Containers(1)
+    held = holding.add(container(1), "worker")
     held.launched = True
-    said = holding.never_started(held, "no such image")
+    said = holding.fail_launch(held, "no such image")
     assert said is not None
     assert (said.cause, said.exit_code) == (Cause.LAUNCH, 127)
-    assert holding.never_started(held, "again") is None
-    assert len(holding.to_release()) == 1
-    assert holding.end(ended(container(1), -100)) == []
+    assert holding.fail_launch(held, "again") is None
+    assert len(holding.next_releases()) == 1
+    assert holding.record_end(ended(container(1), -100)) == []
 
 
 def test_what_was_stopped_before_it_started_counts_as_stopped() -> None:
-    holding = Holding(1)
-    held = holding.take(container(1), "worker")
-    held.launched = held.asked = True
-    said = holding.never_started(held, "no such container")
+    holding = Containers(1)
+    held = holding.add(container(1), "worker")
+    held.launched = held.end_requested = True
+    said = holding.fail_launch(held, "no such container")
     assert said is not None
     assert said.cause is Cause.RELEASED
 
 
 def test_of_earlier_masters() -> None:
-    holding = Holding(2)
+    holding = Containers(2)
     assert holding.inherit(container(5), "worker") is not None
     assert holding.inherit(container(5), "worker") is None
-    assert causes(holding.end(ended(container(5), 4))) == [Cause.EXITED]
+    assert causes(holding.record_end(ended(container(5), 4))) == [Cause.EXITED]
     assert holding.inherit(container(5), "worker") is None
     # One that ended while there was no master, and one of ours that is long over.
-    assert causes(holding.end(ended(container(6), 4))) == [Cause.EXITED]
-    assert holding.end(ended(container(6), 4)) == []
-    assert holding.end(ended(container(7, attempt=2), 4)) == []
+    assert causes(holding.record_end(ended(container(6), 4))) == [Cause.EXITED]
+    assert holding.record_end(ended(container(6), 4)) == []
+    assert holding.record_end(ended(container(7, attempt=2), 4)) == []
 
 
 def test_who_is_there_and_where() -> None:
-    holding = Holding(1)
-    first = holding.take(container(1), "worker")
-    holding.take(container(2, node="n1"), "worker")
-    holding.take(container(3, node="n1"), "ps")
-    assert holding.by_role() == {"worker": 2, "ps": 1}
+    holding = Containers(1)
+    first = holding.add(container(1), "worker")
+    holding.add(container(2, node="n1"), "worker")
+    holding.add(container(3, node="n1"), "ps")
+    assert holding.count_by_role() == {"worker": 2, "ps": 1}
     holding.release(first)
-    assert holding.by_role() == {"worker": 1, "ps": 1}
-    assert holding.on([NodeId("n1", 1), NodeId("n9", 1)]) == {NodeId("n1", 1)}
+    assert holding.count_by_role() == {"worker": 1, "ps": 1}
+    assert holding.nodes_in_use([NodeId("n1", 1), NodeId("n9", 1)]) == {NodeId("n1", 1)}
     assert holding.find("no id") is None
 
 
 def test_an_end_that_was_asked_for_and_never_told_is_said_all_the_same() -> None:
-    holding = Holding(2)
+    holding = Containers(2)
     held = holding.inherit(container(5), "worker")
     assert held is not None
-    held.asked = True
+    held.end_requested = True
     held.stopped_at = 100.0
-    assert holding.unheard(99.0) == []
-    assert causes(holding.unheard(101.0)) == [Cause.RELEASED]
-    assert holding.unheard(101.0) == []
-    assert [one.serial for one in holding.to_release()] == [5]
-    assert holding.end(ended(container(5), -105)) == []
+    assert holding.end_unreported(99.0) == []
+    assert causes(holding.end_unreported(101.0)) == [Cause.RELEASED]
+    assert holding.end_unreported(101.0) == []
+    assert [one.serial for one in holding.next_releases()] == [5]
+    assert holding.record_end(ended(container(5), -105)) == []

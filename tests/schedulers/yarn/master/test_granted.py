@@ -35,7 +35,7 @@ def test_less_than_was_asked_for_is_not_taken(
             driver.wait(lambda: not driver.live(), "what came to go back", 10.0)
             calls = yarn.masters.calls["allocate"]
             driver.wait(lambda: yarn.masters.calls["allocate"] > calls + 5, "what follows", 10.0)
-            words = f"{yarn.rm.active()[0].id} gives less than was asked for: 1 GPU wanted, 0 there"
+            words = f"{yarn.rm.active()[0].id} has less than requested: 1 GPU wanted, 0 there"
             assert driver.heard(Refused) == [Refused("role0", words)]
             assert not driver.held and not driver.live() and not driver.launched
             asks = yarn.applications()[0].attempt.asks

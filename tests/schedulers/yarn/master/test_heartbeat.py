@@ -21,8 +21,8 @@ from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest, Sc
 from tony_core.hadoop.yarn.records import AppReport, Capability
 from tony_core.hadoop.yarn.rm_master import Allocation, Preempted, Registered
 from tony_core.schedulers.yarn.master import heartbeat
-from tony_core.schedulers.yarn.master.container_requests import Said
-from tony_core.schedulers.yarn.master.heartbeat import CALM_S, HURRIED_S, Beat, Heartbeat
+from tony_core.schedulers.yarn.master.container_requests import RequestUpdate
+from tony_core.schedulers.yarn.master.heartbeat import FAST_S, SLOW_S, Heartbeat, HeartbeatRequest
 
 APP = ApplicationId(1700000000000, 42)
 REGISTERED = Registered(Capability(8192, 8), "root.ml", (), (), {})
@@ -42,7 +42,7 @@ class Script:
 
     answers: List[Any] = field(default_factory=list)  # of allocate: to give, or to raise
     registrations: List[Any] = field(default_factory=list)
-    beats: List[Beat] = field(default_factory=list)
+    beats: List[HeartbeatRequest] = field(default_factory=list)
     sent: List[Tuple[int, ...]] = field(default_factory=list)  # request ids of each call
     heard: List[Any] = field(default_factory=list)
     soon: bool = False
@@ -67,20 +67,20 @@ class Script:
             raise found
         return found
 
-    def compose(self) -> Beat:
-        return self.beats.pop(0) if self.beats else Beat()
+    def next_request(self) -> HeartbeatRequest:
+        return self.beats.pop(0) if self.beats else HeartbeatRequest()
 
     def on_answer(self, answer: Allocation) -> bool:
         self.heard.append("answer")
         return self.soon
 
-    def on_restart(self, registered: Optional[Registered]) -> None:
+    def on_resync(self, registered: Optional[Registered]) -> None:
         self.heard.append("restart")
 
     def on_refused(self, request_id: int, why: str) -> None:
         self.heard.append(("refused", request_id, why))
 
-    def on_dismissed(self, why: str, by_user: bool) -> None:
+    def on_shutdown(self, why: str, by_user: bool) -> None:
         self.heard.append(("dismissed", why, by_user))
 
     def on_lost(self, why: str) -> None:
@@ -103,13 +103,16 @@ def error(kind: Any, text: str = "why") -> RemoteError:
 def test_the_pace() -> None:
     script = Script()
     beating = made(script)
-    assert beating.turn() == CALM_S
+    assert beating.turn() == SLOW_S
     script.soon = True
-    assert beating.turn() == HURRIED_S
+    assert beating.turn() == FAST_S
 
 
 def test_what_was_not_answered_is_sent_again_as_it_was() -> None:
-    first, second = Beat(Said(asks=(ask(1),))), Beat(Said(asks=(ask(2),)))
+    first, second = (
+        HeartbeatRequest(RequestUpdate(asks=(ask(1),))),
+        HeartbeatRequest(RequestUpdate(asks=(ask(2),))),
+    )
     script = Script([Unreachable("gone"), Unreachable("gone")], beats=[first, second])
     beating = made(script)
     for _ in range(4):
@@ -119,7 +122,13 @@ def test_what_was_not_answered_is_sent_again_as_it_was() -> None:
 
 @pytest.mark.parametrize("restarted", [error(NotRegistered), answer("RESYNC")])
 def test_after_a_restart_it_registers_and_says_all_again(restarted: Any) -> None:
-    script = Script([restarted], beats=[Beat(Said(asks=(ask(1),))), Beat(Said(asks=(ask(1),)))])
+    script = Script(
+        [restarted],
+        beats=[
+            HeartbeatRequest(RequestUpdate(asks=(ask(1),))),
+            HeartbeatRequest(RequestUpdate(asks=(ask(1),))),
+        ],
+    )
     beating = made(script)
     assert beating.turn() == 0.0
     assert script.heard == ["register", "restart"]
@@ -128,9 +137,9 @@ def test_after_a_restart_it_registers_and_says_all_again(restarted: Any) -> None
 
 
 def test_an_ask_that_can_never_be_is_found_among_others() -> None:
-    beat = Beat(Said(asks=(ask(1), ask(2), ask(3))))
+    request = HeartbeatRequest(RequestUpdate(asks=(ask(1), ask(2), ask(3))))
     bad = error(InvalidRequest, "no such label")
-    script = Script([bad, answer(), bad, answer()], beats=[beat])
+    script = Script([bad, answer(), bad, answer()], beats=[request])
     beating = made(script)
     assert beating.turn() == 0.0
     assert script.sent == [(1, 2, 3), (1,), (2,), (3,)]
@@ -141,22 +150,29 @@ def test_an_ask_that_can_never_be_is_found_among_others() -> None:
 
 
 def test_one_ask_alone_is_the_one() -> None:
-    script = Script([error(InvalidRequest, "too large")], beats=[Beat(Said(asks=(ask(7),)))])
+    script = Script(
+        [error(InvalidRequest, "too large")],
+        beats=[HeartbeatRequest(RequestUpdate(asks=(ask(7),)))],
+    )
     made(script).turn()
     assert script.heard == [("refused", 7, "too large")]
 
 
 def test_who_knows_no_constraints_says_so_by_any_error() -> None:
-    beat = Beat(Said(scheduling=(SchedulingRequest(allocation_request_id=5),)))
-    script = Script([error(RemoteError, "not enabled")], beats=[beat])
+    request = HeartbeatRequest(
+        RequestUpdate(scheduling=(SchedulingRequest(allocation_request_id=5),))
+    )
+    script = Script([error(RemoteError, "not enabled")], beats=[request])
     made(script).turn()
     assert script.heard == [("refused", 5, "not enabled")]
 
 
 def test_what_is_refused_is_told_in_our_words_where_we_have_some() -> None:
-    beat = Beat(Said(scheduling=(SchedulingRequest(allocation_request_id=5),)))
+    request = HeartbeatRequest(
+        RequestUpdate(scheduling=(SchedulingRequest(allocation_request_id=5),))
+    )
     words = "Found non empty SchedulingRequest in AllocateRequest for application=x, but"
-    script = Script([error(RemoteError, words)], beats=[beat])
+    script = Script([error(RemoteError, words)], beats=[request])
     made(script).turn()
     [(_, _, told)] = script.heard
     assert told.startswith("the cluster takes no placement constraints: ")
@@ -167,17 +183,21 @@ def test_what_is_refused_is_told_in_our_words_where_we_have_some() -> None:
     [
         ("KILLED", 1, ("dismissed", "enough", True)),
         ("FAILED", 1, ("dismissed", "why (X)", False)),
-        ("RUNNING", 2, ("superseded", "appattempt_1700000000000_0042_000002 is (why (X))")),
+        (
+            "RUNNING",
+            2,
+            ("superseded", "appattempt_1700000000000_0042_000002 is the master now (why (X))"),
+        ),
         ("RUNNING", 1, ("dismissed", "why (X)", False)),
     ],
 )
 def test_why_a_master_is_not_wanted_any_more(state: str, attempt: int, expected: object) -> None:
-    from tony_core.hadoop.yarn.records import APPLICATION_STATES, numbered
+    from tony_core.hadoop.yarn.records import APPLICATION_STATES, number_of
 
     message = ApplicationReport(
         application_id=APP.message(),
         diagnostics="enough",
-        yarn_application_state=numbered(APPLICATION_STATES, state),
+        yarn_application_state=number_of(APPLICATION_STATES, state),
         current_application_attempt_id=AttemptId(APP, attempt).message(),
     )
     script = Script([error(AttemptNotFound)])

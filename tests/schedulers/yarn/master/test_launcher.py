@@ -12,7 +12,7 @@ from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, Nod
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.hadoop.yarn.nm import NodeTokens, Started
 from tony_core.hadoop.yarn.records import ContainerStatus
-from tony_core.schedulers.yarn.master.launcher import Launching
+from tony_core.schedulers.yarn.master.launcher import ContainerLauncher
 
 ATTEMPT = AttemptId(ApplicationId(1700000000000, 42), 1)
 GOOD, BAD = Token(b"", b"", "ContainerToken"), Token(b"bad", b"", "ContainerToken")
@@ -36,7 +36,7 @@ class Cluster:
         self.tokens = NodeTokens()
         for name in ("n0", "n1", "n2", "dead"):
             self.tokens.update({NodeId(name, 1): Token(name.encode(), b"", "NMToken")})
-        self.launching = Launching(self.tokens, self, self.open, threads=2)
+        self.launching = ContainerLauncher(self.tokens, self, self.open, threads=2)
 
     def open(self, node: NodeId, token: Token) -> FakeNode:
         return FakeNode(self, node.host)
@@ -61,7 +61,7 @@ class Cluster:
     def on_not_stopped(self, container: ContainerId, why: str) -> None:
         self.heard.put(("not stopped", container))
 
-    def on_seen(self, status: ContainerStatus) -> None:
+    def on_status(self, status: ContainerStatus) -> None:
         self.heard.put((status.state, status.id))
 
 
@@ -154,16 +154,16 @@ def test_a_dead_node_and_one_without_a_token() -> None:
 def test_a_node_that_has_nothing_else_to_do_is_looked_at() -> None:
     cluster = Cluster()
     try:
-        cluster.launching.look(NodeId("n0", 1), [container(1), container(2)])
+        cluster.launching.check_status(NodeId("n0", 1), [container(1), container(2)])
         assert [cluster.next(), cluster.next()] == [("COMPLETE", 1), ("COMPLETE", 2)]
         assert cluster.calls == [("n0", "look", 2)]
         # One that is busy is not asked, and one that does not answer is nobody's error.
         held = cluster.held["n1"] = threading.Event()
         cluster.start("n1", 3)
-        cluster.launching.look(NodeId("n1", 1), [container(3)])
+        cluster.launching.check_status(NodeId("n1", 1), [container(3)])
         held.set()
         assert cluster.next() == ("started", 3)
-        cluster.launching.look(NodeId("dead", 1), [container(4)])
+        cluster.launching.check_status(NodeId("dead", 1), [container(4)])
         cluster.start("n2", 5)
         assert cluster.next() == ("started", 5)
         assert ("n1", "look", 1) not in cluster.calls

@@ -9,9 +9,9 @@ from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Container, ContainerStatus
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn.master.application import Application
-from tony_core.schedulers.yarn.master.container_requests import Asking
-from tony_core.schedulers.yarn.master.containers import Holding
-from tony_core.schedulers.yarn.master.pool import CLOSELY_NODES, YarnPool
+from tony_core.schedulers.yarn.master.container_requests import ContainerRequests
+from tony_core.schedulers.yarn.master.containers import Containers
+from tony_core.schedulers.yarn.master.pool import MAX_POLLED_NODES, YarnPool
 
 
 class Looked:
@@ -20,7 +20,7 @@ class Looked:
     def __init__(self) -> None:
         self.at: Dict[NodeId, Sequence[ContainerId]] = {}
 
-    def look(self, node: NodeId, containers: Sequence[ContainerId]) -> None:
+    def check_status(self, node: NodeId, containers: Sequence[ContainerId]) -> None:
         self.at[node] = containers
 
 
@@ -36,27 +36,29 @@ class Nothing:
 def pool_with(*given: Container) -> YarnPool:
     first = given[0].id.attempt
     none = cast(Any, None)
-    pool = YarnPool(none, Application(first, "ann", 2, "n0"), Asking(["worker"]), none, none)
+    pool = YarnPool(
+        none, Application(first, "ann", 2, "n0"), ContainerRequests(["worker"]), none, none
+    )
     for one in given:
-        held = pool._holding.take(one, "worker")
+        held = pool._containers.add(one, "worker")
         held.launched = held.started = True
-    pool._launching = cast(Any, Looked())
+    pool._launcher = cast(Any, Looked())
     return pool
 
 
 def test_what_runs_by_node() -> None:
-    holding = Holding(1)
-    started = holding.take(container(1), "worker")
+    holding = Containers(1)
+    started = holding.add(container(1), "worker")
     started.launched = started.started = True
-    holding.take(container(2), "worker").launched = True
-    holding.send_back(container(3))
-    assert holding.running() == {started.given.node: [started.given.id]}
+    holding.add(container(2), "worker").launched = True
+    holding.return_surplus(container(3))
+    assert holding.running_by_node() == {started.allocation.node: [started.allocation.id]}
 
 
 def test_nodes_are_looked_at_after_a_programs_end_and_not_before() -> None:
     one, two = container(1, node="n0"), container(2, node="n1")
     pool = pool_with(one, two)
-    looked = cast(Looked, pool._launching)
+    looked = cast(Looked, pool._launcher)
     assert not pool.on_answer(cast(Any, Nothing()))
     assert looked.at == {}
     pool.look_closely()
@@ -65,10 +67,10 @@ def test_nodes_are_looked_at_after_a_programs_end_and_not_before() -> None:
 
 
 def test_many_nodes_are_left_to_the_resource_manager() -> None:
-    pool = pool_with(*(container(n, node=f"n{n}") for n in range(1, CLOSELY_NODES + 2)))
+    pool = pool_with(*(container(n, node=f"n{n}") for n in range(1, MAX_POLLED_NODES + 2)))
     pool.look_closely()
     assert pool.on_answer(cast(Any, Nothing()))
-    assert cast(Looked, pool._launching).at == {}
+    assert cast(Looked, pool._launcher).at == {}
 
 
 def test_a_nodes_word_counts_for_what_ended_by_itself() -> None:
@@ -76,12 +78,12 @@ def test_a_nodes_word_counts_for_what_ended_by_itself() -> None:
     pool = pool_with(one, two)
     heard: List[port.PoolEvent] = []
     pool._sink = heard.append
-    pool.on_seen(ContainerStatus(one.id, "RUNNING", -1000, ""))
+    pool.on_status(ContainerStatus(one.id, "RUNNING", -1000, ""))
     for code in (-106, 137, 143):  # killed: by whom, the ResourceManager knows
-        pool.on_seen(ContainerStatus(two.id, "COMPLETE", code, ""))
+        pool.on_status(ContainerStatus(two.id, "COMPLETE", code, ""))
     assert heard == []
-    pool.on_seen(ContainerStatus(one.id, "COMPLETE", 3, ""))
-    pool.on_seen(ContainerStatus(one.id, "COMPLETE", 3, ""))
+    pool.on_status(ContainerStatus(one.id, "COMPLETE", 3, ""))
+    pool.on_status(ContainerStatus(one.id, "COMPLETE", 3, ""))
     assert heard == [port.Completed(str(one.id), 3, port.Cause.EXITED, "")]
 
 
@@ -89,17 +91,17 @@ def test_what_a_node_cannot_be_told_goes_by_the_resource_manager() -> None:
     one, two = container(1), container(2)
     pool = pool_with(one, two)
     pool.on_not_stopped(one.id, "no route to host")
-    assert list(pool._holding.to_release()) == [one.id]
+    assert list(pool._containers.next_releases()) == [one.id]
     pool.on_not_stopped(one.id, "no route to host")
-    assert list(pool._holding.to_release()) == [], "once"
+    assert list(pool._containers.next_releases()) == [], "once"
 
 
 def test_so_does_what_was_never_launched() -> None:
     one, two = container(1), container(2)
     pool = pool_with(one, two)
-    held = pool._holding.of(one.id)
+    held = pool._containers.get(one.id)
     assert held is not None
     held.launched = held.started = False
     pool.stop(str(one.id))
-    assert list(pool._holding.to_release()) == [one.id]
-    assert pool._hurry, "at once"
+    assert list(pool._containers.next_releases()) == [one.id]
+    assert pool._urgent, "at once"

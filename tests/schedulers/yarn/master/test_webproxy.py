@@ -10,7 +10,7 @@ from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.schedulers.port import WebProxy
 from tony_core.schedulers.yarn import job_credentials
-from tony_core.schedulers.yarn.master.webproxy import static_user, viewers, web_proxy
+from tony_core.schedulers.yarn.master.webproxy import static_user, view_list, web_proxy
 
 APP = ApplicationId(7, 12)
 ONE = {"yarn.resourcemanager.hostname": "rm"}
@@ -91,8 +91,8 @@ def test_lists_where_the_cluster_keeps_some(admins: Optional[str], job: str, fou
     values = {"yarn.acl.enable": "true"}
     if admins is not None:
         values["yarn.admin.acl"] = admins
-    assert viewers(SiteConfiguration.of(values), job) == found
+    assert view_list(SiteConfiguration.of(values), job) == found
 
 
 def test_a_jobs_own_list_counts_where_the_cluster_keeps_none() -> None:
-    assert viewers(SiteConfiguration.of({}), "bob staff") == "bob staff"
+    assert view_list(SiteConfiguration.of({}), "bob staff") == "bob staff"

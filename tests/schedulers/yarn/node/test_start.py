@@ -25,7 +25,7 @@ from tony_core.job.spec import Docker
 from tony_core.schedulers import port
 from tony_core.schedulers.yarn import job_credentials
 from tony_core.schedulers.yarn.launch_script import quote_word
-from tony_core.schedulers.yarn.master.launch_context import Contexts, LaunchError
+from tony_core.schedulers.yarn.master.launch_context import LaunchContexts, LaunchError
 from tony_core.schedulers.yarn.node import find_master, start
 
 SECRET = bytes(range(32))
@@ -66,9 +66,9 @@ def node(
     return subprocess.CompletedProcess(done.args, done.returncode, *texts)
 
 
-def contexts(runtime: Path, **more: object) -> Contexts:
+def contexts(runtime: Path, **more: object) -> LaunchContexts:
     given: Dict[str, object] = {"python": sys.executable, "runtime": str(runtime), **more}
-    return Contexts(**given)  # type: ignore[arg-type]
+    return LaunchContexts(**given)  # type: ignore[arg-type]
 
 
 SHOW = (
@@ -185,7 +185,7 @@ def test_files_images_and_credentials() -> None:
     uri = "hdfs://lake/x/venv.tar.gz"
     venv = Artifact("venv", Use.VENV, Kind.ARCHIVE, "venv.tar.gz", uri, "d", 7, 1234)
     hdfs = Token(b"who", b"pw", "HDFS_DELEGATION_TOKEN", "lake")
-    made = Contexts(
+    made = LaunchContexts(
         images={"worker": Docker("ml:1", ("/data:/data",))},
         visibility={uri: PUBLIC},
         site=SITE.encode(),
@@ -212,14 +212,14 @@ def test_files_images_and_credentials() -> None:
 def test_what_the_nodes_script_would_change_stays_out_of_the_launch_context() -> None:
     """It reaches the executor all the same, by the credentials."""
     env = {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "N": "1 2", "Ü": "ü", "A.B": "c", "P": "$X:/y"}
-    launch = Contexts().launch("worker", port.Launch(("true",), env, ()))
+    launch = LaunchContexts().launch("worker", port.Launch(("true",), env, ()))
     assert launch.environment == {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "N": "1 2"}
     assert launch.credentials.secrets[start.ALIAS] == start.pack(env, ("true",))
 
 
 def test_a_roles_image_counts_more_than_a_variable() -> None:
     env = {"YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": "of:all"}
-    made = Contexts(images={"worker": Docker("of:workers")})
+    made = LaunchContexts(images={"worker": Docker("of:workers")})
     for role, image in (("worker", "of:workers"), ("ps", "of:all")):
         found = made.launch(role, port.Launch(("true",), env, ())).environment
         assert found["YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"] == image
@@ -228,7 +228,7 @@ def test_a_roles_image_counts_more_than_a_variable() -> None:
 def test_folders_are_refused() -> None:
     folder = Artifact("src", Use.SOURCE, Kind.FOLDER, "src", "/home/ada/src")
     with pytest.raises(LaunchError, match="src is a folder"):
-        Contexts().launch("worker", port.Launch(("true",), {}, (folder,)))
+        LaunchContexts().launch("worker", port.Launch(("true",), {}, (folder,)))
 
 
 @pytest.mark.parametrize(
@@ -246,15 +246,15 @@ def test_which_application_a_container_is_of(container: str, application: str) -
 
 def test_the_next_master_is_found(tmp_path: Path) -> None:
     files, state, target = LocalFileSystem(), tmp_path / "state", tmp_path / "master.json"
-    assert find_master.look(files, str(state), str(target)) == find_master.OVER
+    assert find_master.copy_master_address(files, str(state), str(target)) == find_master.OVER
     state.mkdir()
-    assert find_master.look(files, str(state), str(target)) == find_master.NOT_YET
+    assert find_master.copy_master_address(files, str(state), str(target)) == find_master.NOT_YET
     (state / "master.json").write_text('{"host": "h"}')
-    assert find_master.look(files, str(state), str(target)) == find_master.FOUND
+    assert find_master.copy_master_address(files, str(state), str(target)) == find_master.FOUND
     assert target.read_text() == '{"host": "h"}'
-    assert find_master.look(files, str(state), str(target)) == find_master.NOT_YET
+    assert find_master.copy_master_address(files, str(state), str(target)) == find_master.NOT_YET
     (state / "master.json").write_text("x" * 100_000)
-    assert find_master.look(files, str(state), str(target)) == find_master.NOT_YET
+    assert find_master.copy_master_address(files, str(state), str(target)) == find_master.NOT_YET
 
 
 @pytest.mark.parametrize("module", [start, find_master, job_credentials])

@@ -47,11 +47,11 @@ class YarnLogReader(port.LogReader):
         return [("am", ref) for ref in found]
 
     def list_logs(self, app_id: str, ref: LogRef) -> List[str]:
-        from tony_core.schedulers.yarn.logs.reader import master_names
+        from tony_core.schedulers.yarn.logs.reader import list_master_logs
 
         user = self._status(app_id).user
         if not ref.container_id:
-            return master_names(self._logs(), app_id, self._masters(app_id), user)
+            return list_master_logs(self._logs(), app_id, self._masters(app_id), user)
         return self._logs().names(app_id, ref.container_id, ref.node, ref.url, user)
 
     def read_log(
@@ -86,9 +86,9 @@ class YarnLogReader(port.LogReader):
         """Container and name of a log; a reference without a container means one of the masters."""
         if ref.container_id:
             return ref, name
-        from tony_core.schedulers.yarn.logs.reader import master_log
+        from tony_core.schedulers.yarn.logs.reader import resolve_master_log
 
-        return master_log(self._masters(app_id), name)
+        return resolve_master_log(self._masters(app_id), name)
 
     def _masters(self, app_id: str) -> List[LogRef]:
         masters = [ref for _, ref in self.list_containers(app_id)]

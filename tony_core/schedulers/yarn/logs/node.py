@@ -15,20 +15,20 @@ from typing import Any, List, Optional, Tuple
 from urllib.parse import quote, urlencode
 
 from tony_core.hadoop.logs.datainput import FormatError
-from tony_core.schedulers.yarn.logs.text import LogText
-from tony_core.schedulers.yarn.logs.web import Web, WebAnswer, WebUnreachable
+from tony_core.schedulers.yarn.logs.text import LogTextParser
+from tony_core.schedulers.yarn.logs.web import LogWebClient, WebResponse, WebUnreachable
 
-_MORE = 4096  # asked for beyond what is known to be there: what was written in between
+_EXTRA = 4096  # asked for beyond what is known to be there: what was written in between
 _PIECE = 1 << 16
-_OPEN = 8
-_TRIES = 6
-_OURS_NOT = ("launch_container.sh", "directory.info")
+_MAX_OPEN = 8
+_MAX_TRIES = 6
+_HIDDEN = ("launch_container.sh", "directory.info")
 """What YARN itself puts beside the logs, with the container's whole environment in it."""
 
 _Log = Tuple[str, str, str]
 
 
-class LogsElsewhere(Exception):
+class LogsUnavailable(Exception):
     """The node does not have this container's logs, or cannot be asked; the text says which."""
 
 
@@ -40,10 +40,10 @@ class NoSuchLog(Exception):
     """The node has the container's logs, and none of that name."""
 
 
-class _Open:
+class _OpenLog:
     """An answer that is being read."""
 
-    def __init__(self, answer: WebAnswer, text: LogText) -> None:
+    def __init__(self, answer: WebResponse, text: LogTextParser) -> None:
         self._answer = answer
         self._text = text
         self._ready = b""
@@ -95,18 +95,18 @@ class _Open:
 class NodeLogs:
     """The web services of all nodes, for one user."""
 
-    def __init__(self, web: Web, user: str, *, tls: bool = False) -> None:
+    def __init__(self, web: LogWebClient, user: str, *, tls: bool = False) -> None:
         self._web = web
         self._user = user
         self._tls = tls
-        self._open: OrderedDict[_Log, _Open] = OrderedDict()
+        self._open: OrderedDict[_Log, _OpenLog] = OrderedDict()
         self._lengths: OrderedDict[_Log, int] = OrderedDict()
         self.running = False  # whether the container did, when a reading found nothing more
 
     def names(self, address: str, container_id: str) -> List[str]:
         """The logs that a container has written so far."""
         with self._get(address, container_id) as answer:
-            return names_in(answer.json())
+            return parse_log_names(answer.json())
 
     def size(self, address: str, container_id: str, name: str) -> int:
         """How long a log is now."""
@@ -119,7 +119,7 @@ class NodeLogs:
         if opened is not None and opened.at == offset:
             try:
                 data = self._read(log, opened, limit)
-            except (LogsElsewhere, FormatError):
+            except (LogsUnavailable, FormatError):
                 data = b""  # nobody read on for too long, or the node went away: ask anew
             if data:
                 return data
@@ -142,7 +142,7 @@ class NodeLogs:
 
     # ---------------------------------------------------------------- one log
 
-    def _from(self, log: _Log, offset: int) -> Optional[_Open]:
+    def _from(self, log: _Log, offset: int) -> Optional[_OpenLog]:
         """An answer that stands at that place; none where the log does not reach it."""
         self._drop(log)
         if offset == 0:
@@ -152,8 +152,8 @@ class NodeLogs:
             length = self._length(log)
             if length <= offset:
                 return None
-        for _ in range(_TRIES):
-            opened = self._ask(log, max(0, length - offset) + _MORE)
+        for _ in range(_MAX_TRIES):
+            opened = self._ask(log, max(0, length - offset) + _EXTRA)
             length = opened.length
             if opened.at <= offset < length:
                 opened.skip(offset)
@@ -172,21 +172,21 @@ class NodeLogs:
         self._finish(opened)
         return opened.length
 
-    def _finish(self, opened: _Open) -> None:
+    def _finish(self, opened: _OpenLog) -> None:
         try:
             opened.finish()
         except WebUnreachable as error:
-            raise LogsElsewhere(str(error)) from None
+            raise LogsUnavailable(str(error)) from None
         finally:
             opened.close()
         self.running = opened.running
 
-    def _read(self, log: _Log, opened: _Open, limit: int) -> bytes:
+    def _read(self, log: _Log, opened: _OpenLog, limit: int) -> bytes:
         try:
             data = opened.read(limit)
         except WebUnreachable as error:
             self._drop(log)
-            raise LogsElsewhere(str(error)) from None
+            raise LogsUnavailable(str(error)) from None
         except FormatError:
             self._drop(log)
             raise
@@ -195,14 +195,14 @@ class NodeLogs:
             self._drop(log)
         return data
 
-    def _ask(self, log: _Log, last: Optional[int]) -> _Open:
+    def _ask(self, log: _Log, last: Optional[int]) -> _OpenLog:
         address, container_id, name = log
         more = {} if last is None else {"size": str(-last)}
         answer = self._get(address, container_id, name, **more)
         try:
-            opened = _Open(answer, LogText(last))
+            opened = _OpenLog(answer, LogTextParser(last))
         except WebUnreachable as error:
-            raise LogsElsewhere(str(error)) from None
+            raise LogsUnavailable(str(error)) from None
         except BaseException:
             answer.close()
             raise
@@ -212,7 +212,7 @@ class NodeLogs:
             self._lengths.popitem(last=False)
         return opened
 
-    def _get(self, address: str, container_id: str, name: str = "", **more: str) -> WebAnswer:
+    def _get(self, address: str, container_id: str, name: str = "", **more: str) -> WebResponse:
         target = f"/ws/v1/node/containers/{quote(container_id, safe='')}/logs"
         if name:
             target += f"/{quote(name, safe='')}"
@@ -221,18 +221,18 @@ class NodeLogs:
             answer = self._web.get(address, f"{target}?{query}", tls=self._tls)
             if answer.status == 200:
                 return answer
-            said = _reason(answer.text(1 << 14).decode(errors="replace"))
+            said = _error_text(answer.text(1 << 14).decode(errors="replace"))
         except WebUnreachable as error:
-            raise LogsElsewhere(str(error)) from None
+            raise LogsUnavailable(str(error)) from None
         if answer.status in (401, 403) or "is not authorized" in said:
             raise LogsDenied(said)
         if answer.status == 404 and name and "Cannot find this log" in said:
             raise NoSuchLog(name)
-        raise LogsElsewhere(f"{address} answered {answer.status}: {said}")
+        raise LogsUnavailable(f"{address} answered {answer.status}: {said}")
 
-    def _keep(self, log: _Log, opened: _Open) -> None:
+    def _keep(self, log: _Log, opened: _OpenLog) -> None:
         self._open[log] = opened
-        if len(self._open) > _OPEN:
+        if len(self._open) > _MAX_OPEN:
             self._open.popitem(last=False)[1].close()
 
     def _drop(self, log: _Log) -> None:
@@ -241,7 +241,7 @@ class NodeLogs:
             opened.close()
 
 
-def names_in(listing: Any) -> List[str]:
+def parse_log_names(listing: Any) -> List[str]:
     """The names in a list of logs; several lists, where some logs were moved, are one."""
     found = listing.get("containerLogsInfo") if isinstance(listing, dict) else listing
     names: List[str] = []
@@ -251,15 +251,15 @@ def names_in(listing: Any) -> List[str]:
             name = log.get("fileName") if isinstance(log, dict) else None
             if isinstance(name, str):
                 names.append(name)
-    return shown(names)
+    return visible_names(names)
 
 
-def shown(names: List[str]) -> List[str]:
+def visible_names(names: List[str]) -> List[str]:
     """Those that anybody wants to see, each once."""
-    return sorted({name for name in names if name not in _OURS_NOT})
+    return sorted({name for name in names if name not in _HIDDEN})
 
 
-def _reason(text: str) -> str:
+def _error_text(text: str) -> str:
     """What a server says went wrong, out of a page, XML, JSON or a Java exception."""
     found = re.search(r'<message>(.*?)</message>|"message"\s*:\s*"(.*?)"', text, re.S)
     said = next((part for part in found.groups() if part), text) if found else text

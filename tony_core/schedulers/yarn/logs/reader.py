@@ -33,24 +33,24 @@ from tony_core.hadoop.yarn.ids import ContainerId
 from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn.logs.node import (
     LogsDenied,
-    LogsElsewhere,
+    LogsUnavailable,
     NodeLogs,
     NoSuchLog,
-    shown,
+    visible_names,
 )
 from tony_core.schedulers.yarn.logs.server import LogServer
-from tony_core.schedulers.yarn.logs.store import Found, StoredLogs, finished
-from tony_core.schedulers.yarn.logs.web import TIMEOUT_S, Web, WebUnreachable
+from tony_core.schedulers.yarn.logs.store import LogsByName, StoredLogs, is_complete
+from tony_core.schedulers.yarn.logs.web import TIMEOUT_S, LogWebClient, WebUnreachable
 
 LARGEST = 8 << 20  # bytes of one reading
-ENDING_S = 5.0  # how long a container may take to end when its application has
-LOOK_S = 0.1
+END_WAIT_S = 5.0  # how long a container may take to end when its application has
+POLL_S = 0.1
 _AGGREGATION = "yarn.log-aggregation-enable"
 
 T = TypeVar("T")
 
 
-class _Whose(NamedTuple):
+class _ContainerRef(NamedTuple):
     """A container, and what is known of where it ran."""
 
     app_id: str
@@ -79,7 +79,7 @@ class YarnLogs:
         self._conf = conf
         self._user = user
         tls = conf.text("yarn.http.policy").upper() == "HTTPS_ONLY"
-        self._web = Web(timeout_s)
+        self._web = LogWebClient(timeout_s)
         self._nodes = NodeLogs(self._web, user, tls=tls)
         self._store = StoredLogs(conf, files)
         self._server = LogServer(conf, self._web, user)
@@ -91,9 +91,9 @@ class YarnLogs:
     ) -> List[str]:
         """The logs of a container, without the files that are YARN's own."""
         return self._somewhere(
-            _Whose(app_id, container_id, node, log_url, owner),
+            _ContainerRef(app_id, container_id, node, log_url, owner),
             lambda address: self._nodes.names(address, container_id),
-            lambda found: shown(list(found)),
+            lambda found: visible_names(list(found)),
             lambda: self._server.names(container_id),
         )
 
@@ -118,12 +118,12 @@ class YarnLogs:
         if not name or "/" in name or name in (".", ".."):
             raise SchedulerError(f"{name!r} is not the name of a log")
         offset, limit = max(0, offset), min(limit, LARGEST)
-        deadline = time.monotonic() + ENDING_S
+        deadline = time.monotonic() + END_WAIT_S
         while True:
             self._nodes.running = False
             try:
                 data = self._somewhere(
-                    _Whose(app_id, container_id, node, log_url, owner),
+                    _ContainerRef(app_id, container_id, node, log_url, owner),
                     lambda address: self._nodes.read(address, container_id, name, offset, limit),
                     lambda found: found[name].read(offset, limit) if name in found else b"",
                     lambda: self._server.read(container_id, name, offset, limit),
@@ -132,7 +132,7 @@ class YarnLogs:
                 return b""
             if data or not (ended and self._nodes.running) or time.monotonic() > deadline:
                 return data
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def size(
         self, app_id: str, container_id: str, node: str, log_url: str, owner: str, name: str
@@ -140,7 +140,7 @@ class YarnLogs:
         """How long a log is now."""
         try:
             return self._somewhere(
-                _Whose(app_id, container_id, node, log_url, owner),
+                _ContainerRef(app_id, container_id, node, log_url, owner),
                 lambda address: self._nodes.size(address, container_id, name),
                 lambda found: found[name].size if name in found else 0,
                 lambda: self._server.size(container_id, name),
@@ -160,9 +160,9 @@ class YarnLogs:
 
     def _somewhere(
         self,
-        whose: _Whose,
+        whose: _ContainerRef,
         on_node: Callable[[str], T],
-        in_store: Callable[[Found], T],
+        in_store: Callable[[LogsByName], T],
         on_server: Callable[[], T],
     ) -> T:
         with self._lock:
@@ -175,9 +175,9 @@ class YarnLogs:
 
     def _look(
         self,
-        whose: _Whose,
+        whose: _ContainerRef,
         on_node: Callable[[str], T],
-        in_store: Callable[[Found], T],
+        in_store: Callable[[LogsByName], T],
         on_server: Callable[[], T],
     ) -> T:
         found = self._store.known(whose.app_id, whose.container_id)
@@ -190,11 +190,11 @@ class YarnLogs:
         why, denied = "", False
         try:
             if not whose.address:
-                raise LogsElsewhere("the web address of its node is no longer known")
+                raise LogsUnavailable("the web address of its node is no longer known")
             return on_node(whose.address)
         except NoSuchLog as error:
             missing = error  # or it has just been moved
-        except (LogsElsewhere, LogsDenied) as error:
+        except (LogsUnavailable, LogsDenied) as error:
             why, denied = str(error), isinstance(error, LogsDenied)
         try:
             found = self._store.container(whose.app_id, whose.owner, whose.container_id, whose.node)
@@ -213,12 +213,12 @@ class YarnLogs:
             raise SchedulerError(text)
         try:
             return on_server()
-        except (LogsElsewhere, FormatError) as error:
+        except (LogsUnavailable, FormatError) as error:
             raise SchedulerError(f"{text}; and {error}") from None
 
     # ---------------------------------------------------------------- why they are not
 
-    def _unreadable(self, whose: _Whose, error: Exception) -> str:
+    def _unreadable(self, whose: _ContainerRef, error: Exception) -> str:
         if isinstance(error, PermissionError):
             return (
                 f"{self._user} may not read the logs of {whose.container_id}, which belong to"
@@ -226,13 +226,13 @@ class YarnLogs:
             )
         return f"the logs of {whose.container_id} cannot be read: {error}"
 
-    def _denied(self, whose: _Whose, why: str) -> str:
+    def _denied(self, whose: _ContainerRef, why: str) -> str:
         return (
             f"{self._user} may not see the logs of {whose.container_id}, which belong to"
             f" {whose.owner}: the job's owner can let others see them (view ACLs) ({why})"
         )
 
-    def _not_there(self, whose: _Whose, why: str) -> str:
+    def _not_there(self, whose: _ContainerRef, why: str) -> str:
         text = f"the logs of {whose.container_id} cannot be read: {why}"
         if not self._conf.boolean(_AGGREGATION, False):
             return (
@@ -240,7 +240,7 @@ class YarnLogs:
                 f" ({_AGGREGATION} is not true): they stay on their node,"
                 f" {whose.node or whose.address or '?'}, for some hours at most"
             )
-        there = [one for one in self._store.files_of(whose.app_id, whose.owner) if finished(one)]
+        there = [one for one in self._store.files_of(whose.app_id, whose.owner) if is_complete(one)]
         return (
             f"{text}; and they are not among the logs that were moved into HDFS (those of"
             f" {len(there)} nodes are there). A node's logs arrive when the application has ended:"
@@ -248,7 +248,9 @@ class YarnLogs:
         )
 
 
-def master_names(logs: YarnLogs, app_id: str, masters: Sequence[LogRef], owner: str) -> List[str]:
+def list_master_logs(
+    logs: YarnLogs, app_id: str, masters: Sequence[LogRef], owner: str
+) -> List[str]:
     """The logs of all of an application's masters, each after its attempt: ``master-1.stdout``."""
     found: List[str] = []
     problem: Optional[SchedulerError] = None
@@ -264,7 +266,7 @@ def master_names(logs: YarnLogs, app_id: str, masters: Sequence[LogRef], owner: 
     return found
 
 
-def master_log(masters: Sequence[LogRef], name: str) -> Tuple[LogRef, str]:
+def resolve_master_log(masters: Sequence[LogRef], name: str) -> Tuple[LogRef, str]:
     """Whose log and which a name of :func:`master_names` is; any other: the last master's."""
     for ref in masters:
         if name.startswith(_prefix(ref)):
@@ -276,7 +278,7 @@ def _prefix(ref: LogRef) -> str:
     return f"master-{ContainerId.parse(ref.container_id).attempt.number}."
 
 
-_KEPT = 256
+_MAX_KNOWN = 256
 
 
 class NodePlace(NamedTuple):
@@ -289,7 +291,7 @@ class NodePlace(NamedTuple):
 class MasterNodes:
     """The ResourceManager's web service, asked once for each master."""
 
-    def __init__(self, conf: SiteConfiguration, web: Web, user: str) -> None:
+    def __init__(self, conf: SiteConfiguration, web: LogWebClient, user: str) -> None:
         self._conf = conf
         self._web = web
         self._user = user
@@ -302,7 +304,7 @@ class MasterNodes:
             self._known.update(told)
             if told:
                 self._known.setdefault(container_id, NodePlace())  # a task's, not a master's
-            while len(self._known) > _KEPT:
+            while len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
         return self._known.get(container_id, NodePlace())
 

@@ -10,9 +10,9 @@ from typing import List, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from tony_core.hadoop.site.configuration import SiteConfiguration
-from tony_core.schedulers.yarn.logs.node import LogsElsewhere, NoSuchLog, names_in
-from tony_core.schedulers.yarn.logs.text import LogText
-from tony_core.schedulers.yarn.logs.web import Web, WebAnswer, WebUnreachable
+from tony_core.schedulers.yarn.logs.node import LogsUnavailable, NoSuchLog, parse_log_names
+from tony_core.schedulers.yarn.logs.text import LogTextParser
+from tony_core.schedulers.yarn.logs.web import LogWebClient, WebResponse, WebUnreachable
 
 _PIECE = 1 << 16
 KEY = "yarn.log.server.web-service.url"
@@ -21,20 +21,20 @@ KEY = "yarn.log.server.web-service.url"
 class LogServer:
     """One, as the site's configuration names it."""
 
-    def __init__(self, conf: SiteConfiguration, web: Web, user: str) -> None:
+    def __init__(self, conf: SiteConfiguration, web: LogWebClient, user: str) -> None:
         self.url = conf.text(KEY).rstrip("/")
         self._web = web
         self._user = user
         self._log: Optional[Tuple[str, str]] = None
-        self._answer: Optional[WebAnswer] = None
-        self._text = LogText()
+        self._answer: Optional[WebResponse] = None
+        self._text = LogTextParser()
         self._ready = b""
         self._at = 0
 
     def names(self, container_id: str) -> List[str]:
         """The logs of a container."""
         with self._get(container_id) as answer:
-            return names_in(answer.json())
+            return parse_log_names(answer.json())
 
     def size(self, container_id: str, name: str) -> int:
         """How long a log is."""
@@ -57,7 +57,7 @@ class LogServer:
     def _begin(self, container_id: str, name: str) -> None:
         self.close()
         self._answer = self._get(container_id, name)
-        self._log, self._text, self._ready, self._at = (container_id, name), LogText(), b"", 0
+        self._log, self._text, self._ready, self._at = (container_id, name), LogTextParser(), b"", 0
         while self._text.length is None and self._more():
             pass
 
@@ -77,7 +77,7 @@ class LogServer:
             data = self._answer.read(_PIECE)
         except WebUnreachable as error:
             self.close()
-            raise LogsElsewhere(str(error)) from None
+            raise LogsUnavailable(str(error)) from None
         if data:
             self._ready += self._text.feed(data)
             return True
@@ -86,7 +86,7 @@ class LogServer:
         self._text.end()
         return False
 
-    def _get(self, container_id: str, name: str = "") -> WebAnswer:
+    def _get(self, container_id: str, name: str = "") -> WebResponse:
         parts = urlsplit(self.url)
         target = f"{parts.path}/containers/{quote(container_id, safe='')}/logs"
         if name:
@@ -95,10 +95,10 @@ class LogServer:
         try:
             answer = self._web.get(parts.netloc, f"{target}?{query}", tls=parts.scheme == "https")
         except WebUnreachable as error:
-            raise LogsElsewhere(f"the log server {error}") from None
+            raise LogsUnavailable(f"the log server {error}") from None
         if answer.status == 200:
             return answer
         answer.close()
         if answer.status == 404 and name:
             raise NoSuchLog(name)
-        raise LogsElsewhere(f"the log server ({KEY}) answered {answer.status} for {container_id}")
+        raise LogsUnavailable(f"the log server ({KEY}) answered {answer.status} for {container_id}")

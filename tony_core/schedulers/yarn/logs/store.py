@@ -34,7 +34,7 @@ _UPLOADED = re.compile(r"_(\d{13,})$")  # when, where a node uploads again and a
 _UNFINISHED = ".tmp"
 _CHECKSUM = "-checksum"
 
-Found = Dict[str, Source]
+LogsByName = Dict[str, Source]
 
 
 class StoredFile:
@@ -105,7 +105,7 @@ class StoredFile:
         return FormatError(f"{self._location} ends at {at} and should have {self.size} bytes")
 
 
-class Joined:
+class JoinedLog:
     """The pieces of one log that was uploaded several times."""
 
     def __init__(self, parts: List[Source]) -> None:
@@ -137,21 +137,23 @@ class StoredLogs:
         self._conf = conf
         self._files = files
         self._open: OrderedDict[Tuple[str, int, int], Tuple[StoredFile, _Opened]] = OrderedDict()
-        self._found: OrderedDict[Tuple[str, str], Found] = OrderedDict()
+        self._found: OrderedDict[Tuple[str, str], LogsByName] = OrderedDict()
         self._good = ""  # the kind of place where logs were found the last time
 
-    def known(self, app_id: str, container_id: str) -> Optional[Found]:
+    def known(self, app_id: str, container_id: str) -> Optional[LogsByName]:
         """A container's logs, if they were found before."""
         return self._found.get((app_id, container_id))
 
-    def container(self, app_id: str, owner: str, container_id: str, node: str) -> Optional[Found]:
+    def container(
+        self, app_id: str, owner: str, container_id: str, node: str
+    ) -> Optional[LogsByName]:
         """A container's logs by name; ``None`` when they are not there (yet)."""
-        there = [stat for stat in self.files_of(app_id, owner) if finished(stat)]
+        there = [stat for stat in self.files_of(app_id, owner) if is_complete(stat)]
         groups: Dict[str, List[Stat]] = {}
         for stat in sorted(there, key=_uploaded):
             groups.setdefault(_node_of(stat), []).append(stat)
         wanted = node.replace(":", "_")
-        for name in sorted(groups, key=lambda name: _unlike(name, wanted)):
+        for name in sorted(groups, key=lambda name: _node_order(name, wanted)):
             entries: List[LogEntry] = []
             for stat in groups[name]:
                 entries += self._opened(stat, app_id).logs(container_id) or ()
@@ -215,12 +217,14 @@ class StoredLogs:
         self._open.move_to_end(key)
         return known[1]
 
-    def _keep(self, app_id: str, container_id: str, entries: List[LogEntry], final: bool) -> Found:
+    def _keep(
+        self, app_id: str, container_id: str, entries: List[LogEntry], final: bool
+    ) -> LogsByName:
         parts: Dict[str, List[Source]] = {}
         for entry in entries:
             parts.setdefault(entry.name, []).append(entry.content)
-        found: Found = {
-            name: pieces[0] if len(pieces) == 1 else Joined(pieces)
+        found: LogsByName = {
+            name: pieces[0] if len(pieces) == 1 else JoinedLog(pieces)
             for name, pieces in parts.items()
         }
         if final:
@@ -230,7 +234,7 @@ class StoredLogs:
         return found
 
 
-def finished(stat: Stat) -> bool:
+def is_complete(stat: Stat) -> bool:
     """Whether a file is a node's logs, and whole."""
     return not stat.location.endswith((_UNFINISHED, _CHECKSUM))
 
@@ -248,7 +252,7 @@ def _uploaded(stat: Stat) -> Tuple[int, str]:
     return (int(match.group(1)) if match else stat.mtime_ms, _name(stat))
 
 
-def _unlike(name: str, wanted: str) -> Tuple[bool, bool, str]:
+def _node_order(name: str, wanted: str) -> Tuple[bool, bool, str]:
     """The node that is meant first, others of its host next."""
     host = wanted.rpartition("_")[0] if "_" in wanted else wanted
     return (name != wanted, not (host and name.startswith(f"{host}_")), name)

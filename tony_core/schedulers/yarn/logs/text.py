@@ -20,7 +20,7 @@ _LONGEST_HEAD = 1 << 16
 _LONGEST_TAIL = 1 << 16
 
 
-class LogText:
+class LogTextParser:
     """One answer, fed as it comes. ``last``: that many bytes of the log's end were asked for."""
 
     def __init__(self, last: Optional[int] = None) -> None:

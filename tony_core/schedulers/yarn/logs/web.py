@@ -14,8 +14,8 @@ from typing import Any, Optional, Tuple
 from tony_core.jsontext import read_value
 
 TIMEOUT_S = 20.0
-_KEPT = 32
-_LONGEST_TEXT = 4 << 20
+_MAX_IDLE = 32
+_MAX_TEXT = 4 << 20
 
 _Key = Tuple[bool, str]
 
@@ -24,12 +24,12 @@ class WebUnreachable(OSError):
     """No answer, or it broke off."""
 
 
-class WebAnswer:
+class WebResponse:
     """One answer; closing it gives the connection back."""
 
     def __init__(
         self,
-        web: Web,
+        web: LogWebClient,
         key: _Key,
         connection: http.client.HTTPConnection,
         response: http.client.HTTPResponse,
@@ -46,9 +46,11 @@ class WebAnswer:
             return self._response.read1(most)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._connection.close()
-            raise WebUnreachable(f"{self._key[1]} broke off its answer: {_said(error)}") from None
+            raise WebUnreachable(
+                f"{self._key[1]} broke off its answer: {_describe_error(error)}"
+            ) from None
 
-    def text(self, longest: int = _LONGEST_TEXT) -> bytes:
+    def text(self, longest: int = _MAX_TEXT) -> bytes:
         """All of it, as far as anybody wants to see it."""
         found = b""
         with self:
@@ -74,14 +76,14 @@ class WebAnswer:
             self._response.close()
             self._connection.close()
 
-    def __enter__(self) -> WebAnswer:
+    def __enter__(self) -> WebResponse:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class Web:
+class LogWebClient:
     """A few servers. One thread at a time."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
@@ -89,7 +91,7 @@ class Web:
         self._idle: OrderedDict[_Key, http.client.HTTPConnection] = OrderedDict()
         self._tls: Optional[ssl.SSLContext] = None
 
-    def get(self, address: str, target: str, *, tls: bool = False) -> WebAnswer:
+    def get(self, address: str, target: str, *, tls: bool = False) -> WebResponse:
         """Ask ``HOST:PORT`` for a path. Redirects are the caller's matter."""
         key = (tls, address)
         idle = self._idle.pop(key, None)
@@ -105,16 +107,18 @@ class Web:
         while self._idle:
             self._idle.popitem()[1].close()
 
-    def _ask(self, key: _Key, idle: Optional[http.client.HTTPConnection], target: str) -> WebAnswer:
+    def _ask(
+        self, key: _Key, idle: Optional[http.client.HTTPConnection], target: str
+    ) -> WebResponse:
         connection = idle
         try:
             connection = connection or self._connection(key)
             connection.request("GET", target, headers={"Accept": "*/*", "User-Agent": "tony"})
-            return WebAnswer(self, key, connection, connection.getresponse())
+            return WebResponse(self, key, connection, connection.getresponse())
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: odd names
             if connection is not None:
                 connection.close()
-            raise WebUnreachable(f"{key[1]} cannot be asked: {_said(error)}") from None
+            raise WebUnreachable(f"{key[1]} cannot be asked: {_describe_error(error)}") from None
 
     def _connection(self, key: _Key) -> http.client.HTTPConnection:
         tls, address = key
@@ -129,9 +133,9 @@ class Web:
         if other is not None:
             other.close()
         self._idle[key] = connection
-        if len(self._idle) > _KEPT:
+        if len(self._idle) > _MAX_IDLE:
             self._idle.popitem(last=False)[1].close()
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -1,4 +1,10 @@
-"""Whose master a pool is, and how such a process ends when it is that no more."""
+"""The application of a master: its identity, its registration, and its exit when superseded.
+
+What the configuration makes impossible, no later attempt can do either. Since an unregistered
+master cannot report an end, it then ends the application by its user's right, in words by which
+clients recognize a failure (:mod:`application_state`). A ResourceManager that has not proved its
+identity may be any program, so its answers end nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +29,19 @@ MASTER_LOST_S = 1200.0
 
 
 class Application(NamedTuple):
-    """Whose master this is."""
+    """The application and attempt that this process is the master of."""
 
     attempt: AttemptId
     user: str
     max_attempts: int
     host: str
-    with_port: bool = False  # whether a node's name holds its port
+    with_port: bool = False  # whether node names contain the port
     node_scheme: str = "http"
-    placement_spec: Optional[str] = None  # the whole application's
+    placement_spec: Optional[str] = None  # of the whole application
     master_lost_s: float = MASTER_LOST_S  # how long executors wait for a next master
 
-    def shown(self, given: Container, role: str) -> port.Container:
-        """A container as the master knows it."""
+    def to_port_container(self, given: Container, role: str) -> port.Container:
+        """An allocated container for the port."""
         url = ""
         if given.node_url:
             page = given.node_url
@@ -44,20 +50,20 @@ class Application(NamedTuple):
             url = urls.container_logs(page, given.id, self.user)
         return port.Container(
             id=str(given.id),
-            node=self.name(given.node.host, given.node.port),
+            node=self.node_name(given.node.host, given.node.port),
             role=role,
             resources=to_resources(given.capability),
             log_url=url,
         )
 
-    def name(self, host: str, number: int) -> str:
-        """A node as asks and people name it."""
-        return f"{host}:{number}" if self.with_port else host
+    def node_name(self, host: str, port: int) -> str:
+        """A node's name in asks and messages."""
+        return f"{host}:{port}" if self.with_port else host
 
 
-def exit_superseded(words: str) -> NoReturn:
-    """Another master has taken over: nothing may be touched any more."""
-    sys.stderr.write(f"this master is no longer the application's: {words}\n")
+def exit_superseded(why: str) -> NoReturn:
+    """Exit at once: another master has taken over containers and files."""
+    sys.stderr.write(f"this master is no longer the application's: {why}\n")
     sys.stderr.flush()
     os._exit(1)
 
@@ -69,7 +75,7 @@ End = Callable[[str], None]
 def register(
     call: Call, application: Application, page_url: str, end: Optional[End] = None
 ) -> Registered:
-    """Make this attempt the application's master; :class:`SchedulerError` in one line."""
+    """Register this attempt as the master; raises :class:`SchedulerError` with one line."""
     try:
         constrained = placement_constraints.application_constraints(application.placement_spec)
     except placement_constraints.ConstraintError as error:
@@ -78,18 +84,18 @@ def register(
     try:
         return call(application.host, number, page_url, constrained)
     except ConfigurationError as error:
-        _fail_for_good(f"the ResourceManager cannot take this master: {error}", error, end)
+        _fail_for_good(f"the ResourceManager cannot register this master: {error}", error, end)
     except HadoopError as error:
-        told = refusals.translate_error(error, "this master")
-        if isinstance(told, LastingRefusal):
-            _fail_for_good(str(told), error, end)
-        text = f"the ResourceManager did not take this master: {error}"
+        refusal = refusals.translate_error(error, "this master")
+        if isinstance(refusal, LastingRefusal):
+            _fail_for_good(str(refusal), error, end)
+        text = f"the ResourceManager did not register this master: {error}"
         raise SchedulerError(" ".join(text.split())) from error
 
 
 def _fail_for_good(text: str, error: Exception, end: Optional[End]) -> NoReturn:
-    words = " ".join(text.split())
+    line = " ".join(text.split())
     if end is not None:
         with suppress(HadoopError):
-            end(words)
-    raise LastingRefusal(words) from error
+            end(line)
+    raise LastingRefusal(line) from error

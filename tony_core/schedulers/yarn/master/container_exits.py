@@ -1,4 +1,4 @@
-"""How containers ended, from YARN's numbers to the port's causes: once, here. Pure."""
+"""How a container ended: YARN's exit statuses mapped once to the port's causes. Pure."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _CAUSES: Mapping[int, Tuple[Cause, str]] = {
 }
 
 _NOT_FOUND, _KILLED = 127, exit_code_of(signal.SIGKILL)
-"""What programs and people know such ends by, as on every scheduler."""
+"""The exit codes of such ends, as on every scheduler."""
 
 
-def cause_of(status: int, asked: bool) -> Tuple[Cause, str]:
-    """Why a container ended, and a word for it; ``asked``: we had it stopped or released."""
-    if asked and status not in (-101, -102, -103, -104):
+def cause_of(status: int, end_requested: bool) -> Tuple[Cause, str]:
+    """The cause of an end, and its words; ``end_requested`` if it was stopped or released."""
+    if end_requested and status not in (-101, -102, -103, -104):
         return Cause.RELEASED, "stopped by the master"
     if status >= 0:
         return Cause.EXITED, ""
     return _CAUSES.get(status, (Cause.UNKNOWN, f"YARN's exit status {status}"))
 
 
-def told(status: int, asked: bool, diagnostics: str) -> Tuple[int, Cause, str]:
-    """Exit code, cause and words of a container's end."""
-    cause, word = cause_of(status, asked)
-    for_good = explain_localization_error(diagnostics) if status == NEVER_STARTED else None
-    if for_good and cause is Cause.LAUNCH:
+def describe_exit(status: int, end_requested: bool, diagnostics: str) -> Tuple[int, Cause, str]:
+    """Exit code, cause and explanation of a container's end."""
+    cause, word = cause_of(status, end_requested)
+    localization = explain_localization_error(diagnostics) if status == NEVER_STARTED else None
+    if localization and cause is Cause.LAUNCH:
         cause = Cause.FILES
-    words = for_good or plain(diagnostics)
+    words = localization or clean_diagnostics(diagnostics)
     if word and word not in words:
         words = f"{word}: {words}" if words else word
     if status >= 0 or cause is Cause.UNKNOWN:
@@ -66,10 +66,10 @@ _FRAME = re.compile(
 _DUMP = "Dump of the process-tree"
 
 
-def plain(text: str) -> str:
-    """What a node says of an end, without the frame around it, stack traces and repetitions."""
+def clean_diagnostics(text: str) -> str:
+    """A node's diagnostics without YARN's frame, stack traces and repetitions."""
     reasons: List[str] = []
-    said: List[str] = []
+    output: List[str] = []
     into = reasons
     for line in text.splitlines():
         stamped = _STAMP.match(line)
@@ -77,16 +77,16 @@ def plain(text: str) -> str:
         if stamped:
             into = reasons
         if _LAST.match(line):
-            # A node says all of it twice.
-            into = [] if said else said
+            # A node reports all output twice.
+            into = [] if output else output
         elif line.startswith(_DUMP):
             into = []
-        elif into is said:
-            said.append(line)
+        elif into is output:
+            output.append(line)
         elif line and not (_FRAME.match(line) or line in into or is_stack_trace(line, into)):
             into.append(line)
-    while said and not said[-1]:
-        said.pop()
-    if said:
-        reasons += ["it last said:", *said]
+    while output and not output[-1]:
+        output.pop()
+    if output:
+        reasons += ["it last said:", *output]
     return "\n".join(reasons)

@@ -1,34 +1,35 @@
-"""What the master wants of the ResourceManager, and what has to be said for it. Pure.
+"""What the master requests of the ResourceManager, and what each heartbeat must send for it. Pure.
 
 Theory of operation
 ===================
 
-The ResourceManager keeps, for each key (priority, allocation request id, place), a number: how
-many containers it still owes there. It counts down what it grants, and an ask replaces the
-number. So all that matters is said by the ask for the place ``*``; hosts and racks only say
-where. Two rules follow:
+The ResourceManager keeps a number for each key (priority, allocation request id, place): how many
+containers it still owes there. It counts down what it allocates, and a new ask replaces the
+number. The ask for the place ``*`` decides how many; those for hosts and racks only say where.
+Two rules follow:
 
-* an ask is sent when the master's word changed, never to repeat what stands: what was granted
-  and is still on its way to us would be granted again. (It may happen all the same when master
-  and ResourceManager speak at the same moment; what comes too much is a *surplus*.)
-* the capability is no part of the key. So a role, a session and a size have a key of their own
-  (:class:`Want`): an id that tells role and session, also to a next master, and a priority that
-  no other role has.
+* An ask is sent only when the number that the master wants has changed. If it were repeated,
+  containers that are on their way to the master would be allocated a second time. (That can still
+  happen when an ask and an allocation cross; the surplus containers are returned.)
+* The capability is not part of the key. So each role, session and size has a key of its own
+  (:class:`ContainerRequest`): a request id that encodes role and session, also for a next master,
+  and a priority that no other role has.
 
-Hosts are named (see :mod:`places`) while that brings luck. When nothing came for
-:data:`LUCK_S` (two reports of each node), ``*`` alone stands: any node may answer then. Now and
-then, while something is outstanding, hosts with room are looked for again.
+Asks name hosts (:mod:`placement`) as long as allocations follow. After :data:`NAMED_WAIT_S` without
+one (two reports of each node) only the ask for ``*`` stands, which any node may serve. Every
+:data:`NAME_AGAIN_S`, hosts with free resources are looked for again.
 
-Nodes to avoid are a list of the whole application, and an ask that only they could answer would
-wait for ever: the only node with GPUs, or with the label. So nodes are avoided only while the
-others, with all that they have and this job does not hold itself, are enough for what is
-outstanding; the rest of the cluster's load passes. That is looked at now and then as well.
+YARN's blacklist is one list for the whole application. A request that only blacklisted nodes can
+serve (the only node with GPUs, or with the label) would wait forever. So a node is blacklisted
+only while the other nodes, with everything that this job does not hold there itself, suffice for
+what is outstanding; other applications' containers end sooner or later. That too is checked
+every :data:`NAME_AGAIN_S`.
 
-What asks for tags or constraints goes as a SchedulingRequest, which knows no hosts, and never
-together with other asks: of a heartbeat that holds both, the ResourceManager takes only these.
+Requests with tags or constraints are sent as SchedulingRequests, which name no hosts, and never
+in one heartbeat with other asks: the ResourceManager would ignore the others.
 
-After a restart of the ResourceManager (:meth:`Asking.resync`) everything outstanding is said
-again. Nothing here has a clock: time comes in as seconds.
+After a restart of the ResourceManager (:meth:`ContainerRequests.resync`) everything outstanding is
+sent again. Nothing here reads a clock: time comes in as seconds.
 """
 
 from __future__ import annotations
@@ -45,21 +46,26 @@ from tony_core.hadoop.yarn.messages.resource_requests import (
 from tony_core.hadoop.yarn.messages.yarn import Priority
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.schedulers.port import Ask
-from tony_core.schedulers.yarn.master.placement import Place, Room, minus, times
+from tony_core.schedulers.yarn.master.placement import (
+    ClusterNode,
+    FreeResources,
+    count_fitting,
+    subtract,
+)
 from tony_core.schedulers.yarn.placement_constraints import Constraint, add_node_label
 from tony_core.schedulers.yarn.resources import to_capability
 
 ANY = "*"
-LUCK_S = 2.5  # two reports of every node, by default one a second
-AGAIN_S = 10.0  # until hosts are named again, when it brought no luck
+NAMED_WAIT_S = 2.5  # two reports of every node; by default each sends one a second
+NAME_AGAIN_S = 10.0  # until hosts are named again after they did not help
 
 _ROLE_BITS, _SESSION_BITS = 12, 32
 _VARIANTS = 1 << _ROLE_BITS  # priorities of one role's sizes are this far apart
 
 
 @dataclass
-class Want:
-    """One key at the ResourceManager, and what it owes us under it."""
+class ContainerRequest:
+    """One key at the ResourceManager, and how many containers it still owes under it."""
 
     ask: Ask
     need: Capability
@@ -68,57 +74,59 @@ class Want:
     priority: int
     request_id: int
     missing: int = 0
-    said: bool = True  # whether the ResourceManager knows the number
-    named: Dict[str, int] = field(default_factory=dict)  # what may stand there besides ``*``
-    by_name: bool = True  # whether hosts are to be named
-    luck_at: float = 0.0  # when it was said, or a container came
+    sent: bool = True  # whether the ResourceManager has the current number
+    named: Dict[str, int] = field(
+        default_factory=dict
+    )  # hosts and racks for which asks may stand there
+    names_hosts: bool = True  # whether the next ask names hosts
+    progress_at: float = 0.0  # when it was sent, or a container was allocated
 
     @property
     def role(self) -> str:
-        """Whose it is."""
+        """The role that the containers are for."""
         return self.ask.role
 
     @property
     def constrained(self) -> bool:
-        """Whether it goes as a SchedulingRequest."""
+        """Whether it is sent as a SchedulingRequest."""
         return bool(self.constraint or self.tags)
 
 
-class Said(NamedTuple):
-    """What the next heartbeat carries."""
+class RequestUpdate(NamedTuple):
+    """What the next heartbeat must send."""
 
     asks: Tuple[ResourceRequest, ...] = ()
     scheduling: Tuple[SchedulingRequest, ...] = ()
-    avoid: Tuple[str, ...] = ()
-    avoid_no_more: Tuple[str, ...] = ()
+    blacklist_additions: Tuple[str, ...] = ()
+    blacklist_removals: Tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.asks or self.scheduling or self.avoid or self.avoid_no_more)
+        return any(self)
 
-    def parts(self) -> List[Tuple[int, Said]]:
-        """What is asked for under each request id, alone."""
-        found: Dict[int, Said] = {}
+    def split(self) -> List[Tuple[int, RequestUpdate]]:
+        """One update for each request id."""
+        found: Dict[int, RequestUpdate] = {}
         for ask in self.asks:
-            part = found.get(ask.allocation_request_id, Said())
+            part = found.get(ask.allocation_request_id, RequestUpdate())
             found[ask.allocation_request_id] = part._replace(asks=(*part.asks, ask))
         for request in self.scheduling:
-            found[request.allocation_request_id] = Said(scheduling=(request,))
+            found[request.allocation_request_id] = RequestUpdate(scheduling=(request,))
         return list(found.items())
 
 
-class Asking:
-    """See the module. ``roles`` are the job's, in its order: ids are made of their places."""
+class ContainerRequests:
+    """The outstanding requests of one master; ``roles`` in the job's order, which ids encode."""
 
     def __init__(self, roles: Iterable[str], salt: str = "") -> None:
         self._roles: List[str] = list(roles)
         self._salt = salt
-        self._wants: Dict[int, Want] = {}  # by request id
-        self._avoid: FrozenSet[str] = frozenset()  # what the master says
-        self._spared: FrozenSet[str] = frozenset()  # those of them that nothing can replace
-        self._avoided: FrozenSet[str] = frozenset()  # what the ResourceManager was told
-        self._looked_at: Optional[float] = None  # when those were found
+        self._requests_by_id: Dict[int, ContainerRequest] = {}  # by request id
+        self._avoid: FrozenSet[str] = frozenset()  # nodes that the master wants to avoid
+        self._irreplaceable: FrozenSet[str] = frozenset()  # of these, nodes that are needed
+        self._sent_blacklist: FrozenSet[str] = frozenset()  # as the ResourceManager knows it
+        self._nodes_checked_at: Optional[float] = None  # when _irreplaceable was found
 
-    # ------------------------------------------------------------------ the master's words
+    # ------------------------------------------------------------------ requests
 
     def request(
         self,
@@ -127,144 +135,150 @@ class Asking:
         tags: Tuple[str, ...] = (),
         now: float = 0.0,
     ) -> None:
-        """Want this, absolutely, under its role and session."""
+        """Set the number of containers wanted for a role and session; replaces earlier ones."""
         self._avoid = frozenset(ask.avoid_nodes) if ask.count else self._avoid
-        self._looked_at = None
+        self._nodes_checked_at = None
         need = to_capability(ask.resources)
-        found: Optional[Want] = None
-        for want in self._of(ask.role, ask.session):
-            if (want.need, want.ask.node_label, want.constraint, want.tags) == (
+        found: Optional[ContainerRequest] = None
+        for request in self._of(ask.role, ask.session):
+            if (request.need, request.ask.node_label, request.constraint, request.tags) == (
                 need,
                 ask.node_label,
                 constraint,
                 tags,
             ):
-                found = want
-            elif want.missing:
-                want.missing, want.said = 0, False
+                found = request
+            elif request.missing:
+                request.missing, request.sent = 0, False
         if found is None:
             if not ask.count:
                 return
             found = self._new(ask, need, constraint, tags)
         if found.missing == ask.count:
-            return  # to say it again might bring it twice
+            return  # sent again, it might be allocated twice
         found.ask = ask
         found.missing = ask.count
-        found.said = False
-        found.by_name = True
-        found.luck_at = now
+        found.sent = False
+        found.names_hosts = True
+        found.progress_at = now
 
     def withdraw(self) -> None:
-        """Want nothing more."""
-        for want in self._wants.values():
-            if want.missing:
-                want.missing, want.said = 0, False
+        """Withdraw all requests."""
+        for request in self._requests_by_id.values():
+            if request.missing:
+                request.missing, request.sent = 0, False
 
-    def drop(self, want: Want) -> None:
-        """It can never be had: nothing of it stands at the ResourceManager."""
-        want.missing, want.said, want.named = 0, True, {}
+    def drop(self, request: ContainerRequest) -> None:
+        """Forget a request that the ResourceManager refused."""
+        request.missing, request.sent, request.named = 0, True, {}
 
     # ------------------------------------------------------------------ what is outstanding
 
     @property
-    def outstanding(self) -> List[Want]:
-        """What is wanted and was not granted."""
-        return [want for want in self._wants.values() if want.missing]
+    def outstanding(self) -> List[ContainerRequest]:
+        """The requests that wait for containers."""
+        return [request for request in self._requests_by_id.values() if request.missing]
 
     @property
-    def unsaid(self) -> bool:
-        """Whether the ResourceManager has to hear something now."""
-        return self._to_avoid != self._avoided or any(not w.said for w in self._wants.values())
+    def has_unsent(self) -> bool:
+        """Whether something must be sent."""
+        return self._blacklist != self._sent_blacklist or any(
+            not w.sent for w in self._requests_by_id.values()
+        )
 
     @property
-    def avoided(self) -> FrozenSet[str]:
-        """The nodes from which nothing is taken."""
-        return self._avoided
+    def blacklisted(self) -> FrozenSet[str]:
+        """The nodes that the ResourceManager has on the blacklist."""
+        return self._sent_blacklist
 
-    def find(self, request_id: int) -> Optional[Want]:
-        """What an id of ours stands for."""
-        return self._wants.get(request_id)
+    def find(self, request_id: int) -> Optional[ContainerRequest]:
+        """The request of an id."""
+        return self._requests_by_id.get(request_id)
 
     def role_of(self, request_id: int) -> str:
-        """Which role an id stands for, whoever made it; empty if nobody knows."""
+        """The role that an id encodes, also one of an earlier master; empty if it is none."""
         number = (request_id & (_VARIANTS - 1)) - 1
         return self._roles[number] if 0 <= number < len(self._roles) else ""
 
-    def granted(self, request_id: int, now: float) -> Optional[Want]:
-        """A container came under an id: what it answers, or None when it is a surplus."""
-        want = self._wants.get(request_id)
-        if want is None or not want.missing:
+    def record_allocation(self, request_id: int, now: float) -> Optional[ContainerRequest]:
+        """Count an allocated container; its request, or None for a surplus container."""
+        request = self._requests_by_id.get(request_id)
+        if request is None or not request.missing:
             return None
-        want.missing -= 1
-        want.luck_at = now
-        if not want.missing and want.named:
-            want.said = False  # the names that are left must not outlive it
-        return want
+        request.missing -= 1
+        request.progress_at = now
+        if not request.missing and request.named:
+            request.sent = False  # withdraws the asks for hosts that are left
+        return request
 
-    # ------------------------------------------------------------------ what is said
+    # ------------------------------------------------------------------ updates
 
-    def looks_for_hosts(self, now: float) -> bool:
-        """Whether :meth:`say` could use a fresh list of nodes."""
-        looked = self._looked_at
-        if self._avoid and self.outstanding and (looked is None or now - looked >= AGAIN_S):
+    def needs_nodes(self, now: float) -> bool:
+        """Whether :meth:`next_update` needs a fresh list of nodes."""
+        checked = self._nodes_checked_at
+        if self._avoid and self.outstanding and (checked is None or now - checked >= NAME_AGAIN_S):
             return True
-        for want in self.outstanding:
-            if not want.constrained and (
-                (want.by_name and not want.said) or self._time_to_name(want, now)
+        for request in self.outstanding:
+            if not request.constrained and (
+                (request.names_hosts and not request.sent) or self._is_time_to_name(request, now)
             ):
                 return True
         return False
 
-    def say(self, places: Sequence[Place], now: float) -> Said:
-        """What has to be said now; it counts as said. Anything :attr:`unsaid` is for the next."""
-        room = Room(places, self._salt)
-        if places:
-            self._spared = self._irreplaceable(places) if self._avoid else frozenset()
-            self._looked_at = now
-        avoid = self._to_avoid
+    def next_update(self, nodes: Sequence[ClusterNode], now: float) -> RequestUpdate:
+        """What must be sent now; counts as sent. See :attr:`has_unsent` for the next."""
+        room = FreeResources(nodes, self._salt)
+        if nodes:
+            self._irreplaceable = self._find_irreplaceable(nodes) if self._avoid else frozenset()
+            self._nodes_checked_at = now
+        avoid = self._blacklist
         asks: List[ResourceRequest] = []
         scheduling: List[SchedulingRequest] = []
-        for want in self._wants.values():
-            if want.constrained:
+        for request in self._requests_by_id.values():
+            if request.constrained:
                 continue
-            if want.missing and want.said:
-                if want.by_name and want.named and now - want.luck_at >= LUCK_S:
-                    want.by_name, want.said, want.luck_at = False, False, now
-                elif self._time_to_name(want, now):
-                    want.luck_at = now
-                    want.by_name = True
-                    want.said = not self._has_room(want, places, avoid)
-            if not want.said:
-                asks += self._requests(want, room, avoid)
-                want.said = True
-        for want in self._wants.values() if not asks else ():
-            if want.constrained and not want.said:
-                scheduling.append(_scheduling(want))
-                want.said = True
-        said = Said(
+            if request.missing and request.sent:
+                if (
+                    request.names_hosts
+                    and request.named
+                    and now - request.progress_at >= NAMED_WAIT_S
+                ):
+                    request.names_hosts, request.sent, request.progress_at = False, False, now
+                elif self._is_time_to_name(request, now):
+                    request.progress_at = now
+                    request.names_hosts = True
+                    request.sent = not self._has_room(request, nodes, avoid)
+            if not request.sent:
+                asks += self._requests(request, room, avoid)
+                request.sent = True
+        for request in self._requests_by_id.values() if not asks else ():
+            if request.constrained and not request.sent:
+                scheduling.append(_scheduling_request(request))
+                request.sent = True
+        update = RequestUpdate(
             tuple(asks),
             tuple(scheduling),
-            tuple(sorted(avoid - self._avoided)),
-            tuple(sorted(self._avoided - avoid)),
+            tuple(sorted(avoid - self._sent_blacklist)),
+            tuple(sorted(self._sent_blacklist - avoid)),
         )
-        self._avoided = avoid
-        return said
+        self._sent_blacklist = avoid
+        return update
 
     def resync(self) -> None:
-        """The ResourceManager knows nothing (any more): all is to be said again."""
-        self._avoided = frozenset()
-        for want in self._wants.values():
-            want.named = {}
-            want.said = not want.missing
-            want.by_name = True
+        """Send everything again: the ResourceManager has restarted."""
+        self._sent_blacklist = frozenset()
+        for request in self._requests_by_id.values():
+            request.named = {}
+            request.sent = not request.missing
+            request.names_hosts = True
 
     # ------------------------------------------------------------------ inside
 
-    def _of(self, role: str, session: int) -> List[Want]:
+    def _of(self, role: str, session: int) -> List[ContainerRequest]:
         return [
-            want
-            for want in self._wants.values()
-            if (want.ask.role, want.ask.session) == (role, session)
+            request
+            for request in self._requests_by_id.values()
+            if (request.ask.role, request.ask.session) == (role, session)
         ]
 
     def _new(
@@ -273,18 +287,18 @@ class Asking:
         need: Capability,
         constraint: Optional[Constraint],
         tags: Tuple[str, ...],
-    ) -> Want:
+    ) -> ContainerRequest:
         if ask.role not in self._roles:
             self._roles.append(ask.role)
         number = self._roles.index(ask.role) + 1
         variant = len(self._of(ask.role, ask.session))
         sizes: List[Capability] = []
-        for want in self._wants.values():
-            if want.role == ask.role and want.need not in sizes:
-                sizes.append(want.need)
+        for request in self._requests_by_id.values():
+            if request.role == ask.role and request.need not in sizes:
+                sizes.append(request.need)
         if need not in sizes:
             sizes.append(need)
-        want = Want(
+        request = ContainerRequest(
             ask,
             need,
             constraint,
@@ -292,83 +306,100 @@ class Asking:
             priority=number + _VARIANTS * sizes.index(need),
             request_id=(((variant << _SESSION_BITS) + ask.session) << _ROLE_BITS) + number,
         )
-        self._wants[want.request_id] = want
-        return want
+        self._requests_by_id[request.request_id] = request
+        return request
 
-    def _time_to_name(self, want: Want, now: float) -> bool:
-        return want.said and not want.by_name and now - want.luck_at >= AGAIN_S
+    def _is_time_to_name(self, request: ContainerRequest, now: float) -> bool:
+        return (
+            request.sent and not request.names_hosts and now - request.progress_at >= NAME_AGAIN_S
+        )
 
     @property
-    def _to_avoid(self) -> FrozenSet[str]:
-        return self._avoid - self._spared
+    def _blacklist(self) -> FrozenSet[str]:
+        return self._avoid - self._irreplaceable
 
-    def _irreplaceable(self, places: Sequence[Place]) -> FrozenSet[str]:
-        """Those of the nodes to avoid without which something outstanding can never be had."""
-        free = [place.for_more for place in places]
+    def _find_irreplaceable(self, nodes: Sequence[ClusterNode]) -> FrozenSet[str]:
+        """The nodes to avoid without which an outstanding request could never be served."""
+        free = [node.available for node in nodes]
         spared: Set[str] = set()
-        for want in self.outstanding:
-            left = want.missing
-            label = want.ask.node_label or ""
+        for request in self.outstanding:
+            left = request.missing
+            label = request.ask.node_label or ""
             bad: List[int] = []
-            for at, place in enumerate(places):
-                if place.label != label:
+            for at, node in enumerate(nodes):
+                if node.label != label:
                     continue
-                if place.name in self._avoid and place.name not in spared:
+                if node.name in self._avoid and node.name not in spared:
                     bad.append(at)
-                elif want.constraint and place.ours.memory_mb:
-                    continue  # it may want each on a node of its own
+                elif request.constraint and node.own_usage.memory_mb:
+                    continue  # the constraint may want one container per node
                 else:
-                    here = times(free[at], want.need, min(left, 1) if want.constraint else left)
-                    free[at] = minus(free[at], want.need, here)
+                    here = count_fitting(
+                        free[at], request.need, min(left, 1) if request.constraint else left
+                    )
+                    free[at] = subtract(free[at], request.need, here)
                     left -= here
             for at in bad if left else ():
-                here = times(free[at], want.need, max(left, 1))
+                here = count_fitting(free[at], request.need, max(left, 1))
                 if here:
-                    spared.add(places[at].name)
+                    spared.add(nodes[at].name)
                     here = min(here, left)
-                    free[at] = minus(free[at], want.need, here)
+                    free[at] = subtract(free[at], request.need, here)
                     left -= here
         return frozenset(spared)
 
-    def _has_room(self, want: Want, places: Sequence[Place], avoid: FrozenSet[str]) -> bool:
-        return Room(places).name(want.need, 1, want.ask.node_label or "", avoid) is not None
+    def _has_room(
+        self, request: ContainerRequest, nodes: Sequence[ClusterNode], avoid: FrozenSet[str]
+    ) -> bool:
+        return (
+            FreeResources(nodes).choose_hosts(request.need, 1, request.ask.node_label or "", avoid)
+            is not None
+        )
 
-    def _requests(self, want: Want, room: Room, avoid: FrozenSet[str]) -> List[ResourceRequest]:
-        named: Dict[str, int] = dict.fromkeys(want.named, 0)
-        want.named = {}
-        if want.missing and want.by_name:
-            found = room.name(want.need, want.missing, want.ask.node_label or "", avoid)
+    def _requests(
+        self, request: ContainerRequest, room: FreeResources, avoid: FrozenSet[str]
+    ) -> List[ResourceRequest]:
+        named: Dict[str, int] = dict.fromkeys(request.named, 0)
+        request.named = {}
+        if request.missing and request.names_hosts:
+            found = room.choose_hosts(
+                request.need, request.missing, request.ask.node_label or "", avoid
+            )
             if found is None:
-                want.by_name = False
+                request.names_hosts = False
             else:
-                want.named = {**found.racks, **found.hosts}
-                named.update(want.named)
-        label = want.ask.node_label if want.ask.node_label else None
-        asks = [_request(want, place, count) for place, count in sorted(named.items())]
-        return [*asks, _request(want, ANY, want.missing, label)]
+                request.named = {**found.racks, **found.hosts}
+                named.update(request.named)
+        label = request.ask.node_label if request.ask.node_label else None
+        asks = [_resource_request(request, place, count) for place, count in sorted(named.items())]
+        return [*asks, _resource_request(request, ANY, request.missing, label)]
 
 
-def _request(want: Want, place: str, count: int, label: Optional[str] = None) -> ResourceRequest:
-    request = ResourceRequest(
-        priority=Priority(priority=want.priority),
+def _resource_request(
+    request: ContainerRequest, place: str, count: int, label: Optional[str] = None
+) -> ResourceRequest:
+    message = ResourceRequest(
+        priority=Priority(priority=request.priority),
         resource_name=place,
-        capability=want.need.message(),
+        capability=request.need.message(),
         num_containers=count,
         relax_locality=True,
-        allocation_request_id=want.request_id,
+        allocation_request_id=request.request_id,
     )
-    return request.replace(node_label_expression=label) if label else request
+    return message.replace(node_label_expression=label) if label else message
 
 
-def _scheduling(want: Want) -> SchedulingRequest:
-    request = SchedulingRequest(
-        allocation_request_id=want.request_id,
-        priority=Priority(priority=want.priority),
+def _scheduling_request(request: ContainerRequest) -> SchedulingRequest:
+    message = SchedulingRequest(
+        allocation_request_id=request.request_id,
+        priority=Priority(priority=request.priority),
         execution_type=ExecutionTypeRequest(execution_type=1, enforce_execution_type=True),
-        allocation_tags=want.tags,
-        resource_sizing=ResourceSizing(num_allocations=want.missing, resources=want.need.message()),
+        allocation_tags=request.tags,
+        resource_sizing=ResourceSizing(
+            num_allocations=request.missing, resources=request.need.message()
+        ),
     )
-    constraint = add_node_label(want.constraint, want.ask.node_label)
+    constraint = add_node_label(request.constraint, request.ask.node_label)
     if constraint is None:
-        return request
-    return request.replace(placement_constraint=constraint.message())
+        return message
+    return message.replace(placement_constraint=constraint.message())

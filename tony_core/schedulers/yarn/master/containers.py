@@ -1,9 +1,9 @@
-"""The containers that a master holds: who was given, launched, asked to end, and has ended.
+"""The containers that a master holds: allocated, launched, asked to end, ended. Pure; no locks.
 
-Each container's end is said once. Nobody needs to hear of one that was given back before
-anything ran in it, of a surplus, or of one whose launch failed (that was said when it did).
-What is to be released is repeated until its end comes, for a ResourceManager that restarts
-forgets that too. Pure; no locks: its owner has one.
+Each container's end is reported once. The end is not reported of a surplus container, of one that
+was returned before anything ran in it, and of one whose launch failed (the failure was reported).
+A release is repeated until the container's end arrives, because a ResourceManager that restarts
+forgets it.
 """
 
 from __future__ import annotations
@@ -14,128 +14,130 @@ from typing import Callable, Dict, Iterable, List, Optional, Set
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Container, ContainerStatus
 from tony_core.schedulers import port
-from tony_core.schedulers.yarn.master.container_exits import told
-from tony_core.schedulers.yarn.master.placement import Given
+from tony_core.schedulers.yarn.master.container_exits import describe_exit
+from tony_core.schedulers.yarn.master.placement import ContainerUsage
 
 
 @dataclass
-class Held:
-    """One container."""
+class HeldContainer:
+    """One container, from its allocation to its end."""
 
-    given: Container
+    allocation: Container
     role: str
-    since: float = 0.0  # when it came; zero for what an earlier master left
-    launched: bool = False  # handed to its node (or by an earlier master)
-    started: bool = False  # the node has taken it, and that was said
-    asked: bool = False  # we had it stopped or released
-    silent: bool = False  # nobody needs to hear of its end
-    stopped_at: Optional[float] = None  # when its node said that it ends it
+    since: float = 0.0  # when it was allocated; 0 if an earlier master left it
+    launched: bool = False  # its launch was sent to its node, possibly by an earlier master
+    started: bool = False  # the node has started it, and that was reported
+    end_requested: bool = False  # it was stopped or released
+    silent: bool = False  # its end is not reported
+    stopped_at: Optional[float] = None  # when its node confirmed the stop
 
 
-class Holding:
-    """See the module. ``attempt`` is this master's number."""
+class Containers:
+    """The containers of one master; ``attempt`` is its number."""
 
     def __init__(self, attempt: int) -> None:
         self._attempt = attempt
-        self._held: Dict[ContainerId, Held] = {}
+        self._held: Dict[ContainerId, HeldContainer] = {}
         self._ended: Set[ContainerId] = set()
-        self._releases: List[ContainerId] = []  # to be said
-        self._released: Set[ContainerId] = set()  # said, and no end came yet
+        self._releases: List[ContainerId] = []  # to be sent
+        self._released: Set[ContainerId] = set()  # sent; their ends have not arrived
 
-    # ------------------------------------------------------------------ what came
+    # ------------------------------------------------------------------ allocated and inherited
 
-    def take(self, given: Container, role: str, now: float = 0.0) -> Held:
-        """One that answers an ask."""
-        held = self._held[given.id] = Held(given, role, now)
+    def add(self, given: Container, role: str, now: float = 0.0) -> HeldContainer:
+        """Add an allocated container."""
+        held = self._held[given.id] = HeldContainer(given, role, now)
         return held
 
-    def inherit(self, given: Container, role: str) -> Optional[Held]:
-        """One that an earlier master left; None if it is known, or its end."""
+    def inherit(self, given: Container, role: str) -> Optional[HeldContainer]:
+        """Add a container that an earlier master left; None if it or its end is known."""
         if given.id in self._held or given.id in self._ended:
             return None
-        held = self._held[given.id] = Held(given, role, launched=True, started=True)
+        held = self._held[given.id] = HeldContainer(given, role, launched=True, started=True)
         return held
 
-    def send_back(self, given: Container) -> None:
-        """One that nobody wants."""
-        self._held[given.id] = Held(given, "", asked=True, silent=True)
+    def return_surplus(self, given: Container) -> None:
+        """Return a surplus container."""
+        self._held[given.id] = HeldContainer(given, "", end_requested=True, silent=True)
         self._releases.append(given.id)
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ queries
 
-    def find(self, container_id: str) -> Optional[Held]:
-        """By the port's name for it; None for what was never ours, or has ended."""
+    def find(self, container_id: str) -> Optional[HeldContainer]:
+        """The container with the port's id; None if it has ended or was never held."""
         try:
             return self._held.get(ContainerId.parse(container_id))
         except ValueError:
             return None
 
-    def of(self, container: ContainerId) -> Optional[Held]:
-        """The same, by YARN's."""
+    def get(self, container: ContainerId) -> Optional[HeldContainer]:
+        """The container with YARN's id; None if it has ended or was never held."""
         return self._held.get(container)
 
-    def by_role(self) -> Dict[str, int]:
-        """How many of each are there to be used."""
+    def count_by_role(self) -> Dict[str, int]:
+        """The number of usable containers of each role."""
         counts: Dict[str, int] = {}
         for held in self._held.values():
-            if not held.asked:
+            if not held.end_requested:
                 counts[held.role] = counts.get(held.role, 0) + 1
         return counts
 
-    def given(self, name: Callable[[str, int], str], reported: float) -> List[Given]:
-        """Where they are and how large, beside a report of the nodes of that time."""
+    def usage(self, name: Callable[[str, int], str], reported: float) -> List[ContainerUsage]:
+        """Nodes and sizes of the containers, for comparison with node reports of a time."""
         return [
-            Given(
-                name(held.given.node.host, held.given.node.port),
-                held.given.capability,
+            ContainerUsage(
+                name(held.allocation.node.host, held.allocation.node.port),
+                held.allocation.capability,
                 held.since > reported,
             )
             for held in self._held.values()
-            if not held.asked
+            if not held.end_requested
         ]
 
-    def on(self, nodes: Iterable[NodeId]) -> Set[NodeId]:
-        """Those of the nodes on which something of ours is."""
+    def nodes_in_use(self, nodes: Iterable[NodeId]) -> Set[NodeId]:
+        """Those of the nodes that have a container of this master."""
         wanted = set(nodes)
-        return {held.given.node for held in self._held.values() if held.given.node in wanted}
+        return {
+            held.allocation.node for held in self._held.values() if held.allocation.node in wanted
+        }
 
-    def running(self) -> Dict[NodeId, List[ContainerId]]:
-        """What has been started and has not ended, by node."""
+    def running_by_node(self) -> Dict[NodeId, List[ContainerId]]:
+        """The containers that are started and have not ended, by node."""
         found: Dict[NodeId, List[ContainerId]] = {}
         for held in self._held.values():
             if held.started and not held.silent:
-                found.setdefault(held.given.node, []).append(held.given.id)
+                found.setdefault(held.allocation.node, []).append(held.allocation.id)
         return found
 
     @property
-    def ending(self) -> bool:
-        """Whether the end of something is waited for."""
-        return any(held.asked and not held.silent for held in self._held.values())
+    def awaits_end(self) -> bool:
+        """Whether a container was asked to end and has not."""
+        return any(held.end_requested and not held.silent for held in self._held.values())
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ releases
 
-    def release(self, held: Held, silent: bool = False) -> None:
-        """Through the ResourceManager."""
-        held.asked = True
+    def release(self, held: HeldContainer, silent: bool = False) -> None:
+        """Release a container through the ResourceManager."""
+        held.end_requested = True
         held.silent = held.silent or silent
-        if held.given.id not in self._released and held.given.id not in self._releases:
-            self._releases.append(held.given.id)
+        if held.allocation.id not in self._released and held.allocation.id not in self._releases:
+            self._releases.append(held.allocation.id)
 
-    def to_release(self) -> List[ContainerId]:
-        """What the next heartbeat says; it counts as said."""
-        said, self._releases = self._releases, []
-        self._released.update(said)
-        return said
+    def next_releases(self) -> List[ContainerId]:
+        """The releases for the next heartbeat; count as sent."""
+        releases, self._releases = self._releases, []
+        self._released.update(releases)
+        return releases
 
     def resync(self) -> None:
-        """The ResourceManager has forgotten what we said."""
+        """Send all releases again: the ResourceManager has restarted."""
         self._releases = sorted(self._released | set(self._releases))
         self._released.clear()
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ ends
 
-    def end(self, status: ContainerStatus) -> List[port.PoolEvent]:
-        """One has ended: what is to be said of it."""
+    def record_end(self, status: ContainerStatus) -> List[port.PoolEvent]:
+        """Record a container's end; the events to report."""
         held = self._held.pop(status.id, None)
         self._released.discard(status.id)
         if status.id in self._releases:
@@ -144,37 +146,41 @@ class Holding:
             return []
         self._ended.add(status.id)
         if held is None and status.id.attempt.number >= self._attempt:
-            return []  # ours, and ended before
+            return []  # its end was recorded before
         if held is not None and held.silent:
             return []
-        code, cause, words = told(
-            status.exit_status, held.asked if held else False, status.diagnostics
+        code, cause, words = describe_exit(
+            status.exit_status, held.end_requested if held else False, status.diagnostics
         )
         events: List[port.PoolEvent] = []
         if held is not None and held.launched and not held.started and status.exit_status >= 0:
-            events.append(port.Started(str(status.id)))  # its node's answer is still on the way
+            events.append(
+                port.Started(str(status.id))
+            )  # the node's confirmation is still on its way
         events.append(port.Completed(str(status.id), code, cause, words))
         return events
 
-    def unheard(self, before: float) -> List[port.PoolEvent]:
-        """The ends of those that their nodes ended before a time, and nobody has told us of.
+    def end_unreported(self, before: float) -> List[port.PoolEvent]:
+        """Report containers as ended whose nodes confirmed their stop before a time.
 
-        A ResourceManager can lose the word of an end while one master follows another.
+        The ResourceManager can lose an end while one master follows another.
         """
         events: List[port.PoolEvent] = []
         for held in list(self._held.values()):
             if held.stopped_at is not None and held.stopped_at < before and not held.silent:
-                words = "stopped by the master; the ResourceManager has not said how it ended"
-                events += self.end(ContainerStatus(held.given.id, "COMPLETE", -105, words))
-                self._releases.append(held.given.id)
+                words = "stopped by the master; the ResourceManager has not reported its end"
+                events += self.record_end(
+                    ContainerStatus(held.allocation.id, "COMPLETE", -105, words)
+                )
+                self._releases.append(held.allocation.id)
         return events
 
-    def never_started(self, held: Held, why: str) -> Optional[port.Completed]:
-        """Its node would not have it: said now, and given back."""
+    def fail_launch(self, held: HeldContainer, why: str) -> Optional[port.Completed]:
+        """Release a container that its node did not start; the event to report."""
         if held.silent:
             return None
-        asked = held.asked
+        end_requested = held.end_requested
         self.release(held, silent=True)
-        if asked:
-            return port.Completed(str(held.given.id), 137, port.Cause.RELEASED, why)
-        return port.Completed(str(held.given.id), 127, port.Cause.LAUNCH, why)
+        if end_requested:
+            return port.Completed(str(held.allocation.id), 137, port.Cause.RELEASED, why)
+        return port.Completed(str(held.allocation.id), 127, port.Cause.LAUNCH, why)

@@ -1,17 +1,17 @@
-"""The conversation with the ResourceManager: one heartbeat after the other, whatever happens.
+"""The master's heartbeats to the ResourceManager, through restarts, refusals and lost answers.
 
 Theory of operation
 ===================
 
-Each turn says what :class:`Listener.compose` gives and hands over what is heard. A heartbeat
-whose answer was lost is sent again as it was: the ResourceManager answers the same number with
-the same words, and does not look at what the request holds. What is new waits for the next one.
+Each turn sends what :meth:`HeartbeatListener.next_request` returns and hands over the answer. A
+heartbeat whose answer was lost is sent again unchanged: the ResourceManager answers the same
+response id with the same answer and ignores the request. New requests wait for the next heartbeat.
 
-When the ResourceManager has restarted, the master registers again and all that is outstanding is
-said again. When a request can never be granted the whole heartbeat is refused; then each part is
-said alone, to find out which it was. When the ResourceManager says that this attempt is over,
-either the application has ended, or another attempt is the master now: then this process must
-touch nothing any more, neither containers nor files.
+After a restart of the ResourceManager the master registers again, and everything outstanding is
+sent again. A request that can never be granted makes the ResourceManager refuse the whole
+heartbeat; then each part is sent by itself to find it. When the ResourceManager reports that this
+attempt is over, either the application has ended or another attempt is the master now. In the
+second case this process must not touch containers or files any more.
 """
 
 from __future__ import annotations
@@ -36,74 +36,74 @@ from tony_core.hadoop.yarn.messages.resource_requests import PlacementConstraint
 from tony_core.hadoop.yarn.records import AppReport, Capability
 from tony_core.hadoop.yarn.rm_master import Allocation, Registered, RmMaster
 from tony_core.schedulers.yarn import refusals
-from tony_core.schedulers.yarn.master.container_requests import Said
+from tony_core.schedulers.yarn.master.container_requests import RequestUpdate
 
-HURRIED_S, CALM_S = 0.25, 1.0  # between heartbeats
+FAST_S, SLOW_S = 0.25, 1.0  # between heartbeats: while something is outstanding, and otherwise
 CALL_S = 30.0
 FINISH_S = 60.0
-RM_LOST_S = 900.0  # YARN's own patience with a ResourceManager that does not answer
-ENDED = ("FINISHED", "FAILED", "KILLED")
+RM_LOST_S = 900.0  # YARN's clients wait as long for a ResourceManager
+END_STATES = ("FINISHED", "FAILED", "KILLED")
 UNLIMITED = Capability(1 << 40, 1 << 30)
 
 
-class Beat(NamedTuple):
-    """What one heartbeat says."""
+class HeartbeatRequest(NamedTuple):
+    """What one heartbeat sends."""
 
-    said: Said = Said()
+    update: RequestUpdate = RequestUpdate()
     release: Sequence[ContainerId] = ()
     progress: float = 0.0
     tracking_url: Optional[str] = None
 
 
-class Listener(Protocol):
-    """Who decides what is said, and hears the answers; called by the heartbeat's thread."""
+class HeartbeatListener(Protocol):
+    """Provides the requests and takes the answers, in the heartbeat's thread."""
 
-    def compose(self) -> Beat:
-        """What is to be said now; it counts as said."""
+    def next_request(self) -> HeartbeatRequest:
+        """What to send now; counts as sent."""
 
     def on_answer(self, answer: Allocation) -> bool:
-        """What was heard; whether the next heartbeat should come soon."""
+        """Take an answer; returns whether the next heartbeat should come soon."""
 
-    def on_restart(self, registered: Optional[Registered]) -> None:
-        """The ResourceManager has forgotten all that was said."""
+    def on_resync(self, registered: Optional[Registered]) -> None:
+        """The ResourceManager has restarted and knows no requests."""
 
     def on_refused(self, request_id: int, why: str) -> None:
-        """This can never be granted."""
+        """The ResourceManager can never grant this request."""
 
-    def on_dismissed(self, why: str, by_user: bool) -> None:
-        """The ResourceManager wants no more of this master; it has ended the application."""
+    def on_shutdown(self, why: str, by_user: bool) -> None:
+        """The ResourceManager has ended the application."""
 
     def on_lost(self, why: str) -> None:
-        """The ResourceManager does not answer any more."""
+        """The ResourceManager has not answered for too long."""
 
     def on_superseded(self, why: str) -> None:
-        """Another attempt is the master."""
+        """Another attempt is the master now."""
 
 
 class Heartbeat:
-    """See the module. Used by one thread, but for register and finish."""
+    """One attempt's conversation with the ResourceManager; one thread calls :meth:`turn`."""
 
     def __init__(
         self,
         rm: RmMaster,
         attempt: AttemptId,
-        listener: Listener,
+        listener: HeartbeatListener,
         report: Optional[Callable[[], AppReport]],
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         self._rm = rm
         self._attempt = attempt
         self._listener = listener
         self._report = report
-        self._say = say
-        self._beat: Optional[Beat] = None  # sent, and not answered
+        self._log = log
+        self._unanswered: Optional[HeartbeatRequest] = None  # sent, not answered yet
         self._answered = time.monotonic()
         self._trouble = ""
         self._registration: Tuple[str, str, int, Sequence[PlacementConstraintMapEntry]] = (
             "", "", 0, ()
         )  # fmt: skip
 
-    # ------------------------------------------------------------------ beginning and end
+    # ------------------------------------------------------------------ registration and end
 
     def register(
         self,
@@ -112,19 +112,19 @@ class Heartbeat:
         url: str,
         constraints: Sequence[PlacementConstraintMapEntry] = (),
     ) -> Registered:
-        """Make this attempt the application's master."""
+        """Register this attempt as the application's master."""
         self._registration = (host, url, number, constraints)
         self._answered = time.monotonic()
         try:
             return self._register()
         except AlreadyRegistered:
-            # By a call whose answer was lost. A later attempt has to know what it inherits.
+            # The answer to an earlier call was lost. Only a first attempt can do without it.
             if self._attempt.number > 1:
                 raise
             return Registered(UNLIMITED, "", (), (), {})
 
     def finish(self, final: str, words: str, url: str) -> None:
-        """The application's last word, whoever has restarted meanwhile."""
+        """Report the application's end; registers again if the ResourceManager has restarted."""
         try:
             self._rm.finish(final, words, url, within_s=FINISH_S)
         except NotRegistered:
@@ -138,51 +138,51 @@ class Heartbeat:
     # ------------------------------------------------------------------ one turn
 
     def turn(self) -> float:
-        """One heartbeat; how long to pause after it."""
-        beat = self._beat = self._beat or self._listener.compose()
+        """Send one heartbeat; returns how long to pause after it."""
+        request = self._unanswered = self._unanswered or self._listener.next_request()
         try:
-            answer = self._send(beat)
+            answer = self._send(request)
         except Closed:
-            return CALM_S
+            return SLOW_S
         except NotRegistered:
-            return self._again()
+            return self._register_again()
         except (AttemptNotFound, InvalidToken) as error:
-            self._dismissed(str(error))
-            return CALM_S
+            self._stop(str(error))
+            return SLOW_S
         except HadoopError as error:
-            if _refuses(error, beat):
-                self._refused(beat, error)
+            if _is_refused_request(error, request):
+                self._refused(request, error)
                 return 0.0
-            self._no_answer(beat, error)
-            return CALM_S
-        self._beat = None
-        return self._heard(answer)
+            self._no_answer(request, error)
+            return SLOW_S
+        self._unanswered = None
+        return self._handle_answer(answer)
 
-    def _send(self, beat: Beat) -> Allocation:
+    def _send(self, request: HeartbeatRequest) -> Allocation:
         answer = self._rm.allocate(
-            progress=beat.progress,
-            asks=beat.said.asks,
-            scheduling=beat.said.scheduling,
-            release=beat.release,
-            avoid=beat.said.avoid,
-            avoid_no_more=beat.said.avoid_no_more,
-            tracking_url=beat.tracking_url,
+            progress=request.progress,
+            asks=request.update.asks,
+            scheduling=request.update.scheduling,
+            release=request.release,
+            blacklist_additions=request.update.blacklist_additions,
+            blacklist_removals=request.update.blacklist_removals,
+            tracking_url=request.tracking_url,
             within_s=CALL_S,
         )
         self._answered, self._trouble = time.monotonic(), ""
         return answer
 
-    def _heard(self, answer: Allocation) -> float:
+    def _handle_answer(self, answer: Allocation) -> float:
         if answer.command == "RESYNC":
-            return self._again()
+            return self._register_again()
         soon = self._listener.on_answer(answer)
         if answer.command == "SHUTDOWN":
-            self._dismissed("the ResourceManager asks this master to end")
-        return HURRIED_S if soon else CALM_S
+            self._stop("the ResourceManager asks this master to end")
+        return FAST_S if soon else SLOW_S
 
-    def _again(self) -> float:
-        self._say(
-            "the ResourceManager has restarted: registering and asking for all containers again"
+    def _register_again(self) -> float:
+        self._log(
+            "the ResourceManager has restarted: registering and requesting all containers again"
         )
         registered: Optional[Registered] = None
         try:
@@ -190,83 +190,89 @@ class Heartbeat:
         except AlreadyRegistered:
             pass
         except (AttemptNotFound, InvalidToken) as error:
-            self._dismissed(str(error))
-            return CALM_S
+            self._stop(str(error))
+            return SLOW_S
         except HadoopError as error:
-            self._no_answer(Beat(), error)
-            return CALM_S
-        self._beat = None
-        self._listener.on_restart(registered)
+            self._no_answer(HeartbeatRequest(), error)
+            return SLOW_S
+        self._unanswered = None
+        self._listener.on_resync(registered)
         return 0.0
 
     # ------------------------------------------------------------------ trouble
 
-    def _refused(self, beat: Beat, error: HadoopError) -> None:
-        """One of the asks can never be granted: find out which, by saying each alone."""
-        parts = beat.said.parts()
+    def _refused(self, request: HeartbeatRequest, error: HadoopError) -> None:
+        """Find the request that can never be granted, by sending each by itself."""
+        parts = request.update.split()
         if not parts:
-            self._no_answer(beat, error)
+            self._no_answer(request, error)
             return
         if len(parts) == 1:
-            self._listener.on_refused(parts[0][0], _words(error))
-            self._beat = beat._replace(said=beat.said._replace(asks=(), scheduling=()))
+            self._listener.on_refused(parts[0][0], _describe_error(error))
+            self._unanswered = request._replace(
+                update=request.update._replace(asks=(), scheduling=())
+            )
             return
-        rest: Optional[Beat] = beat._replace(said=beat.said._replace(asks=(), scheduling=()))
-        for request_id, said in parts:
+        rest: Optional[HeartbeatRequest] = request._replace(
+            update=request.update._replace(asks=(), scheduling=())
+        )
+        for request_id, update in parts:
             try:
-                answer = self._send(Beat(said, progress=beat.progress))
+                answer = self._send(HeartbeatRequest(update, progress=request.progress))
             except HadoopError as why:
-                if _refuses(why, Beat(said)):
-                    self._listener.on_refused(request_id, _words(why))
+                if _is_refused_request(why, HeartbeatRequest(update)):
+                    self._listener.on_refused(request_id, _describe_error(why))
                     continue
-                # Said once more with the rest: numbers are absolute.
-                rest = beat if rest is not None else None
-                self._no_answer(beat, why)
+                # It is sent again with the rest: the numbers are absolute.
+                rest = request if rest is not None else None
+                self._no_answer(request, why)
                 break
             self._listener.on_answer(answer)
-        self._beat = rest
+        self._unanswered = rest
 
-    def _no_answer(self, beat: Beat, error: HadoopError) -> None:
-        """The same is sent again, for a while: a restart of a ResourceManager takes minutes."""
+    def _no_answer(self, request: HeartbeatRequest, error: HadoopError) -> None:
+        """Send the same again for a while: a restart of a ResourceManager takes minutes."""
         if isinstance(error, RemoteError) and not isinstance(error, Unreachable):
-            self._beat = beat._replace(release=())  # one of them, most likely, is not ours
+            self._unanswered = request._replace(
+                release=()
+            )  # most likely, one of them is unknown to it
         if str(error) != self._trouble:
             self._trouble = str(error)
-            self._say(f"heartbeat: {error}")
+            self._log(f"heartbeat: {error}")
         silent = time.monotonic() - self._answered
         if silent > RM_LOST_S:
             self._listener.on_lost(
                 f"the ResourceManager has not answered for {silent:.0f} s: {error}"
             )
 
-    def _dismissed(self, why: str) -> None:
+    def _stop(self, why: str) -> None:
         try:
             report = self._report() if self._report is not None else None
         except HadoopError:
             report = None
         if report is not None and report.attempt is not None:
-            if report.state not in ENDED and report.attempt.number > self._attempt.number:
-                self._listener.on_superseded(f"{report.attempt} is ({why})")
+            if report.state not in END_STATES and report.attempt.number > self._attempt.number:
+                self._listener.on_superseded(f"{report.attempt} is the master now ({why})")
                 return
             if report.state == "KILLED":
                 words = report.diagnostics or "the application was killed"
-                self._listener.on_dismissed(words, True)
+                self._listener.on_shutdown(words, True)
                 return
-        self._listener.on_dismissed(why, report is None)
+        self._listener.on_shutdown(why, report is None)
 
 
-def _refuses(error: HadoopError, beat: Beat) -> bool:
-    """Whether it is what was asked for that is wrong.
+def _is_refused_request(error: HadoopError, request: HeartbeatRequest) -> bool:
+    """Whether the requests themselves were refused.
 
-    Who has no placement constraints says so by an error of no class of its own.
+    A ResourceManager without placement constraints refuses them with an error of no own class.
     """
     if isinstance(error, InvalidRequest):
         return True
     plain = isinstance(error, RemoteError) and error.remedy is Remedy.NONE
-    return plain and bool(beat.said.scheduling)
+    return plain and bool(request.update.scheduling)
 
 
-def _words(error: HadoopError) -> str:
+def _describe_error(error: HadoopError) -> str:
     return (
         refusals.explain_refusal(error.text)
         if isinstance(error, RemoteError) and error.text

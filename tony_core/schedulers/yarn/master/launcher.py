@@ -1,11 +1,11 @@
-"""Starts and stops containers on their nodes: a few threads, a queue for each node.
+"""Starts and stops containers on their nodes: a few threads, and a queue for each node.
 
-A node is spoken to by one thread at a time, in the order in which things were asked for; what
-gathers meanwhile goes in one call. So a slow or dead node holds up its own containers alone, up
-to as many as there are threads. Threads are made when there is work.
+One thread at a time talks to a node, in the order of the calls; actions that queue up meanwhile
+go in one call. So a slow or dead node delays only its own containers, as long as fewer such nodes
+exist than threads. Threads are created when there is work.
 
-Results go to a :class:`Listener`, from these threads; nothing comes after :meth:`Launching.close`
-but what was under way.
+Results go to a :class:`LaunchListener` from these threads; after :meth:`ContainerLauncher.close`
+only those of calls that were under way.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ from tony_core.hadoop.yarn.records import ContainerStatus
 from tony_core.unexpected_errors import UnexpectedErrors, log_to_stderr
 
 THREADS = 8
-BATCH = 32  # containers in one call: a node answers when it has looked at each
+BATCH = 32  # containers in one call: the node answers when it has processed all
 START_S = 30.0
 STOP_S = 10.0
-LOOK_S = 2.0
-KEPT = 64  # connections that stay open between calls
+STATUS_S = 2.0
+MAX_CONNECTIONS = 64  # connections kept open between calls
 
 
-class Listener(Protocol):
-    """Who is told how it went."""
+class LaunchListener(Protocol):
+    """Takes the results of starts, stops and status calls."""
 
     def on_started(self, container: ContainerId) -> None:
-        """The node has taken it."""
+        """The node has started the container."""
 
     def on_not_started(self, container: ContainerId, why: str) -> None:
-        """It will not run; it has to be given back."""
+        """The container will not run; it must be released."""
 
     def on_stopped(self, container: ContainerId) -> None:
-        """The node ends it, or it has ended before."""
+        """The node stops the container, or it has ended already."""
 
     def on_not_stopped(self, container: ContainerId, why: str) -> None:
-        """The node could not be told; the ResourceManager has to."""
+        """The node cannot be reached; the container must be released."""
 
-    def on_seen(self, status: ContainerStatus) -> None:
-        """What the node says of it."""
+    def on_status(self, status: ContainerStatus) -> None:
+        """The node's report of the container."""
 
 
-class Node(Protocol):
-    """What is used of a :class:`NodeManager`."""
+class NodeClient(Protocol):
+    """The calls of a :class:`NodeManager` that are used here."""
 
     def use(self, token: Token) -> None:
-        """The node's token has changed."""
+        """Use another token for the node."""
 
     def start(
         self, launches: Sequence[Tuple[Token, Launch]], *, within_s: Optional[float] = None
@@ -81,34 +81,34 @@ class Node(Protocol):
     def statuses(
         self, containers: Sequence[ContainerId], *, within_s: Optional[float] = None
     ) -> Tuple[Mapping[ContainerId, ContainerStatus], Mapping[ContainerId, Any]]:
-        """How they do, of those that the node knows."""
+        """The status of those that the node knows."""
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
 
 
-class _Task(NamedTuple):
-    """To start one container, or to stop it (nothing to launch), or only to look at it."""
+class _Action(NamedTuple):
+    """Start one container, stop it (without a launch), or get its status."""
 
     container: ContainerId
     token: Optional[Token] = None
     launch: Optional[Launch] = None
-    look: bool = False
+    status_only: bool = False
 
     @property
     def kind(self) -> str:
-        """What goes into one call."""
-        return "look" if self.look else "stop" if self.launch is None else "start"
+        """Actions of one kind go into one call."""
+        return "status" if self.status_only else "stop" if self.launch is None else "start"
 
 
-class Launching:
-    """See the module."""
+class ContainerLauncher:
+    """Starts, stops and checks containers on all nodes."""
 
     def __init__(
         self,
         tokens: NodeTokens,
-        listener: Listener,
-        open_node: Callable[[NodeId, Token], Node] = NodeManager,
+        listener: LaunchListener,
+        open_node: Callable[[NodeId, Token], NodeClient] = NodeManager,
         threads: int = THREADS,
         log: Callable[[str], None] = log_to_stderr,
     ) -> None:
@@ -117,35 +117,35 @@ class Launching:
         self._open_node = open_node
         self._most = threads
         self._changed = threading.Condition(threading.RLock())
-        self._tasks: Dict[NodeId, List[_Task]] = {}
+        self._queues: Dict[NodeId, List[_Action]] = {}
         self._ready: Deque[NodeId] = deque()
         self._busy: Set[NodeId] = set()
-        self._nodes: Dict[NodeId, Node] = {}
+        self._nodes: Dict[NodeId, NodeClient] = {}
         self._threads: List[threading.Thread] = []
         self._idle = 0
         self._closed = False
         self.faults = UnexpectedErrors(log)
 
     def start(self, node: NodeId, container: ContainerId, token: Token, launch: Launch) -> None:
-        """Start a container; the listener hears how that went."""
-        self._put(node, _Task(container, token, launch))
+        """Start a container; the listener gets the result."""
+        self._put(node, _Action(container, token, launch))
 
     def stop(self, node: NodeId, container: ContainerId) -> None:
-        """Stop a container, after a start of it that is still waiting."""
-        self._put(node, _Task(container))
+        """Stop a container, after a start of it that is still queued."""
+        self._put(node, _Action(container))
 
-    def look(self, node: NodeId, containers: Sequence[ContainerId]) -> None:
-        """Ask how containers do, unless the node has something else to do; errors are nobody's."""
+    def check_status(self, node: NodeId, containers: Sequence[ContainerId]) -> None:
+        """Get the status of containers unless the node is busy; errors are ignored."""
         with self._changed:
             if node not in self._busy:
                 for container in containers:
-                    self._put(node, _Task(container, look=True))
+                    self._put(node, _Action(container, status_only=True))
 
     def close(self) -> None:
-        """No call after this; those under way are ended."""
+        """Stop all threads; calls under way are aborted."""
         with self._changed:
             self._closed = True
-            self._tasks.clear()
+            self._queues.clear()
             self._ready.clear()
             nodes = list(self._nodes.values())
             threads = list(self._threads)
@@ -155,16 +155,16 @@ class Launching:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
-        for node in self._nodes.values():  # one that was opened meanwhile
+        for node in self._nodes.values():  # one that was opened in the meantime
             node.close()
 
     # ------------------------------------------------------------------ threads
 
-    def _put(self, node: NodeId, task: _Task) -> None:
+    def _put(self, node: NodeId, task: _Action) -> None:
         with self._changed:
             if self._closed:
                 return
-            self._tasks.setdefault(node, []).append(task)
+            self._queues.setdefault(node, []).append(task)
             if node in self._busy:
                 return
             self._busy.add(node)
@@ -185,21 +185,21 @@ class Launching:
                 if self._closed:
                     return
                 node = self._ready.popleft()
-                tasks = self._tasks.pop(node, [])
+                tasks = self._queues.pop(node, [])
             try:
                 self._do(node, tasks)
             finally:
                 with self._changed:
-                    if self._tasks.get(node):
+                    if self._queues.get(node):
                         self._ready.append(node)
                         self._changed.notify()
                     else:
                         self._busy.discard(node)
 
-    def _do(self, node: NodeId, tasks: List[_Task]) -> None:
+    def _do(self, node: NodeId, tasks: List[_Action]) -> None:
         while tasks:
             kind = tasks[0].kind
-            batch: List[_Task] = []
+            batch: List[_Action] = []
             while tasks and len(batch) < BATCH and tasks[0].kind == kind:
                 batch.append(tasks.pop(0))
             try:
@@ -209,32 +209,34 @@ class Launching:
                 elif kind == "stop":
                     self._stop(manager, batch)
                 else:
-                    self._look(manager, batch)
+                    self._check_status(manager, batch)
             except Exception as error:
                 text = str(error)
-                if not isinstance(error, HadoopError):  # these containers fail, the thread goes on
+                if not isinstance(
+                    error, HadoopError
+                ):  # these containers fail; the thread continues
                     text = self.faults.record(f"{kind} on {node}")
-                for task in batch if kind != "look" else ():
+                for task in batch if kind != "status" else ():
                     self._failed(task, kind == "start", text)
 
-    def _manager(self, node: NodeId) -> Node:
+    def _manager(self, node: NodeId) -> NodeClient:
         token = self._tokens.get(node)
         with self._changed:
             manager = self._nodes.get(node)
             if manager is None:
-                if len(self._nodes) >= KEPT:
-                    self._close_an_idle_one()
+                if len(self._nodes) >= MAX_CONNECTIONS:
+                    self._close_idle_connection()
                 manager = self._nodes[node] = self._open_node(node, token)
         manager.use(token)
         return manager
 
-    def _close_an_idle_one(self) -> None:
+    def _close_idle_connection(self) -> None:
         for node in self._nodes:
             if node not in self._busy:
                 self._nodes.pop(node).close()
                 return
 
-    def _start(self, manager: Node, batch: List[_Task]) -> None:
+    def _start(self, manager: NodeClient, batch: List[_Action]) -> None:
         launches = [(task.token, task.launch) for task in batch if task.token and task.launch]
         try:
             result = manager.start(launches, within_s=START_S)
@@ -251,24 +253,26 @@ class Launching:
             self._listener.on_started(container)
         for container, reason in result.failed.items():
             self._listener.on_not_started(container, str(reason))
-        spoken = {*result.done, *result.failed}
+        answered = {*result.done, *result.failed}
         for task in batch:
-            if task.container not in spoken:
-                self._listener.on_not_started(task.container, "the node did not look at it")
+            if task.container not in answered:
+                self._listener.on_not_started(
+                    task.container, "the node's answer does not mention it"
+                )
 
-    def _stop(self, manager: Node, batch: List[_Task]) -> None:
+    def _stop(self, manager: NodeClient, batch: List[_Action]) -> None:
         result = manager.stop([task.container for task in batch], within_s=STOP_S)
         for container in result.done:
             self._listener.on_stopped(container)
         for container, error in result.failed.items():
             self._listener.on_not_stopped(container, str(error))
 
-    def _look(self, manager: Node, batch: List[_Task]) -> None:
-        known, _ = manager.statuses([task.container for task in batch], within_s=LOOK_S)
+    def _check_status(self, manager: NodeClient, batch: List[_Action]) -> None:
+        known, _ = manager.statuses([task.container for task in batch], within_s=STATUS_S)
         for status in known.values():
-            self._listener.on_seen(status)
+            self._listener.on_status(status)
 
-    def _failed(self, task: _Task, starting: bool, why: str) -> None:
+    def _failed(self, task: _Action, starting: bool, why: str) -> None:
         with self._changed:
             if self._closed:
                 return

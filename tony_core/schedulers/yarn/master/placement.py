@@ -1,17 +1,15 @@
-"""Where to ask for containers: which hosts to name, and for how many on each.
+"""Which hosts the asks for containers name, and for how many containers each. Pure.
 
-A ResourceManager hands out containers when a node reports to it. To who says "anywhere" (``*``)
-it gives one for each report of a node; to who names the node, as many as fit, at once. So a gang
-that names its hosts stands within one round of reports. To name a host that has no room only
-costs time; so hosts are chosen by what the ResourceManager says is free on each.
+A ResourceManager allocates containers when a node reports to it. For an ask for any node (``*``) it
+allocates one container per report; for an ask that names the node, as many as fit at once. So a
+gang whose asks name hosts is complete within one round of reports. Naming a host without free
+resources only costs time, so hosts are chosen by what the ResourceManager reports as free.
 
-A container is named on three hosts at most: the first that reports takes it. What is wanted is
-spread: the same number on each host, as far as they have room. Hosts with GPUs (or another
-resource type) are left to those who ask for them, while the others have room for all. Hosts of
-equal room are told apart by a word of the application's own, so that two jobs do not name the
+A container is named on :data:`HOSTS_PER_CONTAINER` hosts at most; the first that reports gets it.
+Containers are spread: the same number on each host, as far as they fit. Hosts with GPUs (or
+another resource type) are left to requests for them while the others suffice. Hosts with equal free
+resources are ordered by a hash with a salt of the application, so that two jobs do not name the
 same ones.
-
-Pure: no clock, no input or output.
 """
 
 from __future__ import annotations
@@ -21,126 +19,128 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 
 from tony_core.hadoop.yarn.records import Capability, NodeReport
 
-HOSTS_EACH = 3
-"""A container is named on so many hosts at most."""
+HOSTS_PER_CONTAINER = 3
+
 
 _NOTHING = Capability()
 
 
-class Place(NamedTuple):
-    """A node, as asks name it."""
+class ClusterNode(NamedTuple):
+    """A node, under the name that asks use."""
 
     name: str
     rack: str
-    room: Capability  # what is free there
-    size: Capability  # what it has in all
+    free: Capability
+    total: Capability
     label: str = ""
-    ours: Capability = _NOTHING  # what of it this job holds itself
+    own_usage: Capability = _NOTHING  # what this job holds of it
 
     @property
-    def for_more(self) -> Capability:
-        """What may come to be free for this job: all but what it holds."""
-        return minus(self.size, self.ours)
+    def available(self) -> Capability:
+        """What this job could get there once all other applications have ended."""
+        return subtract(self.total, self.own_usage)
 
 
-class Given(NamedTuple):
-    """A container that this job holds; ``late`` if the nodes' report does not count it yet."""
+class ContainerUsage(NamedTuple):
+    """A container that this job holds; ``unreported`` if the nodes' reports do not count it yet."""
 
     name: str
     size: Capability
-    late: bool = False
+    unreported: bool = False
 
 
-class Named(NamedTuple):
-    """What an ask says besides ``*``: how many at most on each host and rack."""
+class NamedHosts(NamedTuple):
+    """The numbers of an ask for each host and rack, beside that for ``*``."""
 
     hosts: Mapping[str, int]
     racks: Mapping[str, int]
 
 
-def places_of(reports: Iterable[NodeReport], with_port: bool) -> List[Place]:
-    """The nodes that take containers; those that share a host's name are one place."""
-    found: Dict[Tuple[str, str], Place] = {}
+def cluster_nodes(reports: Iterable[NodeReport], with_port: bool) -> List[ClusterNode]:
+    """The running nodes; NodeManagers with the same host name and label count as one."""
+    found: Dict[Tuple[str, str], ClusterNode] = {}
     for report in reports:
         if report.state != "RUNNING":
             continue
         name = str(report.id) if with_port else report.id.host
         label = report.labels[0] if report.labels else ""
-        room = minus(report.capability, report.used)
+        room = subtract(report.capability, report.used)
         before = found.get((name, label))
         if before is not None:
-            room = max(room, before.room, key=lambda one: one.memory_mb)
-        found[name, label] = Place(name, report.rack, room, report.capability, label)
+            room = max(room, before.free, key=lambda one: one.memory_mb)
+        found[name, label] = ClusterNode(name, report.rack, room, report.capability, label)
     return list(found.values())
 
 
-def with_ours(places: Sequence[Place], given: Iterable[Given]) -> List[Place]:
-    """The nodes with what this job holds on them."""
+def add_own_usage(
+    nodes: Sequence[ClusterNode], given: Iterable[ContainerUsage]
+) -> List[ClusterNode]:
+    """The nodes with this job's own usage, including containers that they do not report yet."""
     ours: Dict[str, Capability] = {}
     late: Dict[str, Capability] = {}
     for one in given:
-        ours[one.name] = _plus(ours.get(one.name, _NOTHING), one.size)
-        if one.late:
-            late[one.name] = _plus(late.get(one.name, _NOTHING), one.size)
+        ours[one.name] = _add(ours.get(one.name, _NOTHING), one.size)
+        if one.unreported:
+            late[one.name] = _add(late.get(one.name, _NOTHING), one.size)
     return [
-        place._replace(
-            ours=ours[place.name],
-            room=minus(place.room, late.get(place.name, _NOTHING)),
+        node._replace(
+            own_usage=ours[node.name],
+            free=subtract(node.free, late.get(node.name, _NOTHING)),
         )
-        if place.name in ours
-        else place
-        for place in places
+        if node.name in ours
+        else node
+        for node in nodes
     ]
 
 
-class Room:
-    """What is free, less what has been named in it meanwhile."""
+class FreeResources:
+    """The nodes' free resources, minus those of the containers that asks name there."""
 
-    def __init__(self, places: Sequence[Place], salt: str = "") -> None:
-        self._places = places
-        self._free: Dict[str, Capability] = {place.name: place.room for place in places}
+    def __init__(self, nodes: Sequence[ClusterNode], salt: str = "") -> None:
+        self._nodes = nodes
+        self._free: Dict[str, Capability] = {node.name: node.free for node in nodes}
         self._salt = salt
 
-    def name(
+    def choose_hosts(
         self, need: Capability, count: int, label: str, avoid: FrozenSet[str] = frozenset()
-    ) -> Optional[Named]:
-        """Hosts for so many containers; none when nothing here has room for one."""
-        rooms: List[Tuple[int, Place]] = []
-        for place in self._places:
-            if place.label == label and place.name not in avoid:
-                fits = times(self._free[place.name], need, count)
+    ) -> Optional[NamedHosts]:
+        """Hosts for a number of containers; None if no node has room for one."""
+        rooms: List[Tuple[int, ClusterNode]] = []
+        for node in self._nodes:
+            if node.label == label and node.name not in avoid:
+                fits = count_fitting(self._free[node.name], need, count)
                 if fits:
-                    rooms.append((fits, place))
+                    rooms.append((fits, node))
         if not rooms or count < 1:
             return None
-        plain = [item for item in rooms if not _is_scarce(item[1], need)]
+        plain = [item for item in rooms if not _has_scarce_resource(item[1], need)]
         if sum(fits for fits, _ in plain) >= count:
             rooms = plain
-        rooms.sort(key=lambda item: (-item[0], self._mark(item[1].name)))
-        rooms = rooms[: count * HOSTS_EACH]
-        level = _level([fits for fits, _ in rooms], count)
-        hosts = {place.name: min(fits, level) for fits, place in rooms}
+        rooms.sort(key=lambda item: (-item[0], self._hash(item[1].name)))
+        rooms = rooms[: count * HOSTS_PER_CONTAINER]
+        level = _spread_level([fits for fits, _ in rooms], count)
+        hosts = {node.name: min(fits, level) for fits, node in rooms}
         racks: Dict[str, int] = {}
         left = count
-        for _, place in rooms:
-            here = hosts[place.name]
-            racks[place.rack] = min(count, racks.get(place.rack, 0) + here)
+        for _, node in rooms:
+            here = hosts[node.name]
+            racks[node.rack] = min(count, racks.get(node.rack, 0) + here)
             taken = min(here, left)
             left -= taken
-            self._free[place.name] = minus(self._free[place.name], need, taken)
-        return Named(hosts, {rack: number for rack, number in racks.items() if rack})
+            self._free[node.name] = subtract(self._free[node.name], need, taken)
+        return NamedHosts(hosts, {rack: number for rack, number in racks.items() if rack})
 
-    def _mark(self, name: str) -> int:
+    def _hash(self, name: str) -> int:
         return zlib.crc32(f"{self._salt} {name}".encode())
 
 
-def _is_scarce(place: Place, need: Capability) -> bool:
-    """Whether it has what this does not ask for and others may: GPUs, above all."""
-    return any(amount > 0 and not need.other.get(k) for k, amount in place.size.other.items())
+def _has_scarce_resource(node: ClusterNode, need: Capability) -> bool:
+    """Whether it has a resource type, such as GPUs, that these containers do not need."""
+    return any(amount > 0 and not need.other.get(k) for k, amount in node.total.other.items())
 
 
-def times(room: Capability, need: Capability, most: int) -> int:
-    """How often something fits into a room, up to ``most``."""
+def count_fitting(room: Capability, need: Capability, most: int) -> int:
+    """How many containers fit, up to ``most``."""
     there = room.amounts()
     for name, amount in need.amounts().items():
         if amount > 0:
@@ -148,8 +148,8 @@ def times(room: Capability, need: Capability, most: int) -> int:
     return max(0, most)
 
 
-def _level(rooms: Sequence[int], count: int) -> int:
-    """The least number, the same for each, that makes enough (or all there is)."""
+def _spread_level(rooms: Sequence[int], count: int) -> int:
+    """The smallest number per host with which all containers have a node, as far as they fit."""
     low, high = 1, max(rooms)
     while low < high:
         middle = (low + high) // 2
@@ -160,8 +160,8 @@ def _level(rooms: Sequence[int], count: int) -> int:
     return low
 
 
-def minus(room: Capability, used: Capability, often: int = 1) -> Capability:
-    """What is left, never less than nothing."""
+def subtract(room: Capability, used: Capability, often: int = 1) -> Capability:
+    """What is left of an amount; no resource becomes negative."""
     amounts = used.amounts()
     other = {k: max(0, v - often * amounts.get(k, 0)) for k, v in room.other.items()}
     return Capability(
@@ -171,7 +171,7 @@ def minus(room: Capability, used: Capability, often: int = 1) -> Capability:
     )
 
 
-def _plus(one: Capability, other: Capability) -> Capability:
+def _add(one: Capability, other: Capability) -> Capability:
     names = {**one.other, **other.other}
     return Capability(
         one.memory_mb + other.memory_mb,

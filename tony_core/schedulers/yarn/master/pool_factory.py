@@ -1,4 +1,4 @@
-"""From a container that YARN started to a master's pool: what it was given, and who it is."""
+"""Creates a master's context and pool from the container that YARN started it in."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from tony_core.schedulers import port
 from tony_core.schedulers.yarn import home, job_credentials
 from tony_core.schedulers.yarn.local_resources import visibility_by_uri
 from tony_core.schedulers.yarn.master.application import MASTER_LOST_S, Application
-from tony_core.schedulers.yarn.master.container_requests import Asking
-from tony_core.schedulers.yarn.master.launch_context import RUNTIME, Contexts
-from tony_core.schedulers.yarn.master.nodes import ClientSide, ClusterNodes
+from tony_core.schedulers.yarn.master.container_requests import ContainerRequests
+from tony_core.schedulers.yarn.master.launch_context import RUNTIME, LaunchContexts
+from tony_core.schedulers.yarn.master.nodes import NodeReports, UserClient
 from tony_core.schedulers.yarn.master.pool import YarnPool
 from tony_core.schedulers.yarn.master.webproxy import web_proxy
 
 JOB_FOLDER = "tony-job"
 
 
-def open_here(arguments: Any) -> Tuple[port.MasterContext, YarnPool]:
-    """For the verb ``master``, in the container's working folder; its words say nothing more."""
+def open_in_container(arguments: Any) -> Tuple[port.MasterContext, YarnPool]:
+    """Context and pool of the master in this container's working folder."""
     credentials = Credentials.of_container(os.environ)
     token = am_rm_token(credentials)
     if token is None:
-        raise port.SchedulerError("this container holds no token of a master: YARN gave it none")
-    told = job_credentials.read_master_credentials(credentials.secrets)
-    folder = write_job_folder(told, os.path.abspath(JOB_FOLDER))
-    use_files(told)
-    return open_master(told, credentials, token, os.environ, folder)
+        raise port.SchedulerError("this container's credentials hold no token of a master")
+    sent = job_credentials.read_master_credentials(credentials.secrets)
+    folder = write_job_folder(sent, os.path.abspath(JOB_FOLDER))
+    register_hdfs(sent)
+    return create_master(sent, credentials, token, os.environ, folder)
 
 
-def open_master(
-    told: job_credentials.MasterCredentials,
+def create_master(
+    sent: job_credentials.MasterCredentials,
     credentials: Credentials,
     token: Token,
     env: Mapping[str, str],
     folder: str,
 ) -> Tuple[port.MasterContext, YarnPool]:
-    """With what was found in a container's folder and environment."""
+    """Context and pool from a container's credentials, environment and folder."""
     attempt = attempt_of(token)
     if attempt is None:
         raise port.SchedulerError("the token of this container is no master's")
-    job = job_from_json(told.job)
-    conf = SiteConfiguration.of(told.site)
+    job = job_from_json(sent.job)
+    conf = SiteConfiguration.of(sent.site)
     app_id = str(attempt.application)
-    state_dir = join(told.root, "apps", app_id)
+    state_dir = join(sent.root, "apps", app_id)
     host = env.get("NM_HOST") or socket.gethostname()
     context = port.MasterContext(
         app_id=app_id,
@@ -67,19 +67,19 @@ def open_master(
         job_dir=folder,
         work_dir=env.get("LOG_DIRS", "").split(",")[0] or os.getcwd(),
         state_dir=state_dir,
-        history_dir=join(told.history_root, app_id),
+        history_dir=join(sent.history_root, app_id),
         secret=credentials.secrets.get(job_credentials.SECRET, b""),
         host=host,
         bind="0.0.0.0",
         proxy=web_proxy(conf, attempt.application, job.yarn.view_acl or ""),
         pointer=home.pointer_folder(
-            home.home_or_root(conf, told.user, told.root), told.root, app_id
+            home.home_or_root(conf, sent.user, sent.root), sent.root, app_id
         ),
         localized_dir=os.getcwd(),
     )
     application = Application(
         attempt=attempt,
-        user=told.user,
+        user=sent.user,
         max_attempts=min(
             job.master.max_attempts, conf.integer("yarn.resourcemanager.am.max-attempts", 2)
         ),
@@ -89,70 +89,70 @@ def open_master(
         placement_spec=job.placement_spec,
         master_lost_s=master_lost_s(conf),
     )
-    finder = job_credentials.ExecutorCredentials(
-        job_credentials.select_executor_properties(told.site), told.user, state_dir
+    executor = job_credentials.ExecutorCredentials(
+        job_credentials.select_executor_properties(sent.site), sent.user, state_dir
     )
-    for_programs = _for_programs(conf, told.user)
-    os.environ.update(for_programs)  # tony.am.command runs beside us
-    contexts = Contexts(
+    for_programs = _program_environment(conf, sent.user)
+    os.environ.update(for_programs)  # for tony.am.command
+    contexts = LaunchContexts(
         python=job.runtime.python,
-        runtime=_runtime(told),
+        runtime=_runtime_name(sent),
         images={role.name: role.docker for role in job.roles if role.docker is not None},
-        visibility=visibility_by_uri(told.artifacts),
-        site=finder.encode(),
+        visibility=visibility_by_uri(sent.artifacts),
+        site=executor.encode(),
         environment=for_programs,
         credentials=Credentials(credentials.without(AM_RM).tokens),
     )
-    return context, pool_of(conf, application, job, contexts, token)
+    return context, connect_pool(conf, application, job, contexts, token)
 
 
 def master_lost_s(conf: SiteConfiguration) -> float:
-    """Longer than YARN itself waits for a silent master before it starts the next."""
+    """How long executors wait for a next master: longer than YARN waits before it starts one."""
     expiry_s = conf.integer("yarn.am.liveness-monitor.expiry-interval-ms", 0) / 1000
     return max(MASTER_LOST_S, expiry_s * 4 / 3)
 
 
-def _for_programs(conf: SiteConfiguration, user: str) -> Dict[str, str]:
-    """What a program needs to reach HDFS by itself."""
+def _program_environment(conf: SiteConfiguration, user: str) -> Dict[str, str]:
+    """The variables by which a program reaches HDFS itself."""
     found = hdfs_environment(conf, user)
     return {HDFS_VARIABLE: found} if found else {}
 
 
-def pool_of(
+def connect_pool(
     conf: SiteConfiguration,
     application: Application,
     job: Job,
-    contexts: Contexts,
+    contexts: LaunchContexts,
     token: Token,
     **more: Any,
 ) -> YarnPool:
-    """A pool that speaks to the ResourceManager of a site; nothing is connected yet."""
+    """A pool for the ResourceManager of a site; connects later."""
     allowed = endpoints.allowed_protections(conf)
-    client = ClientSide(conf, application.user)
+    client = UserClient(conf, application.user)
     tokens = NodeTokens()
     return YarnPool(
         RmMaster.open(endpoints.rm_scheduler(conf), token, allowed=allowed),
         application,
-        Asking([role.name for role in job.roles], str(application.attempt)),
+        ContainerRequests([role.name for role in job.roles], str(application.attempt)),
         contexts,
-        ClusterNodes(client.nodes, application.with_port, say),
+        NodeReports(client.nodes, application.with_port, log),
         tokens=tokens,
         open_node=lambda node, secret: NodeManager(node, secret, allowed=allowed),
         report=lambda: client.report(application.attempt.application),
         end=lambda why: client.fail(application.attempt.application, why),
-        say=say,
+        log=log,
         closing=client.close,
         **more,
     )
 
 
-def write_job_folder(told: job_credentials.MasterCredentials, folder: str) -> str:
-    """The job as every scheduler hands it to a master: a folder of three files."""
+def write_job_folder(sent: job_credentials.MasterCredentials, folder: str) -> str:
+    """Write the job folder that every scheduler gives a master; returns its path."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     files = {
-        "job.json": told.job,
-        "artifacts.json": json.dumps([dict(item) for item in told.artifacts]),
-        "tony-final.xml": told.config,
+        "job.json": sent.job,
+        "artifacts.json": json.dumps([dict(item) for item in sent.artifacts]),
+        "tony-final.xml": sent.config,
     }
     for name, text in files.items():
         handle = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -161,23 +161,23 @@ def write_job_folder(told: job_credentials.MasterCredentials, folder: str) -> st
     return folder
 
 
-def use_files(told: job_credentials.MasterCredentials) -> None:
-    """HDFS as the client knew it: no configuration of Hadoop is needed here."""
+def register_hdfs(sent: job_credentials.MasterCredentials) -> None:
+    """Register HDFS by the properties that the client sent."""
     from tony_core.files.hdfs import WebHdfsFileSystem
 
-    files = WebHdfsFileSystem(SiteConfiguration.of(told.site), told.user)
+    files = WebHdfsFileSystem(SiteConfiguration.of(sent.site), sent.user)
     for scheme in ("hdfs", "webhdfs", "swebhdfs"):
         register(scheme, lambda: files)
 
 
-def _runtime(told: job_credentials.MasterCredentials) -> str:
-    """Our code's name in a container's folder."""
-    artifacts: List[Artifact] = [Artifact.from_json(item) for item in told.artifacts]
+def _runtime_name(sent: job_credentials.MasterCredentials) -> str:
+    """The name of TonY's own code in a container's folder."""
+    artifacts: List[Artifact] = [Artifact.from_json(item) for item in sent.artifacts]
     found = find(tuple(artifacts), Use.RUNTIME)
     return found.name if found is not None else RUNTIME
 
 
-def say(words: str) -> None:
-    """To the master's own log."""
-    sys.stderr.write(f"yarn: {words}\n")
+def log(text: str) -> None:
+    """Write a line to the master's own log."""
+    sys.stderr.write(f"yarn: {text}\n")
     sys.stderr.flush()

@@ -3,7 +3,7 @@
 The proxy is a part of each ResourceManager's web server, unless the site runs one of its own
 (``yarn.web-proxy.address``). Who may look follows YARN: with ``yarn.acl.enable`` the owner, the
 job's view list and the cluster's administrators; without, everybody whom the web pages let
-in, unless the job names a list of its own. Where the web pages authenticate nobody, all who
+in, unless the job names a list of its own. Where the web pages authenticate no user, all who
 come are the static user; what that means for a page stands in
 :mod:`tony_core.master.web.proxy_gate`.
 
@@ -42,7 +42,7 @@ def web_proxy(conf: SiteConfiguration, application: ApplicationId, view_acl: str
         hosts=tuple(host.strip("[]") for host in hosts),
         public_url=proxied(root, application),
         static_user=static_user(conf),
-        view_acl=viewers(conf, view_acl),
+        view_acl=view_list(conf, view_acl),
     )
 
 
@@ -57,7 +57,7 @@ def static_user(conf: SiteConfiguration) -> str:
     return conf.text("hadoop.http.staticuser.user", STATIC_USER)
 
 
-def viewers(conf: SiteConfiguration, view_acl: str) -> str:
+def view_list(conf: SiteConfiguration, view_acl: str) -> str:
     """The list of those who may look besides the owner, as YARN would decide it.
 
     But for one thing: a site that keeps lists and names no administrators has everybody for

@@ -29,7 +29,7 @@ FOUND = 0
 USAGE = 2
 NOT_YET = 3
 OVER = 4
-LOOK_S = 20.0  # how long one run looks
+SEARCH_S = 20.0  # how long one run looks
 PAUSE_S = 2.0  # between two looks, and as much again at random
 
 
@@ -45,11 +45,11 @@ def main(argv: Sequence[str]) -> int:
         return USAGE
     files = open_files(told.site, told.user)
     target = os.environ.get("TONY_MASTER_FILE") or MASTER_FILE
-    end = time.monotonic() + LOOK_S
-    code = look(files, told.state_dir, target)
+    end = time.monotonic() + SEARCH_S
+    code = copy_master_address(files, told.state_dir, target)
     while code == NOT_YET and time.monotonic() < end:
         time.sleep(PAUSE_S * (1 + random.random()))
-        code = look(files, told.state_dir, target)
+        code = copy_master_address(files, told.state_dir, target)
     # What was found may be the master that was lost; and it was not us who started another.
     return NOT_YET if code == FOUND else code
 
@@ -62,7 +62,7 @@ def open_files(site: Mapping[str, str], user: str) -> FileSystem:
     return WebHdfsFileSystem(SiteConfiguration.of(site), user)
 
 
-def look(files: FileSystem, state_dir: str, target: str) -> int:
+def copy_master_address(files: FileSystem, state_dir: str, target: str) -> int:
     """One look; the exit code it comes to."""
     try:
         said = files.get(state_dir.rstrip("/") + "/master.json", 1 << 16)
@@ -70,10 +70,10 @@ def look(files: FileSystem, state_dir: str, target: str) -> int:
         try:
             return NOT_YET if files.exists(state_dir) else OVER
         except OSError as error:
-            return _trouble(error)
+            return _report_error(error)
     except (OSError, ValueError) as error:
-        return _trouble(error)
-    if said == _read(target):
+        return _report_error(error)
+    if said == _read_file(target):
         return NOT_YET
     scratch = "%s.%d" % (target, os.getpid())
     with open(scratch, "wb") as file:
@@ -82,7 +82,7 @@ def look(files: FileSystem, state_dir: str, target: str) -> int:
     return FOUND
 
 
-def _read(path: str) -> Optional[bytes]:
+def _read_file(path: str) -> Optional[bytes]:
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -90,7 +90,7 @@ def _read(path: str) -> Optional[bytes]:
         return None
 
 
-def _trouble(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     """The file system may be back later."""
     sys.stderr.write("yarn-find-master: %s\n" % error)
     return NOT_YET

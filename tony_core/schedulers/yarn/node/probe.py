@@ -28,9 +28,9 @@ from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.schedulers.yarn.job_credentials import MasterCredentials, read_master_credentials
 
-SHOWN_S = 8.0
+SHOW_S = 8.0
 CONNECT_S = 3.0
-BEAT_S = 0.25
+POLL_S = 0.25
 MOST_NODES = 200
 
 
@@ -43,10 +43,10 @@ def main(argv: Sequence[str]) -> int:
     if token is None:
         sys.stderr.write("this container has no token for the ResourceManager\n")
         return 1
-    found: Dict[str, Any] = look()
+    found: Dict[str, Any] = inspect_node()
     read = threading.Event()
     with _serve(found, read) as server:
-        threading.Thread(target=server.serve_forever, args=(BEAT_S,), daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(POLL_S,), daemon=True).start()
         host = os.environ.get("NM_HOST") or socket.gethostname()
         rm = RmMaster.open(
             endpoints.rm_scheduler(conf), token, allowed=endpoints.allowed_protections(conf)
@@ -56,11 +56,11 @@ def main(argv: Sequence[str]) -> int:
         rm.register(host, server.server_port, url)
         found["registered_s"] = round(time.monotonic() - began, 3)
         found["page_url"] = url
-        found["storage"] = _attempt(lambda: storage(parcel, conf))
-        found["nodes"] = nodes(argv[:MOST_NODES])
+        found["storage"] = _error_of(lambda: check_storage(parcel, conf))
+        found["nodes"] = find_unreachable_nodes(argv[:MOST_NODES])
         found["ready"] = True
-        end = time.monotonic() + SHOWN_S
-        while time.monotonic() < end and not read.wait(BEAT_S):
+        end = time.monotonic() + SHOW_S
+        while time.monotonic() < end and not read.wait(POLL_S):
             rm.allocate(progress=0.5)
         found["page_read"] = read.is_set()
         rm.finish("SUCCEEDED", json.dumps(found))
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def look() -> Dict[str, Any]:
+def inspect_node() -> Dict[str, Any]:
     """This node, as a program sees it."""
     return {
         "host": os.environ.get("NM_HOST") or socket.gethostname(),
@@ -83,7 +83,7 @@ def look() -> Dict[str, Any]:
     }
 
 
-def storage(parcel: MasterCredentials, conf: SiteConfiguration) -> str:
+def check_storage(parcel: MasterCredentials, conf: SiteConfiguration) -> str:
     """A file written below the staging root, read again and removed, from here."""
     from tony_core.files.hdfs import WebHdfsFileSystem
     from tony_core.files.location import join
@@ -100,7 +100,7 @@ def storage(parcel: MasterCredentials, conf: SiteConfiguration) -> str:
     return ""
 
 
-def nodes(addresses: Sequence[str]) -> Dict[str, str]:
+def find_unreachable_nodes(addresses: Sequence[str]) -> Dict[str, str]:
     """Of the NodeManagers those that do not answer, and why."""
     found: Dict[str, str] = {}
 
@@ -120,7 +120,7 @@ def nodes(addresses: Sequence[str]) -> Dict[str, str]:
     return dict(found)
 
 
-def _attempt(what: Callable[[], str]) -> str:
+def _error_of(what: Callable[[], str]) -> str:
     try:
         return what()
     except (OSError, ValueError) as error:
