@@ -329,7 +329,8 @@ class Checkpoints:
             else:
                 with open(making, "wb") as file:
                     file.write(content)
-            _sync_all(making)
+            for each in _files(making):
+                _sync(each)
             _put(making, target)
         except BaseException:
             _remove(making)
@@ -399,19 +400,23 @@ def checkpoints(folder: Optional[str] = None, keep: int = 3, background: bool = 
             "no folder for checkpoints: give one, or set tony.application.checkpoint-dir"
         )
     if where.startswith(_HDFS):
-        return _hdfs().HdfsCheckpoints(where, keep, background, _report_saved)
+        return importlib.import_module("tony_hdfs").HdfsCheckpoints(
+            where, keep, background, _report_saved
+        )
     if where.startswith(_OBJECTS):
-        return _objects().ObjectCheckpoints(where, keep, background, _report_saved)
+        return importlib.import_module("tony_objects").ObjectCheckpoints(
+            where, keep, background, _report_saved
+        )
     return Checkpoints(_local(where), keep)
 
 
 def dataset(url: str) -> str:
     """A local path of this file or folder: of what stands elsewhere a copy, once per container."""
     if url.startswith(_HDFS):
-        hdfs = _hdfs()
+        hdfs = importlib.import_module("tony_hdfs")
         return str(hdfs.fetch(*hdfs.connect(url)))
     if url.startswith(_OBJECTS):
-        return str(_objects().fetch(url))
+        return str(importlib.import_module("tony_objects").fetch(url))
     return _local(url)
 
 
@@ -421,9 +426,9 @@ def upload(path: str, url: str) -> str:
     To a local or mounted place it is copied, in the same way.
     """
     if url.startswith(_HDFS):
-        return str(_hdfs().upload(path, url))
+        return str(importlib.import_module("tony_hdfs").upload(path, url))
     if url.startswith(_OBJECTS):
-        return str(_objects().upload(path, url))
+        return str(importlib.import_module("tony_objects").upload(path, url))
     target = os.path.abspath(_local(url))
     os.makedirs(os.path.dirname(target), exist_ok=True)
     making = f"{target}.making-{os.getpid()}"
@@ -438,16 +443,6 @@ def upload(path: str, url: str) -> str:
 
 _HDFS = ("hdfs://", "webhdfs://", "swebhdfs://")
 _OBJECTS = ("s3://", "s3a://", "s3n://", "gs://", "gcs://", "abfs://", "abfss://")
-
-
-def _hdfs() -> Any:
-    """The module for HDFS, imported on its first use."""
-    return importlib.import_module("tony_hdfs")
-
-
-def _objects() -> Any:
-    """The module for object stores, imported on its first use with the program's own fsspec."""
-    return importlib.import_module("tony_objects")
 
 
 def _local(where: str) -> str:
@@ -472,11 +467,6 @@ def _put(making: str, target: str) -> None:
         if os.path.isdir(making) and os.path.lexists(target):
             os.unlink(target)
         os.replace(making, target)
-
-
-def _sync_all(path: str) -> None:
-    for each in _files(path):
-        _sync(each)
 
 
 def _files(path: str) -> Iterator[str]:

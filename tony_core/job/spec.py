@@ -17,7 +17,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Tuple
 # The command of a role that runs TensorBoard as the executor sees fit.
 TENSORBOARD_COMMAND = "tony:tensorboard"
 
-# Tasks of FCFS that are told of those that were ready before them.
+# In an FCFS job of more tasks, tasks do not get the addresses of those that were ready before.
 FCFS_TOLD = 1000
 
 
@@ -322,7 +322,7 @@ class Job:
 
     @property
     def tells_addresses(self) -> bool:
-        """Whether tasks are told of each other: not where thousands start one by one (FCFS)."""
+        """Whether tasks get each other's addresses: not where thousands start one by one (FCFS)."""
         return self.mode is Mode.GANG or sum(r.instances for r in self.roles) <= FCFS_TOLD
 
     def replace(self, **changes: Any) -> Job:
