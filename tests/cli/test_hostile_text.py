@@ -108,7 +108,7 @@ def test_the_live_view(evil: Scripted, page: PageServer) -> None:
     assert told.on_event is not None and told.on_view is not None
     told.on_event(event(1, EVIL))
     told.on_view(from_page(job, [one], None))
-    made.say(EVIL)
+    made.show_note(EVIL)
     console.print(made.render())
     shown = stream.getvalue()
     assert_tame(shown)

@@ -177,7 +177,7 @@ def test_the_client_reads_the_page_through_it(behind: Callable[..., BehindProxy]
 
         until(news, "the event")
         status, _, body = get(made.url + "api/job?user.name=eve")
-        assert status == 403 and b"eve may not look" in body
+        assert status == 403 and b"eve may not read this page" in body
         made.finish()
         until(lambda: made.client.report(made.application).state == "FINISHED", "the end")
         with pytest.raises(PageError, match="not the job's page"):

@@ -92,8 +92,8 @@ def test_owner_list_and_everybody_else(tmp_path: Path) -> None:
         for user, status in {"tester": 200, "bob": 200, "eve": 403, "dr.who": 403, "": 403}.items():
             assert asks(made, user)[0] == status, user
         text = asks(made, "eve")[1].decode()
-        assert "eve may not look" in text and "tester" in text
-        assert "does not say who" in asks(made)[1].decode()
+        assert "eve may not read this page" in text and "tester" in text
+        assert "does not name the user" in asks(made)[1].decode()
         assert made.get("/", Cookie="proxy-user=eve; proxy-user=tester")[0] == 403
         for path in ("/", "/logs/worker:0/stdout", "/tensorboard/", "/api/events"):
             assert asks(made, "eve", path)[0] == 403, path

@@ -147,7 +147,7 @@ def test_without_an_answer_of_the_kernel_everyone_is_refused(
         for _ in range(3):
             status, body, _ = shell.get("/api/job")
             assert status == 403
-            assert b"does not tell which user asks" in body
+            assert b"does not show which user asks" in body
             assert b"Protocol not supported" in body
-    assert capsys.readouterr().err.count("does not tell which user asks") == 1, "one line a minute"
+    assert capsys.readouterr().err.count("does not show which user asks") == 1, "one line a minute"
     assert shell.get("/api/job")[0] == 200

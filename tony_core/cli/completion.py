@@ -41,10 +41,10 @@ class Option(NamedTuple):
 
     names: Tuple[str, ...]
     help: str
-    value: str = ""  # "", "path", "word", or words with spaces between to choose from
+    value: str = ""  # "", "path", "word", or choices with spaces between
 
 
-class Words(NamedTuple):
+class VerbGrammar(NamedTuple):
     """One verb (``history show`` counts as one)."""
 
     path: str
@@ -54,15 +54,15 @@ class Words(NamedTuple):
     takes_app: bool = False
 
 
-def grammar() -> List[Words]:
+def grammar() -> List[VerbGrammar]:
     """All verbs with all their options."""
-    found: List[Words] = []
+    found: List[VerbGrammar] = []
     for verb, text in VERBS.items():
         found.extend(_walk(verb, text, parser_of(verb)))
     return found
 
 
-def _walk(path: str, text: str, parser: argparse.ArgumentParser) -> Iterator[Words]:
+def _walk(path: str, text: str, parser: argparse.ArgumentParser) -> Iterator[VerbGrammar]:
     options: List[Option] = []
     below: Dict[str, argparse.ArgumentParser] = {}
     helps: Dict[str, str] = {}
@@ -75,7 +75,7 @@ def _walk(path: str, text: str, parser: argparse.ArgumentParser) -> Iterator[Wor
             options.append(_option(action))
         else:
             takes_app = takes_app or action.metavar == "ID"
-    yield Words(path, text, tuple(options), tuple(below), takes_app)
+    yield VerbGrammar(path, text, tuple(options), tuple(below), takes_app)
     for name, inner in below.items():
         yield from _walk(f"{path} {name}", helps.get(name, ""), inner)
 
@@ -95,22 +95,22 @@ def _option(action: argparse.Action) -> Option:
     return Option(tuple(names), (action.help or "").partition(";")[0], value)
 
 
-def _bash(words: List[Words]) -> str:
+def _bash(verbs: List[VerbGrammar]) -> str:
     cases = []
-    for verb in words:
+    for verb in verbs:
         flags = " ".join(name for option in verb.options for name in option.names)
         offer = f"{' '.join(verb.below)} {flags}".strip()
         apps = 1 if verb.takes_app else 0
         cases.append(f'    "{verb.path}") offer="{offer}"; apps={apps} ;;')
     values = []
-    for option in _values(words):
+    for option in _values(verbs):
         how = "compopt -o default; return" if option.value == "path" else None
         if option.value not in ("", "path", "word"):
             how = f'COMPREPLY=($(compgen -W "{option.value}" -- "$word")); return'
         elif option.value == "word":
             how = "return"
         values.append(f"    {'|'.join(option.names)}) {how} ;;")
-    pairs = "|".join(f'"{v.path} {name}"' for v in words for name in v.below) or '""'
+    pairs = "|".join(f'"{v.path} {name}"' for v in verbs for name in v.below) or '""'
     return "\n".join(
         [
             "_tony() {",
@@ -141,32 +141,32 @@ def _bash(words: List[Words]) -> str:
     )
 
 
-def _zsh(words: List[Words]) -> str:
+def _zsh(verbs: List[VerbGrammar]) -> str:
     # zsh reads bash's completions; its own way of loading them is one line.
     return "\n".join(
-        ["autoload -Uz bashcompinit && bashcompinit", _bash(words).replace("compopt -o", ": -o")]
+        ["autoload -Uz bashcompinit && bashcompinit", _bash(verbs).replace("compopt -o", ": -o")]
     )
 
 
-def _fish(words: List[Words]) -> str:
+def _fish(verbs: List[VerbGrammar]) -> str:
     lines = ["complete -c tony -f"]
     for verb in VERBS:
         text = _quoted(VERBS[verb])
         lines.append(f"complete -c tony -n __fish_use_subcommand -a {verb} -d {text}")
-    for verb_words in words:
-        verb, _, inner = verb_words.path.partition(" ")
+    for grammar_of_verb in verbs:
+        verb, _, inner = grammar_of_verb.path.partition(" ")
         test = f"__fish_seen_subcommand_from {verb}"
         if inner:
             test += f"; and __fish_seen_subcommand_from {inner}"
-        for name in verb_words.below:
-            none = " ".join(verb_words.below)
+        for name in grammar_of_verb.below:
+            none = " ".join(grammar_of_verb.below)
             lines.append(
                 f"complete -c tony -n '{test}; and not __fish_seen_subcommand_from {none}'"
                 f" -a {name}"
             )
-        if verb_words.takes_app:
+        if grammar_of_verb.takes_app:
             lines.append(f"complete -c tony -n '{test}' -a '(tony list --quiet 2>/dev/null)'")
-        for option in verb_words.options:
+        for option in grammar_of_verb.options:
             flags = " ".join(
                 f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
                 for name in option.names
@@ -178,10 +178,10 @@ def _fish(words: List[Words]) -> str:
     return "\n".join(lines)
 
 
-def _values(words: List[Words]) -> List[Option]:
+def _values(verbs: List[VerbGrammar]) -> List[Option]:
     """Options that take a value, each once."""
     found: Dict[Tuple[str, ...], Option] = {}
-    for verb in words:
+    for verb in verbs:
         for option in verb.options:
             if option.value:
                 found.setdefault(option.names, option)
@@ -192,4 +192,4 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-SCRIPTS: Dict[str, Callable[[List[Words]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+SCRIPTS: Dict[str, Callable[[List[VerbGrammar]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

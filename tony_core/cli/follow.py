@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from typing import Callable, Optional
 
-from tony_core.cli.interrupts import KILLED_BY, WORDS, Interrupts
+from tony_core.cli.interrupts import KILLED_BY, SIGNAL_NAMES, Interrupts
 from tony_core.cli.presenters import Presenter
 from tony_core.client.errors import ClientError
 from tony_core.client.exit_codes import of_signal, of_state
@@ -107,8 +107,8 @@ class Follow:
             return
         if self._killing is None:
             self._kill()
-            word = self._word()
-            self._presenter.say(
+            word = self._signal_name()
+            self._presenter.show_note(
                 f"{word}: stopping; programs have {self._wait_s - ALLOWANCE_S:g} s to exit."
                 " Ctrl-C again: kill now and return"
             )
@@ -125,14 +125,14 @@ class Follow:
     def _number(self) -> signal.Signals:
         return signal.Signals(self._interrupts.first or signal.SIGINT)
 
-    def _word(self) -> str:
-        return WORDS[self._number()]
+    def _signal_name(self) -> str:
+        return SIGNAL_NAMES[self._number()]
 
     def _left(self) -> int:
         """The exit code after the user left before the end."""
         first = self._interrupts.first or int(signal.SIGINT)
         if self._kills is None:
-            self._presenter.say(
+            self._presenter.show_note(
                 f"the job is still running. Resume with: tony attach {self._app_id}; end it with:"
                 f" tony kill {self._app_id}"
             )
@@ -144,7 +144,7 @@ class Follow:
                 f" tony kill {self._app_id}"
             )
         kill_in_background(self._scheduler.name, self._app_id)
-        self._presenter.say(
+        self._presenter.show_note(
             f"returned while {self._app_id} is ending. To see whether it has ended:"
             f" tony status {self._app_id}"
         )

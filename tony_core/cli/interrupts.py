@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Callable, Dict, List, Optional, Type
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-WORDS = {
+SIGNAL_NAMES = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "SIGTERM",
     signal.SIGHUP: "the terminal was closed",
@@ -86,5 +86,5 @@ class Interrupts:
             self._wake()
 
     def _text(self, number: int) -> str:
-        words = WORDS.get(signal.Signals(number), f"signal {number}")
-        return f"{self._message} ({words})"
+        name = SIGNAL_NAMES.get(signal.Signals(number), f"signal {number}")
+        return f"{self._message} ({name})"

@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
     scheduler = scheduler_of(args)
     try:
         found = chosen(scheduler.list(), args)
-        for words in scheduler.cleaner.list_damaged():
-            note(words)
+        for problem in scheduler.cleaner.list_damaged():
+            note(problem)
     finally:
         scheduler.close()
     if args.running:

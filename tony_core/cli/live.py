@@ -56,7 +56,7 @@ class LivePresenter(Presenter):
             on_event=self._event,
             on_view=self._on_view,
             on_tick=self._draw,
-            on_unreachable=lambda why: self.say(f"the scheduler does not answer: {why}"),
+            on_unreachable=lambda why: self.show_note(f"the scheduler does not answer: {why}"),
         )
 
     def started(self, app_id: str) -> None:
@@ -71,7 +71,7 @@ class LivePresenter(Presenter):
         )
         self._live.start()
 
-    def say(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         self._print(plain(text, "yellow"))
         self._message = text
 

@@ -16,24 +16,24 @@ LOOK_S = 18.0
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """The exit code of one command line (docs/cli.md has the table)."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words in (["--version"], ["-V"]):
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"tony {__version__}\n")  # before anything is imported
         return 0
     try:
         _prepare_streams()
-        return _run_reporting(words)
+        return _run_reporting(arguments)
     except KeyboardInterrupt:  # before or after the verb, which handles it otherwise
         sys.stderr.write("tony: interrupted\n")
         return 130
 
 
-def _run_reporting(words: List[str]) -> int:
-    debug = DEBUG in words or bool(os.environ.get("TONY_DEBUG"))
+def _run_reporting(arguments: List[str]) -> int:
+    debug = DEBUG in arguments or bool(os.environ.get("TONY_DEBUG"))
     from tony_core.cli import failures
 
     try:
-        return _run(words)
+        return _run(arguments)
     except BaseException as error:
         code = failures.report_error(error, debug)
         if code is None:
@@ -53,17 +53,17 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run(words: List[str]) -> int:
+def _run(arguments: List[str]) -> int:
     from tony_core.cli.parser import describe_unknown, nearest
     from tony_core.cli.verbs import VERBS, parser_of
     from tony_core.client.errors import UsageError
 
-    while words and words[0] == DEBUG:
-        words = words[1:]
-    if not words:
+    while arguments and arguments[0] == DEBUG:
+        arguments = arguments[1:]
+    if not arguments:
         sys.stderr.write(overview())
         return 2
-    verb, rest = words[0], words[1:]
+    verb, rest = arguments[0], arguments[1:]
     if verb in ("-h", "--help", "help"):
         if rest and rest[0] in VERBS:
             verb, rest = rest[0], ["--help"]

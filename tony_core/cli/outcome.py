@@ -139,8 +139,8 @@ def _next(view: JobView) -> Iterator[str]:
     failed = view.state is not AppState.SUCCEEDED
     task = view.root_cause.get("task") if failed else None
     known = {one.task for one in view.tasks}
-    words = f" --task {task}" if task in known else ""
-    yield f"  all logs: tony logs {view.app_id}{words}"
+    option = f" --task {task}" if task in known else ""
+    yield f"  all logs: tony logs {view.app_id}{option}"
     if failed:
         yield f"  the story: tony describe {view.app_id}"
 
@@ -164,6 +164,6 @@ def progress_line(view: JobView, state: str = "") -> str:
 
 
 def waits_for_master(view: JobView) -> str:
-    """Why a job has no master yet, where its scheduler says so."""
+    """Why a job has no master yet, where its scheduler reports it."""
     early = view.state in (AppState.SUBMITTED, AppState.ACCEPTED)
     return safe(view.diagnostics) if early and view.diagnostics.startswith("waits") else ""

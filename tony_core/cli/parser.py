@@ -20,12 +20,12 @@ from tony_core.client.errors import UsageError
 class Parser(argparse.ArgumentParser):
     """A verb's parser."""
 
-    def __init__(self, *args: Any, **words: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         self._free: Set[str] = set()
         self._single_dash = False
-        words.setdefault("allow_abbrev", False)
-        words.setdefault("formatter_class", _Formatter)
-        super().__init__(*args, **words)
+        options.setdefault("allow_abbrev", False)
+        options.setdefault("formatter_class", _Formatter)
+        super().__init__(*args, **options)
 
     def free_text(self, *options: str) -> None:
         """Let these options take the next argument whatever it begins with."""
@@ -42,11 +42,11 @@ class Parser(argparse.ArgumentParser):
                         known[f"--{other}"] = option
         return known
 
-    def respell(self, words: Sequence[str]) -> List[str]:
+    def respell(self, arguments: Sequence[str]) -> List[str]:
         """The same arguments, with every option as this parser spells it."""
         known = self.spellings()
         out: List[str] = []
-        rest = iter(words)
+        rest = iter(arguments)
         for word in rest:
             if word == "--":
                 return [*out, word, *rest]
@@ -136,6 +136,6 @@ def nearest(word: str, known: Sequence[str]) -> str:
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """A little wider in its first column, so that most options fit on one line."""
 
-    def __init__(self, prog: str, **words: Any) -> None:
-        words.setdefault("max_help_position", 32)
-        super().__init__(prog, **words)
+    def __init__(self, prog: str, **options: Any) -> None:
+        options.setdefault("max_help_position", 32)
+        super().__init__(prog, **options)

@@ -37,7 +37,7 @@ class Presenter:
     def started(self, app_id: str) -> None:
         """Show that the application exists."""
 
-    def say(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """Show a message of the client's own."""
         note(text)
 
@@ -67,8 +67,8 @@ class GuardedPresenter(Presenter):
     def started(self, app_id: str) -> None:
         self._try(lambda: self._inner.started(app_id))
 
-    def say(self, text: str) -> None:
-        self._try(lambda: self._inner.say(text))
+    def show_note(self, text: str) -> None:
+        self._try(lambda: self._inner.show_note(text))
 
     def finished(self, view: JobView, exit_code: int) -> None:
         self._try(lambda: self._inner.finished(view, exit_code))
@@ -80,7 +80,7 @@ class GuardedPresenter(Presenter):
         if call is None:
             return None
         known = call
-        return lambda *words: self._try(lambda: known(*words))
+        return lambda *arguments: self._try(lambda: known(*arguments))
 
     @staticmethod
     def _try(call: Callable[[], None]) -> None:
@@ -118,7 +118,7 @@ class PlainPresenter(Presenter):
     def started(self, app_id: str) -> None:
         self._line(f"application {app_id}")
 
-    def say(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         self._line(text)
 
     def finished(self, view: JobView, exit_code: int) -> None:

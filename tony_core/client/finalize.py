@@ -48,7 +48,7 @@ from tony_core.view import HISTORY, PAGE, JobView
 
 ENDED = "job-ended"  # the last line of every story
 #: How long a job that has just ended is given to complete its history. A master that YARN kills
-#: hears of it with its node's next heartbeat (1 s), and has a quarter of a second.
+#: learns of it by its node's next heartbeat (1 s), and has a quarter of a second.
 SETTLE_S = 1.5
 SKEW_S = 60.0  # that a scheduler's clock may be ahead of ours
 #: How old the newest that is known of a job must be to believe a scheduler that knows it no more.
@@ -109,7 +109,7 @@ def final_view(
     """How a job that has just ended looks for good.
 
     Its master gets a moment to write the end; then it is written here. ``last`` is the newest that
-    its page told.
+    its page showed.
     """
     deadline = time.monotonic() + SETTLE_S
     pause = 0.02
@@ -196,7 +196,7 @@ def _finalize_forgotten(root: str, app_id: str) -> Optional[AppStatus]:
     times = [submitted, *(task.get("started") for task in past.tasks)]
     newest = max((float(at) for at in times if is_number(at)), default=0.0)
     if time.time() - newest < FORGOTTEN_S:
-        return None  # a scheduler that has only just lost its memory: its clients say more
+        return None  # a scheduler that may have restarted just now; its clients know more
     status = AppStatus(
         app_id=app_id,
         name=str(past.job.get("name") or ""),

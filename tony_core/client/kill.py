@@ -39,7 +39,7 @@ def by_whom(scheduler: Scheduler) -> str:
 def kill(
     scheduler: Scheduler, app_id: str, reason: str = "", wait_s: float = GRACE_S + ALLOWANCE_S
 ) -> Killed:
-    """End an application and wait until its scheduler says so, or the time is over."""
+    """End an application and wait until its scheduler reports the end, or the time is over."""
     status = scheduler.status(app_id)
     if status.state.ended:
         return Killed(status, True)

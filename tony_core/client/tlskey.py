@@ -51,7 +51,7 @@ def with_tls(secret: bytes) -> bytes:
     return pack_key(JobKey(secret, hashlib.sha256(shown).digest(), key + certificate))
 
 
-def _run(words: List[str], given: bytes) -> bytes:
+def _run(arguments: List[str], given: bytes) -> bytes:
     program = shutil.which(PROGRAM)
     if program is None:
         raise NoKeyPair(_MISSING)
@@ -65,18 +65,18 @@ def _run(words: List[str], given: bytes) -> bytes:
     try:
         with made as config:
             done = subprocess.run(
-                [program, *words],
+                [program, *arguments],
                 input=given,
                 capture_output=True,
                 timeout=TIMEOUT_S,
                 env={**os.environ, "OPENSSL_CONF": config.name},
             )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoKeyPair(f"{KEY}: {program} {words[0]} failed: {error}") from None
+        raise NoKeyPair(f"{KEY}: {program} {arguments[0]} failed: {error}") from None
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         why = lines[-1] if lines else f"exit code {done.returncode}"
         raise NoKeyPair(
-            f"{KEY}: {program} {words[0]} failed ({why}); correct that, or set {KEY}=false"
+            f"{KEY}: {program} {arguments[0]} failed ({why}); correct that, or set {KEY}=false"
         )
     return done.stdout

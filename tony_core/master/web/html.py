@@ -204,7 +204,7 @@ def _row(task: Mapping[str, Any]) -> str:
     gpus = f'<br><span class="soft">{escape(", ".join(names))}</span>' if names else ""
     words = ""
     if task.get("restarts"):
-        words = f'<br><span class="soft">started again {task["restarts"]} x</span>'
+        words = f'<br><span class="soft">restarted {task["restarts"]} x</span>'
     if task["message"] or task["stderr_tail"]:
         text = "\n".join([*filter(None, [str(task["message"])]), *task["stderr_tail"]])
         words += (

@@ -1,21 +1,21 @@
-"""Who may read a page that stands behind YARN's web proxy.
+"""Who may read a page behind YARN's web proxy.
 
-A page on a node of a cluster can be reached by everybody on its network, so two questions are
+A page on a node of a cluster can be reached by any user on its network, so two questions are
 asked of each request, as YARN's own filter for masters (AmIpFilter) does:
 
 **Does the proxy ask?** Only the addresses of the cluster's proxies are answered; they are looked
 up when the first reader comes, again when an unknown address asks (a ResourceManager may have
-moved), and at most every :data:`AGAIN_S`. Everybody else is refused, with a word on where to go.
-He is not sent there: a proxy that asks from an address of which no name is known would be sent
-to itself for ever.
+moved), and at most every :data:`AGAIN_S`. Other requests are refused with a
+message that names the proxy's address. There is no redirect: a proxy that asks from an address
+without a known name would be redirected to itself for ever.
 
 **For whom?** The proxy names the user that the cluster's web server authenticated in a cookie
 (``proxy-user``). The job's owner may look, and whom its view list names, by user or by group
-(groups as this node knows them). On a cluster whose web pages do not authenticate, everybody is
-the *static user* (dr.who), or nobody at all; YARN itself shows them all that its web pages have,
+(groups as this node knows them). On a cluster whose web pages do not authenticate, every user is
+the *static user* (dr.who), or has no name; YARN itself shows them all that its web pages have,
 every log included, and believes every name in a remote call. A page that asked for more than
-that would be closed to its owner and open to everybody else, so the static user may look where
-there is one. Whoever wants pages to be private needs HTTP authentication for the cluster.
+that would be closed to its owner and open to all others, so the static user may look where
+there is one. Private pages need HTTP authentication for the cluster.
 
 The proxy can be trusted to overwrite the cookie, since it passes none of the browser's.
 Looking up hosts and groups may block, so a thread does it; the request waits meanwhile.
@@ -70,7 +70,7 @@ class ProxyGate:
             if self._looking or self._reactor.now() - self._looked >= AGAIN_S:
                 self._look(lambda: exchange.reactor.call(self.admit, exchange, let_in))
             else:
-                self._refuse(exchange, "this page is read through the cluster's web proxy")
+                self._refuse(exchange, "this page can only be read through the cluster's web proxy")
             return
         exchange.trust()
         user = user_of(exchange.request.headers.get("cookie", ""))
@@ -82,9 +82,12 @@ class ProxyGate:
         elif allowed:
             let_in(exchange)
         elif user:
-            self._refuse(exchange, f"{user} may not look at this job of {self._owner}'s")
+            self._refuse(
+                exchange,
+                f"{user} may not read this page: the job is {self._owner}'s",
+            )
         else:
-            self._refuse(exchange, "the proxy does not say who asks")
+            self._refuse(exchange, "the proxy does not name the user who asks")
 
     def _may_read(self, user: Optional[str]) -> Optional[bool]:
         """None: his groups would have to be known."""
@@ -137,7 +140,7 @@ class ProxyGate:
 
 
 def user_of(cookies: str) -> Optional[str]:
-    """Whom the proxy names; None when it names nobody, empty when that makes no sense."""
+    """The user that the proxy names; None without one, empty when the name is invalid."""
     found = [
         unquote_plus(value.strip())
         for name, _, value in (part.partition("=") for part in cookies.split(";"))

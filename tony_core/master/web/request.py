@@ -57,7 +57,7 @@ def whole_number(text: str, what: str, least: int = 0) -> int:
         raise BadRequest(400, f"{what} is not a whole number of up to {MAX_DIGITS} digits")
     number = int(text)
     if number < least:
-        raise BadRequest(400, f"{what} is less than {least}")
+        raise BadRequest(400, f"{what} is {number}; expected {least} or more")
     return number
 
 
@@ -105,32 +105,32 @@ def parse_head(data: bytearray) -> Optional[Head]:
         raise BadRequest(431, "the request's head is too long")
     whole = bytes(data[:end])
     if whole.replace(b"\r\n", b"").translate(None, _CONTROLS) != whole.replace(b"\r\n", b""):
-        raise BadRequest(400, "a control character in the request's head")
+        raise BadRequest(400, "the request's head has a control character")
     lines = whole.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/"):
         raise BadRequest(400, "not an HTTP request")
     method, target, version = words
     if version not in ("HTTP/1.1", "HTTP/1.0"):
-        raise BadRequest(505, "HTTP/1.1 is spoken here")
+        raise BadRequest(505, f"{version} is not supported; expected HTTP/1.1")
     headers: Dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise BadRequest(400, "a header line without a name")
+            raise BadRequest(400, "a header line has no name")
         key = name.lower()
         if key in headers and key in ("content-length", "host"):
-            raise BadRequest(400, f"{name} twice")
+            raise BadRequest(400, f"the header {name} stands twice")
         headers[key] = value.strip()
     if "transfer-encoding" in headers:
-        raise BadRequest(501, "bodies are read by Content-Length only")
+        raise BadRequest(501, "Transfer-Encoding is not supported; send Content-Length")
     length = whole_number(headers.get("content-length", "0"), "Content-Length")
     if length > MAX_BODY:
-        raise BadRequest(413, f"a body may have {MAX_BODY} bytes")
+        raise BadRequest(413, f"the body has {length} bytes; at most {MAX_BODY} are taken")
     if method not in ("GET", "HEAD", "POST"):
-        raise BadRequest(405, "only GET and HEAD are answered here")
+        raise BadRequest(405, f"{method} is not supported; expected GET or HEAD")
     if not target.startswith("/"):
-        raise BadRequest(400, "the target must be a path")
+        raise BadRequest(400, "the target is not a path")
     start = end + 4
     path, _, query = target.partition("?")
     wish = headers.get("connection", "").lower()
@@ -138,6 +138,6 @@ def parse_head(data: bytearray) -> Optional[Head]:
     try:
         fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
-        raise BadRequest(400, f"a query may have {MAX_FIELDS} fields") from None
+        raise BadRequest(400, f"the query has more than {MAX_FIELDS} fields") from None
     request = Request(method, target, unquote(path), fields, headers, b"", keep)
     return Head(request, start, start + length)

@@ -1,10 +1,10 @@
 """The job's own page: its routes.
 
-GET and HEAD only. Everything that is said here the user's client may read; nothing can be changed
-here. On a loopback address only the master's own user and root are answered
-(:mod:`tony_core.protocol.socket_owners`); behind a cluster's proxy, whom its gate lets in
-(:mod:`tony_core.master.web.proxy_gate`). A browser tricked into reading it for somebody else (a
-foreign name that resolves to this address) is refused by the request's Host.
+GET and HEAD only. The user's client may read everything here; nothing can be changed. On a loopback
+address only the master's own user and root are answered (:mod:`tony_core.protocol.socket_owners`);
+behind a cluster's proxy, those whom its gate lets in (:mod:`tony_core.master.web.proxy_gate`). The
+request's Host must name this page, so that no browser reads it for another site by a foreign name
+that resolves to this address.
 
 What TensorBoard shows, scripts included, comes from a log folder that a training writes. So it is
 relayed at a port of its own, which is another origin to a browser: what runs there cannot
@@ -13,7 +13,7 @@ read the page. The same users are answered there. The page's ``/tensorboard/`` l
 Behind YARN's proxy the page is below ``/proxy/application_x/``. The proxy passes on the path
 behind that, GET and PUT, and of a request's headers only User-Agent, Accept and a few of
 that kind; it follows redirects itself. So every link is relative and names what it means to
-the letter, the client says who it is in its User-Agent too, and the page that sends a browser
+the letter, the client names itself in its User-Agent too, and the page that sends a browser
 to TensorBoard does it in HTML. Nothing waits there: each request that does would hold a thread
 of the ResourceManager's web server, which all jobs of the cluster share. That web server is one
 origin for all pages of all jobs, and passes requests on to one port of a job: behind it,
@@ -40,11 +40,11 @@ LONGEST_WAIT_S = 30.0
 STORY_LINES = 200
 WATCHED_S = 10.0  # twice the page's own long poll
 TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
-STRANGER = (
+OTHER_USER = (
     "this page belongs to a job of another user of this machine; only its owner (and root) may"
     " read it"
 )
-UNKNOWN = "this machine does not tell which user asks, so the page refuses everyone: {}"
+UNKNOWN = "this machine does not show which user asks, so the page refuses every user: {}"
 LOG_EVERY_S = 60.0
 NO_TENSORBOARD = "no task serves TensorBoard (yet)\n"
 CLIENT = "tony-client"
@@ -191,7 +191,7 @@ class Page:
                 self._log(text)
             return Admission(trusted=False, refusal=text)
         if owner is None or owner.uid not in self.owners:
-            return Admission(trusted=False, refusal=STRANGER)
+            return Admission(trusted=False, refusal=OTHER_USER)
         return Admission(trusted=True)
 
     def close(self) -> None:
@@ -236,7 +236,7 @@ class Page:
         if since > self._story.last:
             since = self._story.last  # of another master, or made up
         if since < self._story.last or wait <= 0 or self.over or self._gate is not None:
-            self._tell(exchange, since)
+            self._send_events(exchange, since)
             return
 
         def over() -> None:
@@ -248,7 +248,7 @@ class Page:
             over()
             exchange.on_gone = None
             # Not at once: events that happen together are sent together.
-            exchange.reactor.call_later(0, self._tell, exchange, since)
+            exchange.reactor.call_later(0, self._send_events, exchange, since)
 
         def gone() -> None:
             self._story.forget(wake)
@@ -258,7 +258,7 @@ class Page:
             self._story.forget(wake)
             over()
             exchange.on_gone = None
-            self._tell(exchange, since)
+            self._send_events(exchange, since)
 
         timer = exchange.reactor.call_later(wait, late)
         exchange.on_gone = gone
@@ -266,7 +266,7 @@ class Page:
         if _of_client(exchange):
             self._clients.client_waits(True)
 
-    def _tell(self, exchange: Exchange, since: int) -> None:
+    def _send_events(self, exchange: Exchange, since: int) -> None:
         lines, reached = self._story.since(since)
         body = b'{"events":' + lines + b',"next":' + str(reached).encode() + b"}"
         exchange.answer(Answer(200, body, _JSON, _BASE))
@@ -354,7 +354,7 @@ class Page:
         try:
             listeners = self._sockets.listeners(host, port)
         except socket_owners.Unavailable as error:
-            return f"this machine does not tell whose server it is: {error}"
+            return f"this machine does not show whose server it is: {error}"
         if all(owner.uid in self.owners for owner in listeners):
             return "" if listeners else "it has just ended"
         return "that port is held by another user of this machine"

@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server on the master's one thread.
 
 The job's page has a handful of readers: a client that polls, a browser or two, a proxy. The
-standard library's server would bring a thread a reader and 8 MB of modules; this one is a
+standard library's server would need a thread for each reader and 8 MB of modules; this one is a
 parser, a connection and a table of limits on the reactor that is there anyway.
 
 A connection reads one request at a time, hands it to the *handler* with an
@@ -16,7 +16,7 @@ account of where the request comes from. A handler may raise :class:`BadRequest`
 
 Who connects is looked at once, when the connection is accepted (:class:`Admission`). Connections
 that are not trusted share few places and are the first to make room, so they cannot keep out
-those that are; who is refused gets one answer, which says why.
+those that are; a refused connection gets one answer with the reason.
 
 Whatever belongs to a request waits on :attr:`Exchange.reactor`, so that an exception in it ends
 the connection and nothing else.
@@ -244,7 +244,7 @@ class _Connection:
         self._in += data
         self._hold()
         if self._server.held > MAX_BODIES:
-            self._refuse(BadRequest(503, "too much is being posted here at once"))
+            self._refuse(BadRequest(503, "too many bytes are posted at once; try again"))
             return
         self._next()
         if self._head is None and len(self._in) > MAX_HEAD + 65536:
@@ -290,7 +290,7 @@ class _Connection:
             if exchange.streams:
                 self.close()
                 return
-            exchange.answer(Answer(500, b"the page failed; the job goes on\n"))
+            exchange.answer(Answer(500, b"the page failed; the job is still running\n"))
 
     def _refuse(self, error: BadRequest) -> None:
         if self._current is not None:

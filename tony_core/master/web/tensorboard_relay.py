@@ -1,6 +1,6 @@
 """The chief's TensorBoard, through the master.
 
-TensorBoard listens where the master can reach it and nobody else need. Each request opens
+TensorBoard listens where only the master needs to reach it. Each request opens
 one connection to it, asks it to close after the answer, and passes the bytes on as they
 come, so that no chunking has to be understood; reading stops while the reader's
 backlog is high. What changes: hop-by-hop headers, cookies, and redirects, which become
@@ -51,7 +51,7 @@ _QUERY_SAFE = _PATH_SAFE + '?%[]"<>\\^`{|}'
 
 
 class AnswerError(Exception):
-    """What came is no answer that can be passed on; says why."""
+    """The answer cannot be passed on; the message has the reason."""
 
 
 class AnswerHead(NamedTuple):
@@ -247,7 +247,7 @@ def request_bytes(request: Request, address: Tuple[str, int], path: str) -> byte
             continue
         line = f"{name}: {value}".encode("latin-1", "replace")
         if not _NAME.fullmatch(line[: len(name)]) or not _VALUE.fullmatch(line):
-            raise BadRequest(400, "a header with characters that no header may have")
+            raise BadRequest(400, "a header has characters that are not allowed")
         lines.append(line.decode("latin-1"))
     if request.body or request.method == "POST":
         lines.append(f"Content-Length: {len(request.body)}")
@@ -295,7 +295,7 @@ def parse_answer(head: bytes, path: str, method: str) -> AnswerHead:
 
 
 def _body_of(found: List[Tuple[str, str]]) -> Tuple[List[Tuple[str, str]], Optional[int]]:
-    """The one header that says how long the body is, and its length where that is known."""
+    """The one header that gives the body's length, and that length where it is known."""
     lengths = {value for name, value in found if name.lower() == "content-length"}
     codings = [value.lower() for name, value in found if name.lower() == "transfer-encoding"]
     if codings:
