@@ -45,9 +45,9 @@ class Instance:
         self.max_tries = self.try_number + self.retries
         return self.retry()
 
-    def task(self, program: str = "pass", **words: Any) -> TonyOperator:
+    def task(self, program: str = "pass", **options: Any) -> TonyOperator:
         """An operator of this task."""
-        return operator(program, retries=self.retries, **words)
+        return operator(program, retries=self.retries, **options)
 
     def context(self, stateful: bool = True) -> Dict[str, Any]:
         context: Dict[str, Any] = {"ti": self, "task_instance": self, "outlet_events": {}}
@@ -67,22 +67,22 @@ class _Store:
         self._held[key] = value
 
 
-def operator(program: str = "pass", **words: Any) -> TonyOperator:
+def operator(program: str = "pass", **options: Any) -> TonyOperator:
     """One of the embedded scheduler's that runs a line of Python in one task."""
-    told: Dict[str, Any] = {
+    arguments: Dict[str, Any] = {
         "task_id": "train",
         "scheduler": "local",
         "executes": f"{sys.executable} -c '{program}'",
         "framework": "standalone",
         "roles": ONE_WORKER,
-        **words,
+        **options,
     }
-    told["conf"] = {
+    arguments["conf"] = {
         "tony.am.retry-count": 0,
         "tony.task.kill-grace": "1s",
-        **told.get("conf", {}),
+        **arguments.get("conf", {}),
     }
-    return TonyOperator(**told)
+    return TonyOperator(**arguments)
 
 
 def jobs(running: Optional[bool] = None) -> List[AppStatus]:

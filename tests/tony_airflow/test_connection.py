@@ -75,7 +75,7 @@ class TestWhatAConnectionSays:
         )
 
     def test_all_that_is_wrong_is_said_at_once(self) -> None:
-        said = wrong(
+        message = wrong(
             {
                 "qeue": "x",
                 "portal_url": 3,
@@ -85,7 +85,7 @@ class TestWhatAConnectionSays:
             },
             host="rm 1",
         )
-        assert said.startswith("the connection prod cannot be used: ")
+        assert message.startswith("the connection prod cannot be used: ")
         for words in (
             "an unknown key qeue (did you mean queue?)",
             "its portal_url is 3, which is not a text",
@@ -94,10 +94,10 @@ class TestWhatAConnectionSays:
             "its Hadoop configuration folder etc is not an absolute path",
             "its host 'rm 1' is not an address of the form HOST or HOST:PORT",
         ):
-            assert words in said
+            assert words in message
 
     @pytest.mark.parametrize(
-        ("extra", "fields", "said"),
+        ("extra", "fields", "message"),
         [
             (None, {"conn_type": "http"}, "is of the type http, and jobs need one of the type"),
             ("{", {}, "its extra is not JSON"),
@@ -108,8 +108,8 @@ class TestWhatAConnectionSays:
             (None, {"host": "rm:99999"}, "is not an address"),
         ],
     )
-    def test_refusals(self, extra: Any, fields: Dict[str, Any], said: str) -> None:
-        assert said in wrong(extra, **fields)
+    def test_refusals(self, extra: Any, fields: Dict[str, Any], message: str) -> None:
+        assert message in wrong(extra, **fields)
 
 
 class TestWhatTravels:

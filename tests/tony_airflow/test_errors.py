@@ -80,6 +80,6 @@ def test_arguments_are_called_what_they_are_called_here() -> None:
         Problem("'1A' is not a name for an environment variable", file="--shell_env"),
         Problem("does not know --executed, a--conf or --conf-dir", file="--conf"),
     ]
-    said = message_of(JobError(wrong))
-    assert "give executes, or" in said and "\n  env: '1A'" in said
-    assert "\n  conf: does not know --executed, a--conf or" in said
+    message = message_of(JobError(wrong))
+    assert "give executes, or" in message and "\n  env: '1A'" in message
+    assert "\n  conf: does not know --executed, a--conf or" in message

@@ -88,9 +88,9 @@ class TestWhatIsSaid:
     def test_nothing_said_says_nothing(self) -> None:
         assert job_arguments({}) == JobArguments(shell_env={}, container_env={})
 
-    @pytest.mark.parametrize("said", ["2h", 7200, timedelta(hours=2), "7200", 7200.0])
-    def test_a_timeout_in_each_way(self, said: object) -> None:
-        arguments = job_arguments({"executes": "true", "timeout": said})
+    @pytest.mark.parametrize("message", ["2h", 7200, timedelta(hours=2), "7200", 7200.0])
+    def test_a_timeout_in_each_way(self, message: object) -> None:
+        arguments = job_arguments({"executes": "true", "timeout": message})
         assert load_job(arguments, env={}, program=()).job.timeouts.application_s == 7200
 
     def test_the_job_files_own_resources_stay(self, tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ class TestWhatIsSaid:
 
     def test_a_lease_is_the_operators_unless_conf_names_one(self) -> None:
         assert job_arguments({}, lease_s=90).extra["tony.client.lease"] == "90s"
-        said = job_arguments({"conf": {"tony.client.lease": "5m"}}, lease_s=90)
-        assert "tony.client.lease" not in said.extra
+        message = job_arguments({"conf": {"tony.client.lease": "5m"}}, lease_s=90)
+        assert "tony.client.lease" not in message.extra
 
     @pytest.mark.parametrize(
         "path", ["/abs/src", "hdfs://nn/src", "file:///abs/src", "<configuration/>", "  <x/>"]
@@ -129,7 +129,7 @@ class TestWhatIsSaid:
 
 class TestWhatIsWrong:
     def test_all_of_it_at_once_with_what_was_meant(self) -> None:
-        told = wrong(
+        found = wrong(
             executes={"python": "train.py"},
             roles={"Worker": 1, "worker": {"memry": "1g", "instances": object()}, "docker": 1},
             env={"A B": "x", "OK": None, "YES": True},
@@ -137,7 +137,7 @@ class TestWhatIsWrong:
             tags=[1],
             timeout=-1,
         )
-        text = "\n".join(told)
+        text = "\n".join(found)
         assert "executes: expected a text, not a dict" in text
         assert "roles['Worker']" in text and "(did you mean worker?)" in text
         assert "roles['worker']['memry']" in text and "(did you mean memory?)" in text
@@ -148,10 +148,10 @@ class TestWhatIsWrong:
         assert "conf['tony.x']: has no value" in text
         assert "tags: 1 is not a text" in text
         assert "timeout: -1 is not a duration" in text
-        assert len(told) == 11
+        assert len(found) == 11
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             ({"roles": ["worker"]}, "expected a mapping like"),
             ({"roles": {"worker": "2"}}, "expected a mapping like"),
@@ -164,8 +164,8 @@ class TestWhatIsWrong:
             ({"files": ["a,b"]}, "not a text without a comma"),
         ],
     )
-    def test_each(self, words: Dict[str, Any], said: str) -> None:
-        assert said in "\n".join(wrong(**words))
+    def test_each(self, words: Dict[str, Any], message: str) -> None:
+        assert message in "\n".join(wrong(**words))
 
     def test_what_is_right_beside_it_is_kept_for_the_other_checks(self) -> None:
         arguments, problems = read_arguments({"executes": "true", "tags": [1]})
@@ -203,8 +203,8 @@ def test_whatever_is_given_is_read_or_refused_by_name(words: Dict[str, Any]) -> 
     arguments, problems = read_arguments(dict(**words), folder="/dags")
     for problem in problems:
         assert problem.file and problem.file.partition("[")[0] in NAMES, problem
-    told = [*arguments.extra.values(), *dict(arguments.shell_env).values(), *arguments.conf]
-    assert all(isinstance(text, str) for text in told)
+    found = [*arguments.extra.values(), *dict(arguments.shell_env).values(), *arguments.conf]
+    assert all(isinstance(text, str) for text in found)
 
 
 @given(
@@ -279,8 +279,8 @@ class TestTemplatesAsAWhole:
 
     @pytest.mark.parametrize("text", [json.dumps(ROLES), str(ROLES), f" {ROLES}\n"])
     def test_roles(self, text: str) -> None:
-        said = job_arguments({"executes": "true", "roles": text})
-        assert said == job_arguments({"executes": "true", "roles": self.ROLES})
+        message = job_arguments({"executes": "true", "roles": text})
+        assert message == job_arguments({"executes": "true", "roles": self.ROLES})
 
     def test_the_others(self) -> None:
         words = {
@@ -291,15 +291,17 @@ class TestTemplatesAsAWhole:
             "tags": ["x", "y"],
         }
         plain = job_arguments(dict(**words))
-        assert job_arguments(dict(**{name: str(said) for name, said in words.items()})) == plain
+        assert (
+            job_arguments(dict(**{name: str(message) for name, message in words.items()})) == plain
+        )
         pairs = job_arguments({"conf": "['tony.am.memory=1g']"})
         assert pairs == job_arguments({"conf": ["tony.am.memory=1g"]})
         assert job_arguments({"roles": "", "env": " "}) == job_arguments({})
 
     @pytest.mark.parametrize("text", ["{'worker': ", "{{ params.roles }}", "two workers", "[1]"])
     def test_what_is_none_is_refused(self, text: str) -> None:
-        (said,) = wrong(roles=text)
-        assert said.startswith("roles: expected a mapping like")
+        (message,) = wrong(roles=text)
+        assert message.startswith("roles: expected a mapping like")
 
     @fuzz(data=mutations(str(ROLES).encode(), json.dumps(ROLES).encode()))
     def test_any_text(self, data: bytes) -> None:

@@ -58,13 +58,13 @@ def test_with_it() -> None:
 
 
 def test_of_a_job_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: List[Any] = []
-    monkeypatch.setattr(assets, "lineage_of", lambda *words: told.append(words))
+    calls: List[Any] = []
+    monkeypatch.setattr(assets, "lineage_of", lambda *words: calls.append(words))
     task = operator("import sys; sys.exit(3)")
     instance = Instance()
     with pytest.raises(AirflowException):
         task.execute(instance.context())
     task.get_openlineage_facets_on_complete(instance)
-    ((summary, source, _),) = told
+    ((summary, source, _),) = calls
     assert summary["application_id"] == instance.pushed["application_id"]
     assert summary["outcome"] == "FAILED" and "local" in source

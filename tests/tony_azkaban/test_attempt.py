@@ -109,15 +109,15 @@ def run(how: str) -> Tuple[int, str]:
 
 
 def test_what_is_just_being_submitted_is_ended_before_anybody_leaves() -> None:
-    code, said = run("submits")
-    assert code == 143, said
-    assert "KILLED: application_1_1 was cancelled while it was being submitted" in said
-    assert said.endswith("asked 4\n")
+    code, output = run("submits")
+    assert code == 143, output
+    assert "KILLED: application_1_1 was cancelled while it was being submitted" in output
+    assert output.endswith("asked 4\n")
 
 
 def test_what_is_just_being_taken_over_is_ended() -> None:
-    code, said = run("takes-over")
-    assert code == 143, said
-    assert "before anything was submitted" not in said
-    assert "SIGTERM: the job is cancelled; application_1_1 is being ended" in said
-    assert said.endswith("asked 1\n")
+    code, output = run("takes-over")
+    assert code == 143, output
+    assert "before anything was submitted" not in output
+    assert "SIGTERM: the job is cancelled; application_1_1 is being ended" in output
+    assert output.endswith("asked 1\n")

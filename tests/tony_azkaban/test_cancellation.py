@@ -86,18 +86,18 @@ def test_it_ends_while_the_main_thread_is_held_up(how: str) -> None:
     ("how", "why"), [("hangs", ""), ("refuses", ": nobody may"), ("nowhere", ": no cluster")]
 )
 def test_it_cannot_be_ended_in_time(how: str, why: str) -> None:
-    code, said = run(how, 0.3)
+    code, output = run(how, 0.3)
     assert code == 143
-    assert f"application_1_1 was asked to end, and has not yet{why}; it goes on" in said
+    assert f"application_1_1 was asked to end, and has not yet{why}; it goes on" in output
     # Before the last words: an old server's patience may be over by then.
-    assert said.startswith("sees through yarn application_1_1\n")
+    assert output.startswith("sees through yarn application_1_1\n")
 
 
 def test_a_process_of_its_own_sees_it_through(tmp_path: Path) -> None:
     """Wherever the job runs and whatever its folder and its variables bring."""
     for name in ("json.py", "argparse.py", "tony_core.py"):
         (tmp_path / name).write_text("raise SystemExit('a file of the job')\n")
-    said = tmp_path / "said"
+    output = tmp_path / "said"
     script = (
         "import sys; sys.path[:0] = " + repr(PATHS) + "\n"
         "import subprocess\n"
@@ -111,18 +111,18 @@ def test_a_process_of_its_own_sees_it_through(tmp_path: Path) -> None:
         "sys.exit(made[0].wait(60))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-c", script, str(said)],
+        [sys.executable, "-I", "-c", script, str(output)],
         env={**os.environ, "PYTHONPATH": str(tmp_path), "TONY_HOME": str(tmp_path / "home")},
         cwd=tmp_path,
         timeout=90,
         check=False,
     )
-    assert "local_20260101000000_000001" in said.read_text(), said.read_text()
-    assert "a file of the job" not in said.read_text()
-    assert done.returncode == 2, said.read_text()
+    assert "local_20260101000000_000001" in output.read_text(), output.read_text()
+    assert "a file of the job" not in output.read_text()
+    assert done.returncode == 2, output.read_text()
 
 
 def test_the_main_thread_tells_it_if_it_can() -> None:
-    code, said = run("main-tells", 0.3)
+    code, output = run("main-tells", 0.3)
     assert code == 7
-    assert said == "told by main 1 cancelled: Azkaban ended the job (SIGTERM)\n"
+    assert output == "told by main 1 cancelled: Azkaban ended the job (SIGTERM)\n"

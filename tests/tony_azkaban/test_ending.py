@@ -133,31 +133,31 @@ def test_a_retry_goes_on_with_what_its_predecessor_left(tmp_path: Path, tony_hom
 
 def test_a_retry_after_an_adoption_knows_what_was_adopted(tmp_path: Path, tony_home: Path) -> None:
     first = left_running(tmp_path)
-    words = {
+    arguments = {
         "azkaban.flow.execid": "77",
         "azkaban.job.attempt": "1",
         "tony_azkaban.attach": first,
         "tony_azkaban.retry": "attach",
     }
-    job = Job(tmp_path, "show /dev/null").set(words)
+    job = Job(tmp_path, "show /dev/null").set(arguments)
     with job.start():
         job.until(f"goes on with {first} (RUNNING)")
         job.until("worker:0 running")
         job.send(signal.SIGKILL)
         job.ends(-signal.SIGKILL)
-    words.update({"azkaban.job.attempt": "2", "tony_azkaban.retry": "end"})
-    log = Job(tmp_path, "show /dev/null").set(words).run()
+    arguments.update({"azkaban.job.attempt": "2", "tony_azkaban.retry": "end"})
+    log = Job(tmp_path, "show /dev/null").set(arguments).run()
     assert f"an earlier attempt left {first} (RUNNING): it is ended" in log
     assert status(first).state.value == "KILLED"
 
 
 def test_a_new_execution_adopts_one(tmp_path: Path, tony_home: Path) -> None:
     first = left_running(tmp_path)
-    words = {"azkaban.flow.execid": "77", "tony_azkaban.attach": first}
-    other = Job(tmp_path / "other", "show /dev/null").set(words)
+    arguments = {"azkaban.flow.execid": "77", "tony_azkaban.attach": first}
+    other = Job(tmp_path / "other", "show /dev/null").set(arguments)
     other.env["JOB_NAME"] = "another"
     assert f"{first} is not an application of this job" in other.run()
-    job = Job(tmp_path, "show /dev/null").set(words)
+    job = Job(tmp_path, "show /dev/null").set(arguments)
     with job.start():
         job.until(f"goes on with {first} (RUNNING)")
         job.until("worker:0 running")

@@ -106,15 +106,15 @@ def test_as_another_user_than_the_servers() -> None:
 def test_a_jobs_variables_reach_its_tasks(tmp_path: Path) -> None:
     """Those that are about the machine that submits do not: a node has other folders."""
     shown = tmp_path / "shown.json"
-    said = {"OPENSSL_CONF": "/job/evil.cnf", "LD_AUDIT": "", "PYTHONPATH": "/job"}
+    output = {"OPENSSL_CONF": "/job/evil.cnf", "LD_AUDIT": "", "PYTHONPATH": "/job"}
     ours = ("PATH", "JAVA_HOME", "LD_LIBRARY_PATH", "HADOOP_HOME")
-    job = Job(tmp_path, f"show {shown}").set({f"env.{name}": text for name, text in said.items()})
+    job = Job(tmp_path, f"show {shown}").set({f"env.{name}": text for name, text in output.items()})
     job.set({**{f"env.{name}": "/job/of-the-server" for name in ours}, "jvm.args": "-Da"})
     log = job.run()
     assert "of no effect here, since no JVM is started: jvm.args\n" in log
     assert all(f"env.{name}" in log for name in ours)
     env = json.loads(shown.read_text())["env"]
-    for name, text in said.items():
+    for name, text in output.items():
         assert text in env[name].split(os.pathsep), name
     for name in ours:
         assert "/job/of-the-server" not in env.get(name, ""), name

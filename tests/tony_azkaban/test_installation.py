@@ -41,22 +41,22 @@ def test_a_new_one(plugins: Path, tony: Tony) -> None:
     assert done.out.startswith(f"installed {made} (")
     assert names(plugins) == ["common.properties", "spark", "tony"]
     assert names(plugins.parent) == ["jobtypes"]
-    said = read(made / "plugin.properties")
-    assert said["tony.home"] == str(made)
-    assert said["command"].split()[0] == sys.executable
+    output = read(made / "plugin.properties")
+    assert output["tony.home"] == str(made)
+    assert output["command"].split()[0] == sys.executable
     # As whom a job runs, the server decides for every job type alike: commonprivate.properties.
     assert read(made / "private.properties") == {"jobtype.class": "azkaban.jobExecutor.ProcessJob"}
     assert read(made / "site.properties") == {}
     for path in [made, *made.iterdir()]:
         assert path.stat().st_mode & 0o444 == 0o444, path
     # What the server will start does start.
-    ran = subprocess.run(said["command"].split(), capture_output=True, text=True, cwd="/")
+    ran = subprocess.run(output["command"].split(), capture_output=True, text=True, cwd="/")
     assert (ran.returncode, "JOB_PROP_FILE" in ran.stderr) == (2, True)
 
 
 def test_what_the_administrator_says_with_it(plugins: Path, tony: Tony, tmp_path: Path) -> None:
-    words = ["--server-url", "http://az.example:8081", "--hadoop-conf-dir", str(tmp_path)]
-    assert tony("azkaban", "install", "--plugin-dir", str(plugins), *words).code == 0
+    arguments = ["--server-url", "http://az.example:8081", "--hadoop-conf-dir", str(tmp_path)]
+    assert tony("azkaban", "install", "--plugin-dir", str(plugins), *arguments).code == 0
     assert read(plugins / "tony" / "site.properties") == {
         "hadoop.conf.dir": str(tmp_path),
         "tony.scheduler": "yarn",
@@ -95,7 +95,7 @@ def test_what_would_not_work_leaves_the_server_as_it_was(
     tony: Tony,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    words: List[str],
+    arguments: List[str],
     code: int,
     says: str,
 ) -> None:
@@ -106,7 +106,7 @@ def test_what_would_not_work_leaves_the_server_as_it_was(
     other = tmp_path / "other"  # a program, and no Python
     other.write_text("#!/bin/sh\necho no such module >&2\nexit 1\n")
     other.chmod(0o755)
-    done = tony("azkaban", "install", *(word.replace("{other}", str(other)) for word in words))
+    done = tony("azkaban", "install", *(word.replace("{other}", str(other)) for word in arguments))
     assert done.code == code, done.err
     assert re.search(says, done.err), done.err
     assert names(plugins) == ["common.properties", "spark"]

@@ -38,31 +38,35 @@ def test_the_chiefs_word_comes_first() -> None:
 
 
 def test_flat_texts_alone_and_with_the_jobs_name() -> None:
-    said = outputs(VIEW, JOB, "train", "/history/local_1", {"tensorboard": "http://node:6006/"})
-    assert said["tony_result.duration_s"] == "12.5"
-    assert said["tony_result.tensorboard_url"] == "http://node:6006/"
-    assert said["tony_result.history_url"] == "/history/local_1"
-    assert said["tony_result.metrics.loss"] == said["tony_result.train.metrics.loss"] == "0.25"
-    assert said["tony_result.value"] == said["tony_result.train.value"] == ""  # it gave none
-    assert all(isinstance(text, str) for text in said.values())
+    produced = outputs(VIEW, JOB, "train", "/history/local_1", {"tensorboard": "http://node:6006/"})
+    assert produced["tony_result.duration_s"] == "12.5"
+    assert produced["tony_result.tensorboard_url"] == "http://node:6006/"
+    assert produced["tony_result.history_url"] == "/history/local_1"
+    assert (
+        produced["tony_result.metrics.loss"] == produced["tony_result.train.metrics.loss"] == "0.25"
+    )
+    assert (
+        produced["tony_result.value"] == produced["tony_result.train.value"] == ""
+    )  # it gave none
+    assert all(isinstance(text, str) for text in produced.values())
 
 
 def test_a_job_of_a_flow_within_a_flow_has_its_own_name(tmp_path: Path) -> None:
     """The same files run alone and in another flow; the whole path stays as another name."""
     names = {"tony_result.train.metrics.auc"}
-    said = outputs(VIEW, JOB, "nightly:train", "", {}, names)
+    produced = outputs(VIEW, JOB, "nightly:train", "", {}, names)
     for job in ("train", "nightly:train"):
-        assert said[f"tony_result.{job}.outcome"] == "SUCCEEDED"
-        assert said[f"tony_result.{job}.metrics.loss"] == "0.25"
-    assert said["tony_result.train.metrics.auc"] == ""
+        assert produced[f"tony_result.{job}.outcome"] == "SUCCEEDED"
+        assert produced[f"tony_result.{job}.metrics.loss"] == "0.25"
+    assert produced["tony_result.train.metrics.auc"] == ""
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [("text", "text"), ({"a": [1]}, '{"a": [1]}'), (0, "0"), (None, "")]
 )
 def test_the_result(value: Any, text: str | None) -> None:
-    said = outputs(replace(VIEW, result=value), JOB, "train", "", {})
-    assert said.get("tony_result.value") == text
+    produced = outputs(replace(VIEW, result=value), JOB, "train", "", {})
+    assert produced.get("tony_result.value") == text
 
 
 def test_what_the_flow_names_and_nothing_gave_is_empty(tmp_path: Path) -> None:
@@ -84,11 +88,11 @@ def test_what_the_flow_names_and_nothing_gave_is_empty(tmp_path: Path) -> None:
         "tony_result.metrics.loss",
         "tony_result.metrics.recall",
     }
-    said = outputs(VIEW, JOB, "train", "", {}, names)
-    assert said["tony_result.metrics.loss"] == "0.25"
-    assert said["tony_result.metrics.auc"] == said["tony_result.train.metrics.f1"] == ""
-    assert said["tony_result.metrics.recall"] == ""
-    assert "tony_result.other.metrics.loss" not in said  # another job gives it, or does not
+    produced = outputs(VIEW, JOB, "train", "", {}, names)
+    assert produced["tony_result.metrics.loss"] == "0.25"
+    assert produced["tony_result.metrics.auc"] == produced["tony_result.train.metrics.f1"] == ""
+    assert produced["tony_result.metrics.recall"] == ""
+    assert "tony_result.other.metrics.loss" not in produced  # another job gives it, or does not
 
 
 def test_only_the_executions_own_folder_is_looked_through(tmp_path: Path) -> None:
@@ -146,9 +150,9 @@ def all_of(value: str) -> dict[str, str]:
     return outputs(view, JOB, value, value, {"tensorboard": value})
 
 
-def assert_inert(said: dict[str, str]) -> None:
+def assert_inert(produced: dict[str, str]) -> None:
     """Nothing for Azkaban to evaluate, and no name but ours."""
-    for key, text in said.items():
+    for key, text in produced.items():
         assert key.startswith("tony_result.")
         assert not ACTIVE.search(key), key
         assert not ACTIVE.search(text), text
@@ -157,12 +161,12 @@ def assert_inert(said: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("value", ATTACKS)
 def test_nothing_that_a_program_says_is_evaluated(value: str) -> None:
-    said = all_of(value)
-    assert_inert(said)
+    produced = all_of(value)
+    assert_inert(produced)
     for given in ({"a": [value]}, [value], {value: None}):
-        said = outputs(replace(VIEW, result=given), JOB, "train", "", {})
-        assert_inert(said)
-        assert json.loads(said["tony_result.value"]) == given  # what was given, to the letter
+        produced = outputs(replace(VIEW, result=given), JOB, "train", "", {})
+        assert_inert(produced)
+        assert json.loads(produced["tony_result.value"]) == given  # what was given, to the letter
 
 
 @pytest.mark.parametrize(
@@ -184,9 +188,9 @@ def test_what_stands_for_a_text(text: str, shown: str) -> None:
     "name", ["env.LD_PRELOAD", "command", "type", "user.to.proxy", "azkaban.flow.execid", "a\nb=c"]
 )
 def test_no_name_that_a_program_chooses_is_a_property_of_the_next_job(name: str) -> None:
-    said = all_of(name)
-    assert_inert(said)
-    assert name not in said
+    produced = all_of(name)
+    assert_inert(produced)
+    assert name not in produced
 
 
 @fuzz(value=st.text(st.sampled_from("$({})'\"\\ \n\r\x85\u2028\ud800aé🦆u0024"), max_size=40))

@@ -28,11 +28,11 @@ def test_only_our_own_user_s_are_ours(user: str, ours: bool, props: Dict[str, st
     scheduler = Scripted("", status("app_1", tags=TAGS))
     scheduler.user = "ann"
     scheduler.set("app_1", user=user)
-    said: List[str] = []
+    lines: List[str] = []
     taken: List[str] = []
-    found = settle(scheduler, RETRY, props, said.append, taken.append)
+    found = settle(scheduler, RETRY, props, lines.append, taken.append)
     if not ours:
-        assert (found, said, taken, scheduler.killed) == (None, [], [], [])
+        assert (found, lines, taken, scheduler.killed) == (None, [], [], [])
     elif props:
         assert (found, taken, scheduler.killed) == ("app_1", ["app_1"], [])
     else:
@@ -44,9 +44,9 @@ def test_a_named_one_of_another_user_is_submitted_anew() -> None:
     scheduler = Scripted("", status("app_1", tags=TAGS))
     scheduler.user = "ann"
     scheduler.set("app_1", user="mallory")
-    said: List[str] = []
+    lines: List[str] = []
     props = {"tony_azkaban.attach": "app_1"}
-    assert settle(scheduler, first, props, said.append, said.append) is None
-    assert "not an application of this job" in said[0]
+    assert settle(scheduler, first, props, lines.append, lines.append) is None
+    assert "not an application of this job" in lines[0]
     scheduler.set("app_1", user="ann")
-    assert settle(scheduler, first, props, said.append, said.append) == "app_1"
+    assert settle(scheduler, first, props, lines.append, lines.append) == "app_1"

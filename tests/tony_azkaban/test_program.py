@@ -32,13 +32,13 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert "\nRUNNING in queue default\n" in log
     assert "\nlast lines of worker:0 (stdout):\n  | worker 0 does report\n" in log
     assert log.splitlines()[-1].startswith(f"SUCCEEDED train ({app_id})")
-    said = job.outputs
-    assert said["tony_result.application_id"] == app_id
-    assert said["tony_result.outcome"] == "SUCCEEDED"
-    assert said["tony_result.metrics.loss"] == "0.125"
-    assert said["tony_result.train.metrics.accuracy"] == "0.5"
-    assert Path(said["tony_result.history_url"]).is_dir()
-    assert not [name for name in said if name.startswith("tony.")]
+    output = job.outputs
+    assert output["tony_result.application_id"] == app_id
+    assert output["tony_result.outcome"] == "SUCCEEDED"
+    assert output["tony_result.metrics.loss"] == "0.125"
+    assert output["tony_result.train.metrics.accuracy"] == "0.5"
+    assert Path(output["tony_result.history_url"]).is_dir()
+    assert not [name for name in output if name.startswith("tony.")]
     with Client("local") as client:
         run = client.attach(app_id)
         assert run.status().tags[:2] == ("nightly", "vision")
@@ -120,8 +120,8 @@ def test_no_secret_of_a_job_files_address_is_said(tmp_path: Path, answers: int) 
         thread.start()
         try:
             base = f"http://127.0.0.1:{server.server_address[1]}"
-            words = {"conf_file": f"{base}/job.xml?sig=hush-hush#part"}
-            job = Job(tmp_path, "show").set(words)
+            arguments = {"conf_file": f"{base}/job.xml?sig=hush-hush#part"}
+            job = Job(tmp_path, "show").set(arguments)
             del job.props["tony.worker.memory"]
             log = job.run(2)
         finally:

@@ -60,8 +60,8 @@ def test_recorded(data: bytes, found: Dict[str, str]) -> None:
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=8))
-def test_what_is_written_is_read(said: Dict[str, str]) -> None:
-    assert load(dump(said)) == said
+def test_what_is_written_is_read(parsed: Dict[str, str]) -> None:
+    assert load(dump(parsed)) == parsed
 
 
 @fuzz(data=mutations(*(data for data, _ in RECORDED), b"a=\\u0041\\\r\n b\\:c" * 20))
@@ -132,9 +132,9 @@ def test_against_a_jvm(java: str, tmp_path: Path) -> None:
     ours = [(found, dump(found).decode("latin-1")) for found in map(read_here, texts) if found]
     assert all(read_here(text) == found for found, text in ours)
     texts += [text for _, text in ours]
-    said = "".join(f"{text.encode('latin-1').hex()}\n" for text in texts)
+    parsed = "".join(f"{text.encode('latin-1').hex()}\n" for text in texts)
     done = subprocess.run(
-        [java, str(JAVA)], input=said, capture_output=True, text=True, timeout=200, cwd=tmp_path
+        [java, str(JAVA)], input=parsed, capture_output=True, text=True, timeout=200, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     answers = done.stdout.splitlines()

@@ -27,38 +27,43 @@ def site(folder: Path, text: str) -> Site:
     return read(str(folder))
 
 
-def made(props: Dict[str, str], said: Site, folder: Path) -> Loaded:
+def made(props: Dict[str, str], settings: Site, folder: Path) -> Loaded:
     """The job, as the program makes it."""
-    arguments = translation.arguments({"executes": "true", **props}, said, str(folder))
-    return translation.finish(load_job(arguments, env={}, cwd=str(folder)), said, THIS)[0]
+    arguments = translation.arguments({"executes": "true", **props}, settings, str(folder))
+    return translation.finish(load_job(arguments, env={}, cwd=str(folder)), settings, THIS)[0]
 
 
 def test_an_empty_one_says_the_defaults(tmp_path: Path) -> None:
-    said = site(tmp_path, "# nothing\n")
-    assert (said.proxy, said.lease_s, said.cancel_s, said.queues) == ("honour", 120.0, 3.0, ())
+    settings = site(tmp_path, "# nothing\n")
+    assert (settings.proxy, settings.lease_s, settings.cancel_s, settings.queues) == (
+        "honour",
+        120.0,
+        3.0,
+        (),
+    )
     assert read(str(tmp_path / "none")).defaults == {}
     assert read(None) == Site()
 
 
 def test_all_that_it_may_say(tmp_path: Path) -> None:
     (tmp_path / "hadoop").mkdir()
-    said = site(
+    settings = site(
         tmp_path,
         f"hadoop.conf.dir={tmp_path}/hadoop\nqueues=ml, dev\nuser.to.proxy=Ignore\n"
         "server.url=http\\://az.example\\:8081/\nserver.name=az\nlease=off\ncancel.within=10s\n"
         "tony.scheduler=yarn\nfinal.tony.task.max-total-instances=8\nenv.TONY_HOME=/var/tony\n",
     )
-    assert said.hadoop_conf == f"{tmp_path}/hadoop"
-    assert said.queues == ("ml", "dev")
-    assert (said.proxy, said.server_url, said.server_name) == (
+    assert settings.hadoop_conf == f"{tmp_path}/hadoop"
+    assert settings.queues == ("ml", "dev")
+    assert (settings.proxy, settings.server_url, settings.server_name) == (
         "ignore",
         "http://az.example:8081",
         "az",
     )
-    assert (said.lease_s, said.cancel_s) == (None, 10.0)
-    assert said.defaults == {"tony.scheduler": "yarn"}
-    assert said.finals == {"tony.task.max-total-instances": "8"}
-    assert said.environment == {"TONY_HOME": "/var/tony"}
+    assert (settings.lease_s, settings.cancel_s) == (None, 10.0)
+    assert settings.defaults == {"tony.scheduler": "yarn"}
+    assert settings.finals == {"tony.task.max-total-instances": "8"}
+    assert settings.environment == {"TONY_HOME": "/var/tony"}
 
 
 ALL = (
@@ -98,10 +103,10 @@ def test_all_that_is_wrong_with_it_is_said_with_its_line(tmp_path: Path) -> None
             "queue=ml\nhadoop.conf.dir=conf\nuser.to.proxy=perhaps\nserver.url=az:8081\n"
             "lease=long\ncancel.within=90s\nconf.dir=/none/at/all\n",
         )
-    said = {problem.line: str(problem) for problem in caught.value.problems}
-    assert set(said) == {1, 2, 3, 4, 5, 6, 7}
-    assert "did you mean queues?" in said[1]
-    assert "absolute" in said[2] and "is not a folder" in said[7]
+    settings = {problem.line: str(problem) for problem in caught.value.problems}
+    assert set(settings) == {1, 2, 3, 4, 5, 6, 7}
+    assert "did you mean queues?" in settings[1]
+    assert "absolute" in settings[2] and "is not a folder" in settings[7]
     with pytest.raises(JobError, match=r"site.properties:2: .*hexadecimal"):
         site(tmp_path, "queues=ml\ntony.x=\\u1\n")
 
@@ -110,30 +115,30 @@ def test_all_that_is_wrong_with_it_is_said_with_its_line(tmp_path: Path) -> None
 
 
 def test_defaults_are_below_a_job_and_finals_above(tmp_path: Path) -> None:
-    said = site(
+    settings = site(
         tmp_path / "home",
         "tony.worker.instances=2\ntony.worker.memory=1g\nfinal.tony.am.retry-count=1\n",
     )
-    job = made({"tony.worker.memory": "3g"}, said, tmp_path)
+    job = made({"tony.worker.memory": "3g"}, settings, tmp_path)
     assert (job.role("worker").instances, job.role("worker").resources.memory_mb) == (2, 3072)
     assert job.master.user_retries == 1
-    assert made({"tony.am.retry-count": "1"}, said, tmp_path).master.user_retries == 1
+    assert made({"tony.am.retry-count": "1"}, settings, tmp_path).master.user_retries == 1
     with pytest.raises(JobError, match=r"job properties: tony.am.retry-count: is final in .*site"):
-        made({"tony.am.retry-count": "5"}, said, tmp_path)
+        made({"tony.am.retry-count": "5"}, settings, tmp_path)
 
 
 def test_a_default_for_a_role_that_a_job_has_not_is_of_no_harm(tmp_path: Path) -> None:
-    said = site(tmp_path / "home", "tony.ps.memory=1g\n")
-    job = made({"tony.worker.instances": "1"}, said, tmp_path)
+    settings = site(tmp_path / "home", "tony.ps.memory=1g\n")
+    job = made({"tony.worker.instances": "1"}, settings, tmp_path)
     assert [role.name for role in job.roles] == ["worker"]
-    job = made({"tony.worker.instances": "1", "tony.ps.vcores": "2"}, said, tmp_path)
+    job = made({"tony.worker.instances": "1", "tony.ps.vcores": "2"}, settings, tmp_path)
     assert [role.name for role in job.roles] == ["worker"]
 
 
 def test_a_final_cannot_be_changed_by_an_older_name(tmp_path: Path) -> None:
-    said = site(tmp_path / "home", "final.tony.task.heartbeat-interval-ms=1000\n")
+    settings = site(tmp_path / "home", "final.tony.task.heartbeat-interval-ms=1000\n")
     with pytest.raises(JobError, match=r"tony\.task\.heartbeat-interval-ms: is final"):
-        made({"tony.task.heartbeat-interval": "9000"}, said, tmp_path)
+        made({"tony.task.heartbeat-interval": "9000"}, settings, tmp_path)
 
 
 VALUES = st.dictionaries(
@@ -155,8 +160,8 @@ def test_precedence(
         f"<property><name>{k}</name><value>{v}</value></property>" for k, v in file.items()
     )
     (folder / "tony.xml").write_text(f"<configuration>{body}</configuration>")
-    said = Site(defaults={"tony.worker.instances": "1", **defaults})
-    job = made(props, said, folder)
+    settings = Site(defaults={"tony.worker.instances": "1", **defaults})
+    job = made(props, settings, folder)
     wanted = {**defaults, **file, **props}
     for key, text in wanted.items():
         assert job.setting(key) == text
@@ -169,19 +174,19 @@ def test_precedence(
     [(None, "ml"), ("dev", "dev"), ("root.dev", "root.dev"), ("prod", None), ("default", None)],
 )
 def test_queues(tmp_path: Path, queue: str | None, runs_in: str | None) -> None:
-    said = site(tmp_path / "home", "queues=ml,dev\n")
+    settings = site(tmp_path / "home", "queues=ml,dev\n")
     props = {"tony.yarn.queue": queue} if queue else {}
     if runs_in is None:
         with pytest.raises(JobError, match=f"tony.yarn.queue: {queue} is not one .*ml, dev"):
-            made(props, said, tmp_path)
+            made(props, settings, tmp_path)
     else:
-        assert made(props, said, tmp_path).queue == runs_in
+        assert made(props, settings, tmp_path).queue == runs_in
 
 
 def test_the_lease_is_the_sites_unless_the_job_names_one(tmp_path: Path) -> None:
-    said = site(tmp_path / "home", "lease=50s\n")
-    assert made({}, said, tmp_path).timeouts.client_lease_s == 50
-    assert made({"tony.client.lease": "7s"}, said, tmp_path).timeouts.client_lease_s == 7
+    settings = site(tmp_path / "home", "lease=50s\n")
+    assert made({}, settings, tmp_path).timeouts.client_lease_s == 50
+    assert made({"tony.client.lease": "7s"}, settings, tmp_path).timeouts.client_lease_s == 7
     assert made({}, Site(), tmp_path).timeouts.client_lease_s == 120
 
 

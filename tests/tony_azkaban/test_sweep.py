@@ -57,19 +57,19 @@ class _Words(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
-        said = {
+        output = {
             name: texts[0] for name, texts in parse_qs(self.rfile.read(length).decode()).items()
         }
         self.server.asked.append(self.path)  # type: ignore[attr-defined]
         answer: Dict[str, Any]
-        if said.get("action") == "login":
+        if output.get("action") == "login":
             answer = {"error": "Incorrect Login. Username/Password not found."}
-            if said.get("password") == "pässword":
+            if output.get("password") == "pässword":
                 answer = {"session.id": "5", "status": "success"}
-        elif said.get("session.id") != "5":
+        elif output.get("session.id") != "5":
             answer = {"error": "session"}
         else:
-            execid = said["execid"]
+            execid = output["execid"]
             answer = EXECUTIONS.get(execid, {"error": f"Cannot find execution '{execid}'"})
         body = json.dumps(answer).encode()
         self.send_response(200)
@@ -138,8 +138,8 @@ def test_the_server_is_asked(
     tony: Tony, scripted: Scripted, server: ThreadingHTTPServer, password: List[str]
 ) -> None:
     ids = there(scripted, address(server))
-    words = ["azkaban", "sweep", "--server-url", f"http://{address(server)}", *password]
-    done = tony(*words, "--dry-run")
+    arguments = ["azkaban", "sweep", "--server-url", f"http://{address(server)}", *password]
+    done = tony(*arguments, "--dry-run")
     assert done.code == 0, done.err
     assert [line.split()[2] for line in done.out.splitlines()] == [ids[0], ids[3]]
     # A retry has ended what its predecessor left, or watches it.
@@ -148,7 +148,7 @@ def test_the_server_is_asked(
     assert f"{ids[5]}: the server knows no execution 99" in done.err
     assert "other:8081" in done.err
     assert scripted.killed == []
-    done = tony(*words)
+    done = tony(*arguments)
     assert done.code == 0, done.err
     assert done.out.startswith(f"ended {ids[0]} (train; execution 11, job train)")
     assert [app_id for app_id, _ in scripted.killed] == [ids[0], ids[3]]
@@ -160,12 +160,12 @@ def test_or_it_is_said_which_are_over(tony: Tony, scripted: Scripted) -> None:
     several = tony("azkaban", "sweep", "--ended", "11")
     assert several.code == 2
     assert "az, other:8081" in several.err
-    words = ["azkaban", "sweep", "--server-name", "AZ", "--dry-run", "--json"]
-    found = json.loads(tony(*words, "--ended", "11,13").out)["applications"]
+    arguments = ["azkaban", "sweep", "--server-name", "AZ", "--dry-run", "--json"]
+    found = json.loads(tony(*arguments, "--ended", "11,13").out)["applications"]
     assert [row["app_id"] for row in found] == [ids[0], ids[2]]
-    found = json.loads(tony(*words, "--running", "12, 15").out)["applications"]
+    found = json.loads(tony(*arguments, "--running", "12, 15").out)["applications"]
     assert [row["execution"] for row in found] == ["11", "13", "14", "99"]
-    assert len(json.loads(tony(*words, "--ended", "all").out)["applications"]) == 6
+    assert len(json.loads(tony(*arguments, "--ended", "all").out)["applications"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,10 @@ def test_or_it_is_said_which_are_over(tony: Tony, scripted: Scripted) -> None:
     ],
 )
 def test_words_that_make_no_sense(
-    tony: Tony, scripted: Scripted, words: List[str], says: str
+    tony: Tony, scripted: Scripted, arguments: List[str], says: str
 ) -> None:
     there(scripted, "127.0.0.1:1")
-    done = tony("azkaban", "sweep", "--server-name", "127.0.0.1:1", *words)
+    done = tony("azkaban", "sweep", "--server-name", "127.0.0.1:1", *arguments)
     assert done.code == 2
     assert says in done.err
 

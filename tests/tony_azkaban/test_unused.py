@@ -39,7 +39,7 @@ whitelist.file.path working.dir
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("typed", "meant"),
     [
         ("exectues", "executes"),
         ("execute", "executes"),
@@ -56,9 +56,9 @@ whitelist.file.path working.dir
         ("tony_azkban.retry", "tony_azkaban.retry"),
     ],
 )
-def test_one_slip_is_told(said: str, meant: str) -> None:
-    (problem,) = find_misspelled([said, *NAMES])
-    assert problem.key == said and f"(did you mean {meant}?)" in problem.message
+def test_one_slip_is_told(typed: str, meant: str) -> None:
+    (problem,) = find_misspelled([typed, *NAMES])
+    assert problem.key == typed and f"(did you mean {meant}?)" in problem.message
 
 
 def test_no_false_alarm() -> None:

@@ -62,9 +62,9 @@ def test_ignored() -> None:
 @pytest.mark.parametrize("proxy", ["honour", "ignore", "refuse"])
 def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> None:
     os.environ["HADOOP_USER_NAME"] = "service"  # of the server, or of site.properties
-    said = Site(proxy=proxy)
+    message = Site(proxy=proxy)
     for name in ("service", "alice"):
-        who = choose_user({"env.HADOOP_USER_NAME": name}, said)
+        who = choose_user({"env.HADOOP_USER_NAME": name}, message)
         assert who.own == "service"
     assert user_name() == ("alice" if proxy == "honour" else "service")
 

@@ -11,7 +11,7 @@ from tony_core.client.workflow.condition import MISSED, REACHED, WAITING, Condit
 
 
 def job(state: str, app_id: str = "app_1", **more: Any) -> Any:
-    told: Dict[str, Any] = {
+    fields: Dict[str, Any] = {
         "app_id": app_id,
         "state": SimpleNamespace(value=state),
         "submitted": 100.0,
@@ -20,7 +20,7 @@ def job(state: str, app_id: str = "app_1", **more: Any) -> Any:
         "diagnostics": "",
         **more,
     }
-    return SimpleNamespace(**told)
+    return SimpleNamespace(**fields)
 
 
 @pytest.mark.parametrize(

@@ -72,96 +72,96 @@ def test_whose_output_is_followed(names: Tuple[str, ...], chief: str) -> None:
 
 def test_each_line_once_when_its_end_is_there() -> None:
     logs = Logs()
-    told = Following(logs, view("worker:0"))
-    assert told.look() == [] and not is_complete(told.view, told.position)
+    following = Following(logs, view("worker:0"))
+    assert following.look() == [] and not is_complete(following.view, following.position)
     logs.write("one\ntw")
     logs.write("careful\n", name="stderr")
-    assert told.look() == ["[worker:0] one", "[worker:0 stderr] careful"]
+    assert following.look() == ["[worker:0] one", "[worker:0 stderr] careful"]
     logs.write("o\n\nthree")
-    assert told.look() == ["[worker:0] two", "[worker:0] "]
-    assert told.look() == []
-    assert told.look(last=True) == ["[worker:0] three"]
-    assert told.look(last=True) == [] and is_complete(told.view, told.position)
+    assert following.look() == ["[worker:0] two", "[worker:0] "]
+    assert following.look() == []
+    assert following.look(last=True) == ["[worker:0] three"]
+    assert following.look(last=True) == [] and is_complete(following.view, following.position)
 
 
 def test_a_session_in_another_container_follows() -> None:
     logs = Logs()
-    told = Following(logs, view("worker:0"))
+    following = Following(logs, view("worker:0"))
     logs.write("one\n")
-    assert told.look() == ["[worker:0] one"]
-    told.view = view("worker:0", container="c2")
+    assert following.look() == ["[worker:0] one"]
+    following.view = view("worker:0", container="c2")
     logs.write("two\n", container="c2")
-    assert told.look() == ["[worker:0] two"]
+    assert following.look() == ["[worker:0] two"]
 
 
 @pytest.mark.parametrize("knows_sizes", [True, False])
 def test_much_at_once_is_cut_to_its_end(knows_sizes: bool) -> None:
     logs = Logs(knows_sizes)
-    told = Following(logs, view("worker:0"))
+    following = Following(logs, view("worker:0"))
     logs.write("".join(f"line {number}\n" for number in range(1000)))
-    lines = told.look()
+    lines = following.look()
     assert len(lines) == output.READ_LINES + 1
     assert "left out" in lines[0] and lines[-1] == "[worker:0] line 999"
 
 
 def test_what_is_too_much_to_read_is_skipped() -> None:
     logs = Logs()
-    told = Following(logs, view("worker:0"))
+    following = Following(logs, view("worker:0"))
     logs.write("x" * 100 + "\n")
     logs.write(("y" * 1023 + "\n") * 200)
-    lines = told.look()
+    lines = following.look()
     assert "left out" in lines[0] and len(lines) == 64
-    assert told.look() == []
+    assert following.look() == []
 
 
 def test_a_job_as_a_whole_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "MOST_LINES", 3)
     logs = Logs()
-    told = Following(logs, view("worker:0"))
+    following = Following(logs, view("worker:0"))
     logs.write("1\n2\n")
-    assert len(told.look()) == 2
+    assert len(following.look()) == 2
     logs.write("3\n4\n")
-    lines = told.look()
+    lines = following.look()
     assert lines[0] == "[worker:0] 3" and "this log stops here" in lines[1] and len(lines) == 2
     logs.write("5\n")
-    assert told.look() == [] and not is_complete(told.view, told.position)
+    assert following.look() == [] and not is_complete(following.view, following.position)
 
 
 def test_a_progress_bar_a_colour_and_a_secret() -> None:
     logs = Logs()
-    told = Following(logs, view("worker:0"))
+    following = Following(logs, view("worker:0"))
     logs.write("10%\r50%\r100%\n\x1b[31mred\x1b[0m\nlogin --password=hunter2horse\n")
-    lines = told.look()
+    lines = following.look()
     assert lines[:2] == ["[worker:0] 100%", "[worker:0] red"]
     assert "hunter2horse" not in lines[2]
 
 
 def test_a_log_that_cannot_be_read_is_read_later() -> None:
     logs = Logs()
-    told = Following(logs, view("worker:0"))
+    following = Following(logs, view("worker:0"))
     logs.write("one\n")
     logs.broken = True
-    assert told.look() == []
+    assert following.look() == []
     logs.broken = False
-    assert told.look() == ["[worker:0] one"]
+    assert following.look() == ["[worker:0] one"]
 
 
 @fuzz(pieces=st.lists(st.binary(max_size=200), max_size=8))
 def test_whatever_a_program_writes(pieces: List[bytes]) -> None:
     logs = Logs()
-    told = Following(logs, view("worker:0"))
+    following = Following(logs, view("worker:0"))
     found: List[str] = []
     for piece in pieces:
         logs.files["c1", "stdout"] = logs.files.get(("c1", "stdout"), b"") + piece
-        found += told.look()
-    found += told.look(last=True)
+        found += following.look()
+    found += following.look(last=True)
     assert not any(character in line for line in found for character in "\n\r\x1b\0\x85")
-    assert told.position.get("c1/stdout", 0) == sum(map(len, pieces))
+    assert following.position.get("c1/stdout", 0) == sum(map(len, pieces))
 
 
-@pytest.mark.parametrize("told", [None, [], "x", {"a": "b"}, {"a": -1}, {"a": None}])
-def test_a_damaged_position_is_none(told: Any) -> None:
-    assert parse_position(told) == {}
+@pytest.mark.parametrize("following", [None, [], "x", {"a": "b"}, {"a": -1}, {"a": None}])
+def test_a_damaged_position_is_none(following: Any) -> None:
+    assert parse_position(following) == {}
 
 
 def test_what_a_line_hides_behind_control_characters() -> None:

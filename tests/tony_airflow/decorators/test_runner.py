@@ -51,8 +51,8 @@ class Node:
     def results(self) -> List[Any]:
         if not self.reports.exists():
             return []
-        said = [json.loads(line) for line in self.reports.read_text().splitlines()]
-        return [line["result"] for line in said if "result" in line]
+        message = [json.loads(line) for line in self.reports.read_text().splitlines()]
+        return [line["result"] for line in message if "result" in line]
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_an_exit_code_is_the_functions(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("{'model': object()}", "what train() returned['model'] is of the type object"),
         ("[1, float('nan')]", "what train() returned[1] is nan"),
@@ -127,14 +127,14 @@ def test_an_exit_code_is_the_functions(node: Node) -> None:
     ],
 )
 def test_a_value_that_cannot_come_back_is_named(
-    code: str, said: str, node: Node, tmp_path: Path
+    code: str, message: str, node: Node, tmp_path: Path
 ) -> None:
     def train(code: str) -> Any:
         return eval(code)
 
     done = node.run(train, code)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert message in done.stderr
     assert "save large data, and return its path" in done.stderr
     assert "Traceback" not in done.stderr
     assert node.results() == []

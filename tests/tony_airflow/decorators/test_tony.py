@@ -44,15 +44,17 @@ def decorated(function: Callable[..., Any], *args: Any, **kwargs: Any) -> TonyDe
 
 
 def test_the_value_comes_back_and_the_operators_own_is_another() -> None:
-    def train(rate: float, words: Dict[str, Any], ds: Any = None) -> Any:
+    def train(rate: float, arguments: Dict[str, Any], ds: Any = None) -> Any:
         import tony
 
         tony.report(metrics={"loss": rate})
-        return {"model": "/models/" + ds, "words": words, "chief": tony.task().is_chief}
+        return {"model": "/models/" + ds, "arguments": arguments, "chief": tony.task().is_chief}
 
     ti = Instance()
-    value = decorated(train, 0.5, words={"a": [1]}).execute({**ti.context(), "ds": "2026-01-02"})
-    assert value == {"model": "/models/2026-01-02", "words": {"a": [1]}, "chief": True}
+    value = decorated(train, 0.5, arguments={"a": [1]}).execute(
+        {**ti.context(), "ds": "2026-01-02"}
+    )
+    assert value == {"model": "/models/2026-01-02", "arguments": {"a": [1]}, "chief": True}
     assert ti.pushed["job"]["outcome"] == "SUCCEEDED"
     assert ti.pushed["metrics"] == {"loss": 0.5}
     assert ti.pushed["application_id"] == jobs()[0].app_id
@@ -122,18 +124,18 @@ def test_a_free_name_is_refused_as_the_dag_is_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ({"executes": "x"}, "has no executes"),
         ({"task_params": "x"}, "has no task_params"),
         ({"wait_for_completion": False}, "waits for the job's end"),
     ],
 )
-def test_words_that_are_not_its_own(words: Dict[str, Any], said: str) -> None:
+def test_words_that_are_not_its_own(arguments: Dict[str, Any], message: str) -> None:
     def train() -> None: ...
 
-    with pytest.raises(ValueError, match=said):
-        TonyDecoratedOperator(task_id="train", python_callable=train, **words)
+    with pytest.raises(ValueError, match=message):
+        TonyDecoratedOperator(task_id="train", python_callable=train, **arguments)
 
 
 def test_deferred_the_value_comes_with_the_trigger() -> None:
@@ -150,7 +152,7 @@ def test_deferred_the_value_comes_with_the_trigger() -> None:
             return event.payload
         return None
 
-    told = asyncio.run(asyncio.wait_for(fired(), 120))
+    found = asyncio.run(asyncio.wait_for(fired(), 120))
     ti = Instance()
-    assert decorated(train, 0.5).execute_complete(ti.context(), told) == {"rate": 0.5}
+    assert decorated(train, 0.5).execute_complete(ti.context(), found) == {"rate": 0.5}
     assert ti.pushed["job"]["outcome"] == "SUCCEEDED"

@@ -43,9 +43,9 @@ def hook() -> Iterator[TonyHook]:
     made.close()
 
 
-def python(program: str, **words: Any) -> JobArguments:
-    conf = {**PYTHON, **words.pop("conf", {})}
-    return JobArguments(executes=f"{sys.executable} -c '{program}'", conf=conf, **words)
+def python(program: str, **options: Any) -> JobArguments:
+    conf = {**PYTHON, **options.pop("conf", {})}
+    return JobArguments(executes=f"{sys.executable} -c '{program}'", conf=conf, **options)
 
 
 def until(question: Callable[[], Any], what: str) -> Any:
@@ -146,15 +146,15 @@ class TestBeforeAnythingStarts:
         hook = TonyHook.of(site)
         job = hook.load(JobArguments(executes="true", conf_file=str(file))).job
         assert (job.queue, job.history.portal_url) == ("own", "http://portal")
-        said = {item.key: item.source for item in job.settings}
-        assert said["tony.portal.url"] == "the connection prod"
+        message = {item.key: item.source for item in job.settings}
+        assert message["tony.portal.url"] == "the connection prod"
         hook.close()
 
     def test_secrets_are_told_to_airflows_masker(
         self, hook: TonyHook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        told: List[object] = []
-        monkeypatch.setattr("tony_airflow.hooks.tony.mask_secret", told.append)
+        masked: List[object] = []
+        monkeypatch.setattr("tony_airflow.hooks.tony.mask_secret", masked.append)
         hook.load(
             python(
                 "pass",
@@ -164,9 +164,9 @@ class TestBeforeAnythingStarts:
             )
         )
         assert {"tok-en-1", "hunter2-hunter2", "key-key-key"} <= {
-            one for one in told if isinstance(one, str)
+            one for one in masked if isinstance(one, str)
         }
-        assert "hello" not in told
+        assert "hello" not in masked
 
 
 def test_airflows_masker_hides_them(hook: TonyHook) -> None:
@@ -213,26 +213,29 @@ class TestTheConnection:
 
 class TestAClusterThatIsNotThere:
     @pytest.fixture
-    def nobody(self) -> Iterator[int]:
+    def closed_port(self) -> Iterator[int]:
         """A port at which nobody listens."""
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             yield held.getsockname()[1]
 
-    def test_it_is_said_who_does_not_answer(self, nobody: int, connect: Connect) -> None:
-        web = {"yarn.resourcemanager.webapp.address": f"127.0.0.1:{nobody}"}
-        connect(host=f"127.0.0.1:{nobody}", extra={"name_node": "nn", "hadoop": web})
+    def test_it_is_said_who_does_not_answer(self, closed_port: int, connect: Connect) -> None:
+        web = {"yarn.resourcemanager.webapp.address": f"127.0.0.1:{closed_port}"}
+        connect(host=f"127.0.0.1:{closed_port}", extra={"name_node": "nn", "hadoop": web})
         hook = TonyHook()
         with pytest.raises(SchedulerError) as caught:
             hook.list()
         assert not isinstance(caught.value, LastingRefusal), "it may come up again"
-        said = str(caught.value)
-        assert f"the ResourceManager cannot be reached (2 attempts): 127.0.0.1:{nobody}" in said
-        assert "connection refused" in said
-        assert "yarn.resourcemanager.address says so in the connection tony_default" in said
-        ok, words = hook.test_connection()
+        message = str(caught.value)
+        assert (
+            f"the ResourceManager cannot be reached (2 attempts): 127.0.0.1:{closed_port}"
+            in message
+        )
+        assert "connection refused" in message
+        assert "yarn.resourcemanager.address says so in the connection tony_default" in message
+        ok, options = hook.test_connection()
         assert not ok
-        assert "the connection tony_default" in words and "start it, or correct" in words
+        assert "the connection tony_default" in options and "start it, or correct" in options
         hook.close()
 
     def test_a_folder_that_is_not_there_is_lasting(self, connect: Connect) -> None:
@@ -244,8 +247,8 @@ class TestAClusterThatIsNotThere:
 
 class TestTheTestButton:
     def test_of_the_embedded_scheduler(self, hook: TonyHook) -> None:
-        ok, words = hook.test_connection()
-        assert ok and "tony.runtime.python" in words
+        ok, options = hook.test_connection()
+        assert ok and "tony.runtime.python" in options
 
     def test_of_a_connection_that_is_wrong(self, connect: Connect) -> None:
         hook = TonyHook(connect(extra={"scheduler": "slurm"}))
@@ -255,10 +258,10 @@ class TestTheTestButton:
         )
         # Under its name where that is known: the form's button tests a copy with one by chance.
         wrong = {"host": "rm", "extra": {}}
-        said = "the connection hadoop02 cannot be used: it names a ResourceManager and"
-        assert TonyHook(connect("hadoop02", **wrong)).test_connection()[1].startswith(said)
-        said = "this connection cannot be used: it names a ResourceManager and"
-        assert TonyHook(connect("aB3dE6gH", **wrong)).test_connection()[1].startswith(said)
+        message = "the connection hadoop02 cannot be used: it names a ResourceManager and"
+        assert TonyHook(connect("hadoop02", **wrong)).test_connection()[1].startswith(message)
+        message = "this connection cannot be used: it names a ResourceManager and"
+        assert TonyHook(connect("aB3dE6gH", **wrong)).test_connection()[1].startswith(message)
         assert TonyHook("nowhere").test_connection()[1].startswith("there is no connection")
 
 

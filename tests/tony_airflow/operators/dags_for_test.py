@@ -18,9 +18,9 @@ from tony_airflow.operators.tony import TonyOperator
 REPORTS = 'import tony; tony.report(metrics={"loss": 0.25})'
 
 
-def record(**told: Any) -> None:
+def record(**written: Any) -> None:
     with open(os.environ["RECORD"], "a", encoding="utf-8") as file:
-        file.write(json.dumps(told) + "\n")
+        file.write(json.dumps(written) + "\n")
 
 
 class Recorded(TonyOperator):
@@ -34,13 +34,13 @@ class Recorded(TonyOperator):
 
     def _told(self, context: Any, call: Callable[[], Any]) -> Any:
         ti = context["ti"]
-        told = {"dag": ti.dag_id, "try": ti.try_number, "map_index": ti.map_index}
+        written = {"dag": ti.dag_id, "try": ti.try_number, "map_index": ti.map_index}
         try:
             result = call()
         except BaseException as error:
-            record(**told, error=type(error).__name__, said=str(error))
+            record(**written, error=type(error).__name__, said=str(error))
             raise
-        record(**told, result=result)
+        record(**written, result=result)
         return result
 
 

@@ -54,7 +54,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def records(tmp_path_factory: pytest.TempPathFactory) -> Told:
     """All DAGs, once: most of the time is Airflow's start."""
     folder = tmp_path_factory.mktemp("airflow")
     record, home = folder / "record.jsonl", folder / "tony-home"
@@ -70,7 +70,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         RECORD=str(record),
         PYTHONPATH=os.pathsep.join(path for path in sys.path if path),
     )
-    said = ""
+    message = ""
     for command in (
         [sys.executable, "-m", "airflow", "db", "migrate"],
         [sys.executable, str(folder / "dags" / "dags_for_test.py"), *NAMES],
@@ -85,60 +85,60 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
             text=True,
             timeout=600,
         )
-        said += done.stdout
-        assert done.returncode == 0, said[-5000:]
-    return Told(record, home, said)
+        message += done.stdout
+        assert done.returncode == 0, message[-5000:]
+    return Told(record, home, message)
 
 
-def test_a_success(told: Told) -> None:
-    (only,) = told.tries("succeeds")
+def test_a_success(records: Told) -> None:
+    (only,) = records.tries("succeeds")
     assert only["result"]["outcome"] == "SUCCEEDED"
     assert only["result"]["metrics"] == {"loss": 0.25}
-    assert told.ends("succeeds") == ["success"]
-    assert "worker:0 running" in told.log, "tasks' states are in the task's log"
+    assert records.ends("succeeds") == ["success"]
+    assert "worker:0 running" in records.log, "tasks' states are in the task's log"
 
 
-def test_a_failing_job_is_tried_again_and_says_why(told: Told) -> None:
-    first, second = told.tries("fails")
+def test_a_failing_job_is_tried_again_and_says_why(records: Told) -> None:
+    first, second = records.tries("fails")
     assert "exit code 7" in first["said"] and "exit code 7" in second["said"]
-    assert told.ends("fails") == ["failed"]
+    assert records.ends("fails") == ["failed"]
 
 
-def test_a_deferred_task(told: Told) -> None:
-    (only,) = told.tries("deferred")
+def test_a_deferred_task(records: Told) -> None:
+    (only,) = records.tries("deferred")
     assert only["result"]["metrics"] == {"loss": 0.25}
-    assert told.ends("deferred") == ["success"]
+    assert records.ends("deferred") == ["success"]
 
 
-def test_mapped_tasks_each_have_a_job(told: Told) -> None:
-    apps = {line["map_index"]: line["result"]["application_id"] for line in told.tries("mapped")}
+def test_mapped_tasks_each_have_a_job(records: Told) -> None:
+    apps = {line["map_index"]: line["result"]["application_id"] for line in records.tries("mapped")}
     assert sorted(apps) == [0, 1] and len(set(apps.values())) == 2
-    assert told.ends("mapped") == ["success", "success"]
+    assert records.ends("mapped") == ["success", "success"]
 
 
-def test_a_retry_takes_up_the_running_job(told: Told) -> None:
-    first, second = told.tries("retried")
+def test_a_retry_takes_up_the_running_job(records: Told) -> None:
+    first, second = records.tries("retried")
     assert second["result"]["application_id"] in first["said"]
-    assert told.ends("retried") == ["success"]
+    assert records.ends("retried") == ["success"]
 
 
-def test_a_task_that_takes_too_long_ends_its_job(told: Told) -> None:
-    (only,) = told.tries("too_long")
+def test_a_task_that_takes_too_long_ends_its_job(records: Told) -> None:
+    (only,) = records.tries("too_long")
     assert only["error"] == "AirflowTaskTimeout"
-    assert told.ends("too_long") == ["failed"]
-    states = told.states()
+    assert records.ends("too_long") == ["failed"]
+    states = records.states()
     # On a busy machine the time may be over before there is a job.
     assert list(states.values()).count(AppState.KILLED) <= 1
     assert all(state.ended for state in states.values()), "no job is left"
 
 
-def test_what_cannot_be_mended_is_tried_once(told: Told) -> None:
-    (only,) = told.tries("wrong")
+def test_what_cannot_be_mended_is_tried_once(records: Told) -> None:
+    (only,) = records.tries("wrong")
     assert only["error"] == "AirflowFailException"
     assert "/nowhere/venv.zip does not exist" in only["said"]
-    assert told.ends("wrong") == ["failed"] and told.tried("wrong") == 1
+    assert records.ends("wrong") == ["failed"] and records.tried("wrong") == 1
 
 
-def test_templates_are_airflows(told: Told) -> None:
-    (only,) = told.tries("templated")
+def test_templates_are_airflows(records: Told) -> None:
+    (only,) = records.tries("templated")
     assert only["result"]["metrics"] == {"loss": 0.25}

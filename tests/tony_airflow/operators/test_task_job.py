@@ -40,10 +40,10 @@ def test_before_its_job_is_submitted(call: str, monkeypatch: pytest.MonkeyPatch)
     task = operator(SLEEPS)
     asked = getattr(TonyHook, call)
 
-    def ask(hook: TonyHook, *words: Any) -> Any:
+    def ask(hook: TonyHook, *options: Any) -> Any:
         if not task._is_stopped:
             task.on_kill()
-        return asked(hook, *words)
+        return asked(hook, *options)
 
     monkeypatch.setattr(TonyHook, call, ask)
     with pytest.raises(AirflowException, match="was stopped before its job was submitted"):
@@ -57,11 +57,11 @@ def test_while_its_job_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     submit, looked = TonyHook.submit, []
     find = TonyHook.find
 
-    def handled(hook: TonyHook, *words: Any) -> str:
-        monkeypatch.setattr(TonyHook, "find", lambda *words: looked.append(words) or [])
+    def handled(hook: TonyHook, *options: Any) -> str:
+        monkeypatch.setattr(TonyHook, "find", lambda *options: looked.append(options) or [])
         task.on_kill()
         monkeypatch.setattr(TonyHook, "find", find)
-        return submit(hook, *words)
+        return submit(hook, *options)
 
     monkeypatch.setattr(TonyHook, "submit", handled)
     with pytest.raises(AirflowException, match="was stopped"):
@@ -86,11 +86,11 @@ class Log:
     def __init__(self) -> None:
         self.warnings: List[str] = []
 
-    def info(self, words: str, *more: Any) -> None:
+    def info(self, options: str, *more: Any) -> None:
         pass
 
-    def warning(self, words: str, *more: Any) -> None:
-        said = words % more
+    def warning(self, options: str, *more: Any) -> None:
+        said = options % more
         self.warnings.append(said)
         if "lease" in said:
             end_all()

@@ -43,7 +43,7 @@ def no_job_is_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> List[str]:
+def log_lines(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     """The lines of the tasks' logs that tell of their jobs."""
     lines: List[str] = []
     monkeypatch.setattr(TaskJob, "info", lambda self, text: lines.append(text))
@@ -93,7 +93,7 @@ class TestATask:
         assert view.links["airflow"] == ti.log_url and "airflow.task:train" in view.tags
         assert ti.state == {"tony_application_id_0": job.app_id}
 
-    def test_the_log_of_a_task_can_be_read_while_it_runs(self, said: List[str]) -> None:
+    def test_the_log_of_a_task_can_be_read_while_it_runs(self, log_lines: List[str]) -> None:
         ti = Instance()
         task = ti.task(f'print("the first epoch", flush=True); {SLEEPS}')
         came = running_in_a_thread(task, ti)
@@ -101,7 +101,7 @@ class TestATask:
             url = until(lambda: ti.pushed.get("tony_link_log_worker_0"), "the log's address")
             assert url.startswith("http://")
             until(lambda: "the first epoch" in body_of(url), "the line")
-            until(lambda: "[worker:0] the first epoch" in said, "the same in the task's log")
+            until(lambda: "[worker:0] the first epoch" in log_lines, "the same in the task's log")
         finally:
             task.on_kill()
             came["thread"].join(60)
@@ -121,13 +121,13 @@ class TestATask:
         task = ti.task()
         task.execute(ti.context())
         links: List[Any] = list(task.operator_extra_links)
-        told = {link.xcom_key: link.get_link(task, ti_key=None) for link in links}
-        assert {key: url for key, url in told.items() if url} == {
+        content = {link.xcom_key: link.get_link(task, ti_key=None) for link in links}
+        assert {key: url for key, url in content.items() if url} == {
             key: url
             for key, url in ti.pushed.items()
             if key.startswith("tony_link_") and key != "tony_link_page"
         }
-        assert len(told) == 5 and told["tony_link_logs"]
+        assert len(content) == 5 and content["tony_link_logs"]
 
     def test_its_buttons_when_there_was_no_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sdk, "XCom", None, raising=False)
@@ -148,43 +148,43 @@ class TestATask:
             def succeeded(self, context: Any, view: JobView, result: Dict[str, Any]) -> Any:
                 return view.result
 
-        words = {name: getattr(operator(), name) for name in ("scheduler", "framework", "roles")}
+        options = {name: getattr(operator(), name) for name in ("scheduler", "framework", "roles")}
         program = operator("import tony; tony.result([1, 2])").executes
-        task = Chiefs(task_id="train", executes=program, **words)
+        task = Chiefs(task_id="train", executes=program, **options)
         assert task.execute(Instance().context()) == [1, 2]
 
 
 class TestRefusals:
-    def refused(self, **words: Any) -> str:
+    def refused(self, **options: Any) -> str:
         with pytest.raises(AirflowFailException) as refused:
-            operator(**words).execute(Instance(retries=3).context())
+            operator(**options).execute(Instance(retries=3).context())
         assert jobs() == []
         return str(refused.value)
 
     def test_all_that_is_wrong_at_once_wherever_it_was_seen(self, tmp_path: Path) -> None:
-        told = self.refused(
+        content = self.refused(
             roles={"worker": {"instances": 1, "memry": "1g"}},
             python_venv=str(tmp_path / "venv.zip"),
             conf={"tony.am.retry-cuont": 1},
         )
-        assert "(did you mean memory?)" in told
-        assert "(did you mean tony.am.retry-count?)" in told
+        assert "(did you mean memory?)" in content
+        assert "(did you mean tony.am.retry-count?)" in content
 
     def test_a_venv_that_is_not_there(self, tmp_path: Path) -> None:
         path = tmp_path / "venv.zip"
         assert f"{path} does not exist" in self.refused(python_venv=str(path))
 
     def test_a_missing_connection(self) -> None:
-        told = self.refused(scheduler=None, tony_conn_id="nowhere")
-        assert "nowhere" in told
+        content = self.refused(scheduler=None, tony_conn_id="nowhere")
+        assert "nowhere" in content
 
     def test_a_connection_of_another_type(self, connect: Connect) -> None:
         connect("other", conn_type="http")
         assert "http" in self.refused(scheduler=None, tony_conn_id="other")
 
     def test_a_job_larger_than_the_machine(self) -> None:
-        told = self.refused(roles={"worker": {"instances": 1, "memory": "900t"}})
-        assert "worker" in told
+        content = self.refused(roles={"worker": {"instances": 1, "memory": "900t"}})
+        assert "worker" in content
 
     def test_a_cluster_that_is_not_there_is_tried_again(self, connect: Connect) -> None:
         with socket.socket() as bound:  # bound and not listening: it refuses
@@ -203,9 +203,9 @@ class TestRefusals:
     def test_words_that_there_are_not(self) -> None:
         with pytest.raises(TypeError, match=r"no argument exectues \(did you mean executes\?\)"):
             TonyOperator(task_id="t", exectues="true")
-        for words in ({"poll_interval": 0}, {"lease": -1}, {"unreachable_timeout": "soon"}):
-            with pytest.raises(ValueError, match=next(iter(words))):
-                operator(**words)
+        for options in ({"poll_interval": 0}, {"lease": -1}, {"unreachable_timeout": "soon"}):
+            with pytest.raises(ValueError, match=next(iter(options))):
+                operator(**options)
 
 
 class TestNeverTwo:
@@ -261,8 +261,8 @@ class TestNeverTwo:
         self, retry_killed: bool, deferrable: bool
     ) -> None:
         ti = Instance(retries=1)
-        words = {"retry_killed": retry_killed, "deferrable": deferrable}
-        came = running_in_a_thread(ti.task(SLEEPS, **words), ti)
+        options = {"retry_killed": retry_killed, "deferrable": deferrable}
+        came = running_in_a_thread(ti.task(SLEEPS, **options), ti)
         if deferrable:
             came["thread"].join(60)
         until(lambda: ti.pushed.get("tony_link_page") or deferrable, "its page")
@@ -273,10 +273,10 @@ class TestNeverTwo:
         came["thread"].join(60)
         error = came["error"]
         if deferrable:
-            _, told = error.trigger.serialize()
-            event = {name: told[name] for name in ("site", "app_id")}
+            _, content = error.trigger.serialize()
+            event = {name: content[name] for name in ("site", "app_id")}
             with pytest.raises(AirflowException) as failed:
-                ti.task(**words).execute_complete(ti.context(), event)
+                ti.task(**options).execute_complete(ti.context(), event)
             error = failed.value
         assert isinstance(error, AirflowFailException) is not retry_killed
         assert "killed by ann with tony kill" in str(error)
@@ -287,8 +287,8 @@ class TestNeverTwo:
         with pytest.raises(TaskDeferred) as deferred:
             ti.task(SLEEPS, lease=1, deferrable=True).execute(ti.context())
         until(lambda: jobs(running=False), "the lease's end")
-        _, told = deferred.value.trigger.serialize()
-        event = {name: told[name] for name in ("site", "app_id")}
+        _, content = deferred.value.trigger.serialize()
+        event = {name: content[name] for name in ("site", "app_id")}
         with pytest.raises(AirflowException, match="lease") as failed:
             ti.task().execute_complete(ti.context(), event)
         assert not isinstance(failed.value, AirflowFailException)
@@ -332,7 +332,7 @@ class TestNeverOrphaned:
         monkeypatch.setattr(task_job, "SETTLED_S", 0.0)
         monkeypatch.setattr(task_job, "ASK_S", 60.0)
         states = {"run": {"train": "queued"}}
-        ti.get_task_states = lambda **words: states  # type: ignore[attr-defined]
+        ti.get_task_states = lambda **options: states  # type: ignore[attr-defined]
         task.on_kill()
         came["thread"].join(60)
         assert f"another try of this task has {app_id}" in str(came["error"])
@@ -409,7 +409,7 @@ class TestNeverOrphaned:
             if key.startswith(broken):
                 raise RuntimeError("Airflow's API server is gone")
 
-        def write(*told: Any, **more: Any) -> None:
+        def write(*content: Any, **more: Any) -> None:
             raise RuntimeError("Airflow's API server is gone")
 
         monkeypatch.setattr(ti, "xcom_push", push)
@@ -421,7 +421,7 @@ class TestNeverOrphaned:
         assert len(jobs(running=True)) == retries
 
     def test_what_fails_for_good_leaves_it_to_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def refused(*told: Any, **more: Any) -> None:
+        def refused(*content: Any, **more: Any) -> None:
             raise LastingRefusal("alice may not look at it")
 
         monkeypatch.setattr(TaskJob, "wait", refused)
@@ -448,8 +448,8 @@ class TestNeverOrphaned:
             if resumed:
                 with pytest.raises(TaskDeferred) as deferred:
                     ti.task(program, deferrable=True).execute(ti.context())
-                _, told = deferred.value.trigger.serialize()
-                event = {name: told[name] for name in ("site", "app_id")}
+                _, content = deferred.value.trigger.serialize()
+                event = {name: content[name] for name in ("site", "app_id")}
                 limited = ti.task(execution_timeout=timedelta(hours=1))
                 limited.execute_complete(ti.context(), event)
             else:
@@ -466,7 +466,7 @@ class TestNeverOrphaned:
     def times_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Airflow's alarm, once the job's program has written a line."""
 
-        def too_long(job: TaskJob, *words: Any, **more: Any) -> None:
+        def too_long(job: TaskJob, *options: Any, **more: Any) -> None:
             until(lambda: written(job.app_id), "the program's first line")
             raise AirflowTaskTimeout("too long")
 
@@ -486,7 +486,7 @@ class TestNeverOrphaned:
         """A task whose time is over waits for no cluster."""
         goes_on = threading.Event()
 
-        def tails(*words: Any) -> None:
+        def tails(*options: Any) -> None:
             goes_on.wait(60)
             raise SchedulerError("the node is gone")
 
@@ -508,7 +508,7 @@ class TestNeverOrphaned:
     def test_its_time_is_over_before_anything_was_submitted(
         self, asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def too_long(*words: Any) -> None:
+        def too_long(*options: Any) -> None:
             monkeypatch.undo()
             raise AirflowTaskTimeout("too long")
 
@@ -522,11 +522,11 @@ class TestNeverOrphaned:
     def test_its_time_is_over_and_the_cluster_does_not_answer(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def too_long(*words: Any) -> None:
+        def too_long(*options: Any) -> None:
             monkeypatch.setattr(TonyHook, "find", refused)
             raise AirflowTaskTimeout("too long")
 
-        def refused(*words: Any) -> None:
+        def refused(*options: Any) -> None:
             raise SchedulerError("no ResourceManager answers")
 
         monkeypatch.setattr(TonyHook, "find", too_long)
@@ -572,7 +572,7 @@ class TestNeverOrphaned:
         """What a task submits its job with; nothing is submitted."""
         found: Dict[str, str] = {}
 
-        def submit(*args: Any, below: Dict[str, str], **words: Any) -> Any:
+        def submit(*args: Any, below: Dict[str, str], **options: Any) -> Any:
             found.update(below)
             raise JobError([])
 
@@ -590,10 +590,10 @@ class TestNeverOrphaned:
         ],
     )
     def test_who_has_a_first_lease(
-        self, below: Dict[str, str], words: Dict[str, Any], leases: Dict[str, str]
+        self, below: Dict[str, str], options: Dict[str, Any], leases: Dict[str, str]
     ) -> None:
         with pytest.raises(AirflowFailException):
-            operator(**words).execute(Instance().context())
+            operator(**options).execute(Instance().context())
         assert {key: text for key, text in below.items() if "lease" in key} == leases
 
     def test_a_job_that_no_trigger_has_looked_at_in_time_is_submitted_once_more(
@@ -611,8 +611,8 @@ class TestNeverOrphaned:
 
 
 class TestDeferred:
-    def deferred(self, ti: Instance, **words: Any) -> TaskDeferred:
-        task = ti.task(deferrable=True, **words)
+    def deferred(self, ti: Instance, **options: Any) -> TaskDeferred:
+        task = ti.task(deferrable=True, **options)
         with pytest.raises(TaskDeferred) as deferred:
             task.execute(ti.context())
         assert task.operator_extra_links == (), "the trigger pushes too"
@@ -620,32 +620,32 @@ class TestDeferred:
 
     def test_all_that_the_trigger_needs_travels(self) -> None:
         ti = Instance()
-        told = self.deferred(
+        content = self.deferred(
             ti,
             program=SLEEPS,
             execution_timeout=timedelta(hours=1),
             poll_interval=2,
             conf={"tony.client.lease": "60s"},
         )
-        path, arguments = told.trigger.serialize()
+        path, arguments = content.trigger.serialize()
         assert path == "tony_airflow.triggers.tony.TonyTrigger"
         assert arguments["app_id"] == ti.pushed["application_id"]
         assert (arguments["poll_interval"], arguments["lease_s"]) == (2, 60)
         assert arguments["host"] == socket.gethostname()
         assert "log:worker:0" in arguments["links"]
-        assert told.timeout == timedelta(hours=1)
-        assert told.method_name == "execute_complete"
+        assert content.timeout == timedelta(hours=1)
+        assert content.method_name == "execute_complete"
         site = Site.from_dict(arguments["site"])
         assert site.home, "the triggerer may have another TONY_HOME"
 
-    def test_it_comes_back_with_the_result(self, said: List[str]) -> None:
+    def test_it_comes_back_with_the_result(self, log_lines: List[str]) -> None:
         ti = Instance()
         roles = {"worker": {"instances": 2, "memory": "256m"}}
-        told = self.deferred(
+        content = self.deferred(
             ti, program=f'{REPORTS}; print("trained")', roles=roles, framework="pytorch"
         )
         until(lambda: jobs(running=False), "the end")
-        _, arguments = told.trigger.serialize()
+        _, arguments = content.trigger.serialize()
         event = {"site": arguments["site"], "app_id": arguments["app_id"], "outcome": "SUCCEEDED"}
         told_of = {**event, "links": {"page": "http://page/", "tensorboard": "http://board/"}}
         result = ti.task().execute_complete(ti.context(), told_of)
@@ -659,18 +659,21 @@ class TestDeferred:
             assert kept.view.app_id == told_of["app_id"]
             assert [log.lines[-1:] for log in kept.logs("worker:0")] == [("trained",), ()]
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
-        assert "session 0 begins" not in said, "the trigger has told the story"
-        assert "[worker:0] trained" in said and "last lines of worker:0 (stdout):" not in said
-        assert said[said.index("last lines of worker:1 (stdout):") + 1] == "  | trained"
+        assert "session 0 begins" not in log_lines, "the trigger has told the story"
+        assert (
+            "[worker:0] trained" in log_lines
+            and "last lines of worker:0 (stdout):" not in log_lines
+        )
+        assert log_lines[log_lines.index("last lines of worker:1 (stdout):") + 1] == "  | trained"
 
         # It ended before the trigger had a look; and what the trigger has told stays told.
-        del said[:]
+        del log_lines[:]
         (read,) = [key for key in self.read_by(arguments) if key.endswith("/stdout")]
         ti.task().execute_complete(ti.context(), {**event, "seen": False, "output": {read: 8}})
-        assert "session 0 begins" in said and "[worker:0] trained" not in said
-        del said[:]
+        assert "session 0 begins" in log_lines and "[worker:0] trained" not in log_lines
+        del log_lines[:]
         ti.task(get_logs=False).execute_complete(ti.context(), {**event, "seen": True})
-        assert not any("trained" in line for line in said)
+        assert not any("trained" in line for line in log_lines)
 
     def read_by(self, arguments: Dict[str, Any]) -> Dict[str, int]:
         """How far the chief's output goes."""

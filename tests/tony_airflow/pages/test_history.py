@@ -27,8 +27,8 @@ def connections(conn_id: str) -> Any:
 
 
 def job(place: Place = PLACE, **xcoms: Any) -> Job:
-    told: Dict[str, Any] = {**XCOMS, **xcoms}
-    return Job(place, told.get, connections)
+    stored: Dict[str, Any] = {**XCOMS, **xcoms}
+    return Job(place, stored.get, connections)
 
 
 def refused(place: Place = PLACE, **xcoms: Any) -> str:
@@ -159,13 +159,13 @@ def test_what_is_no_id_of_a_job(tony_home: Path, named: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "stored",
     [None, "local", {}, {"connection": "x"}, {"connection": 3},
      {"connection": "", "scheduler": "x"}, {"connection": {"host": "h"}, "scheduler": "local"}],
 )  # fmt: skip
-def test_an_xcom_leads_to_no_address_of_its_own(tony_home: Path, told: Any) -> None:
+def test_an_xcom_leads_to_no_address_of_its_own(tony_home: Path, stored: Any) -> None:
     written(tony_home)
-    refused(tony_connection=told)
+    refused(tony_connection=stored)
 
 
 def test_only_a_connection_of_ours_is_used() -> None:

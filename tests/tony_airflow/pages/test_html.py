@@ -87,10 +87,10 @@ def test_the_way_back() -> None:
 
 
 def test_nothing_of_it_runs_or_is_kept() -> None:
-    told = headers("abc")
-    assert "default-src 'none'" in told["Content-Security-Policy"]
-    assert "script-src" not in told["Content-Security-Policy"]
-    assert told["Cache-Control"] == "no-store"
+    fields = headers("abc")
+    assert "default-src 'none'" in fields["Content-Security-Policy"]
+    assert "script-src" not in fields["Content-Security-Policy"]
+    assert fields["Cache-Control"] == "no-store"
 
 
 @fuzz(
@@ -99,10 +99,10 @@ def test_nothing_of_it_runs_or_is_kept() -> None:
 )
 def test_whatever_history_says(data: bytes) -> None:
     try:
-        told = read_object(data)
+        fields = read_object(data)
     except ValueError:
         return
-    job, tasks, events = (told.get(name) for name in ("job", "tasks", "events"))
+    job, tasks, events = (fields.get(name) for name in ("job", "tasks", "events"))
     text = page(
         job if isinstance(job, dict) else {},
         tasks if isinstance(tasks, list) else [],

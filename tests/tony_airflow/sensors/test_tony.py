@@ -40,7 +40,7 @@ def go(tmp_path: Path) -> Path:
     return tmp_path / "go"
 
 
-def start(go: Path, end: str = "pass", **words: Any) -> str:
+def start(go: Path, end: str = "pass", **options: Any) -> str:
     """A job that reports a loss of 0.5, waits, reports 0.25 and ends."""
     program = go.with_suffix(".py")
     program.write_text(
@@ -49,18 +49,18 @@ def start(go: Path, end: str = "pass", **words: Any) -> str:
         f"while not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
         'tony.report(metrics={"loss": 0.25})\n' + end
     )
-    task = operator(wait_for_completion=False, lease=120, files=[str(program)], **words)
+    task = operator(wait_for_completion=False, lease=120, files=[str(program)], **options)
     task.executes = f"python3 {program.name}"
     found = task.execute(Instance().context())
     return str(found["application_id"])
 
 
-def sensor(**words: Any) -> TonySensor:
-    return TonySensor(task_id="wait", scheduler="local", poke_interval=0.1, timeout=100, **words)
+def sensor(**options: Any) -> TonySensor:
+    return TonySensor(task_id="wait", scheduler="local", poke_interval=0.1, timeout=100, **options)
 
 
-def look(**words: Any) -> Any:
-    return sensor(**words).poke({})
+def look(**options: Any) -> Any:
+    return sensor(**options).poke({})
 
 
 def later(go: Path) -> threading.Thread:
@@ -103,7 +103,7 @@ def test_a_job_that_ends_otherwise_fails_it_for_good(go: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         ({}, "by one of application_id, tag and name"),
         ({"name": "x", "state": "DONE"}, "'DONE' is no state"),
@@ -112,9 +112,9 @@ def test_a_job_that_ends_otherwise_fails_it_for_good(go: Path) -> None:
         ({"name": "x", "submitted_after": "2026-01-01"}, "without a time zone"),
     ],
 )
-def test_what_is_wrong_is_not_retried(words: Dict[str, Any], said: str) -> None:
-    with pytest.raises(AirflowFailException, match=said):
-        sensor(**words).execute({})
+def test_what_is_wrong_is_not_retried(options: Dict[str, Any], message: str) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        sensor(**options).execute({})
 
 
 def away(hook: Any, *arguments: Any) -> Any:
@@ -150,10 +150,10 @@ def test_nobody_knows_the_application() -> None:
 # ------------------------------------------------------------------ deferred
 
 
-def deferred(**words: Any) -> TonySensingTrigger:
+def deferred(**options: Any) -> TonySensingTrigger:
     """The trigger of a deferred sensor, as another process makes it."""
     with pytest.raises(TaskDeferred) as caught:
-        sensor(deferrable=True, **words).execute({})
+        sensor(deferrable=True, **options).execute({})
     trigger = caught.value.trigger
     assert caught.value.method_name == "execute_complete"
     path, arguments = trigger.serialize()
@@ -180,8 +180,8 @@ def test_deferred_until_it_has_ended(go: Path) -> None:
     async def both() -> Any:
         return await asyncio.wait_for(asyncio.gather(first(by_id), first(by_name)), PATIENCE_S)
 
-    for told in asyncio.run(both()):
-        found = sensor(application_id=app_id).execute_complete({}, told)
+    for content in asyncio.run(both()):
+        found = sensor(application_id=app_id).execute_complete({}, content)
         assert found == {"application_id": app_id, "state": "SUCCEEDED"}
     timer.join()
 
@@ -190,19 +190,19 @@ def test_deferred_before_the_job_is_there(go: Path) -> None:
     trigger = deferred(tag="comes-later", metric="loss", below=0.6)
     timer = threading.Timer(0.5, lambda: start(go, tags=["comes-later"]))
     timer.start()
-    told = fired(trigger)
+    content = fired(trigger)
     timer.join()
-    assert told["verdict"] == "reached" and told["found"]["value"] == 0.5
+    assert content["verdict"] == "reached" and content["found"]["value"] == 0.5
 
 
 def test_deferred_and_missed(go: Path) -> None:
     app_id = start(go, end="1/0")
     trigger = deferred(application_id=app_id, metric="loss", below=0.1)
     timer = later(go)
-    told = fired(trigger)
+    content = fired(trigger)
     timer.join()
     with pytest.raises(AirflowFailException, match=r"it reported 0\.25"):
-        sensor(application_id=app_id).execute_complete({}, told)
+        sensor(application_id=app_id).execute_complete({}, content)
 
 
 @pytest.mark.parametrize("lenient", ["soft_fail", "never_fail"])
@@ -225,9 +225,9 @@ def test_nothing_is_deferred_for_what_is_there_already(go: Path) -> None:
 def test_of_another_machine_nothing_can_be_seen(go: Path) -> None:
     trigger = deferred(name="some-training")
     trigger.host = "elsewhere"
-    told = fired(trigger)
+    content = fired(trigger)
     with pytest.raises(AirflowException, match="the embedded scheduler of elsewhere"):
-        sensor(name="some-training").execute_complete({}, told)
+        sensor(name="some-training").execute_complete({}, content)
 
 
 @pytest.mark.parametrize("which", [{"name": "a"}, {"application_id": "application_1_0001"}])
@@ -236,9 +236,9 @@ def test_a_triggerer_that_is_set_up_wrongly_says_so_at_once(
 ) -> None:
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
     condition = sensor(**which).condition().to_dict()
-    told = fired(TonySensingTrigger(site=site, condition=condition, poll_interval=0.2))
+    content = fired(TonySensingTrigger(site=site, condition=condition, poll_interval=0.2))
     with pytest.raises(AirflowFailException, match=f"this triggerer .*{tmp_path}/nowhere"):
-        sensor(**which).execute_complete({}, told)
+        sensor(**which).execute_complete({}, content)
 
 
 def test_a_reached_wait_leaves_nothing_running(go: Path) -> None:

@@ -29,12 +29,12 @@ def no_job_is_left() -> Iterator[None]:
     end_all()
 
 
-def submitted(program: str, home: Path, **words: Any) -> TonyTrigger:
+def submitted(program: str, home: Path, **options: Any) -> TonyTrigger:
     """A trigger as another process makes it, of a job that was submitted just now."""
     task = operator(program, wait_for_completion=False, lease=600)
     app_id = task.execute(TaskInstance().context())["application_id"]
-    told = {"site": {"scheduler": "local", "home": str(home)}, "app_id": app_id, **words}
-    path, arguments = TonyTrigger(**{"poll_interval": 0.2, **told}).serialize()
+    content = {"site": {"scheduler": "local", "home": str(home)}, "app_id": app_id, **options}
+    path, arguments = TonyTrigger(**{"poll_interval": 0.2, **content}).serialize()
     assert path == f"{TonyTrigger.__module__}.TonyTrigger"
     return TonyTrigger(**json.loads(json.dumps(arguments)))
 
@@ -48,8 +48,8 @@ async def first(trigger: TonyTrigger) -> Optional[TriggerEvent]:
 def payload(trigger: TonyTrigger) -> Dict[str, Any]:
     event = asyncio.run(asyncio.wait_for(first(trigger), PATIENCE_S))
     assert event is not None
-    told: Dict[str, Any] = event.payload
-    return told
+    content: Dict[str, Any] = event.payload
+    return content
 
 
 @pytest.mark.parametrize(("program", "outcome"), [("pass", "SUCCEEDED"), ("1/0", "FAILED")])
@@ -57,11 +57,11 @@ def test_it_fires_at_the_end_with_all_that_the_task_needs(
     tony_home: Path, program: str, outcome: str
 ) -> None:
     trigger = submitted(program, tony_home)
-    told = payload(trigger)
-    assert (outcome == "FAILED") is ("ZeroDivisionError" in told.pop("diagnostics"))
-    assert told.pop("links") == {}, "nobody asked for any"
-    assert isinstance(told.pop("seen"), bool) and told.pop("output") == {}
-    assert told == {"site": trigger.site, "app_id": trigger.app_id, "outcome": outcome}
+    content = payload(trigger)
+    assert (outcome == "FAILED") is ("ZeroDivisionError" in content.pop("diagnostics"))
+    assert content.pop("links") == {}, "nobody asked for any"
+    assert isinstance(content.pop("seen"), bool) and content.pop("output") == {}
+    assert content == {"site": trigger.site, "app_id": trigger.app_id, "outcome": outcome}
 
 
 def test_what_is_kept_of_its_end_is_masked() -> None:
@@ -89,10 +89,10 @@ def test_links_and_the_chiefs_output_come_while_it_runs(
     program = f'print("the first epoch", flush=True); {SLEEPS}'
     trigger = submitted(program, tony_home, links=["page", "tensorboard"], get_logs=True)
     monkeypatch.setattr(trigger, "info", say)
-    told = payload(trigger)
-    assert told["outcome"] == "KILLED" and told["links"] == pushed[0]
-    assert told["seen"] is True, "the log has the story"
-    assert [at for key, at in told["output"].items() if key.endswith("/stdout")] == [16]
+    content = payload(trigger)
+    assert content["outcome"] == "KILLED" and content["links"] == pushed[0]
+    assert content["seen"] is True, "the log has the story"
+    assert [at for key, at in content["output"].items() if key.endswith("/stdout")] == [16]
     assert pushed[0]["page"].startswith("http://")
     assert all(set(links) <= {"page", "tensorboard"} for links in pushed)
 
@@ -112,9 +112,9 @@ def test_a_button_that_cannot_be_kept_is_no_failure(
 def test_a_triggerer_of_another_host_says_what_to_do(tony_home: Path) -> None:
     site = {"scheduler": "local", "home": str(tony_home)}
     trigger = TonyTrigger(site=site, app_id="local_1", host="far.away")
-    told = payload(trigger)["refused"]
+    content = payload(trigger)["refused"]
     for word in ("embedded scheduler", "far.away", "deferrable=False", "cluster"):
-        assert word in told
+        assert word in content
     of_a_cluster = TonyTrigger(site={"scheduler": "yarn"}, app_id="a", host="far.away")
     assert not of_a_cluster.foreign_host("the job a")
 
