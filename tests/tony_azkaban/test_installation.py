@@ -73,7 +73,7 @@ def test_a_path_with_a_blank_is_quoted(tmp_path: Path, tony: Tony) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "says"),
     [
         (["--plugin-dir", "none"], 2, "is not a folder"),
         (["--plugin-dir", "elsewhere"], 2, "does not look like a server's job types"),

@@ -169,7 +169,7 @@ def test_or_it_is_said_which_are_over(tony: Tony, scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [
         ([], "the executions that are over"),
         (["--ended", "1", "--running", "2"], "expected one of --server-url, --ended and --running"),

@@ -21,7 +21,7 @@ DAGS = Path(__file__).with_name("dags_for_test.py")
 NAMES = ["succeeds", "fails", "deferred", "mapped", "retried", "too_long", "wrong", "templated"]
 
 
-class Told:
+class Records:
     """What the runs have written down."""
 
     def __init__(self, record: Path, home: Path, log: str) -> None:
@@ -54,7 +54,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
     """All DAGs, once: most of the time is Airflow's start."""
     folder = tmp_path_factory.mktemp("airflow")
     record, home = folder / "record.jsonl", folder / "tony-home"
@@ -87,10 +87,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Told:
         )
         message += done.stdout
         assert done.returncode == 0, message[-5000:]
-    return Told(record, home, message)
+    return Records(record, home, message)
 
 
-def test_a_success(records: Told) -> None:
+def test_a_success(records: Records) -> None:
     (only,) = records.tries("succeeds")
     assert only["result"]["outcome"] == "SUCCEEDED"
     assert only["result"]["metrics"] == {"loss": 0.25}
@@ -98,31 +98,31 @@ def test_a_success(records: Told) -> None:
     assert "worker:0 running" in records.log, "tasks' states are in the task's log"
 
 
-def test_a_failing_job_is_tried_again_and_says_why(records: Told) -> None:
+def test_a_failing_job_is_tried_again_and_says_why(records: Records) -> None:
     first, second = records.tries("fails")
     assert "exit code 7" in first["said"] and "exit code 7" in second["said"]
     assert records.ends("fails") == ["failed"]
 
 
-def test_a_deferred_task(records: Told) -> None:
+def test_a_deferred_task(records: Records) -> None:
     (only,) = records.tries("deferred")
     assert only["result"]["metrics"] == {"loss": 0.25}
     assert records.ends("deferred") == ["success"]
 
 
-def test_mapped_tasks_each_have_a_job(records: Told) -> None:
+def test_mapped_tasks_each_have_a_job(records: Records) -> None:
     apps = {line["map_index"]: line["result"]["application_id"] for line in records.tries("mapped")}
     assert sorted(apps) == [0, 1] and len(set(apps.values())) == 2
     assert records.ends("mapped") == ["success", "success"]
 
 
-def test_a_retry_takes_up_the_running_job(records: Told) -> None:
+def test_a_retry_takes_up_the_running_job(records: Records) -> None:
     first, second = records.tries("retried")
     assert second["result"]["application_id"] in first["said"]
     assert records.ends("retried") == ["success"]
 
 
-def test_a_task_that_takes_too_long_ends_its_job(records: Told) -> None:
+def test_a_task_that_takes_too_long_ends_its_job(records: Records) -> None:
     (only,) = records.tries("too_long")
     assert only["error"] == "AirflowTaskTimeout"
     assert records.ends("too_long") == ["failed"]
@@ -132,13 +132,13 @@ def test_a_task_that_takes_too_long_ends_its_job(records: Told) -> None:
     assert all(state.ended for state in states.values()), "no job is left"
 
 
-def test_what_cannot_be_mended_is_tried_once(records: Told) -> None:
+def test_what_cannot_be_mended_is_tried_once(records: Records) -> None:
     (only,) = records.tries("wrong")
     assert only["error"] == "AirflowFailException"
     assert "/nowhere/venv.zip does not exist" in only["said"]
     assert records.ends("wrong") == ["failed"] and records.tried("wrong") == 1
 
 
-def test_templates_are_airflows(records: Told) -> None:
+def test_templates_are_airflows(records: Records) -> None:
     (only,) = records.tries("templated")
     assert only["result"]["metrics"] == {"loss": 0.25}

@@ -580,7 +580,7 @@ class TestNeverOrphaned:
         return found
 
     @pytest.mark.parametrize(
-        ("words", "leases"),
+        ("options", "leases"),
         [
             ({"deferrable": True}, {"tony.client.lease": "1500s", retries.FIRST_LEASE: "50s"}),
             ({"deferrable": True, "lease": 600}, {retries.FIRST_LEASE: "50s"}),
