@@ -27,8 +27,10 @@ from tony_core.job.spec import (
     Tracking,
 )
 from tony_core.master.session import events as e
-from tony_core.master.session.state import Phase
+from tony_core.master.session.records import Phase
 from tony_core.master.session.verdict import NODE_CAUSES, PROGRAM_CAUSES
+from tony_core.protocol.messages import Ended, Reported, Stopped
+from tony_core.schedulers import port
 from tony_core.schedulers.port import AppState, Cause
 
 T = TypeVar("T")
@@ -142,7 +144,7 @@ def life(chance: Chance, hear: Callable[[str], None] = lambda line: None) -> Wor
 
 def happen(world: World, chance: Chance) -> None:
     """One thing happens."""
-    if world.machine.regrouping and world.journal and chance.number(0, 2) == 0:
+    if world.machine.state.regrouping and world.journal and chance.number(0, 2) == 0:
         world.takeover()
         return
     if world.ending() and chance.number(0, 7) == 0:
@@ -157,11 +159,11 @@ def happen(world: World, chance: Chance) -> None:
         rarely(world, chance)
     elif choice == 12 and world.said:
         # A word that was on its way for long, or comes once more.
-        late = [x for x in world.said if isinstance(x, e.TaskStopped)]
+        late = [x for x in world.said if isinstance(getattr(x, "message", None), Stopped)]
         world.again(chance.one_of(late if late and chance.number(0, 1) else world.said))
     elif choice == 13:
         node = f"n{chance.number(0, 2)}"
-        world.feed(e.NodeWentAway(world.now, node))
+        world.feed(port.NodeLost(node))
         for executor in [x for x in living(world) if x.container.node == node]:
             world.complete(executor, -1, Cause.LOST)
     else:
@@ -216,7 +218,7 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
     elif choice == 9:
         world.complete(executor, -1, chance.one_of(list(Cause)))
     elif choice == 10:
-        world.feed(e.ExecutorLost(world.now, name, "silent"))
+        world.feed(e.ExecutorLost(name, "silent"))
     elif choice == 15:
         if executor.registered:
             world.register(executor)
@@ -225,37 +227,37 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
     elif choice == 16 and executor.phase == "running":
         step = chance.number(0, 5)
         saved = step if step == 5 else None
-        world.feed(e.TaskReported(world.now, name, executor.session, step=step, saved=saved))
+        world.report(name, Reported(executor.session, None, {}, step=step, saved=saved))
     elif choice == 19 and executor.phase == "ended":
         restart = chance.number(0, executor.restart)  # its own end, or one of those before
-        world.feed(e.TaskEnded(world.now, name, executor.session, 1, restart=restart))
+        world.report(name, Ended(executor.session, 1, restart=restart))
     elif choice == 17:
-        world.feed(e.PreemptionWarned(world.now, (name,)))
+        world.feed(port.PreemptionAsked((name,)))
 
 
 def rarely(world: World, chance: Chance) -> None:
     """What does not happen to every job."""
     what = chance.number(0, 15)
     if what == 0:
-        world.feed(e.KillAsked(world.now, "asked"))
+        world.feed(port.ShutdownAsked("asked"))
     elif what in (1, 15) and world.finished is None and world.journal:
         world.takeover()
     elif what == 2:
-        world.feed(e.AllocationRefused(world.now, "worker", "no node is as big"))
+        world.feed(port.Refused("worker", "no node is as big"))
     elif what == 3:
-        world.feed(e.ServiceFailed(world.now, world.machine.session, "aborted", "worker:0"))
+        world.feed(e.ServiceFailed(world.machine.state.session, "aborted", "worker:0"))
     elif what == 4:
-        world.feed(e.AllocationWaits(world.now, chance.one_of(["", "full", "fuller"])))
+        world.feed(port.Waiting(chance.one_of(["", "full", "fuller"])))
     elif what == 5:
-        world.feed(e.Tick(world.now - 100.0))  # a clock that was set back
+        world.feed(e.Tick(), world.now - 100.0)  # a clock that was set back
     elif what == 6:
-        world.feed(e.PreprocessEnded(world.now, chance.number(0, 1)))
+        world.feed(e.PreprocessEnded(chance.number(0, 1)))
     elif what in (7, 8):
         old = [x for x in living(world) if x.phase == "ended"]
         if old:  # its next program was to begin, and something of the last is left
             name = chance.one_of(old).container.id
-            world.feed(e.TaskStopped(world.now, name, world.executors[name].session, False))
-    elif what in (9, 10, 11) and world.journal and world.machine.phase in _BETWEEN:
+            world.report(name, Stopped(world.executors[name].session, False))
+    elif what in (9, 10, 11) and world.journal and world.machine.state.phase in _BETWEEN:
         world.takeover()
 
 
@@ -270,10 +272,10 @@ def while_it_ends(world: World, chance: Chance) -> None:
     executor = chance.one_of(ends)
     name = executor.container.id
     if chance.number(0, 1):
-        world.feed(e.TaskStopped(world.now, name, executor.told[0] - 1, True))
+        world.report(name, Stopped(executor.told[0] - 1, True))
     elif executor.told[0] == executor.session >= 0 and chance.number(0, 2) == 0:
         executor.broken = True
-        world.feed(e.TaskStopped(world.now, name, executor.session, False))
+        world.report(name, Stopped(executor.session, False))
 
 
 def to_the_end(world: World, patient: bool) -> None:
@@ -286,7 +288,7 @@ def to_the_end(world: World, patient: bool) -> None:
             return
         world.settle()
         running = world.running()
-        waits = world.machine.waits
+        waits = world.machine.state.waits
         if patient and any(key in waits for key in _WHILES):
             world.after(30.0)
         elif running and not world.finished:
@@ -296,7 +298,7 @@ def to_the_end(world: World, patient: bool) -> None:
             world.settle()
         else:
             world.after(30.0)
-    raise AssertionError(f"no end: {world.machine.phase} {world.states()}")
+    raise AssertionError(f"no end: {world.machine.state.phase} {world.states()}")
 
 
 _WHILES = (("group", "0"), ("chief-grace", "others"), ("chief-grace", "evaluators"))

@@ -13,10 +13,14 @@ from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
 from tony_core.job.spec import Job, Mode
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
+from tony_core.master.session.elastic import ends_soon
 from tony_core.master.session.machine import SessionMachine
-from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, TaskRecord, TaskState
-from tony_core.master.session.state import Phase
+from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, Phase, TaskRecord, TaskState
+from tony_core.master.session.startup import may_start
+from tony_core.master.session.task_restart import is_going
 from tony_core.master.session.verdict import NODE_CAUSES
+from tony_core.protocol.messages import Ended
+from tony_core.schedulers import port
 from tony_core.schedulers.port import AppState, Container
 
 OPEN = frozenset(TaskState) - TERMINAL
@@ -76,22 +80,24 @@ class Rules:
 
     def note(self, event: e.Event) -> None:
         """It is fed now."""
-        if isinstance(event, e.KillAsked) and self.machine.phase not in ENDING:
+        if isinstance(event, port.ShutdownAsked) and self.machine.state.phase not in ENDING:
             self.killed = True
-        elif isinstance(event, e.TaskEnded) and (event.exit_code, event.cause) == (0, "exited"):
-            task = self.executors[event.container_id].task
-            self.good.add((event.container_id, task, event.session, event.restart))
-        if isinstance(event, e.TaskEnded):
-            self.reported.add((event.container_id, event.session, event.restart))
-        if isinstance(event, e.TaskEnded) and event.cause in NODE_CAUSES:
-            self.note_broken(self.executors[event.container_id], event)
+        elif isinstance(event, e.ExecutorReported) and isinstance(event.message, Ended):
+            self.note_end(event.container_id, event.message)
 
-    def note_broken(self, executor: Executor, event: e.TaskEnded) -> None:
-        """What an executor says of its program may be true of each that follows."""
-        task = self.machine.task_of(event.container_id)
-        if task is None or task.state in TERMINAL or task.name in self.machine.returning:
-            return  # nobody listens
-        if (event.session, event.restart) == task.number:
+    def note_end(self, container_id: str, message: Ended) -> None:
+        """An executor reports an end."""
+        executor = self.executors[container_id]
+        number = (message.session, message.restart)
+        self.reported.add((container_id, *number))
+        if (message.exit_code, message.cause) == (0, "exited"):
+            self.good.add((container_id, executor.task, *number))
+        # What an executor says of its program may be true of each that follows.
+        state = self.machine.state
+        task = state.task_of(container_id)
+        if task is None or task.state in TERMINAL or task.name in state.returning:
+            return  # it is late
+        if message.cause in NODE_CAUSES and number == task.number:
             executor.broken = True
 
     def check_told(self, told: c.Tell) -> None:
@@ -105,8 +111,11 @@ class Rules:
         elif told.kind == "chief-done":
             self.chief_at = self.now
         elif told.kind == "task-again":
-            role = self.machine.tasks[told.task].role
-            key = (told.task, -1 if self.machine.tasks[told.task].is_sidecar else told.session)
+            role = self.machine.state.tasks[told.task].role
+            key = (
+                told.task,
+                -1 if self.machine.state.tasks[told.task].is_sidecar else told.session,
+            )
             self.tries[key] += 1
             assert self.tries[key] <= role.max_restarts, f"{told}: too many tries"
         elif told.kind == "task-state" and told.fields["state"] in TERMINAL:
@@ -117,16 +126,16 @@ class Rules:
         for name, executor in self.executors.items():
             runs = executor.phase == "running" and not executor.gone
             if runs and name not in self.given_up:
-                sidecar = self.machine.tasks[executor.task].is_sidecar
+                sidecar = self.machine.state.tasks[executor.task].is_sidecar
                 assert sidecar, f"{told}, and {executor.task} still runs in {name}"
 
     def check_end(self, told: c.Tell, fields: Mapping[str, Any]) -> None:
         """A task ends once, and well only if somebody said so."""
-        assert told.session <= self.machine.session, str(told)
+        assert told.session <= self.machine.state.session, str(told)
         end = (self.masters, told.task, told.session, fields["restart"])
         assert end not in self.ends, f"{told} a second time"
         self.ends.add(end)
-        task = self.machine.tasks[told.task]
+        task = self.machine.state.tasks[told.task]
         if fields["state"] == TaskState.SUCCEEDED:
             said = (task.container, task.name, told.session, fields["restart"])
             before = task.container is None and any(x[1] == task.name for x in self.good)
@@ -136,7 +145,7 @@ class Rules:
 
     def check_start(self, command: c.StartTasks) -> None:
         """A gang begins with as many of each role as it must have."""
-        if self.job.mode is not Mode.GANG or self.machine.tasks[command.tasks[0]].is_sidecar:
+        if self.job.mode is not Mode.GANG or self.machine.state.tasks[command.tasks[0]].is_sidecar:
             return
         assert set(command.tasks) <= set(command.gang), str(command)
         for role, number in Counter(name.partition(":")[0] for name in command.gang).items():
@@ -154,10 +163,10 @@ class Rules:
 
     def check_late(self, event: e.Event, commands: List[c.Command]) -> None:
         """What is said of an earlier program decides nothing."""
-        if not isinstance(event, e.TaskEnded):
+        if not isinstance(event, e.ExecutorReported) or not isinstance(event.message, Ended):
             return
         executor = self.executors[event.container_id]
-        if (event.session, event.restart) >= executor.told:
+        if (event.message.session, event.message.restart) >= executor.told:
             return
         for told in commands:
             if isinstance(told, c.Tell) and told.task == executor.task:
@@ -166,10 +175,10 @@ class Rules:
 
     def check_success(self) -> None:
         """A job that succeeds has lost nothing that it may not lose."""
-        job, machine = self.job, self.machine
-        for task in machine.tasks.values():
+        job, state = self.job, self.machine.state
+        for task in state.tasks.values():
             lost = task.state in (TaskState.FAILED, TaskState.LOST) and not task.is_sidecar
-            if lost and not machine.chief_done:
+            if lost and not state.chief_done:
                 may = task.is_tracked and not task.role.stop_on_failure
                 may = may and not job.fail_on_worker_failure and job.chief != _chief(task)
                 assert may, f"the job succeeds, and {task.name} is {task.state.value}"
@@ -178,85 +187,85 @@ class Rules:
 
     def check(self) -> None:
         """What must hold outside of the machine after each event."""
-        machine = self.machine
-        ending = machine.phase in ENDING
+        state = self.machine.state
+        ending = state.phase in ENDING
         if self.killed:
-            assert machine.outcome is AppState.KILLED, "somebody asked for the end"
+            assert state.outcome is AppState.KILLED, "somebody asked for the end"
         running: Dict[str, Executor] = {}
         for name, executor in self.executors.items():
             if executor.gone:
-                assert name not in machine.open, f"{name} has ended, and is held"
+                assert name not in state.open, f"{name} has ended, and is held"
                 continue
             assert executor.launched, f"{name} is neither used nor given back"
             # At the end a farewell may be enough: the scheduler ends what is left.
-            known = name in machine.open or name in self.given_up or ending
+            known = name in state.open or name in self.given_up or ending
             assert known, f"{name} is held, and nobody knows"
             if executor.phase == "running" and name not in self.given_up:
-                task = machine.tasks[executor.task]
+                task = state.tasks[executor.task]
                 other = running.setdefault(task.name, executor)
                 twice = f"{task.name} runs in {name} and in {other.container.id}"
                 assert other is executor, twice
-        sessions = {x.session for t, x in running.items() if not machine.tasks[t].is_sidecar}
+        sessions = {x.session for t, x in running.items() if not state.tasks[t].is_sidecar}
         assert len(sessions) <= 1, f"programs of sessions {sorted(sessions)} at once"
-        for task in machine.tasks.values():
+        for task in state.tasks.values():
             assert task.restarts <= task.role.max_restarts, f"{task.name}: too many tries"
             assert not task.restarts or task.role.restarts_alone, f"{task.name}: not alone"
-        budgets = machine.budgets
+        budgets = state.budgets
         assert 0 <= budgets.user_used <= budgets.user_limit
         assert 0 <= budgets.system_used <= budgets.system_limit
-        if machine.phase is Phase.ACTIVE:
+        if state.phase is Phase.ACTIVE:
             self.check_progress()
             self.check_ends_come()
 
     def may_be_pending(self, name: str) -> bool:
         """Whether an elastic role may want no more: later, no more at all, or others first."""
-        machine = self.machine
-        first = machine.count((TaskState.REQUESTED,), machine.released)
-        later = ("regrow", name) in machine.waits
-        return later or machine.ending_soon() or (name not in machine.started and first > 0)
+        state = self.machine.state
+        first = state.count((TaskState.REQUESTED,), state.released)
+        later = ("regrow", name) in state.waits
+        return later or ends_soon(state) or (name not in state.started and first > 0)
 
     def check_progress(self) -> None:
         """Whatever is waited for was asked for, or has a deadline."""
-        machine = self.machine
-        for task in machine.tasks.values():
-            if task.role.name not in machine.released:
+        state = self.machine.state
+        for task in state.tasks.values():
+            if task.role.name not in state.released:
                 continue
             if task.state is TaskState.PENDING:
                 if task.role.is_elastic and self.may_be_pending(task.role.name):
                     continue
                 waits = (("allocation-retry",), ("again", task.name))
-                comes = any(key in machine.waits for key in waits)
-                comes = comes or (task.name in machine.returning and machine.is_going(task))
+                comes = any(key in state.waits for key in waits)
+                comes = comes or (task.name in state.returning and is_going(state, task))
                 assert comes, f"{task.name}: for ever pending"
-            elif task.state is TaskState.READY and machine.may_start(task):
+            elif task.state is TaskState.READY and may_start(state, task):
                 waits = (("start",), ("start", task.name))
-                assert any(key in machine.waits for key in waits), f"{task.name}: never starts"
-        for name in machine.released:
-            requested = sum(t.state is TaskState.REQUESTED for t in machine.by_role[name])
+                assert any(key in state.waits for key in waits), f"{task.name}: never starts"
+        for name in state.released:
+            requested = sum(t.state is TaskState.REQUESTED for t in state.by_role[name])
             wanted = self.wanted.get(name, (0, 0))[1]
             assert requested == wanted, f"{name}: {requested} waited for, {wanted} asked for"
 
     def check_ends_come(self) -> None:
         """Who needs not go on, or only for a while, has a deadline."""
-        machine = self.machine
+        state = self.machine.state
         for number, item in enumerate(self.job.group_dependencies):
             group = dict(self.job.groups)[item.group]
-            untracked = item.ignored and item.role in machine.untracked
+            untracked = item.ignored and item.role in state.untracked
             if not self.goes_on(group) and self.goes_on((item.role,)) and not untracked:
-                waits = ("group", str(number)) in machine.waits
+                waits = ("group", str(number)) in state.waits
                 assert waits, f"{item.role}: for ever after {item.group}"
-        if machine.chief_done:
-            for role in machine.tracked_roles():
+        if state.chief_done:
+            for role in state.tracked_roles():
                 which = "evaluators" if role == "evaluator" else "others"
-                waits = ("chief-grace", which) in machine.waits or not self.goes_on((role,))
+                waits = ("chief-grace", which) in state.waits or not self.goes_on((role,))
                 assert waits, f"{role}: for ever after the chief"
 
     def goes_on(self, roles: Iterable[str]) -> bool:
         """Whether a task of these is still waited for."""
-        return any(task.state in OPEN for name in roles for task in self.machine.inside(name))
+        return any(task.state in OPEN for name in roles for task in self.machine.state.inside(name))
 
     def check_nothing_is_left(self) -> None:
         """After the end no container is unaccounted for."""
         for executor in self.executors.values():
             assert executor.gone, f"{executor.container.id} is left behind"
-        assert not any(t.state in HOLDS_CONTAINER for t in self.machine.tasks.values())
+        assert not any(t.state in HOLDS_CONTAINER for t in self.machine.state.tasks.values())

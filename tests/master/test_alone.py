@@ -10,7 +10,9 @@ from tests.master.world import PS, World, job, role
 from tony_core.job.spec import GroupDependency, MasterSpec, Mode, RestartScope, Tracking
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
-from tony_core.master.session.state import Phase
+from tony_core.master.session.records import Phase
+from tony_core.protocol.messages import Ended, Ready, Reported, Running, Stopped
+from tony_core.schedulers import port
 from tony_core.schedulers.port import AppState, Cause
 
 TASK: Dict[str, Any] = {"restart_scope": RestartScope.TASK}
@@ -27,7 +29,7 @@ def world_of(*roles: Any, in_place: FrozenSet[str] = frozenset(), **more: Any) -
 
 def programs(world: World) -> Dict[str, Tuple[str, int]]:
     """Container and try of each task."""
-    tasks = world.machine.tasks.values()
+    tasks = world.machine.state.tasks.values()
     return {task.name: (task.container or "", task.restarts) for task in tasks}
 
 
@@ -50,7 +52,7 @@ def test_it_comes_back_in_its_container_and_nobody_else_is_told_anything() -> No
     before = programs(world)
     executor = world.executor("worker:1")
     executor.phase = "ended"
-    told = world.feed(e.TaskEnded(world.now, executor.container.id, 0, 3, stderr_tail=("no luck",)))
+    told = world.report(executor.container.id, Ended(0, 3, stderr_tail=("no luck",)))
     (again,) = prepared(told)
     assert (again.task, again.session, again.restart) == ("worker:1", 0, 1)
     assert again.same_ports, "the others know them"
@@ -102,7 +104,7 @@ def test_what_waits_for_it_waits_on() -> None:
 def test_a_role_that_nobody_waits_for_comes_back_too() -> None:
     world = world_of(role("worker"), role("ps", 2, **PS, **TASK), in_place=frozenset({"ps"}))
     world.end("ps:1", 1).settle()
-    assert (world.machine.session, world.running()) == (0, ["worker:0", "ps:0", "ps:1"])
+    assert (world.machine.state.session, world.running()) == (0, ["worker:0", "ps:0", "ps:1"])
 
 
 # ---------------------------------------------------------------------- who pays
@@ -127,11 +129,11 @@ def test_when_its_tries_are_spent_the_session_fails_and_the_next_one_has_them_ag
     assert world.told("task-given-up") == [
         "worker:0 is not tried again alone (tony.worker.max-restarts)"
     ]
-    assert world.machine.session == 1
-    assert world.machine.budgets.user_used == 1
+    assert world.machine.state.session == 1
+    assert world.machine.state.budgets.user_used == 1
     assert set(world.started[-1][1]) == {"worker:0", "worker:1"}
     world.after(RUN_S).end("worker:0", 1).settle()
-    assert (world.machine.session, world.running()) == (1, ["worker:0", "worker:1"])
+    assert (world.machine.state.session, world.running()) == (1, ["worker:0", "worker:1"])
     world.after(RUN_S).end("worker:0", 1).settle().after(1).settle()
     assert world.outcome is AppState.FAILED
 
@@ -147,7 +149,7 @@ def test_the_same_quick_failure_twice_running_ends_it_and_the_job() -> None:
     assert "the same last line within 30 s" in text
     assert world.outcome is AppState.FAILED
     assert world.finished is not None and "twice running" in world.finished.diagnostics
-    assert world.machine.session == 0
+    assert world.machine.state.session == 0
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_what_was_killed_from_outside_or_has_saved_is_tried_until_its_tries_are_
         executor = world.executor("worker:0")
         if saves:
             number = (executor.container.id, executor.session)
-            world.feed(e.TaskReported(world.now, *number, saved=step))
+            world.report(number[0], Reported(number[1], None, {}, saved=step))
         world.end("worker:0", code, **how, stderr_tail=("x",)).settle().after(8).settle()
         assert not world.told("task-given-up")
 
@@ -169,16 +171,16 @@ def test_what_was_killed_from_outside_or_has_saved_is_tried_until_its_tries_are_
 def test_the_systems_failures_are_paid_by_the_task_as_well() -> None:
     world = world_of(role("worker", 2, **TASK, max_restarts=1), mode=Mode.FCFS)
     world.kill("worker:0").settle().after(RUN_S)
-    assert world.machine.budgets.system_used == 0
+    assert world.machine.state.budgets.system_used == 0
     world.kill("worker:0").settle().after(1).settle()
-    assert (world.machine.session, world.machine.budgets.system_used) == (1, 1)
+    assert (world.machine.state.session, world.machine.state.budgets.system_used) == (1, 1)
 
 
 def test_what_the_job_ignores_it_ignores_when_no_try_is_left() -> None:
     workers = role("worker", 2, **TASK, max_restarts=0)
     world = world_of(workers, fail_on_worker_failure=False)
     world.end("worker:1", 1).settle()
-    assert (world.state("worker:1"), world.machine.session) == ("failed", 0)
+    assert (world.state("worker:1"), world.machine.state.session) == ("failed", 0)
     world.end("worker:0").settle()
     assert world.outcome is AppState.SUCCEEDED
 
@@ -193,7 +195,7 @@ def test_a_lost_container_is_replaced_alone() -> None:
     after = programs(world)
     assert after["worker:0"] == before["worker:0"]
     assert after["worker:1"][0] != before["worker:1"][0]
-    assert (world.machine.session, world.running()) == (0, ["worker:0", "worker:1"])
+    assert (world.machine.state.session, world.running()) == (0, ["worker:0", "worker:1"])
 
 
 def test_where_the_others_hold_its_address_a_lost_container_is_the_sessions_failure() -> None:
@@ -201,25 +203,25 @@ def test_where_the_others_hold_its_address_a_lost_container_is_the_sessions_fail
     world.kill("worker:1").settle().after(1).settle()
     (text,) = world.told("task-given-up")
     assert "its address is in the others' cluster spec" in text
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
 
 
 def test_so_is_one_that_is_lost_before_the_next_try() -> None:
     world = world_of(role("worker", 2, **TASK), in_place=WORKER)
     fail_twice(world, "worker:1")
     world.kill("worker:1").settle().after(1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
 
 
 @pytest.mark.parametrize("in_place", [frozenset(), WORKER])
 def test_a_stolen_port_brings_new_ones_or_a_new_session(in_place: FrozenSet[str]) -> None:
     world = world_of(role("worker", 2, **TASK), in_place=in_place)
     executor = world.executor("worker:1")
-    ended = e.TaskEnded(world.now, executor.container.id, 0, 1, cause="address-in-use")
+    ended = e.ExecutorReported(executor.container.id, Ended(0, 1, cause="address-in-use"))
     executor.phase = "ended"
     told = prepared(world.feed(ended))
     if in_place:
-        assert not told and world.machine.phase is Phase.SETTLING
+        assert not told and world.machine.state.phase is Phase.SETTLING
     else:
         assert [item.same_ports for item in told] == [False]
 
@@ -227,14 +229,14 @@ def test_a_stolen_port_brings_new_ones_or_a_new_session(in_place: FrozenSet[str]
 def test_nothing_begins_while_the_old_container_is_there() -> None:
     world = world_of(role("worker", 2, **TASK))
     old = world.executor("worker:1")
-    world.feed(e.ExecutorLost(world.now, old.container.id, "silent"))
+    world.feed(e.ExecutorLost(old.container.id, "silent"))
     assert world.state("worker:1") == "pending"
     world.queue.clear()  # it hangs
     world.after(10)
     assert world.state("worker:1") == "pending"
     world.complete(old, -1, Cause.LOST)
     world.settle()
-    assert (world.machine.session, world.running()) == (0, ["worker:0", "worker:1"])
+    assert (world.machine.state.session, world.running()) == (0, ["worker:0", "worker:1"])
 
 
 def test_what_is_left_of_the_old_program_costs_the_container() -> None:
@@ -242,12 +244,12 @@ def test_what_is_left_of_the_old_program_costs_the_container() -> None:
     old = world.executor("worker:1")
     world.end("worker:1", 1)
     world.queue.clear()
-    world.feed(e.TaskStopped(world.now, old.container.id, 0, False))
+    world.report(old.container.id, Stopped(0, False))
     assert world.told("not-clean")
     world.later("end old", lambda: world.complete(old, 0, Cause.RELEASED))
     world.settle().after(1).settle()
     assert old.gone and world.running() == ["worker:0", "worker:1"]
-    assert world.machine.tasks["worker:1"].restarts == 2
+    assert world.machine.state.tasks["worker:1"].restarts == 2
 
 
 # ---------------------------------------------------------------------- when not
@@ -259,23 +261,23 @@ def test_before_its_barrier_the_sessions_rules_hold() -> None:
     while world.state("worker:0") != "ready":
         world.queue.pop(0).do()
     world.end("worker:0", 1, cause="localisation")
-    assert world.machine.phase is Phase.SETTLING
+    assert world.machine.state.phase is Phase.SETTLING
 
 
 def test_it_does_not_come_back_into_a_session_that_fails() -> None:
     world = world_of(role("worker", 2, **TASK), role("ps", **PS))
     world.end("ps:0", 1).end("worker:1", 1).after(1).settle()
     assert not world.told("task-again")
-    assert world.machine.session == 1 and len(world.running()) == 3
+    assert world.machine.state.session == 1 and len(world.running()) == 3
 
 
 def test_a_session_that_fails_meanwhile_takes_it_along() -> None:
     world = world_of(role("worker", 2, **TASK), role("ps", **PS))
     fail_twice(world, "worker:1")
     world.end("ps:0", 1).settle().after(1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     assert world.started[-1] == (1, ("worker:0", "worker:1", "ps:0"))
-    assert world.machine.tasks["worker:1"].restarts == 0
+    assert world.machine.state.tasks["worker:1"].restarts == 0
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -294,7 +296,7 @@ def test_after_the_chiefs_success_nothing_comes_back(waits: bool) -> None:
 def test_a_kill_ends_what_was_to_come_back() -> None:
     world = world_of(role("worker", 2, **TASK))
     fail_twice(world, "worker:1")
-    world.feed(e.KillAsked(world.now, "enough"))
+    world.feed(port.ShutdownAsked("enough"))
     world.settle()
     assert world.outcome is AppState.KILLED
     assert world.states() == {"worker:0": "killed", "worker:1": "killed"}
@@ -308,11 +310,11 @@ def test_a_group_has_not_ended_while_one_of_it_comes_back() -> None:
         group_dependencies=(GroupDependency("evaluator", "training", 30.0),),
     )
     fail_twice(world, "worker:0")
-    assert ("group", "0") not in world.machine.waits
+    assert ("group", "0") not in world.machine.state.waits
     world.after(2).settle().after(RUN_S)
     assert len(world.running()) == 2
     world.end("worker:0")
-    assert ("group", "0") in world.machine.waits
+    assert ("group", "0") in world.machine.state.waits
 
 
 # ---------------------------------------------------------------------- fencing, takeover
@@ -324,13 +326,13 @@ def test_a_late_word_on_an_earlier_program_decides_nothing() -> None:
     name = executor.container.id
     world.end("worker:1", 1)
     for event in (
-        e.TaskEnded(world.now, name, 0, 1),
-        e.TaskReady(world.now, name, 0, "host", {"main": 1}),
-        e.TaskRunning(world.now, name, 0),
+        e.ExecutorReported(name, Ended(0, 1)),
+        e.ExecutorReported(name, Ready(0, "host", {"main": 1})),
+        e.ExecutorReported(name, Running(0, 0)),
     ):
         told = world.feed(event)
         assert world.state("worker:1") == "registered"
-        if isinstance(event, e.TaskEnded):
+        if isinstance(event.message, Ended):
             assert told == [c.AcknowledgeEnd(name, 0, 0)]
     world.settle()
     assert world.told("task-again") and world.running() == ["worker:0", "worker:1"]
@@ -365,7 +367,7 @@ def test_what_does_not_come_back_to_a_next_master_is_lost_alone(in_place: Frozen
     world = world_of(role("worker", 2, **TASK), in_place=in_place)
     world.executor("worker:1").gone = True
     world.takeover().settle().after(25).settle()
-    assert world.machine.session == (1 if in_place else 0)
+    assert world.machine.state.session == (1 if in_place else 0)
     assert world.running() == ["worker:0", "worker:1"]
 
 

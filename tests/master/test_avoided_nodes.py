@@ -8,7 +8,8 @@ import pytest
 
 from tests.master.world import World, job, role
 from tony_core.master.session import commands as c
-from tony_core.master.session.state import AVOIDED_S
+from tony_core.master.session.shutdown import stop_container
+from tony_core.master.session.task_ends import AVOIDED_S
 from tony_core.schedulers.port import Ask, Cause
 
 
@@ -30,7 +31,7 @@ def asked_after(world: World) -> List[Ask]:
 
     world.do_RequestContainers = note  # type: ignore[method-assign]
     world.after(1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     return asked
 
 
@@ -42,9 +43,9 @@ def test_a_node_that_could_not_start_an_executor_is(code: int, cause: Cause) -> 
     world.kill("worker:0", cause, code)
     asked = asked_after(world)
     assert [ask.avoid_nodes for ask in asked] == [(bad,)] * len(asked) != []
-    assert other not in world.machine.bad_nodes
+    assert other not in world.machine.state.bad_nodes
     world.after(AVOIDED_S)
-    assert not world.machine.bad_nodes
+    assert not world.machine.state.bad_nodes
 
 
 @pytest.mark.parametrize(
@@ -54,13 +55,13 @@ def test_a_node_that_could_not_start_an_executor_is(code: int, cause: Cause) -> 
 def test_for_other_ends_before_the_call_it_is_not_to_blame(cause: Cause) -> None:
     world = a_job()
     world.kill("worker:0", cause)
-    assert not world.machine.bad_nodes
+    assert not world.machine.state.bad_nodes
 
 
 def test_an_executor_that_had_called_says_nothing_of_its_node() -> None:
     world = a_job().settle()
     world.kill("worker:0", Cause.EXITED, 1)
-    assert not world.machine.bad_nodes
+    assert not world.machine.state.bad_nodes
 
 
 def test_nor_does_one_that_an_earlier_master_left() -> None:
@@ -69,13 +70,15 @@ def test_nor_does_one_that_an_earlier_master_left() -> None:
     executor = world.executor("worker:0")
     world.takeover()
     world.complete(executor, 1, Cause.EXITED)
-    assert not world.machine.bad_nodes
+    assert not world.machine.state.bad_nodes
 
 
 def test_one_that_was_stopped_before_its_call_is_no_sign_either() -> None:
     world = a_job()
     executor = world.executor("worker:0")
     world.kill("worker:1", Cause.PREEMPTED)
-    world.machine.stop_container(world.machine.open[executor.container.id], 0.0, "for a test")
+    stop_container(
+        world.machine.state, world.machine.state.open[executor.container.id], 0.0, "for a test"
+    )
     world.complete(executor, 143, Cause.EXITED)
-    assert not world.machine.bad_nodes
+    assert not world.machine.state.bad_nodes

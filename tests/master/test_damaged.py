@@ -90,7 +90,7 @@ def test_a_whole_journal_is_read() -> None:
 def _taken_over(record: Any) -> None:
     machine = SessionMachine(JOB, 0.1)
     held = (Container("c1", "n", "worker", Resources()),)
-    machine.handle(ContainersInherited(50.0, held, record))
+    machine.handle(ContainersInherited(held, record), 50.0)
     machine.validate()
 
 

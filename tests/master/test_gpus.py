@@ -12,7 +12,7 @@ from tony_core.job.spec import Metrics, Program, Resources, Role
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session import commands as c
 from tony_core.master.session.budgets import Fault
-from tony_core.master.session.state import AVOIDED_S
+from tony_core.master.session.task_ends import AVOIDED_S, avoid
 from tony_core.master.session.verdict import NODE_CAUSES, PROGRAM_CAUSES
 from tony_core.schedulers.port import Ask
 
@@ -34,11 +34,14 @@ def test_the_task_gets_another_container_elsewhere_and_the_others_keep_theirs() 
     world.do_RequestContainers = note  # type: ignore[method-assign]
     text = "2 GPUs asked for, and node n1 shows 1"
     world.end("worker:0", 1, cause="gpus", message=text).after(1).settle()
-    assert world.machine.session == 1
-    assert (world.machine.budgets.user_used, world.machine.budgets.system_used) == (0, 1)
-    assert text in str(world.machine.root["message"])
+    assert world.machine.state.session == 1
+    assert (world.machine.state.budgets.user_used, world.machine.state.budgets.system_used) == (
+        0,
+        1,
+    )
+    assert text in str(world.machine.state.root["message"])
     assert failed.gone and not healthy.gone
-    assert failed.container.node in world.machine.bad_nodes
+    assert failed.container.node in world.machine.state.bad_nodes
     assert failed.container.node in str(asked[-1])
     assert world.running() == ["worker:0", "worker:1"]
 
@@ -49,7 +52,7 @@ def test_so_it_does_when_the_session_is_being_cleared_away_already() -> None:
     world.end("worker:0", 1)
     world.after(0.2)  # its peer is being ended
     world.end("worker:1", 1, cause="gpus").settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     assert late.gone and not failed.gone
     assert world.running() == ["worker:0", "worker:1"]
 
@@ -81,28 +84,28 @@ def test_a_node_is_not_avoided_for_ever() -> None:
 
     world.do_RequestContainers = note  # type: ignore[method-assign]
     world.after(AVOIDED_S - 60)
-    assert bad in world.machine.bad_nodes
+    assert bad in world.machine.state.bad_nodes
     asked.clear()
     world.after(61)
-    assert not world.machine.bad_nodes
+    assert not world.machine.state.bad_nodes
     assert [(ask.count, ask.avoid_nodes) for ask in asked][:1] == [(1, ())]
     assert f"node {bad} is no longer avoided" in [told.text for told in world.story]
 
 
 def test_each_failure_there_is_remembered_as_long() -> None:
     world = World(job(role("worker", 1))).begin().settle()
-    world.machine.avoid("n9")
+    avoid(world.machine.state, "n9")
     world.after(AVOIDED_S - 1)
-    world.machine.avoid("n9")
+    avoid(world.machine.state, "n9")
     world.after(AVOIDED_S - 1)
-    assert "n9" in world.machine.bad_nodes
+    assert "n9" in world.machine.state.bad_nodes
     world.after(2)
-    assert "n9" not in world.machine.bad_nodes
+    assert "n9" not in world.machine.state.bad_nodes
 
 
 def test_which_ones_a_task_has_is_known_to_a_next_master_too() -> None:
     world = World(job(role("worker", 2))).begin().settle()
-    names = [task.gpus for task in world.machine.tasks.values()]
+    names = [task.gpus for task in world.machine.state.tasks.values()]
     assert names == [("GPU-c1",), ("GPU-c2",)]
     world.takeover().settle()
-    assert [task.gpus for task in world.machine.tasks.values()] == names
+    assert [task.gpus for task in world.machine.state.tasks.values()] == names

@@ -427,7 +427,7 @@ def test_heartbeats_do_not_reach_the_machine(tmp_path: Path) -> None:
         seen: List[Any] = []
         handle = shell.master._machine.handle
         shell.master._machine.handle = (  # type: ignore[method-assign]
-            lambda event: seen.append(event) or handle(event)
+            lambda event, now: seen.append(event) or handle(event, now)
         )
         for _ in range(20):
             executor.say(Heartbeat(0))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.master.chances import Seeded
-from tests.master.world import PS, Executor, World, job, role
+from tests.master.world import PS, Executor, World, job, registered, role
 from tony_core.job.spec import (
     GroupDependency,
     Job,
@@ -20,9 +20,11 @@ from tony_core.job.spec import (
 )
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
-from tony_core.master.session.records import Hold, InvalidTransition, TaskState
-from tony_core.master.session.state import Phase
+from tony_core.master.session.reconcile import journal_record
+from tony_core.master.session.records import Hold, InvalidTransition, Phase, TaskState
 from tony_core.master.session.takeover import ADOPTION_S
+from tony_core.protocol.messages import Ended, Reported, Stopped
+from tony_core.schedulers import port
 from tony_core.schedulers.port import AppState, Cause, Container
 
 
@@ -99,7 +101,7 @@ def test_a_done_stage_is_not_run_again_by_a_restart() -> None:
     world = world_of(role("prep"), role("worker", depends_on=("prep",))).settle()
     world.end("prep:0").settle()
     world.end("worker:0", 1).settle().after(1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     assert world.state("prep:0") == "succeeded"
     assert world.started[-1] == (1, ("worker:0",))
 
@@ -169,7 +171,7 @@ def test_a_sidecar_goes_on_over_a_warm_restart() -> None:
     world = world_of(role("worker"), role("board", tracking=Tracking.SIDECAR)).settle()
     before = world.executor("board:0")
     world.end("worker:0", 1).settle().after(1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     assert world.executor("board:0") is before
     assert before.phase == "running"
 
@@ -181,7 +183,7 @@ def test_in_a_fresh_restart_no_sidecar_begins_before_the_session(lost: bool) -> 
     world = World(spec, settle_s=0.2).begin()
     if lost:
         world.settle()
-        world.feed(e.ExecutorLost(world.now, world.executor("board:0").container.id, "silent"))
+        world.feed(e.ExecutorLost(world.executor("board:0").container.id, "silent"))
         waiting, world.queue = world.queue, []  # its container takes its time to end
     else:
         waiting = [item for item in world.queue if item.name == "grant board"]
@@ -189,17 +191,17 @@ def test_in_a_fresh_restart_no_sidecar_begins_before_the_session(lost: bool) -> 
         world.settle()
     world.end("worker:0", 1)
     world.after(0.2)
-    assert world.machine.phase is Phase.CLEARING
+    assert world.machine.state.phase is Phase.CLEARING
     ends, world.queue = world.queue, []
     if lost:
         waiting[0].do()
     else:
         world.grant("board", 1)  # it was on its way when all was withdrawn
     world.settle().after(1.0).settle()
-    assert world.machine.session == 0 and world.state("board:0") == "pending"
+    assert world.machine.state.session == 0 and world.state("board:0") == "pending"
     world.queue = ends
     world.settle().after(5.0).settle()
-    assert world.machine.session == 1 and len(world.running()) == 2
+    assert world.machine.state.session == 1 and len(world.running()) == 2
 
 
 def test_a_listed_sidecar_stops_the_job_when_it_fails() -> None:
@@ -302,7 +304,7 @@ class TestAGroupDependencyThatIsIgnored:
         world = _after_a_group(True, role("evaluator"), user=1)
         world.end("worker:0").settle().after(31).settle()
         world.end("reader:0", 3).settle().after(5).settle()
-        assert world.machine.session == 1
+        assert world.machine.state.session == 1
         world.end("worker:0").end("evaluator:0").settle()
         assert world.outcome is None
 
@@ -321,30 +323,33 @@ def test_the_infrastructures_late_word_is_the_cause() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 1, stderr_tail=("connection reset by peer",)).settle()
     world.after(1).kill("worker:2", Cause.PREEMPTED).after(3).settle()
-    assert world.machine.root["task"] == "worker:2"
-    assert world.machine.root["fault"] == "system"
-    assert world.machine.budgets.user_used == 0
-    assert world.machine.budgets.system_used == 1
+    assert world.machine.state.root["task"] == "worker:2"
+    assert world.machine.state.root["fault"] == "system"
+    assert world.machine.state.budgets.user_used == 0
+    assert world.machine.state.budgets.system_used == 1
 
 
 def test_a_foreign_sigkill_is_the_cause_before_an_earlier_exit() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 1).end("worker:1", 137, signal=9).after(4).settle()
-    assert world.machine.root["task"] == "worker:1"
+    assert world.machine.state.root["task"] == "worker:1"
 
 
 def test_a_port_that_was_taken_is_the_cause_before_a_peer_that_could_not_connect() -> None:
     world = world_of(role("worker", 2), settle_s=3.0).settle()
     world.end("worker:1", 1, stderr_tail=("connection reset by peer",)).after(1)
     world.end("worker:0", 1, cause="address-in-use").after(4).settle()
-    assert world.machine.root["task"] == "worker:0"
-    assert (world.machine.budgets.user_used, world.machine.budgets.system_used) == (0, 1)
+    assert world.machine.state.root["task"] == "worker:0"
+    assert (world.machine.state.budgets.user_used, world.machine.state.budgets.system_used) == (
+        0,
+        1,
+    )
 
 
 def test_an_abort_that_follows_is_never_the_cause() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 134, signal=6).end("worker:1", 1).after(4).settle()
-    assert world.machine.root["task"] == "worker:1"
+    assert world.machine.state.root["task"] == "worker:1"
 
 
 def test_what_the_scheduler_adds_to_a_word_of_the_executor_counts() -> None:
@@ -352,14 +357,14 @@ def test_what_the_scheduler_adds_to_a_word_of_the_executor_counts() -> None:
     world.end("worker:0", 1).after(0.1)
     world.end("worker:1", 1)
     world.kill("worker:1", Cause.MEMORY).after(4).settle()
-    assert world.machine.root["cause"] == "memory"
+    assert world.machine.state.root["cause"] == "memory"
     assert world.state("worker:1") != "lost", "the executor's word on the end is final"
 
 
 def test_settling_is_short_when_every_task_is_accounted_for() -> None:
     world = world_of(role("worker"), settle_s=3.0).settle()
     world.end("worker:0", 1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
 
 
 def test_the_diagnostic_names_node_role_code_and_peers() -> None:
@@ -385,7 +390,7 @@ def test_the_first_restart_is_immediate_and_later_ones_back_off() -> None:
     world.after(40).end("worker:0", 1).settle()
     assert world.state("worker:0") == "running", "no time passed"
     world.after(40).end("worker:0", 1).settle()
-    assert world.machine.phase is Phase.BACKOFF
+    assert world.machine.state.phase is Phase.BACKOFF
     world.after(1).settle()
     assert world.state("worker:0") == "running"
 
@@ -402,7 +407,7 @@ def test_the_users_budget_ends_a_job_that_never_gets_further() -> None:
 def report(world: World, progress: float) -> None:
     """The program reports."""
     executor = world.executor("worker:0")
-    world.feed(e.TaskReported(world.now, executor.container.id, executor.session, progress))
+    world.report(executor.container.id, Reported(executor.session, progress, {}))
 
 
 def test_the_result_is_the_chiefs_and_of_this_session() -> None:
@@ -410,14 +415,18 @@ def test_the_result_is_the_chiefs_and_of_this_session() -> None:
 
     def give(task: str, text: str) -> None:
         executor = world.executor(task)
-        world.feed(e.TaskReported(world.now, executor.container.id, executor.session, result=text))
+        world.feed(
+            e.ExecutorReported(
+                executor.container.id, Reported(executor.session, None, {}, result=text)
+            )
+        )
 
     give("worker:0", "7")
     give("worker:1", "8")
-    assert world.machine.result == "7"
-    assert world.machine.journal_record()["result"] == "7"
+    assert world.machine.state.result == "7"
+    assert journal_record(world.machine.state)["result"] == "7"
     fail_once(world)
-    assert world.machine.result == ""
+    assert world.machine.state.result == ""
 
 
 def test_progress_beyond_the_furthest_heals_the_users_budget() -> None:
@@ -536,7 +545,7 @@ def save(world: World, step: int) -> None:
     """The program has saved a checkpoint."""
     executor = world.executor("worker:0")
     number = (executor.container.id, executor.session)
-    world.feed(e.TaskReported(world.now, *number, saved=step))
+    world.report(number[0], Reported(number[1], None, {}, saved=step))
 
 
 def test_a_later_checkpoint_makes_the_users_retries_whole_and_no_failure_the_same() -> None:
@@ -619,7 +628,7 @@ def test_a_warm_restart_keeps_the_healthy_containers() -> None:
     world = world_of(role("worker", 2)).settle()
     kept = world.executor("worker:0")
     world.kill("worker:1").after(1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     assert world.executor("worker:0") is kept
     assert len(world.executors) == 3
     assert world.started[-1] == (1, ("worker:0", "worker:1"))
@@ -640,16 +649,16 @@ def test_a_container_that_cannot_be_cleared_is_replaced_elsewhere() -> None:
     world.queue = [item for item in world.queue if not item.name.startswith("stop")]
     world.after(0.5)
     world.queue = [item for item in world.queue if not item.name.startswith("stop")]
-    world.feed(e.TaskStopped(world.now, dirty.container.id, 0, False))
+    world.report(dirty.container.id, Stopped(0, False))
     clean = world.executor("worker:1")
-    world.feed(e.TaskStopped(world.now, clean.container.id, 0, True))
-    assert world.machine.session == 0, "not before the dirty one is gone"
+    world.report(clean.container.id, Stopped(0, True))
+    assert world.machine.state.session == 0, "not before the dirty one is gone"
     asks = len(world.executors)
     world.settle()
     assert dirty.gone
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     assert len(world.executors) == asks + 1
-    assert dirty.container.node in world.machine.bad_nodes
+    assert dirty.container.node in world.machine.state.bad_nodes
 
 
 def test_an_executor_that_does_not_clear_in_time_is_replaced() -> None:
@@ -657,7 +666,7 @@ def test_an_executor_that_does_not_clear_in_time_is_replaced() -> None:
     world.end("worker:1", 1).after(0.3)
     world.queue.clear()  # no executor answers
     world.after(7).settle().after(1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     assert world.running() == ["worker:0", "worker:1"]
 
 
@@ -665,7 +674,7 @@ def test_a_late_result_of_an_old_session_is_acknowledged_and_decides_nothing() -
     world = world_of(role("worker", 2)).settle()
     world.end("worker:1", 1).after(1).settle()
     executor = world.executor("worker:0")
-    out = world.feed(e.TaskEnded(world.now, executor.container.id, 0, 1))
+    out = world.report(executor.container.id, Ended(0, 1))
     assert out == [c.AcknowledgeEnd(executor.container.id, 0)]
     assert world.state("worker:0") == "running"
 
@@ -685,7 +694,7 @@ def test_holding_some_of_a_gang_has_a_limit_and_gives_everything_back() -> None:
     world = world_of(role("worker", 8), queue="ml", timeouts=Timeouts(allocation_s=60.0))
     world.queue.clear()
     world.grant("worker", 2)
-    world.feed(e.AllocationWaits(world.now, "2 x 1 GPU missing in queue ml"))
+    world.feed(port.Waiting("2 x 1 GPU missing in queue ml"))
     world.settle()
     world.after(61)
     world.queue = [item for item in world.queue if not item.name.startswith("grant")]
@@ -704,10 +713,10 @@ def test_holding_some_of_a_gang_has_a_limit_and_gives_everything_back() -> None:
 def test_holding_nothing_waits_and_says_so() -> None:
     world = world_of(role("worker", 2))
     world.queue.clear()
-    world.feed(e.AllocationWaits(world.now, "the queue is full"))
+    world.feed(port.Waiting("the queue is full"))
     world.after(100_000)
     assert world.outcome is None
-    assert world.machine.waiting == "the queue is full"
+    assert world.machine.state.waiting == "the queue is full"
 
 
 def test_the_applications_timeout_ends_it() -> None:
@@ -728,24 +737,24 @@ def test_an_executor_that_does_not_come_up_in_time_is_the_systems_failure(lost: 
         item.do()
     world.settle()
     world.after(301).settle().after(1).settle()
-    assert world.machine.session == 1
-    assert world.machine.budgets.system_used == 1
-    assert "registration.timeout=300s" in str(world.machine.root["message"])
+    assert world.machine.state.session == 1
+    assert world.machine.state.budgets.system_used == 1
+    assert "registration.timeout=300s" in str(world.machine.state.root["message"])
 
 
 def test_a_silent_executor_is_the_systems_failure_and_its_container_is_ended() -> None:
     world = world_of(role("worker", 2)).settle()
     silent = world.executor("worker:0")
-    world.feed(e.ExecutorLost(world.now, silent.container.id, "no heartbeat for 25 s"))
+    world.feed(e.ExecutorLost(silent.container.id, "no heartbeat for 25 s"))
     world.after(1).settle()
     assert silent.gone
-    assert world.machine.session == 1
-    assert "no heartbeat" in str(world.machine.root["message"])
+    assert world.machine.state.session == 1
+    assert "no heartbeat" in str(world.machine.state.root["message"])
 
 
 def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(e.KillAsked(world.now, "killed by somebody"))
+    world.feed(port.ShutdownAsked("killed by somebody"))
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.KILLED
@@ -755,7 +764,7 @@ def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
 def test_a_container_that_had_longer_to_end_has_no_longer_than_the_job() -> None:
     world = world_of(role("worker", 2), mode=Mode.FCFS).settle()
     world.end("worker:0")  # whose container has the time that a kill leaves
-    world.feed(e.AllocationRefused(world.now, "worker", "no node is as big"))
+    world.feed(port.Refused("worker", "no node is as big"))
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.FAILED
@@ -771,11 +780,11 @@ def test_an_executors_farewell_is_an_end_where_the_scheduler_ends_the_rest(
     world = World(job(role("worker", 2), role("ps", 1, **PS)), ends_rest=ends_rest).begin()
     world.settle()
     world.end("worker:0").end("worker:1")
-    assert world.machine.phase.value == "ending"
+    assert world.machine.state.phase.value == "ending"
     for name in ("worker:0", "worker:1", "ps:0"):
         assert world.outcome is None
         executor = world.executor(name)
-        word = e.TaskStopped(world.now, executor.container.id, executor.session, clean)
+        word = e.ExecutorReported(executor.container.id, Stopped(executor.session, clean))
         world.feed(word)
     assert (world.outcome is AppState.SUCCEEDED) == over
     if over:
@@ -795,7 +804,7 @@ def test_a_kill_at_any_moment_leaves_nothing(steps: int) -> None:
     for _ in range(steps):
         if world.queue:
             world.queue.pop(0).do()
-    world.feed(e.KillAsked(world.now, "killed by ann"))
+    world.feed(port.ShutdownAsked("killed by ann"))
     world.settle().after(60).settle()
     assert world.outcome is AppState.KILLED
     assert world.finished is not None
@@ -806,8 +815,8 @@ def test_a_kill_at_any_moment_leaves_nothing(steps: int) -> None:
 def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
     world = world_of(role("worker")).settle()
     world.end("worker:0", 1).settle().after(1).settle()
-    assert world.machine.root["task"] == "worker:0"
-    world.feed(e.KillAsked(world.now, "killed by ann"))
+    assert world.machine.state.root["task"] == "worker:0"
+    world.feed(port.ShutdownAsked("killed by ann"))
     world.settle()
     assert world.finished is not None
     assert world.finished.root_cause == {}
@@ -815,27 +824,27 @@ def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
 
 def test_a_second_kill_leaves_no_grace() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(e.KillAsked(world.now, "once"))
-    out = world.feed(e.KillAsked(world.now, "twice"))
+    world.feed(port.ShutdownAsked("once"))
+    out = world.feed(port.ShutdownAsked("twice"))
     assert [item.grace_s for item in out if isinstance(item, c.StopContainer)] == [0.0]
 
 
 def test_preprocess_runs_first_and_its_parameters_reach_every_task() -> None:
     world = world_of(role("worker"), master=retries(preprocess="python prep.py"))
     assert not world.wanted
-    world.feed(e.PreprocessEnded(world.now, 0, "lr=1"))
+    world.feed(e.PreprocessEnded(0, "lr=1"))
     commands = []
     while world.queue:
         item = world.queue.pop(0)
         item.do()
         commands.append(item.name)
-    assert world.machine.parameters == "lr=1"
+    assert world.machine.state.parameters == "lr=1"
     assert world.running() == ["worker:0"]
 
 
 def test_a_failed_preprocess_fails_the_job() -> None:
     world = world_of(role("worker"), master=retries(preprocess="false"))
-    world.feed(e.PreprocessEnded(world.now, 3, None, ("no data",)))
+    world.feed(e.PreprocessEnded(3, None, ("no data",)))
     assert world.outcome is AppState.FAILED
     assert world.finished is not None
     assert "exit code 3" in world.finished.diagnostics
@@ -844,18 +853,18 @@ def test_a_failed_preprocess_fails_the_job() -> None:
 
 def test_what_can_never_be_granted_fails_the_job_at_once() -> None:
     world = world_of(role("worker"))
-    world.feed(e.AllocationRefused(world.now, "worker", "more than the largest node has"))
+    world.feed(port.Refused("worker", "more than the largest node has"))
     world.settle()
     assert world.outcome is AppState.FAILED
 
 
 def test_an_abort_through_the_framework_names_its_rank() -> None:
     world = world_of(role("worker", 2), master=retries(user=0)).settle()
-    world.feed(e.ServiceFailed(world.now, 0, "MPI_Abort", "worker:1", 5))
+    world.feed(e.ServiceFailed(0, "MPI_Abort", "worker:1", 5))
     world.end("worker:0", 1).after(1).settle()
     assert world.outcome is AppState.FAILED
-    assert world.machine.root["task"] == "worker:1"
-    assert world.machine.root["exit_code"] == 5
+    assert world.machine.state.root["task"] == "worker:1"
+    assert world.machine.state.root["exit_code"] == 5
 
 
 # ---------------------------------------------------------------------- takeover
@@ -866,7 +875,7 @@ def test_a_later_master_takes_over_and_disturbs_nothing() -> None:
     world.takeover().settle()
     assert world.running() == ["worker:0", "worker:1", "ps:0"]
     assert len(world.started) == 1
-    assert world.machine.session == 0
+    assert world.machine.state.session == 0
     world.end("worker:0").end("worker:1").settle()
     assert world.outcome is AppState.SUCCEEDED
     world.check_nothing_is_left()
@@ -876,11 +885,11 @@ def test_a_later_master_knows_how_long_the_programs_have_run() -> None:
     world = world_of(role("worker")).settle()
     executor = world.executor("worker:0")
     world.takeover()
-    called = e.ExecutorRegistered(
-        world.now, executor.container.id, "host:1", "worker:0", 0, "running", "host", ran_s=60.0
+    called = registered(
+        executor.container.id, task="worker:0", session=0, phase="running", host="host", ran_s=60.0
     )
     world.feed(called)
-    assert world.machine.tasks["worker:0"].started == world.now - 60
+    assert world.machine.state.tasks["worker:0"].started == world.now - 60
 
 
 def test_a_takeover_in_mid_gathering_completes_the_gang() -> None:
@@ -897,14 +906,14 @@ def test_a_task_that_does_not_come_back_is_lost_and_charges_nothing_to_the_user(
     world = world_of(role("worker", 2), master=retries(user=0)).settle()
     world.executor("worker:1").registered = False  # it never calls the new master
     world.takeover().settle().after(21).settle().after(1).settle()
-    assert world.machine.session == 1
-    assert world.machine.budgets.user_used == 0
+    assert world.machine.state.session == 1
+    assert world.machine.state.budgets.user_used == 0
     assert world.running() == ["worker:0", "worker:1"]
 
 
 def test_a_takeover_goes_on_with_a_decision_to_end() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(e.KillAsked(world.now, "killed by ann"))
+    world.feed(port.ShutdownAsked("killed by ann"))
     world.queue.clear()
     world.takeover().settle()
     assert world.outcome is AppState.KILLED
@@ -927,7 +936,7 @@ def test_a_retry_for_a_gang_that_holds_something_already_has_its_clock() -> None
     world.queue.clear()  # its executor takes its time
     world.after(6.0)
     assert world.wanted["x"] == (0, 2)
-    assert ("allocation",) in world.machine.waits
+    assert ("allocation",) in world.machine.state.waits
 
 
 def test_who_is_ended_before_it_has_a_container_is_asked_for_no_more() -> None:
@@ -949,14 +958,14 @@ def test_who_failed_before_its_executor_called_has_a_deadline_in_the_next_sessio
         if item.name != "register c2":
             item.do()
     world.end("worker:0").after(60.0)
-    assert (world.machine.session, world.state("late:0")) == (1, "launched")
-    assert ("registration", "late:0") in world.machine.waits
+    assert (world.machine.state.session, world.state("late:0")) == (1, "launched")
+    assert ("registration", "late:0") in world.machine.state.waits
 
 
 def test_a_later_master_starts_nothing_beside_what_it_does_not_know() -> None:
     world = World(job(role("worker"), role("other"), mode=Mode.FCFS), settle_s=0.2).begin().settle()
     world.end("worker:0").end("other:0", 1).settle().after(5.0).settle()
-    assert world.machine.session == 1 and world.running() == ["other:0"]
+    assert world.machine.state.session == 1 and world.running() == ["other:0"]
     before = world.executor("other:0")
     released = {k: v for k, v in world.journal["released"].items() if k == "worker"}
     world.journal["released"] = released  # what came then was not written any more
@@ -994,7 +1003,7 @@ def test_a_later_master_starts_nothing_beside_an_executor_that_does_not_call() -
     world.settle()
     world.slow = True  # its end comes after everything else
     world.now += ADOPTION_S
-    world.feed(e.Tick(world.now))
+    world.feed(e.Tick())
     while world.prompt():
         world.next_item().do()
     assert not silent.gone and world.running() == ["worker:0"] and len(world.executors) == 2
@@ -1006,13 +1015,13 @@ def test_a_takeover_goes_on_with_an_end_from_before_the_first_session() -> None:
     world = World(job(role("worker")), settle_s=0.2)
     stray = Container("c9", "n", "", job(role("worker")).roles[0].resources)
     world.executors["c9"] = Executor(stray, launched=True)
-    world.feed(e.ContainersInherited(world.now, (stray,), {}))
-    world.feed(e.KillAsked(world.now, "killed by ann"))
+    world.feed(e.ContainersInherited((stray,), {}))
+    world.feed(port.ShutdownAsked("killed by ann"))
     world.queue.clear()
     world.takeover()
     world.do_StopContainer(c.StopContainer("c9", 0.0, "said again"))
     world.settle()
-    assert world.outcome is AppState.KILLED and world.machine.session == -1
+    assert world.outcome is AppState.KILLED and world.machine.state.session == -1
 
 
 def test_a_takeover_keeps_budgets_and_done_stages() -> None:
@@ -1020,8 +1029,8 @@ def test_a_takeover_keeps_budgets_and_done_stages() -> None:
     world.end("prep:0").settle()
     world.end("worker:0", 1).settle().after(1).settle()
     world.takeover().settle()
-    assert world.machine.session == 1
-    assert world.machine.budgets.user_used == 1
+    assert world.machine.state.session == 1
+    assert world.machine.state.budgets.user_used == 1
     assert world.state("prep:0") == "succeeded"
     world.end("worker:0").settle()
     assert world.outcome is AppState.SUCCEEDED
@@ -1047,8 +1056,8 @@ def test_what_ends_while_a_takeover_goes_on_is_judged(ends: str) -> None:
         world.end("worker:0")
     world.settle().after(1).settle()
     if ends == "lost":
-        assert world.machine.session == 1
-        assert world.machine.budgets.user_used == 0
+        assert world.machine.state.session == 1
+        assert world.machine.state.budgets.user_used == 0
     else:
         world.end("worker:1").settle()
         assert world.running() == ["last:0"]
@@ -1058,7 +1067,7 @@ def test_a_takeover_with_nothing_written_starts_from_nothing() -> None:
     world = World(job(role("worker")), settle_s=0.2)
     stray = Container("c9", "n", "", job(role("worker")).roles[0].resources)
     world.executors["c9"] = Executor(stray, launched=True)
-    world.feed(e.ContainersInherited(world.now, (stray,), {}))
+    world.feed(e.ContainersInherited((stray,), {}))
     world.settle()
     assert world.executors["c9"].gone
     assert world.running() == ["worker:0"]
@@ -1069,16 +1078,16 @@ def test_a_takeover_with_nothing_written_starts_from_nothing() -> None:
 
 def test_an_invalid_transition_carries_the_story() -> None:
     world = world_of(role("worker")).settle()
-    task = world.machine.tasks["worker:0"]
+    task = world.machine.state.tasks["worker:0"]
     with pytest.raises(InvalidTransition, match="registered->ready"):
-        world.machine.move(task, TaskState.LAUNCHED)
+        world.machine.state.move(task, TaskState.LAUNCHED)
 
 
 def test_nothing_is_decided_after_the_end() -> None:
     world = world_of(role("worker")).settle()
     world.end("worker:0").settle()
     assert world.outcome is AppState.SUCCEEDED
-    assert world.machine.handle(e.KillAsked(world.now, "late")) == []
+    assert world.machine.handle(port.ShutdownAsked("late"), world.now) == []
     assert world.machine.next_deadline() is None
 
 
@@ -1126,7 +1135,7 @@ def test_a_sidecar_that_was_told_to_start_has_a_deadline_over_a_restart() -> Non
         world.queue.pop(0).do()
     world.queue.clear()  # the word to start is lost
     world.end("worker:0", 1).after(1).settle()
-    assert world.machine.session == 1
+    assert world.machine.state.session == 1
     assert world.machine.next_deadline() is not None
     world.after(world.job.timeouts.registration_s + 1)
     lost = [text for text in world.told("task-state") if text.startswith("board:0 lost")]
@@ -1145,12 +1154,14 @@ def test_the_last_that_is_waited_for_succeeds_while_a_session_settles() -> None:
 def test_a_late_word_on_an_earlier_session_clears_nothing() -> None:
     world = world_of(role("worker", 2), master=MasterSpec(user_retries=2)).settle()
     world.end("worker:0", 1).after(1).settle()
-    assert (world.machine.session, len(world.running())) == (1, 2)
+    assert (world.machine.state.session, len(world.running())) == (1, 2)
     world.end("worker:0", 2).after(3)
-    world.feed(e.TaskStopped(world.now, "c2", 0, True))
-    assert world.machine.open["c2"].hold is Hold.CLEARING, "its program of session 1 still runs"
+    world.report("c2", Stopped(0, True))
+    assert world.machine.state.open["c2"].hold is Hold.CLEARING, (
+        "its program of session 1 still runs"
+    )
     world.settle()
-    assert world.machine.open["c2"].hold is not Hold.CLEARING
+    assert world.machine.state.open["c2"].hold is not Hold.CLEARING
 
 
 def test_what_no_node_could_start_is_not_tried_again() -> None:
@@ -1158,7 +1169,7 @@ def test_what_no_node_could_start_is_not_tried_again() -> None:
     world.queue.pop(0).do()  # granted and launched
     world.complete(world.executor("worker:0"), 127, Cause.FILES, "it was removed: submit again")
     world.after(1).settle()
-    assert (world.outcome, world.machine.session) == (AppState.FAILED, 0)
+    assert (world.outcome, world.machine.state.session) == (AppState.FAILED, 0)
     assert world.finished is not None
     said = world.finished.diagnostics
     assert "it was removed: submit again" in said
@@ -1170,10 +1181,10 @@ def test_what_is_left_of_a_program_that_ran_fails_its_task() -> None:
     """Its executor's word on the end may be lost with the master that it was said to."""
     world = world_of(role("worker", 2), role("ps", 1, **PS), settle_s=0.0).settle()
     left = world.executor("worker:1").container.id
-    world.feed(e.TaskStopped(world.now, left, 0, False))
+    world.report(left, Stopped(0, False))
     world.complete(world.executors[left], 0, Cause.RELEASED)
     world.after(1).settle()
-    assert world.machine.session == 1, "the gang begins anew"
+    assert world.machine.state.session == 1, "the gang begins anew"
     assert world.executor("worker:1").container.id != left
 
 
@@ -1188,11 +1199,11 @@ def test_a_program_that_never_ran_passes_no_barrier(ran_s: float) -> None:
     name = executor.container.id
     world.journal = {**world.journal, "released": {"worker": 0, "ps": 0}}  # as another event has it
     world.takeover()
-    called = e.ExecutorRegistered(
-        world.now, name, "host:1", "worker:0", 0, "ended", "host", {"main": 1}, ran_s=ran_s
+    called = registered(
+        name, task="worker:0", session=0, phase="ended", host="host", ports={"main": 1}, ran_s=ran_s
     )
     world.feed(called)
-    assert world.machine.started == ({"worker"} if ran_s else set())
+    assert world.machine.state.started == ({"worker"} if ran_s else set())
 
 
 def test_of_two_deadlines_that_pass_at_once_the_first_may_cancel_the_second() -> None:
@@ -1201,7 +1212,7 @@ def test_of_two_deadlines_that_pass_at_once_the_first_may_cancel_the_second() ->
     for name in ("worker", "ps"):
         world.grant(name)  # and neither calls
     world.queue.clear()
-    world.feed(e.Tick(world.now + 100.0))
+    world.feed(e.Tick(), world.now + 100.0)
     world.settle()
     assert world.outcome is AppState.TIMED_OUT
     assert world.states() == {"worker:0": "killed", "ps:0": "killed"}

@@ -7,7 +7,6 @@ things. After every event the machine's invariants are checked.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -17,6 +16,8 @@ from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.machine import SessionMachine
 from tony_core.master.session.records import Hold
+from tony_core.protocol.messages import Ended, Ready, Register, Running, Stopped
+from tony_core.schedulers import port
 from tony_core.schedulers.port import AppState, Cause, Container
 
 
@@ -35,15 +36,14 @@ PS = {"tracking": Tracking.UNTRACKED, "stop_on_failure": True}
 
 
 #: What may arrive more than once, and late.
-REPEATED = (
-    e.ContainerCompleted,
-    e.ExecutorLost,
-    e.TaskReady,
-    e.TaskRunning,
-    e.TaskEnded,
-    e.TaskStopped,
-    e.TaskReported,
-)
+REPEATED = (port.Completed, e.ExecutorLost, e.ExecutorReported)
+
+
+def registered(container_id: str, **more: Any) -> e.ExecutorReported:
+    """Its executor calls."""
+    more.setdefault("host", "host")
+    message = Register(container_id, listen_port=1, pid=1, runtime="", **more)
+    return e.ExecutorReported(container_id, message)
 
 
 @dataclass
@@ -76,13 +76,14 @@ class World(Rules):
 
     # ------------------------------------------------------------------ feeding
 
-    def feed(self, event: e.Event) -> List[c.Command]:
+    def feed(self, event: e.Event, now: Optional[float] = None) -> List[c.Command]:
         """Feed one event, check invariants, perform the commands."""
         self.note(event)
-        commands = self.machine.handle(event)
+        commands = self.machine.handle(event, self.now if now is None else now)
         self.machine.validate()
         self.check_late(event, commands)
-        if isinstance(event, REPEATED):
+        called = isinstance(event, e.ExecutorReported) and isinstance(event.message, Register)
+        if isinstance(event, REPEATED) and not called:
             self.said.append(event)
         for command in commands:
             assert self.finished is None, f"{command} after the end"
@@ -90,13 +91,17 @@ class World(Rules):
         self.check()
         return commands
 
+    def report(self, container_id: str, message: e.Report) -> List[c.Command]:
+        """An executor sends a message."""
+        return self.feed(e.ExecutorReported(container_id, message))
+
     def again(self, event: e.Event) -> None:
         """It is said once more, perhaps long after."""
-        self.feed(dataclasses.replace(event, at=self.now))
+        self.feed(event)
 
     def begin(self) -> World:
         """The master stands."""
-        self.feed(e.Begin(self.now))
+        self.feed(e.Begin())
         return self
 
     def after(self, seconds: float) -> World:
@@ -108,11 +113,11 @@ class World(Rules):
             if due is None or due > end:
                 break
             limit -= 1
-            assert limit, f"for ever: {self.machine.waits.next()} at {self.now}"
+            assert limit, f"for ever: {self.machine.state.waits.next()} at {self.now}"
             self.now = max(self.now, due)
-            self.feed(e.Tick(self.now))
+            self.feed(e.Tick())
         self.now = end
-        self.feed(e.Tick(self.now))
+        self.feed(e.Tick())
         return self
 
     def perform(self, command: c.Command) -> None:
@@ -142,7 +147,7 @@ class World(Rules):
 
     def do_RunPreprocess(self, command: c.RunPreprocess) -> None:
         """It will end."""
-        ended = e.PreprocessEnded(self.now, 0, "found")
+        ended = e.PreprocessEnded(0, "found")
         self.later("end preprocess", lambda: self.again(ended))
 
     # ------------------------------------------------------------------ the scheduler
@@ -167,7 +172,7 @@ class World(Rules):
             container = Container(f"c{self.number}", f"n{self.number % 3}", role, Resources())
             self.executors[container.id] = Executor(container)
             out.append(container)
-        self.feed(e.ContainersAllocated(self.now, tuple(out)))
+        self.feed(port.Allocated(tuple(out)))
 
     def do_ReleaseContainer(self, command: c.ReleaseContainer) -> None:
         """Given back unused."""
@@ -193,7 +198,7 @@ class World(Rules):
     def complete(self, executor: Executor, code: int, cause: Cause, text: str = "") -> None:
         """The scheduler says that a container ended (perhaps not for the first time)."""
         executor.gone = True
-        self.feed(e.ContainerCompleted(self.now, executor.container.id, code, cause, text))
+        self.feed(port.Completed(executor.container.id, code, cause, text))
 
     # ------------------------------------------------------------------ executors
 
@@ -203,18 +208,15 @@ class World(Rules):
             return
         executor.registered = True
         self.feed(
-            e.ExecutorRegistered(
-                self.now,
+            registered(
                 executor.container.id,
-                "host:1",
-                executor.task,
-                executor.session,
-                executor.phase,
-                "host",
-                {"main": 1000} if executor.phase != "idle" else {},
+                task=executor.task,
+                session=executor.session,
+                phase=executor.phase,
+                ports={"main": 1000} if executor.phase != "idle" else {},
                 ran_s=1.0 if executor.ran else 0.0,
                 restart=executor.restart,
-                gpus=executor.gpus if executor.ran else (),
+                gpus=list(executor.gpus) if executor.ran else [],
             )
         )
 
@@ -233,7 +235,7 @@ class World(Rules):
             executor.task, (executor.session, executor.restart) = command.task, number
             executor.phase, executor.ran = "ready", False
             name, ports = executor.container.id, {"main": 1000}
-            self.feed(e.TaskReady(self.now, name, number[0], "host", ports, number[1]))
+            self.report(name, Ready(number[0], "host", ports, number[1]))
 
         self.later(f"ready {command.task}", ready)
 
@@ -244,7 +246,7 @@ class World(Rules):
         for name in command.tasks:
             self.members[name] = command.members
             executor = self.executor(name)
-            if name.partition(":")[0] in self.machine.in_place:
+            if name.partition(":")[0] in self.machine.state.in_place:
                 place = self.places.setdefault((name, command.session), executor.container.id)
                 assert place == executor.container.id, f"{name} is not where the others know it"
             number = (command.session, command.restart)
@@ -259,7 +261,9 @@ class World(Rules):
         executor.phase, executor.ran = "running", True
         name = executor.container.id
         self.feed(
-            e.TaskRunning(self.now, name, number[0], 7, restart=number[1], gpus=executor.gpus)
+            e.ExecutorReported(
+                name, Running(number[0], 7, restart=number[1], gpus=list(executor.gpus))
+            )
         )
 
     def do_StopTask(self, command: c.StopTask) -> None:
@@ -271,7 +275,7 @@ class World(Rules):
                 executor.stopped = max(executor.stopped, command.session)
                 if executor.session <= command.session:
                     executor.phase = "idle"
-                self.feed(e.TaskStopped(self.now, executor.container.id, command.session, True))
+                self.report(executor.container.id, Stopped(command.session, True))
 
         self.later(f"stop {command.container_id}", stopped)
 
@@ -282,7 +286,7 @@ class World(Rules):
 
     def do_EndSession(self, command: c.EndSession) -> None:
         """What the framework runs in the master is stopped."""
-        assert self.over <= command.session <= self.machine.session, f"{command}"
+        assert self.over <= command.session <= self.machine.state.session, f"{command}"
         self.over = command.session
 
     def end(self, name: str, code: int = 0, **more: Any) -> World:
@@ -295,7 +299,7 @@ class World(Rules):
     def said_end(self, executor: Executor, code: int, **more: Any) -> None:
         """Its executor says so."""
         more["restart"] = executor.restart
-        self.feed(e.TaskEnded(self.now, executor.container.id, executor.session, code, **more))
+        self.report(executor.container.id, Ended(executor.session, code, **more))
 
     def kill(self, name: str, cause: Cause = Cause.LOST, code: int = -1) -> World:
         """A task's container goes away."""
@@ -315,7 +319,7 @@ class World(Rules):
 
     def do_Tell(self, command: c.Tell) -> None:
         """The story, which never goes back."""
-        self.hear(f"{self.now:.1f} {command.session} {command.kind}: {command.text}")
+        self.hear(f"{self.now:.1f} {command.session} {command.kind.value}: {command.text}")
         if command.kind == "session-started":
             earlier = [x.session for x in self.story if x.kind == command.kind]
             assert not earlier or earlier[-1] < command.session, f"{earlier}, {command}"
@@ -329,17 +333,17 @@ class World(Rules):
 
     def executor(self, name: str) -> Executor:
         """The executor that holds a task now."""
-        container = self.machine.tasks[name].container
+        container = self.machine.state.tasks[name].container
         assert container is not None, f"{name} has no container"
         return self.executors[container]
 
     def state(self, name: str) -> str:
         """A task's state."""
-        return self.machine.tasks[name].state.value
+        return self.machine.state.tasks[name].state.value
 
     def states(self) -> Dict[str, str]:
         """Every task's state."""
-        return {name: task.state.value for name, task in self.machine.tasks.items()}
+        return {name: task.state.value for name, task in self.machine.state.tasks.items()}
 
     def running(self) -> List[str]:
         """The tasks whose program runs."""
@@ -347,7 +351,7 @@ class World(Rules):
 
     def ending(self) -> List[str]:
         """The containers in which a program is being ended."""
-        return [x.id for x in self.machine.open.values() if x.hold is Hold.CLEARING]
+        return [x.id for x in self.machine.state.open.values() if x.hold is Hold.CLEARING]
 
     def told(self, kind: str) -> List[str]:
         """What was told of a kind."""
@@ -368,7 +372,7 @@ class World(Rules):
         for executor in alive:
             executor.broken = False  # a next master is not told
         containers = tuple(x.container for x in alive)
-        self.feed(e.ContainersInherited(self.now, containers, dict(self.journal)))
+        self.feed(e.ContainersInherited(containers, dict(self.journal)))
         for executor in alive:
             if executor.registered:
                 self.later(f"call {executor.container.id}", lambda x=executor: self.register(x))

@@ -1,8 +1,9 @@
-"""The names of the files in a job's history folder."""
+"""The names of the files in a job\'s history folder, and what the lines of its story are about."""
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 
 SUMMARY = "summary.json"
 CONFIG = "tony-final.xml"
@@ -10,6 +11,53 @@ CONFIG = "tony-final.xml"
 #: before it that never reached history.
 ATTEMPT_GAP = 1000
 _SEGMENT = re.compile(r"^events-(\d{4,})\.jsonl$")
+
+
+class StoryKind(str, Enum):
+    """What a line of a story is about; its value stands in history and ``--json``."""
+
+    # the job
+    PREPROCESS = "preprocess"
+    TAKEOVER = "takeover"
+    ENDING = "ending"
+    JOB_ENDED = "job-ended"  # the last line of every story
+    LEFT_BEHIND = "left-behind"
+
+    # sessions
+    SESSION_STARTED = "session-started"
+    SESSION_FAILED = "session-failed"
+    ROOT_CAUSE = "root-cause"
+    RESTARTING = "restarting"
+    BACKOFF = "backoff"
+    BUDGET_HEALED = "budget-healed"
+    STAGE_RELEASED = "stage-released"
+    ELASTIC = "elastic"
+    ROUND = "round"
+    CHIEF_DONE = "chief-done"
+    UNTRACKED = "untracked"
+
+    # tasks
+    TASK_STATE = "task-state"
+    TASK_AGAIN = "task-again"
+    TASK_GIVEN_UP = "task-given-up"
+    SIDECAR_GIVEN_UP = "sidecar-given-up"
+    NOTE = "note"  # of an executor, for a person
+    SERVING = "serving"
+    ENVIRONMENT = "environment"
+
+    # containers and nodes
+    WAITING = "waiting"
+    ALLOCATION_TIMEOUT = "allocation-timeout"
+    PREEMPTION_WARNED = "preemption-warned"
+    NOT_CLEAN = "not-clean"
+    NOT_ENDED = "not-ended"
+    NODE_LOST = "node-lost"
+    NODE_FORGIVEN = "node-forgiven"
+
+    # the master's own trouble
+    JOURNAL = "journal"
+    HISTORY = "history"
+    FAULT = "fault"
 
 
 def segment_name(number: int) -> str:

@@ -25,6 +25,7 @@ from tony_core.files.location import is_remote, join, local_path
 from tony_core.files.registry import filesystem
 from tony_core.frameworks import find_framework
 from tony_core.frameworks.base import Framework
+from tony_core.history.layout import StoryKind
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job, Limits
 from tony_core.jsontext import read_value
@@ -284,7 +285,7 @@ class WorkerThreads:
         text = f"the thread {name} ended by a fault of tony's own: {why}"
         lines = traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)
         self._master.log("".join(lines).rstrip())
-        self._master.reactor.call_soon_threadsafe(self._master.warn, "fault", text)
+        self._master.reactor.call_soon_threadsafe(self._master.warn, StoryKind.FAULT, text)
 
 
 class Signals:

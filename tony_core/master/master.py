@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tu
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote
 from tony_core.frameworks import find_framework
+from tony_core.history.layout import StoryKind
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
 from tony_core.master.executors.liveness import Liveness
@@ -47,7 +48,7 @@ from tony_core.master.state.finalize import Finalizer, finish_application
 from tony_core.master.state.journal import Journal, write_master_file
 from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.web.status_site import StatusSite
-from tony_core.protocol.messages import Shutdown, Stop
+from tony_core.protocol.messages import Ended, Running, Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.port import (
     AppState,
@@ -55,6 +56,7 @@ from tony_core.schedulers.port import (
     ContainerPool,
     MasterContext,
     PoolInfo,
+    ShutdownAsked,
 )
 from tony_core.version import __version__
 
@@ -84,7 +86,7 @@ class Master:
         self._pool = pool
         self._job = job
         self._artifacts = artifacts
-        self._queue: Deque[e.Event] = deque()
+        self._queue: Deque[Tuple[e.Event, float]] = deque()
         self._commands: Deque[c.Command] = deque()
         self._feeding = False
         self._over = False
@@ -100,11 +102,12 @@ class Master:
         self._previous = read_previous_attempt(context, job, self._journal)
         self._history = HistoryWriter(
             self._previous.history_dir, None, context.history_dir, job.history.location or "",
-            lambda text: self.reactor.call_soon_threadsafe(self.warn, "history", text), self.log,
+            lambda text: self.reactor.call_soon_threadsafe(self.warn, StoryKind.HISTORY, text),
+            self.log,
         )  # fmt: skip
         self._site = StatusSite(
             self.reactor, context, job, self._previous, self._history, self._masker,
-            lambda: self._machine, self._written, self,
+            lambda: self._machine.state, self._written, self,
         )  # fmt: skip
         self._publisher, self._story = self._site.publisher, self._site.story
         self._page, self._server = self._site.page, self._site.server
@@ -144,7 +147,7 @@ class Master:
             self._publisher, self._story, self._page, self._server, self.log,
         )  # fmt: skip
         self._machine: SessionMachine  # once the scheduler has taken this master
-        self._performers: Dict[Type[c.Command], Callable[[Any], None]] = {
+        self._performers: Dict[Type[Any], Callable[[Any], object]] = {
             c.RunPreprocess: self._run_preprocess,
             c.RequestContainers: lambda x: self._pool.request(x.asks, x.gang),
             c.ReleaseContainer: self._release,
@@ -152,7 +155,9 @@ class Master:
             c.StopContainer: self._stop_container,
             c.PrepareTask: self._prepare,
             c.StartTasks: self._start_tasks,
-            c.StopTask: lambda x: self._say(x, Stop(x.session, x.grace_s, x.reason)),
+            c.StopTask: lambda x: self._executors.send(
+                x.container_id, Stop(x.session, x.grace_s, x.reason)
+            ),
             c.AcknowledgeEnd: lambda x: self._executors.acknowledge(
                 x.container_id, x.session, x.restart
             ),
@@ -202,17 +207,16 @@ class Master:
         )  # fmt: skip
 
     def _begin(self) -> None:
-        now = self.reactor.now()
         self.log(f"attempt {self._context.attempt} of {self._context.app_id}, tony {__version__}")
         self._journal.began(self._publisher.info.started)
         for text in self._previous.troubles:
             self.log(text)
-            self._tell(c.Tell("takeover", text, c.Weight.WARNING))
+            self._tell(c.Tell(StoryKind.TAKEOVER, text, c.Weight.WARNING))
         if self._context.attempt > 1:
             # The pool's first word tells what the earlier master left.
             self._inherit = self.reactor.call_later(INHERIT_S, self._inherited, ())
         else:
-            self.feed(e.Begin(now))
+            self.feed(e.Begin())
             self._publisher.summarise()
 
     def _inherited(self, containers: Tuple[Container, ...]) -> None:
@@ -222,11 +226,10 @@ class Master:
         self._inherit.cancel()
         self._inherit = None
         past = self._previous.journal
-        now = self.reactor.now()
         addresses = {
             item.id: past.executors[item.id] for item in containers if item.id in past.executors
         }
-        self.feed(e.ContainersInherited(now, containers, past.record))
+        self.feed(e.ContainersInherited(containers, past.record))
         self._reconnector.call_all(addresses)
         self._publisher.summarise()
 
@@ -236,7 +239,7 @@ class Master:
         """Let the machine handle an event, and perform what it wants."""
         if self._over:
             return
-        self._queue.append(event)
+        self._queue.append((event, self.reactor.now()))
         self._go_on()
 
     def _go_on(self) -> None:
@@ -250,11 +253,12 @@ class Master:
                     command = self._commands.popleft()
                     self._performers[type(command)](command)
                 elif self._queue:
-                    event = self._queue.popleft()
-                    self._commands.extend(self._machine.handle(event))
-                    if isinstance(event, e.TaskRunning):
-                        self._milestones.reached(event.session, "running")
-                    elif isinstance(event, e.TaskEnded):
+                    event, now = self._queue.popleft()
+                    self._commands.extend(self._machine.handle(event, now))
+                    message = event.message if isinstance(event, e.ExecutorReported) else None
+                    if isinstance(message, Running):
+                        self._milestones.reached(message.session, "running")
+                    elif isinstance(message, Ended):
                         self._pool.look_closely()
                 else:
                     break
@@ -271,7 +275,7 @@ class Master:
 
     def kill(self, reason: str, by_user: bool = True) -> None:
         """Somebody wants the job's end."""
-        self.feed(e.KillAsked(self.reactor.now(), reason, by_user))
+        self.feed(ShutdownAsked(reason, by_user))
 
     def _arm(self) -> None:
         """One timer, for the earliest deadline of all."""
@@ -298,7 +302,7 @@ class Master:
         now = self.reactor.now()
         for lost in self.liveness.expired(now):
             self._executors.drop(lost.container_id)
-            self.feed(e.ExecutorLost(now, lost.container_id, lost.reason))
+            self.feed(e.ExecutorLost(lost.container_id, lost.reason))
         reason = self._lease.check(now)
         if reason is not None:
             self.kill(reason, by_user=False)
@@ -310,7 +314,7 @@ class Master:
             self._journal.save()
         due = self._machine.next_deadline()
         if due is not None and due <= now and not self._journal_gate.is_closed:
-            self.feed(e.Tick(now))
+            self.feed(e.Tick())
         self._arm()
 
     # ------------------------------------------------------------------ commands
@@ -322,7 +326,7 @@ class Master:
 
         def done(code: int, parameters: Optional[str], tail: Any) -> None:
             self._preprocess = None
-            self.feed(e.PreprocessEnded(self.reactor.now(), code, parameters, tuple(tail)))
+            self.feed(e.PreprocessEnded(code, parameters, tuple(tail)))
 
         self._preprocess = preprocess.Preprocess(self.reactor, told, done)
 
@@ -341,7 +345,7 @@ class Master:
             self._context.python or self._job.runtime.python,
         )
         self._pool.launch(container, launch)
-        self._milestones.reached(self._machine.session, "launched")
+        self._milestones.reached(self._machine.state.session, "launched")
 
     def _stop_container(self, command: c.StopContainer) -> None:
         """First by a word to its executor, which has its grace; then by the scheduler."""
@@ -369,15 +373,14 @@ class Master:
         except Exception as error:  # a framework's code, perhaps not ours: its session fails
             self.log(f"{self._job.framework}: {type(error).__name__}: {error}")
             text = f"the framework {self._job.framework} cannot start: {error}"
-            self.feed(e.ServiceFailed(self.reactor.now(), command.session, text))
+            self.feed(e.ServiceFailed(command.session, text))
             return
         for order in orders:
             self._executors.send(order.container_id, order.start, {"shared": shared})
         for note in notes:
-            self._tell(c.Tell("environment", note, c.Weight.WARNING, session=command.session))
-
-    def _say(self, command: c.StopTask, message: Stop) -> None:
-        self._executors.send(command.container_id, message)
+            self._tell(
+                c.Tell(StoryKind.ENVIRONMENT, note, c.Weight.WARNING, session=command.session)
+            )
 
     def _write_journal(self, command: c.WriteJournal) -> None:
         # What the preprocess wrote goes to the tasks as it is; the rest is only ever shown.
@@ -422,7 +425,7 @@ class Master:
         self._arm()
 
     def _service_failed(self, session: int, reason: str, task: str, exit_code: int) -> None:
-        self.feed(e.ServiceFailed(self.reactor.now(), session, reason, task, exit_code))
+        self.feed(e.ServiceFailed(session, reason, task, exit_code))
 
     def _journal_changed(self) -> None:
         if not self._over:
@@ -446,7 +449,7 @@ class Master:
         self._story.tell(told, self._publisher.wall(self.reactor.now()))
         self._publisher.changed()
 
-    def warn(self, kind: str, text: str) -> None:
+    def warn(self, kind: StoryKind, text: str) -> None:
         """Log trouble that the job outlives, and show it in its story."""
         self.log(text)
         self._tell(c.Tell(kind, text, c.Weight.WARNING))

@@ -1,4 +1,4 @@
-"""From the scheduler's words to the session machine's events.
+"""The pool's events on their way to the session machine.
 
 The pool speaks from threads of its own; everything is taken over to the reactor's thread,
 in order. One thing is put right here: a container's end often overtakes the last words of
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Mapping, Tuple, Type
 
 from tony_core.master.executors.server import ExecutorServer
-from tony_core.master.session import events
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers import port
 from tony_core.schedulers.port import Container, PoolEvent
@@ -20,12 +19,12 @@ LAST_WORDS_S = 0.3
 
 
 class PoolEvents:
-    """Hears the pool; knows every container it gave."""
+    """Passes on what the pool reports; knows every container that it gave."""
 
     def __init__(
         self,
         reactor: Reactor,
-        feed: Callable[[events.Event], None],
+        feed: Callable[[PoolEvent], None],
         ended: Callable[[str], None],
         executors: ExecutorServer,
         inherited: Callable[[Tuple[Container, ...]], None],
@@ -40,21 +39,9 @@ class PoolEvents:
         self._closed = False
         self._handlers: Mapping[Type[PoolEvent], Callable[[Any], None]] = {
             port.Allocated: self._allocated,
-            port.Started: lambda e: feed(events.ContainerStarted(self._now, e.container_id)),
             port.Completed: self._completed,
-            port.NodeLost: lambda e: feed(events.NodeWentAway(self._now, e.node)),
-            port.PreemptionAsked: lambda e: feed(
-                events.PreemptionWarned(self._now, e.container_ids)
-            ),
-            port.ShutdownAsked: lambda e: feed(events.KillAsked(self._now, e.reason, e.by_user)),
             port.PreviousContainers: self._previous,
-            port.Waiting: lambda e: feed(events.AllocationWaits(self._now, e.reason)),
-            port.Refused: lambda e: feed(events.AllocationRefused(self._now, e.role, e.reason)),
         }
-
-    @property
-    def _now(self) -> float:
-        return self._reactor.now()
 
     def sink(self, event: PoolEvent) -> None:
         """What the pool calls, from any thread."""
@@ -76,13 +63,13 @@ class PoolEvents:
 
     def _take(self, event: PoolEvent) -> None:
         if not self._closed:
-            self._handlers[type(event)](event)
+            self._handlers.get(type(event), self._feed)(event)
 
     def _allocated(self, event: port.Allocated) -> None:
         for container in event.containers:
             self.containers[container.id] = container
             self._executors.expect(container.id)
-        self._feed(events.ContainersAllocated(self._now, event.containers))
+        self._feed(event)
 
     def _previous(self, event: port.PreviousContainers) -> None:
         for container in event.containers:
@@ -100,8 +87,4 @@ class PoolEvents:
     def _pass_on(self, event: port.Completed) -> None:
         self.containers.pop(event.container_id, None)
         self._ended(event.container_id)
-        self._feed(
-            events.ContainerCompleted(
-                self._now, event.container_id, event.exit_code, event.cause, event.diagnostics
-            )
-        )
+        self._feed(event)

@@ -21,7 +21,7 @@ from tony_core.schedulers.port import PoolInfo
 from tony_core.view import JobView
 
 if TYPE_CHECKING:
-    from tony_core.master.session.state import Board
+    from tony_core.master.session.state import State
 
 Report = Callable[[float, str], None]
 
@@ -38,14 +38,14 @@ class Publisher:
         reactor: Reactor,
         tasks: int,
         info: JobInfo,
-        board: Callable[[], Board],
+        state: Callable[[], State],
         history: HistoryWriter,
         clean: Clean,
         offset: float,
     ) -> None:
         self._reactor = reactor
         self.info = info
-        self._board = board
+        self._state = state
         self._history = history
         self.clean = clean
         self.series = SeriesStore()
@@ -93,7 +93,7 @@ class Publisher:
             self._seen_version != self.version and now - self._seen_at >= least
         ):
             self._seen = view_job(
-                self._board(), self.info, now, self.wall, self.series.latest, self.clean
+                self._state(), self.info, now, self.wall, self.series.latest, self.clean
             )
             self._seen_version = self.version
             self._seen_at = now
@@ -154,7 +154,7 @@ class Publisher:
         self._reporting = False
         if self._report_to is None:
             return
-        report = (round(progress_of(self._board()), 4), self._url)
+        report = (round(progress_of(self._state()), 4), self._url)
         if report != self._reported:
             self._reported = report
             self._report_to(*report)

@@ -47,7 +47,7 @@ class Story:
         line: Dict[str, Any] = {
             "n": self.last,
             "time": round(at, 3),
-            "kind": told.kind,
+            "kind": told.kind.value,
             "text": self._clean(told.text),
             "weight": told.weight.value,
             "task": told.task,

@@ -16,7 +16,7 @@ from tony_core.schedulers.port import AppState
 from tony_core.view import PAGE, JobView, RunView, TaskView
 
 if TYPE_CHECKING:
-    from tony_core.master.session.state import Board
+    from tony_core.master.session.state import State
 
 Clean = Callable[[Any], Any]  # masks what is secret
 
@@ -39,7 +39,7 @@ class JobInfo:
 
 
 def view_job(
-    board: Board,
+    state: State,
     info: JobInfo,
     now: float,
     wall: Callable[[float], float],
@@ -47,29 +47,29 @@ def view_job(
     clean: Clean,
 ) -> JobView:
     """Take a snapshot; ``wall`` takes the master's clock to seconds since the epoch."""
-    job, budgets = board.job, board.budgets
-    ended = board.phase.value == "ended" and board.outcome is not None
+    job, budgets = state.job, state.budgets
+    ended = state.phase.value == "ended" and state.outcome is not None
     return JobView(
         app_id=info.app_id,
-        state=board.outcome if ended and board.outcome else AppState.RUNNING,
+        state=state.outcome if ended and state.outcome else AppState.RUNNING,
         source=PAGE,
         name=job.name,
         user=info.user or job.user,
         queue=info.queue or job.queue,
         framework=job.framework,
         mode=job.mode.value,
-        phase=board.phase.value,
-        session=board.session,
+        phase=state.phase.value,
+        session=state.session,
         attempt=info.attempt,
-        progress=round(progress_of(board), 4),
+        progress=round(progress_of(state), 4),
         submitted=_round(info.submitted),
         started=_round(info.started),
         finished=_round(info.finished),
-        waiting=clean(board.waiting),
+        waiting=clean(state.waiting),
         trouble=clean(info.trouble),
-        diagnostics=clean(board.diagnostics),
+        diagnostics=clean(state.diagnostics),
         description=describe(job),
-        root_cause=clean(dict(board.root)),
+        root_cause=clean(dict(state.root)),
         budgets={
             "user_left": budgets.user_left,
             "user_limit": budgets.user_limit,
@@ -78,7 +78,7 @@ def view_job(
         },
         elastic={
             role.name: {
-                "there": there(board, role.name),
+                "there": there(state, role.name),
                 "least": role.least,
                 "most": role.instances,
             }
@@ -88,15 +88,15 @@ def view_job(
         links=dict(info.links),
         tags=job.tags,
         tasks=tuple(
-            _view_task(board, task, info, now, wall, measures(task.name), clean)
-            for task in board.tasks.values()
+            _view_task(state, task, info, now, wall, measures(task.name), clean)
+            for task in state.tasks.values()
         ),
-        result=clean(json.loads(board.result)) if board.result else None,
+        result=clean(json.loads(state.result)) if state.result else None,
     )
 
 
 def _view_task(
-    board: Board,
+    state: State,
     task: TaskRecord,
     info: JobInfo,
     now: float,
@@ -104,7 +104,7 @@ def _view_task(
     measures: Mapping[str, float],
     clean: Clean,
 ) -> TaskView:
-    record = board.containers.get(task.container) if task.container else None
+    record = state.containers.get(task.container) if task.container else None
     started, ended = task.started, task.ended
     duration_s = None
     if started is not None:
@@ -162,25 +162,25 @@ def describe(job: Job) -> str:
     return f"{job.framework}: {roles}"
 
 
-def there(board: Board, role: str) -> int:
+def there(state: State, role: str) -> int:
     """Count an elastic role's tasks that are in this round, or will be in the next one."""
     absent = (TaskState.PENDING, TaskState.REQUESTED, TaskState.LOST)
-    return sum(task.state not in absent for task in board.inside(role))
+    return sum(task.state not in absent for task in state.inside(role))
 
 
-def progress_of(board: Board) -> float:
+def progress_of(state: State) -> float:
     """0 to 1: what the chief of a gang reports; else the mean over the tracked tasks."""
-    if board.outcome is not None and board.outcome.value == "SUCCEEDED":
+    if state.outcome is not None and state.outcome.value == "SUCCEEDED":
         return 1.0
-    chief = board.job.chief
-    if chief is not None and board.job.mode is Mode.GANG:
-        reported = board.by_role[chief[0]][chief[1]].progress
+    chief = state.job.chief
+    if chief is not None and state.job.mode is Mode.GANG:
+        reported = state.by_role[chief[0]][chief[1]].progress
         if reported is not None:
             return reported
     total = 0.0
     number = 0
-    for name in board.tracked_roles():
-        for task in board.by_role[name]:
+    for name in state.tracked_roles():
+        for task in state.by_role[name]:
             number += 1
             if task.state is TaskState.SUCCEEDED:
                 total += 1.0

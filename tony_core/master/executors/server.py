@@ -20,15 +20,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Set, 
 from tony_core.exit_causes import ExitCause, parse_cause
 from tony_core.master.executors.bounds import MOST_BYTES, SESSIONS, Bounds
 from tony_core.master.executors.liveness import Liveness
-from tony_core.master.session.events import (
-    Event,
-    ExecutorRegistered,
-    TaskEnded,
-    TaskReady,
-    TaskReported,
-    TaskRunning,
-    TaskStopped,
-)
+from tony_core.master.session.events import ExecutorReported
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError, decode_record
 from tony_core.protocol.handshake_limiter import HandshakeLimiter
@@ -62,7 +54,7 @@ MOST_STRANGERS = 512  # and a quarter of the descriptors we may have
 class ExecutorListener(Protocol):
     """Takes what executors send."""
 
-    def report(self, event: Event) -> None:
+    def report(self, event: ExecutorReported) -> None:
         """Take an event of the session machine."""
 
     def address(self, container_id: str, address: str) -> None:
@@ -116,12 +108,12 @@ class ExecutorServer:
         self._pinger: Optional[Timer] = None
         self._handlers: Dict[Type[Any], Callable[[str, Any], None]] = {
             Ready: self._ready,
-            Running: self._running,
+            Running: self._report,
             Ended: self._ended,
             Stopped: self._stopped,
             Heartbeat: lambda container_id, message: None,
             Measured: lambda cid, m: self._to.measured(cid, m.session, m.values),
-            Reported: self._reported,
+            Reported: self._report,
             Serving: lambda cid, m: self._to.serving(cid, m, self._hosts.get(cid, "")),
             Noted: lambda cid, m: self._to.noted(cid, m),
         }
@@ -340,45 +332,18 @@ class ExecutorServer:
         if message.listen_port:
             self._to.address(container_id, address)
         link.send(self._welcome)
-        self._to.report(
-            ExecutorRegistered(
-                self._reactor.now(),
-                container_id=container_id,
-                address=address,
-                task=message.task,
-                session=message.session,
-                phase=message.phase,
-                host=message.host,
-                ports=dict(message.ports),
-                offsets=dict(message.offsets),
-                ran_s=message.ran_s,
-                restart=message.restart,
-                gpus=tuple(message.gpus),
-            )
-        )
+        self._report(container_id, message)
         if ended is not None and self._links.get(container_id) is link:
             self._ended(container_id, ended)
 
-    # ------------------------------------------------------------------ words to events
+    # ------------------------------------------------------------------ messages to events
 
     def _ready(self, container_id: str, m: Ready) -> None:
         self._hosts[container_id] = m.host
-        self._to.report(
-            TaskReady(self._reactor.now(), container_id, m.session, m.host, m.ports, m.restart)
-        )
+        self._report(container_id, m)
 
-    def _running(self, container_id: str, m: Running) -> None:
-        self._to.report(
-            TaskRunning(
-                self._reactor.now(),
-                container_id,
-                m.session,
-                m.pid,
-                dict(m.offsets),
-                m.restart,
-                tuple(m.gpus),
-            )
-        )
+    def _report(self, container_id: str, m: Any) -> None:
+        self._to.report(ExecutorReported(container_id, m))
 
     def _ended(self, container_id: str, m: Ended) -> None:
         if (m.session, m.restart) in self._acknowledged.get(container_id, ()):
@@ -387,40 +352,12 @@ class ExecutorServer:
         if parse_cause(m.cause) is ExitCause.UNKNOWN:
             text = f"its executor reported the unknown exit cause {m.cause!r}"
             self._to.noted(container_id, Noted("warning", text, "unknown-exit-cause"))
-        self._to.report(
-            TaskEnded(
-                self._reactor.now(),
-                container_id=container_id,
-                session=m.session,
-                exit_code=m.exit_code,
-                signal=m.signal,
-                cause=m.cause,
-                message=m.message,
-                stderr_tail=tuple(m.stderr_tail),
-                duration_s=m.duration_s,
-                usage=dict(m.usage),
-                restart=m.restart,
-            )
-        )
+        self._report(container_id, m)
 
     def _stopped(self, container_id: str, m: Stopped) -> None:
         if m.survivors:
             self._log_about(container_id, f"{container_id}: session {m.session} left {m.survivors}")
-        self._to.report(TaskStopped(self._reactor.now(), container_id, m.session, m.clean))
-
-    def _reported(self, container_id: str, m: Reported) -> None:
-        self._to.report(
-            TaskReported(
-                self._reactor.now(),
-                container_id,
-                m.session,
-                m.progress,
-                m.step,
-                dict(m.metrics),
-                m.result,
-                m.saved,
-            )
-        )
+        self._report(container_id, m)
 
     def _ping(self) -> None:
         """A connection on which nothing is said is kept known to be alive."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Mapping, Set, Tuple
 
+from tony_core.history.layout import StoryKind
 from tony_core.master.publish import Publisher
 from tony_core.master.session.commands import Tell, Weight
-from tony_core.master.session.events import Event, ExecutorRegistered, TaskEnded, TaskReported
+from tony_core.master.session.events import ExecutorReported
 from tony_core.master.state.journal import Journal
 from tony_core.master.web.routes import Page
-from tony_core.protocol.messages import Noted, Serving
+from tony_core.protocol.messages import Ended, Noted, Register, Reported, Serving
 from tony_core.protocol.reactor import Reactor
 
 TENSORBOARD = "tensorboard"
@@ -28,7 +29,7 @@ class Telemetry:
         publisher: Publisher,
         page: Page,
         journal: Journal,
-        feed: Callable[[Event], None],
+        feed: Callable[[ExecutorReported], None],
         tell: Callable[[Tell], None],
         disconnected: Callable[[str], None],
     ) -> None:
@@ -52,20 +53,21 @@ class Telemetry:
         if container_id == self._tensorboard:
             self._serves_no_more()
 
-    def report(self, event: Event) -> None:
+    def report(self, event: ExecutorReported) -> None:
         """Note what the page shows of it, and pass it on."""
-        if isinstance(event, TaskEnded):
-            task, latest = self._task(event.container_id)
-            if 0 <= event.session <= latest:
-                key = (task, event.session, event.container_id)
-                self._publisher.info.ends[key] = event.exit_code
-        elif isinstance(event, ExecutorRegistered) and event.task:
-            self._tasks.setdefault(event.container_id, (event.task, event.session))
-        elif isinstance(event, TaskReported):
-            values = dict(event.metrics)
-            if event.progress is not None:
-                values["progress"] = event.progress
-            self.measured(event.container_id, event.session, values)
+        container_id, message = event
+        if isinstance(message, Ended):
+            task, latest = self._task(container_id)
+            if 0 <= message.session <= latest:
+                key = (task, message.session, container_id)
+                self._publisher.info.ends[key] = message.exit_code
+        elif isinstance(message, Register) and message.task:
+            self._tasks.setdefault(container_id, (message.task, message.session))
+        elif isinstance(message, Reported):
+            values = dict(message.metrics)
+            if message.progress is not None:
+                values["progress"] = message.progress
+            self.measured(container_id, message.session, values)
         self._feed(event)
 
     def measured(self, container_id: str, session: int, values: Mapping[str, float]) -> None:
@@ -107,7 +109,7 @@ class Telemetry:
             self._told.add(message.once)
         weight = Weight.WARNING if message.level == "warning" else Weight.INFO
         task, _ = self._task(container_id)
-        self._say(container_id, f"{task}: {message.text}", weight, kind="note")
+        self._say(container_id, f"{task}: {message.text}", weight, kind=StoryKind.NOTE)
 
     def _serves_no_more(self) -> None:
         self._tensorboard = ""
@@ -117,6 +119,8 @@ class Telemetry:
     def _task(self, container_id: str) -> Tuple[str, int]:
         return self._tasks.get(container_id, ("", -1))
 
-    def _say(self, container_id: str, text: str, weight: Weight, kind: str = "serving") -> None:
+    def _say(
+        self, container_id: str, text: str, weight: Weight, kind: StoryKind = StoryKind.SERVING
+    ) -> None:
         task, session = self._task(container_id)
         self._tell(Tell(kind, text, weight, task, session))

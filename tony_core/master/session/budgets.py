@@ -18,10 +18,9 @@ of sessions.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
-
-from tony_core.dataclass import dataclass
 
 HEALTHY_S = 600.0
 BACKOFF_FIRST_S = 1.0
@@ -65,6 +64,7 @@ class Budgets:
     furthest_saved: Optional[int] = None  # the same two of checkpoints, by their step
     saved: Optional[int] = None
     last_quick: Optional[Quick] = None
+    heals: int = 0  # how often either became whole again
 
     @property
     def user_left(self) -> int:
@@ -91,6 +91,7 @@ class Budgets:
     def _heal(self) -> bool:
         healed = self.user_used > 0
         if healed:
+            self.heals += 1
             self.user_used = 0
             self.restarts_in_row = 0
             self.last_quick = None
@@ -99,6 +100,7 @@ class Budgets:
     def healthy(self) -> bool:
         """Ten healthy minutes passed; True if that healed the system's budget."""
         healed = self.system_used > 0
+        self.heals += healed
         self.system_used = 0
         self.restarts_in_row = 0
         return healed

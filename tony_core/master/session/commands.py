@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
 
-from tony_core.dataclass import dataclass, field
+from tony_core.history.layout import StoryKind
 from tony_core.schedulers.port import AppState, Ask
 
 
-@dataclass(frozen=True)
-class Command:
-    """Base of all commands."""
-
-
-@dataclass(frozen=True)
-class RunPreprocess(Command):
+class RunPreprocess(NamedTuple):
     """Run ``tony.am.command`` once; :class:`PreprocessEnded` follows."""
 
     command: str
 
 
-@dataclass(frozen=True)
-class RequestContainers(Command):
+class RequestContainers(NamedTuple):
     """Set what is wanted from the scheduler; zero counts withdraw."""
 
     asks: Tuple[Ask, ...]
     gang: bool
 
 
-@dataclass(frozen=True)
-class ReleaseContainer(Command):
+class ReleaseContainer(NamedTuple):
     """Give back a container in which nothing was launched."""
 
     container_id: str
 
 
-@dataclass(frozen=True)
-class LaunchExecutor(Command):
+class LaunchExecutor(NamedTuple):
     """Start our executor in a container."""
 
     container_id: str
     task: str
 
 
-@dataclass(frozen=True)
-class StopContainer(Command):
+class StopContainer(NamedTuple):
     """End a launched container: first by a word to its executor, then by the scheduler.
 
     ``ContainerCompleted`` follows in any case.
@@ -56,8 +47,7 @@ class StopContainer(Command):
     reason: str
 
 
-@dataclass(frozen=True)
-class PrepareTask(Command):
+class PrepareTask(NamedTuple):
     """Tell an executor which task it is in this session.
 
     ``restart`` says how often the task was started again alone, and ``same_ports`` whether the
@@ -83,8 +73,7 @@ class Member:
     ports: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class StartTasks(Command):
+class StartTasks(NamedTuple):
     """The barrier is passed: run these tasks over this cluster spec.
 
     ``members`` is the whole spec (earlier stages' tasks included), ``tasks`` those to start, and
@@ -100,8 +89,7 @@ class StartTasks(Command):
     restart: int = 0
 
 
-@dataclass(frozen=True)
-class StopTask(Command):
+class StopTask(NamedTuple):
     """End the program in a container that stays; ``TaskStopped`` follows."""
 
     container_id: str
@@ -110,8 +98,7 @@ class StopTask(Command):
     reason: str
 
 
-@dataclass(frozen=True)
-class AcknowledgeEnd(Command):
+class AcknowledgeEnd(NamedTuple):
     """Tell an executor that its program's end is written down."""
 
     container_id: str
@@ -119,15 +106,13 @@ class AcknowledgeEnd(Command):
     restart: int = 0
 
 
-@dataclass(frozen=True)
-class EndSession(Command):
+class EndSession(NamedTuple):
     """A session is over: stop what the framework runs for it in the master."""
 
     session: int
 
 
-@dataclass(frozen=True)
-class WriteJournal(Command):
+class WriteJournal(NamedTuple):
     """Write this ahead of everything that follows it (the whole record, replacing)."""
 
     record: Mapping[str, Any]
@@ -142,22 +127,26 @@ class Weight(str, Enum):
     ERROR = "error"
 
 
-@dataclass(frozen=True)
-class Tell(Command):
+class Tell(NamedTuple):
     """One line of the job's story, with its fields: the page, the history, the error."""
 
-    kind: str  # "task-state", "session-started", "root-cause", ...
+    kind: StoryKind
     text: str
     weight: Weight = Weight.INFO
     task: str = ""
     session: int = -1
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class Finish(Command):
+class Finish(NamedTuple):
     """The job has ended and holds nothing any more; always the last command."""
 
     state: AppState
     diagnostics: str
-    root_cause: Mapping[str, Any] = field(default_factory=dict)
+    root_cause: Mapping[str, Any] = {}
+
+
+Command = Union[
+    RunPreprocess, RequestContainers, ReleaseContainer, LaunchExecutor, StopContainer, PrepareTask,
+    StartTasks, StopTask, AcknowledgeEnd, EndSession, WriteJournal, Tell, Finish,
+]  # fmt: skip

@@ -3,15 +3,17 @@
 Theory of operation
 ===================
 
-A *round* is a session that nobody pays for. Each has a cluster spec of its own (new ports,
+A *round* is a session that no budget pays for. Each has a cluster spec of its own (new ports,
 ranks 0..n-1 without a gap), a working folder of its own, and a number (``SESSION_ID``), so
-that fencing, journal, history and takeover are those of every session.
+that fencing, journal, history and takeover are those of every session. It is begun as a restart
+is, warm in any case: the programs are ended, and when nothing of them is left the next session
+begins. Nothing backs off, and what tasks have reported of their progress stays.
 
-*Gathering.* The gang that is asked for whole is ``min-instances`` of each elastic role and
+*Startup.* The gang that is asked for whole is ``min-instances`` of each elastic role and
 all of the others. Once that is there the rest is asked for as well, one by one, and the
-barrier waits a short while for it (*the pause*), so that a room with space gives all at
-once. Whoever has not come by then stands *outside* the round: it is in no cluster spec, is
-waited for by nobody, and its end means nothing. What is asked for stays asked for.
+barrier waits a short while for it (*the pause*), so that a cluster with room gives all at
+once. What has not come by then stands *outside* the round: it is in no cluster spec, no task
+waits for it, and its end means nothing. What is asked for stays asked for.
 
 *Order.* The tasks of a round are always the first of their role. An executor learns which
 task it is when it is prepared, so the next one to call becomes the lowest task that has
@@ -32,22 +34,25 @@ other case the rules of sessions hold, budgets included.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, FrozenSet, List, Tuple
+from typing import Dict, List
 
+from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Job
-from tony_core.master.session.budgets import HEALTHY_S
+from tony_core.master.session.budgets import HEALTHY_S, Fault
 from tony_core.master.session.commands import Weight
-from tony_core.master.session.records import HOLDS_CONTAINER, Hold, TaskRecord, TaskState
-from tony_core.master.session.state import Board, Phase
-from tony_core.master.session.waits import Wait
+from tony_core.master.session.reconcile import held, is_short
+from tony_core.master.session.records import Failure, Hold, Phase, TaskRecord, TaskState
+from tony_core.master.session.shutdown import clear_session, stop_container
+from tony_core.master.session.state import PREPARED, State
+from tony_core.master.session.verdict import NODE_CAUSES, describe, fault_of
+from tony_core.master.session.waits import Deadline, Wait
 
 S = TaskState
 LEAST_PAUSE_S = 1.0
 MOST_PAUSES = 10  # that those on their way are waited for
 REGROW_FIRST_S = 5.0
 REGROW_CAP_S = 300.0
-_READY = frozenset((S.READY,))
-_PREPARED = frozenset((S.REGISTERED, S.READY, S.RUNNING))
+SHRINK_GRACE_S = 1.0  # that programs have when others of the gang are gone
 
 
 def elastic_roles(job: Job) -> List[str]:
@@ -55,245 +60,279 @@ def elastic_roles(job: Job) -> List[str]:
     return [role.name for role in job.roles if role.is_elastic]
 
 
-class Elastic(Board):
-    """The part of the machine that knows who is in the round, and who comes next."""
+def pause_of(state: State) -> float:
+    """How long no executor must have come before those that are there begin."""
+    return max(LEAST_PAUSE_S, 2 * state.settle_s)
 
-    def __init__(
-        self,
-        job: Job,
-        *,
-        settle_s: float,
-        jitter: Callable[[], float],
-        ends_rest: bool,
-        in_place: FrozenSet[str] = frozenset(),
-    ) -> None:
-        super().__init__(
-            job, settle_s=settle_s, jitter=jitter, ends_rest=ends_rest, in_place=in_place
-        )
-        self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
-        self.lost_at: Dict[str, float] = {}
-        self.gathering: Dict[int, float] = {}  # wave -> since when the rest of it is waited for
-        self.growing_since = 0.0  # since when newcomers are waited for
-        self.since = 0.0  # when the session's last barrier was passed
-        self.grown = False  # the job comes to its end: nobody waits outside any more
-        self.firsts: Dict[Tuple[str, FrozenSet[TaskState]], int] = {}  # see first_not()
 
-    @property
-    def pause_s(self) -> float:
-        """How long nobody must have come before those that are there begin."""
-        return max(LEAST_PAUSE_S, 2 * self.settle_s)
+# ------------------------------------------------------------------ who is in the round
 
-    def is_short(self, name: str) -> bool:
-        """Whether a role asks for fewer than it would like: its minimum is not there yet."""
-        role = self.job.role(name)
-        return role.is_elastic and self.held(name) < role.least
 
-    def held(self, name: str) -> int:
-        """How many tasks of a role have a container, outside the round too."""
-        return sum(self.states[name][state] for state in HOLDS_CONTAINER)
+def put_outside(state: State, task: TaskRecord) -> None:
+    """Take a task out of the round."""
+    state.outside.add(task.name)
+    state.counts[task.role.name][task.state] -= 1
 
-    def move(self, task: TaskRecord, state: TaskState, why: str = "", quiet: bool = False) -> None:
-        """Take a task to a state, by the table."""
-        super().move(task, state, why, quiet)
-        for states in (_PREPARED, _READY):
-            if state not in states:
-                key = (task.role.name, states)
-                self.firsts[key] = min(task.index, self.firsts.get(key, 0))
 
-    def first_not(self, name: str, states: FrozenSet[TaskState]) -> int:
-        """How many of a role's first tasks are in these states, without asking all each time."""
-        tasks = self.by_role[name]
-        at = self.firsts.get((name, states), 0)
-        while at < len(tasks) and tasks[at].state in states:
-            at += 1
-        self.firsts[(name, states)] = at
-        return at
+def put_all_inside(state: State) -> None:
+    """A session begins with every task."""
+    for name in state.outside:
+        task = state.tasks[name]
+        state.counts[task.role.name][task.state] += 1
+    state.outside.clear()
+    state.grown = False
 
-    # ------------------------------------------------------------------ who is in the round
 
-    def leave(self, task: TaskRecord) -> None:
-        """It stands outside from here on."""
-        self.outside.add(task.name)
-        self.counts[task.role.name][task.state] -= 1
+def is_on_its_way(state: State, roles: List[str]) -> bool:
+    """Whether an elastic role's container is there whose task is not ready yet."""
+    on_way = (S.ALLOCATED, S.LAUNCHED, S.REGISTERED)
+    return any(state.job.role(n).is_elastic and state.count(on_way, (n,)) for n in roles)
 
-    def all_in(self) -> None:
-        """A session begins: nobody stands outside."""
-        for name in self.outside:
-            task = self.tasks[name]
-            self.counts[task.role.name][task.state] += 1
-        self.outside.clear()
-        self.grown = False
 
-    def ready_in_order(self, name: str) -> int:
-        """How many of a role's first tasks are ready."""
-        return self.first_not(name, _READY)
+# ------------------------------------------------------------------ order
 
-    def on_their_way(self, roles: List[str]) -> bool:
-        """Whether an elastic role's container is there whose task is not ready yet."""
-        on_way = (S.ALLOCATED, S.LAUNCHED, S.REGISTERED)
-        return any(self.job.role(n).is_elastic and self.count(on_way, (n,)) for n in roles)
 
-    # ------------------------------------------------------------------ order
+def move_up(state: State) -> None:
+    """Before a session begins: the living are the first of their role."""
+    for name in elastic_roles(state.job):
+        tasks = [task for task in state.by_role[name] if task.name not in state.done]
+        rank = {Hold.LIVE: 0, Hold.LAUNCHED: 1}
+        keyed = [
+            (rank.get(record.hold, 2) if record else 2, task.index, record and record.id)
+            for task in tasks
+            for record in (state.container_of(task),)
+        ]
+        for task, (_, _, container) in zip(tasks, sorted(keyed, key=lambda item: item[:2])):
+            if container != task.container:
+                _bind(state, task, container)
 
-    def move_up(self) -> None:
-        """Before a session begins: the living are the first of their role."""
-        for name in elastic_roles(self.job):
-            tasks = [task for task in self.by_role[name] if task.name not in self.done]
-            rank = {Hold.LIVE: 0, Hold.LAUNCHED: 1}
-            keyed = [
-                (rank.get(record.hold, 2) if record else 2, task.index, record and record.id)
-                for task in tasks
-                for record in (self.container_of(task),)
-            ]
-            for task, (_, _, container) in zip(tasks, sorted(keyed, key=lambda item: item[:2])):
-                if container != task.container:
-                    self.bind(task, container)
 
-    def bind(self, task: TaskRecord, container: object) -> None:
-        """This container is that task's now; its executor was not told otherwise."""
-        task.container = container if isinstance(container, str) else None
-        record = self.container_of(task)
-        if record is not None:
-            record.task = task.name
-            self.waits.cancel("registration", task.name)
-            if record.hold is Hold.LAUNCHED:
-                self.watch_registration(task)
+def _bind(state: State, task: TaskRecord, container: object) -> None:
+    """Make this container the task's; its executor was told nothing else yet."""
+    task.container = container if isinstance(container, str) else None
+    record = state.container_of(task)
+    if record is not None:
+        record.task = task.name
+        state.waits.cancel(Deadline.REGISTRATION, task.name)
+        if record.hold is Hold.LAUNCHED:
+            wait_for_registration(state, task)
 
-    def lowest(self, task: TaskRecord) -> TaskRecord:
-        """The first task of the role that is not prepared, with this one's container."""
-        if not task.role.is_elastic:
-            return task
-        first = self.by_role[task.role.name][self.first_not(task.role.name, _PREPARED)]
-        if first is task:
-            return task
-        mine, other = task.container, first.container
-        before = first.state
-        if before in (S.REQUESTED, S.PENDING):
-            self.move(task, S.PENDING, f"its container is {first.name}'s")
-            task.container = None
-            self.bind(first, mine)
-            self.move(first, S.PENDING)
-            self.move(first, S.LAUNCHED, quiet=True)
-            if before is S.REQUESTED:
-                self.move(task, S.REQUESTED)
-        else:
-            self.bind(first, mine)
-            self.bind(task, other)
-        return first
 
-    def watch_registration(self, task: TaskRecord) -> None:
-        """An executor must call in time, which goes on when it becomes another task."""
-        limit = self.job.timeouts.registration_s
-        record = self.container_of(task)
-        until = self.now + limit
-        if record is not None:
-            until = record.call_by = until if record.call_by is None else record.call_by
-        self.waits.set(
-            Wait(
-                ("registration", task.name),
-                until,
-                f"the executor of {task.name} on {self.node_of(task)} to call the master",
-                f"tony.container.registration.timeout={limit:g}s",
-            )
-        )
-
-    # ------------------------------------------------------------------ what is asked for
-
-    def want_more(self, name: str) -> bool:
-        """Ask for what an elastic role lacks: its minimum first, then all; whether it changed."""
-        role = self.job.role(name)
-        requested = self.states[name][S.REQUESTED]
-        if not self.states[name][S.PENDING] or ("allocation-retry",) in self.waits:
-            return False  # the whole gang is asked for together
-        if self.is_short(name) and name not in self.started:
-            number = role.least - self.held(name) - requested
-        elif ("regrow", name) in self.waits or self.ending_soon():
-            number = 0
-        else:
-            number = role.instances
-        lacking = [t for t in self.by_role[name] if t.state is S.PENDING and not t.container]
-        chosen = lacking[: max(0, number)]
-        for task in chosen:
-            self.move(task, S.REQUESTED)
-        return bool(chosen)
-
-    def ending_soon(self) -> bool:
-        """Whether a task of this session has succeeded: the job does not grow any more."""
-        return self.chief_done or any(
-            self.counts[name][S.SUCCEEDED] and name not in self.dependents
-            for name in self.tracked_roles()
-        )
-
-    def lost_more(self, name: str) -> None:
-        """A container of an elastic role went away: the next may be asked for, now or soon."""
-        if self.now - self.lost_at.get(name, 0.0) > HEALTHY_S:
-            self.losses[name] = 0
-        self.lost_at[name] = self.now
-        count = self.losses[name] = self.losses.get(name, 0) + 1
-        pause = 0.0 if count == 1 else min(REGROW_CAP_S, REGROW_FIRST_S * 2.0 ** (count - 2))
-        reason = f"the time to ask for more {name}"
-        self.waits.set(Wait(("regrow", name), self.now + pause, reason))
-
-    def lost_outside(self, task: TaskRecord) -> None:
-        """A container outside the round went away: nobody needed it."""
-        task.forget_end()
-        task.forget_address()
+def lowest(state: State, task: TaskRecord) -> TaskRecord:
+    """The first task of the role that is not prepared, with this one's container."""
+    if not task.role.is_elastic:
+        return task
+    first = state.by_role[task.role.name][state.first_not(task.role.name, PREPARED)]
+    if first is task:
+        return task
+    mine, other = task.container, first.container
+    before = first.state
+    if before in (S.REQUESTED, S.PENDING):
+        state.move(task, S.PENDING, f"its container is {first.name}'s")
         task.container = None
-        self.move(task, S.PENDING)
-        self.lost_more(task.role.name)
+        _bind(state, first, mine)
+        state.move(first, S.PENDING)
+        state.move(first, S.LAUNCHED, quiet=True)
+        if before is S.REQUESTED:
+            state.move(task, S.REQUESTED)
+    else:
+        _bind(state, first, mine)
+        _bind(state, task, other)
+    return first
 
-    def regrow(self, name: str) -> None:
-        """Its pause is over."""
-        if name in self.released and self.want_more(name):
-            self.ask()
 
-    def newcomers(self) -> List[TaskRecord]:
-        """Tasks outside the round whose executors have called."""
-        out = []
-        for name in self.outside:
-            record = self.container_of(self.tasks[name])
-            if record is not None and record.hold is Hold.LIVE:
-                out.append(self.tasks[name])
-        return out
+def wait_for_registration(state: State, task: TaskRecord) -> None:
+    """An executor must call in time, which goes on when it becomes another task."""
+    limit = state.job.timeouts.registration_s
+    record = state.container_of(task)
+    until = state.now + limit
+    if record is not None:
+        until = record.call_by = until if record.call_by is None else record.call_by
+    node = state.node_of(task)
+    state.wait(Deadline.REGISTRATION, limit, task.name, until=until, node=node)
 
-    def is_coming(self, task: TaskRecord) -> bool:
-        """Whether its executor has yet to call."""
-        record = self.container_of(task)
-        called = record is not None and record.hold is Hold.LIVE
-        return task.state in (S.REQUESTED, S.LAUNCHED) and not called
 
-    def came(self) -> None:
-        """One more waits outside: the round that takes it in follows soon."""
-        if self.phase is not Phase.ACTIVE or self.ending_soon():
-            return
-        start = self.since + self.job.timeouts.elastic_interval_s
-        coming = any(self.is_coming(self.tasks[name]) for name in self.outside)
-        if ("growth",) not in self.waits:
-            self.growing_since = self.now
-        until = max(self.now + (self.pause_s if coming else 0.0), start)
-        until = min(until, max(self.growing_since, start) + MOST_PAUSES * self.pause_s)
-        self.waits.set(Wait(("growth",), until, "more tasks to come before a new round"))
+# ------------------------------------------------------------------ what is asked for
 
-    def stop_growing(self) -> None:
-        """The job comes to its end: what waits outside goes back."""
-        if not self.outside or self.grown:
-            return
-        self.grown = True
-        self.waits.cancel_kind("growth")
-        self.waits.cancel_kind("regrow")
-        held = False
-        for name in sorted(self.outside):
-            task = self.tasks[name]
-            record = self.container_of(task)
-            if record is not None:
-                held = True
-                self.stop_container(record, 0.0, "the job comes to its end")
-            if task.state is not S.PENDING:
-                self.waits.cancel("registration", name)
-                self.waits.cancel("ready", name)
-                self.move(task, S.PENDING)
-            task.container = None
-        self.ask()
-        if held:
-            text = "a task has succeeded: nothing grows any more, what waits goes back"
-            self.tell("elastic", text, Weight.DECISION)
+
+def want_more(state: State, name: str) -> bool:
+    """Want what an elastic role lacks: its minimum first, then all; whether it changed."""
+    role = state.job.role(name)
+    requested = state.states[name][S.REQUESTED]
+    if not state.states[name][S.PENDING] or (Deadline.ALLOCATION_RETRY,) in state.waits:
+        return False  # the whole gang is asked for together
+    if is_short(state, name) and name not in state.started:
+        number = role.least - held(state, name) - requested
+    elif (Deadline.REGROW, name) in state.waits or ends_soon(state):
+        number = 0
+    else:
+        number = role.instances
+    lacking = [t for t in state.by_role[name] if t.state is S.PENDING and not t.container]
+    chosen = lacking[: max(0, number)]
+    for task in chosen:
+        state.move(task, S.REQUESTED)
+    return bool(chosen)
+
+
+def ends_soon(state: State) -> bool:
+    """Whether a task of this session has succeeded: the job does not grow any more."""
+    return state.chief_done or any(
+        state.counts[name][S.SUCCEEDED] and name not in state.dependents
+        for name in state.tracked_roles()
+    )
+
+
+def regrow(state: State, wait: Wait) -> None:
+    """Want again what was lost: the pause is over."""
+    if wait.name in state.released:
+        want_more(state, wait.name)
+
+
+def _lost_more(state: State, name: str) -> None:
+    """A container of an elastic role went away: the next may be asked for, now or soon."""
+    if state.now - state.lost_at.get(name, 0.0) > HEALTHY_S:
+        state.losses[name] = 0
+    state.lost_at[name] = state.now
+    count = state.losses[name] = state.losses.get(name, 0) + 1
+    pause = 0.0 if count == 1 else min(REGROW_CAP_S, REGROW_FIRST_S * 2.0 ** (count - 2))
+    state.wait(Deadline.REGROW, pause, name)
+
+
+def lost_outside(state: State, task: TaskRecord) -> None:
+    """A container outside the round went away, which no task needed."""
+    task.forget_end()
+    task.forget_address()
+    task.container = None
+    state.move(task, S.PENDING)
+    _lost_more(state, task.role.name)
+
+
+# ------------------------------------------------------------------ growing
+
+
+def newcomers(state: State) -> List[TaskRecord]:
+    """Tasks outside the round whose executors have called."""
+    out = []
+    for name in state.outside:
+        record = state.container_of(state.tasks[name])
+        if record is not None and record.hold is Hold.LIVE:
+            out.append(state.tasks[name])
+    return out
+
+
+def _is_coming(state: State, task: TaskRecord) -> bool:
+    """Whether its executor has yet to call."""
+    record = state.container_of(task)
+    called = record is not None and record.hold is Hold.LIVE
+    return task.state in (S.REQUESTED, S.LAUNCHED) and not called
+
+
+def wait_to_grow(state: State) -> None:
+    """One more executor waits outside: the round that takes it in follows soon."""
+    if state.phase is not Phase.ACTIVE or ends_soon(state):
+        return
+    start = state.since + state.job.timeouts.elastic_interval_s
+    coming = any(_is_coming(state, state.tasks[name]) for name in state.outside)
+    if (Deadline.GROWTH,) not in state.waits:
+        state.growing_since = state.now
+    pause = pause_of(state)
+    until = max(state.now + (pause if coming else 0.0), start)
+    until = min(until, max(state.growing_since, start) + MOST_PAUSES * pause)
+    state.wait(Deadline.GROWTH, pause, until=until)
+
+
+def grow(state: State, wait: Wait) -> None:
+    """Begin a round with those that came: they have been waited for."""
+    if state.phase is not Phase.ACTIVE or ends_soon(state):
+        return
+    came = newcomers(state)
+    sizes: Dict[str, List[int]] = {}
+    for name in elastic_roles(state.job):
+        now = len(state.inside(name))
+        new = sum(task.role.name == name for task in came)
+        if name in state.started and new:
+            sizes[name] = [now, now + new]
+    if sizes:
+        text = ", ".join(f"{name} grows from {a} to {b}" for name, (a, b) in sizes.items())
+        begin_round(state, f"{text}: a new round", state.job.timeouts.kill_grace_s)
+
+
+def is_grown(state: State) -> bool:
+    """Whether tasks still wait outside of a job that comes to its end."""
+    return bool(state.outside) and not state.grown and ends_soon(state)
+
+
+def stop_growing(state: State) -> None:
+    """Give back what waits outside: the job comes to its end."""
+    state.grown = True
+    state.waits.cancel_kinds(Deadline.GROWTH, Deadline.REGROW)
+    has_held = False
+    for name in sorted(state.outside):
+        task = state.tasks[name]
+        record = state.container_of(task)
+        if record is not None:
+            has_held = True
+            stop_container(state, record, 0.0, "the job comes to its end")
+        if task.state is not S.PENDING:
+            state.waits.cancel(Deadline.REGISTRATION, name)
+            state.waits.cancel(Deadline.READY, name)
+            state.move(task, S.PENDING)
+        task.container = None
+    if has_held:
+        text = "a task has succeeded: nothing grows any more, what waits goes back"
+        state.tell(StoryKind.ELASTIC, text, Weight.DECISION)
+
+
+# ------------------------------------------------------------------ shrinking
+
+
+def may_shrink(state: State, cause: Failure) -> bool:
+    """See the theory: only elastic roles lost something, and each keeps its minimum."""
+    if fault_of(cause) is not Fault.SYSTEM or state.chief_done:
+        return False
+    roles = elastic_roles(state.job)
+    gone = [failure for failure in state.failures if fault_of(failure) is Fault.SYSTEM]
+    if not roles or any(failure.role not in roles for failure in gone):
+        return False
+    if ends_soon(state):
+        return False
+    # A program that ended for the infrastructure's reasons in a container that lives on
+    # (a port was taken) is restarted by a budget: by no budget it might be so for ever.
+    if not any(_is_gone(state, state.tasks[failure.task]) for failure in gone):
+        return False
+    return all(_left(state, name) >= state.job.role(name).least for name in roles)
+
+
+def _is_gone(state: State, task: TaskRecord) -> bool:
+    """Whether its container cannot serve a next session."""
+    record = state.container_of(task)
+    if record is None or record.hold is Hold.STOPPING:
+        return True
+    return task.state is S.FAILED and task.cause in NODE_CAUSES
+
+
+def _left(state: State, role: str) -> int:
+    """How many tasks of a role can go on."""
+    if role not in state.released:
+        return state.job.role(role).instances
+    return sum(not _is_gone(state, task) for task in state.by_role[role])
+
+
+def shrink(state: State, cause: Failure) -> None:
+    """Go on with those that are left, and ask for others meanwhile."""
+    for name in elastic_roles(state.job):
+        before = state.inside(name)
+        gone = [task for task in before if _is_gone(state, task)]
+        if gone:
+            _lost_more(state, name)
+            lost = ", ".join(f"{task.name} lost on {state.node_of(task)}" for task in gone)
+            text = f"goes on with {_left(state, name)} of {len(before)} {name}: {lost}"
+            state.tell(StoryKind.ELASTIC, f"{text} ({describe(cause)})", Weight.WARNING, role=name)
+    begin_round(state, "a new round without what was lost", SHRINK_GRACE_S)
+
+
+def begin_round(state: State, text: str, grace_s: float) -> None:
+    """End the programs; the next session is a round."""
+    state.regrouping = True
+    state.tell(StoryKind.ROUND, f"{text} (session {state.session + 1})", Weight.DECISION)
+    clear_session(state, "a new round begins", grace_s, False)

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Optional
 
+from tony_core.history.layout import StoryKind
 from tony_core.master.session.commands import Tell, Weight
 from tony_core.master.state.journal import Journal
 from tony_core.protocol.reactor import Reactor, Timer
@@ -103,7 +104,7 @@ class JournalGate:
             self._trouble("")
             where = self._journal.folder.folder
             self._add_line(
-                Tell("journal", f"the job's state is kept again at {where}", Weight.INFO)
+                Tell(StoryKind.JOURNAL, f"the job's state is kept again at {where}", Weight.INFO)
             )
         held = self.is_closed
         self._open()
@@ -120,7 +121,7 @@ class JournalGate:
             " tried again. A master that died now would begin from what was written last"
         )
         self._trouble(text)
-        self._add_line(Tell("journal", text, Weight.WARNING))
+        self._add_line(Tell(StoryKind.JOURNAL, text, Weight.WARNING))
         self._resume()
 
 

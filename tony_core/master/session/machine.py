@@ -1,75 +1,226 @@
-"""The session machine: everything a job decides, as one pure function of its events.
+"""The session machine: all that a job decides, as one pure function of its events.
 
 Theory of operation
 ===================
 
-One mutator, :meth:`SessionMachine.handle`, takes an event and returns commands. There is no
-clock, socket, thread or environment inside; time is an event (:class:`Tick`), and
-:meth:`next_deadline` says when the next one is due. The shell performs commands and feeds
-their results back as events. So a thousand failures can be tried in a second.
-
-The machine is one class in ten rooms, each standing on the one below::
-
-    session     dispatch, timers, preprocess, the view          (this module)
-    adoption    a later master takes over
-    rounds      elastic roles grow, and go on with fewer
-    clearing    settle, decide, clear away, restart, end
-    groups      clocks that the end of a group starts
-    judging     what an end means
-    alone       one task is started again, and nobody else
-    gathering   containers, executors, the barrier
-    elastic     who is in the round, who comes next
-    board       the state, and its small moves
+One mutator, :meth:`SessionMachine.handle`, takes an event and the time, and returns commands. There
+is no clock, socket, thread or environment inside; that time has passed is an event (:class:`Tick`),
+and :meth:`~SessionMachine.next_deadline` says when the next one is due. The shell performs commands
+and feeds their results back as events. So a thousand failures can be tried in a second.
 
 A *job* is a row of *sessions*. A session is one gang over one cluster spec: its stages are
-released in the order of their dependencies (gathering), its programs run until all tracked
-tasks have succeeded or the first fatal failure (judging); then it settles, the root cause
-is named, a budget pays, the programs are cleared away and the next session begins; or the
-job ends (clearing). Roles that others depend on, and tasks of FCFS jobs, keep their success
-over sessions: they are done, and their containers go back.
+released in the order of their dependencies (:mod:`.startup`), its programs run until all tracked
+tasks have succeeded (:mod:`.completion`) or the first fatal failure (:mod:`.task_ends`); then it
+settles, the root cause is named, a budget pays, the programs are cleared away and the next session
+begins (:mod:`.recovery`); or the job ends (:mod:`.shutdown`). Roles that others depend on, and
+tasks of FCFS jobs, keep their success over sessions: they are done, and their containers go back.
+
+An event goes through four tables::
+
+    event -> FACTS      one function by the event's type: writes records, decides nothing
+          -> RULES      in order, each in its phases and on its condition; after one has fired,
+                        from the top again, until none fires
+    time  -> DEADLINES  one function by what was waited for, and the rules after each
+    all   -> moves      of tasks, containers and phase, by the tables of .records; a move brings the
+                        commands and deadlines with it that belong to it (.shutdown, .startup)
+
+Each fact, rule and deadline is a *step*. :mod:`.reconcile` compares what the scheduler and the
+journal are to hold with what they were last given, and is the one place that asks for containers
+and writes the journal: before the commands of the step that made it necessary.
+
+The modules, each importing only from those below it::
+
+    machine       the tables, the invariants                     (this module)
+    takeover      a later master takes over
+    recovery      sessions begin, and follow each other
+    completion    the job has done its work; chief; groups
+    task_ends     what an end means; a session fails
+    task_restart  a single task is started again
+    startup       stages, containers, executors, the barrier
+    elastic       elastic roles: order, growing, shrinking, rounds
+    shutdown      containers, programs and the job are ended
+    reconcile     asks and journal, as differences
+    state         the state, and its guarded moves
+    records       of tasks and containers; the tables of moves
+    verdict, budgets, waits, events, commands
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Type
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple, Type
 
+from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Job, Mode
-from tony_core.master.session.commands import Command, RunPreprocess, StopContainer, Weight
+from tony_core.master.session import (
+    completion,
+    elastic,
+    recovery,
+    shutdown,
+    startup,
+    takeover,
+    task_ends,
+    task_restart,
+)
+from tony_core.master.session.commands import Command, Weight
 from tony_core.master.session.events import (
-    AllocationRefused,
-    AllocationWaits,
     Begin,
-    ContainerCompleted,
-    ContainersAllocated,
     ContainersInherited,
-    ContainerStarted,
     Event,
     ExecutorLost,
-    ExecutorRegistered,
-    KillAsked,
-    NodeWentAway,
-    PreemptionWarned,
+    ExecutorReported,
     PreprocessEnded,
     ServiceFailed,
-    TaskEnded,
-    TaskReady,
-    TaskReported,
-    TaskRunning,
-    TaskStopped,
     Tick,
 )
-from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, Hold, TaskRecord, TaskState
-from tony_core.master.session.state import Phase
-from tony_core.master.session.takeover import Adoption
-from tony_core.master.session.waits import Wait
-from tony_core.schedulers.port import AppState
+from tony_core.master.session.reconcile import ask, journal
+from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, Hold, Phase, TaskState
+from tony_core.master.session.state import State
+from tony_core.master.session.waits import Deadline, Wait
+from tony_core.protocol import messages
+from tony_core.schedulers import port
 
-S = TaskState
+S, P, D = TaskState, Phase, Deadline
+
+# ------------------------------------------------------------------ facts
 
 
-class SessionMachine(Adoption):
-    """See the module's docstring."""
+def note_node_lost(state: State, event: port.NodeLost) -> None:
+    """A node went away; the ends of its containers follow."""
+    task_ends.avoid(state, event.node)
+    state.tell(StoryKind.NODE_LOST, f"node {event.node} went away", Weight.WARNING)
+
+
+def note_preemption(state: State, event: port.PreemptionAsked) -> None:
+    """Explain the ends that follow."""
+    records = [state.open[name] for name in event.container_ids if name in state.open]
+    names = [record.task or record.id for record in records]
+    text = "the scheduler will take back the containers of " + ", ".join(names)
+    state.tell(StoryKind.PREEMPTION_WARNED, text, Weight.WARNING)
+
+
+def note_waiting(state: State, event: port.Waiting) -> None:
+    """Why the scheduler grants nothing yet."""
+    if event.reason != state.waiting:
+        state.waiting = event.reason
+        if event.reason:
+            state.tell(StoryKind.WAITING, event.reason)
+
+
+def note_nothing(state: State, event: Event) -> None:
+    """Nothing to write down."""
+
+
+def note_report(state: State, event: ExecutorReported) -> None:
+    """An executor sent a message."""
+    REPORTS[type(event.message)](state, event.container_id, event.message)
+
+
+FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
+    Begin: recovery.note_begin,
+    Tick: note_nothing,
+    PreprocessEnded: recovery.note_preprocessed,
+    ContainersInherited: takeover.note_inherited,
+    ExecutorReported: note_report,
+    ExecutorLost: task_ends.note_lost,
+    ServiceFailed: task_ends.note_service_failed,
+    # of the scheduler
+    port.Allocated: startup.note_allocated,
+    port.Started: note_nothing,
+    port.Completed: task_ends.note_completed,
+    port.NodeLost: note_node_lost,
+    port.PreemptionAsked: note_preemption,
+    port.ShutdownAsked: shutdown.note_kill,
+    port.Waiting: note_waiting,
+    port.Refused: recovery.note_refused,
+}
+
+REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {
+    messages.Register: takeover.note_call,
+    messages.Ready: startup.note_ready,
+    messages.Running: startup.note_running,
+    messages.Ended: task_ends.note_ended,
+    messages.Stopped: task_ends.note_stopped,
+    messages.Reported: task_ends.note_reported,
+}
+
+# ------------------------------------------------------------------ rules
+
+
+class Rule(NamedTuple):
+    """What follows by itself wherever its condition holds; acting makes the condition false."""
+
+    phases: Tuple[Phase, ...]
+    holds: Callable[[State], object]
+    act: Callable[[State], None]
+
+
+_OPEN = tuple(phase for phase in Phase if phase is not P.ENDED)
+_NOT_ENDING = tuple(phase for phase in _OPEN if phase is not P.ENDING)
+_RUNNING = (P.ACTIVE, P.SETTLING)
+
+RULES: Tuple[Rule, ...] = (
+    Rule(_NOT_ENDING, lambda state: state.end, shutdown.begin_end),
+    Rule((P.ENDING,), shutdown.holds_on, shutdown.stop_all),
+    Rule((P.NEW,), lambda state: state.began is not None, recovery.begin),
+    Rule((P.PREPROCESSING,), lambda state: state.preprocessed, recovery.begin_first),
+    Rule(_OPEN, lambda state: state.granted, startup.take_containers),
+    Rule(_OPEN, lambda state: state.called, startup.prepare_called),
+    Rule(_RUNNING, lambda state: state.ended, task_ends.judge_ended),
+    Rule(_RUNNING, lambda state: state.aborts, task_ends.fail_aborted),
+    Rule(_OPEN, lambda state: state.ready, startup.start_ready),
+    Rule((P.ADOPTING,), takeover.may_begin, recovery.begin),
+    Rule((P.ADOPTING,), takeover.is_time_to_judge, takeover.end_silent),
+    Rule((P.ADOPTING,), takeover.is_adopted, takeover.go_on),
+    Rule((P.ACTIVE,), startup.is_stage_due, startup.release_stage),
+    Rule((P.ACTIVE,), lambda state: state.late, takeover.judge_late),
+    Rule((P.ACTIVE,), elastic.is_grown, elastic.stop_growing),
+    Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.follow_chief),
+    Rule((P.ACTIVE,), lambda state: state.none_returns, completion.end_returning),
+    Rule(_RUNNING, lambda state: state.has_ended, completion.look_at_the_rest),
+    Rule((P.CLEARING,), shutdown.is_cleared, recovery.follow_session),
+    Rule(_OPEN, lambda state: state.asks_changed, ask),
+    Rule((P.ENDING,), shutdown.is_finished, shutdown.finish),
+    Rule(_OPEN, lambda state: state.gone, task_restart.give_turns),
+)
+
+_RULES_OF: Mapping[Phase, Tuple[Rule, ...]] = {
+    phase: tuple(rule for rule in RULES if phase in rule.phases) for phase in Phase
+}
+
+# ------------------------------------------------------------------ deadlines
+
+
+def note_passed(state: State, wait: Wait) -> None:
+    """Nothing to do: a rule asks whether the deadline still stands."""
+
+
+DEADLINES: Mapping[str, Callable[[State, Wait], None]] = {
+    D.APPLICATION: shutdown.application_overdue,
+    D.ADOPTION: note_passed,
+    D.ALLOCATION: startup.give_back,
+    D.ALLOCATION_RETRY: startup.try_allocation_again,
+    D.REGISTRATION: task_ends.registration_overdue,
+    D.READY: task_ends.registration_overdue,
+    D.GATHER: startup.gather_overdue,
+    D.START: task_ends.start_overdue,
+    D.GROWTH: elastic.grow,
+    D.REGROW: elastic.regrow,
+    D.GROUP: completion.group_overdue,
+    D.CHIEF_GRACE: completion.chief_grace_over,
+    D.AGAIN: task_restart.place_again,
+    D.SETTLE: recovery.decide,
+    D.CLEAR: shutdown.program_overdue,
+    D.BACKOFF: recovery.begin_next,
+    D.STOP: shutdown.give_up_container,
+    D.END: shutdown.end_overdue,
+    D.AVOIDED: task_ends.forgive,
+    D.HEALTHY: recovery.heal_budget,
+}
+
+
+class SessionMachine:
+    """One job's machine; see the module's docstring."""
 
     def __init__(
         self,
@@ -79,282 +230,133 @@ class SessionMachine(Adoption):
         ends_rest: bool = False,
         in_place: FrozenSet[str] = frozenset(),
     ) -> None:
-        super().__init__(
-            job, settle_s=settle_s, jitter=jitter, ends_rest=ends_rest, in_place=in_place
-        )
-        self._handlers: Dict[Type[Event], Callable[[Any], None]] = {
-            Begin: self.on_begin,
-            Tick: lambda event: None,
-            KillAsked: self.on_kill,
-            PreprocessEnded: self.on_preprocessed,
-            ContainersAllocated: self.on_allocated,
-            ContainersInherited: self.on_inherited,
-            ContainerStarted: lambda event: None,
-            ContainerCompleted: self.on_completed,
-            NodeWentAway: self.on_node_lost,
-            PreemptionWarned: self.on_preemption,
-            AllocationWaits: self.on_waits,
-            AllocationRefused: self.on_refused,
-            ExecutorRegistered: self.on_registered,
-            ExecutorLost: self.on_lost,
-            TaskReady: self.on_ready,
-            TaskRunning: self.on_running,
-            TaskEnded: self.on_ended,
-            TaskStopped: self.on_stopped,
-            TaskReported: self.on_reported,
-            ServiceFailed: self.on_service_failed,
-        }
+        self.state = State(job, settle_s, jitter, ends_rest, in_place)
 
-    def handle(self, event: Event) -> List[Command]:
-        """Take an event in; say what is to be done."""
-        self.out = []
+    def handle(self, event: Event, now: float) -> List[Command]:
+        """Take in what happened at this time; return what is to be done."""
+        state = self.state
+        state.out = []
         if self.over:
-            return self.out
-        self.now = max(self.now, event.at)
-        self._handlers[type(event)](event)
+            return state.out
+        state.now = max(state.now, now)
+        self._step(FACTS[type(event)], event)
+        self._apply_rules()
         while not self.over:
-            wait = self.waits.take_expired(self.now)
+            wait = state.waits.take_expired(state.now)
             if wait is None:
                 break
-            self.on_deadline(wait)
-        if self.phase is Phase.ADOPTING:
-            self.check_adopted()
-        return self.out
+            self._step(DEADLINES[wait.key[0]], wait)
+            self._apply_rules()
+        state.ended.clear()  # what ends between two sessions means nothing
+        return state.out
+
+    def _step(self, act: Callable[..., None], *about: object) -> None:
+        """Act, and write before it what a next master must know of it."""
+        state = self.state
+        before = len(state.out)
+        act(state, *about)
+        state.out[before:before] = journal(state)
+
+    def _apply_rules(self) -> None:
+        state = self.state
+        fires = True
+        while fires:
+            fires = False
+            for rule in _RULES_OF[state.phase]:
+                if rule.holds(state):
+                    self._step(rule.act)
+                    fires = True
+                    break
 
     def next_deadline(self) -> Optional[float]:
         """When a :class:`Tick` is due at the latest."""
-        return None if self.over else self.waits.next()
+        return None if self.over else self.state.waits.next()
 
     @property
     def over(self) -> bool:
         """Whether the job has ended: nothing is decided any more."""
-        return self.phase is Phase.ENDED
-
-    # ------------------------------------------------------------------ the beginning
-
-    def on_begin(self, event: Begin) -> None:
-        """The master stands."""
-        if self.phase is Phase.NEW:
-            self.begin(event.at)
-
-    def begin(self, at: float) -> None:
-        """Start from nothing."""
-        if self.began is None:
-            self.began = at
-        self.watch_application()
-        command = self.job.master.preprocess
-        if command:
-            self.phase = Phase.PREPROCESSING
-            self.tell("preprocess", f"running {command}")
-            self.emit(RunPreprocess(command))
-        else:
-            self.start_session(0)
-
-    def watch_application(self) -> None:
-        """Arm the application's own timeout."""
-        limit = self.job.timeouts.application_s
-        if limit is not None and self.began is not None:
-            setting = f"tony.application.timeout={limit:g}s"
-            self.waits.set(Wait(("application",), self.began + limit, "the job to end", setting))
-
-    def on_preprocessed(self, event: PreprocessEnded) -> None:
-        """``tony.am.command`` ended."""
-        if self.phase is not Phase.PREPROCESSING:
-            return
-        if event.exit_code == 0:
-            self.parameters = event.parameters
-            self.start_session(0)
-            return
-        text = f"tony.am.command failed with exit code {event.exit_code}"
-        tail = "".join(f"\n  {line}" for line in event.stderr_tail)
-        self.root = {"task": "am", "exit_code": event.exit_code, "fault": "user"}
-        self.begin_end(AppState.FAILED, text + tail, 0.0)
-
-    # ------------------------------------------------------------------ executors
-
-    def on_registered(self, event: ExecutorRegistered) -> None:
-        """An executor called."""
-        record = self.open.get(event.container_id)
-        if record is None:
-            return
-        record.address = event.address
-        if record.hold is Hold.STOPPING:
-            self.emit(StopContainer(record.id, 0.0, "it is being ended"))
-        elif self.phase is Phase.ADOPTING and record.hold is Hold.LAUNCHED:
-            self.adopt(event, record)
-        else:
-            self.registered(event, record)
-
-    # ------------------------------------------------------------------ the scheduler's words
-
-    def on_node_lost(self, event: NodeWentAway) -> None:
-        """Its containers' ends follow."""
-        self.avoid(event.node)
-        self.tell("node-lost", f"node {event.node} went away", Weight.WARNING)
-
-    def on_preemption(self, event: PreemptionWarned) -> None:
-        """Said, so that the end that follows is understood."""
-        records = [self.open[name] for name in event.container_ids if name in self.open]
-        names = [record.task or record.id for record in records]
-        text = "the scheduler will take back the containers of " + ", ".join(names)
-        self.tell("preemption-warned", text, Weight.WARNING)
-
-    def on_waits(self, event: AllocationWaits) -> None:
-        """Why nothing comes."""
-        if event.reason != self.waiting:
-            self.waiting = event.reason
-            if event.reason:
-                self.tell("waiting", event.reason)
-
-    def on_refused(self, event: AllocationRefused) -> None:
-        """What was asked for can never be had."""
-        if self.phase in (Phase.ENDING, Phase.ENDED):
-            return
-        self.root = {"task": event.role, "fault": "user", "message": event.reason}
-        text = f"tony.{event.role}: {event.reason}"
-        self.begin_end(AppState.FAILED, text, 0.0)
-
-    # ------------------------------------------------------------------ time
-
-    def on_deadline(self, wait: Wait) -> None:
-        """A wait was in vain (or just over)."""
-        kind = wait.key[0]
-        name = wait.key[1] if len(wait.key) > 1 else ""
-        if kind == "settle":
-            self.decide()
-        elif kind == "backoff":
-            self.start_session(self.session + 1)
-        elif kind == "application":
-            text = f"timed out: {wait.setting} passed"
-            self.begin_end(AppState.TIMED_OUT, text, self.job.timeouts.kill_grace_s)
-        elif kind == "allocation":
-            self.give_back(wait)
-        elif kind == "allocation-retry":
-            self.ask_again()
-        elif kind in ("registration", "ready"):
-            self.on_not_registered(wait, name)
-        elif kind == "start":
-            self.on_not_started(wait, name)
-        elif kind == "clear":
-            record = self.open.get(name)
-            if record is not None:
-                text = f"its program did not end ({wait.reason})"
-                self.stop_container(record, 0.0, text)
-        elif kind == "stop":
-            self.given_up(name)
-        elif kind == "end":
-            self.check_ended(given_up=True)
-        elif kind == "gather":
-            self.check_barrier(int(name), late=True)
-        elif kind == "growth":
-            self.grow()
-        elif kind == "regrow":
-            self.regrow(name)
-        elif kind == "chief-grace":
-            self.chief_grace_over(name)
-        elif kind == "group":
-            self.group_timeout(int(name), wait)
-        elif kind == "again":
-            self.place_again(name)
-        elif kind == "adoption":
-            self.check_adopted(late=True)
-        elif kind == "avoided":
-            self.avoid_no_more(name)
-        elif kind == "healthy" and self.budgets.healthy():
-            self.tell("budget-healed", "ten healthy minutes: the system's budget is whole again")
-            self.journal()
-
-    def on_not_registered(self, wait: Wait, name: str) -> None:
-        """An executor did not call, or did not get ready, in time."""
-        task = self.tasks[name]
-        record = self.container_of(task)
-        if record is not None:
-            self.stop_container(record, 0.0, f"waited for {wait.reason}")
-        if task.state in HOLDS_CONTAINER:
-            message = f"waited for {wait.reason}; {wait.setting} passed"
-            self.lose_silently(task, "registration-timeout", message)
-
-    def on_not_started(self, wait: Wait, name: str) -> None:
-        """An executor did not say that its program runs."""
-        late = [
-            task
-            for task in ([self.tasks[name]] if name else self.tasks.values())
-            if task.state is S.READY
-            and task.name not in self.outside
-            and (name or (self.may_start(task) and not self.has_own(task)))
-        ]
-        for task in late:
-            message = f"waited for {wait.reason}; {wait.setting} passed"
-            self.lose_silently(task, "start-timeout", message)
-
-    def has_own(self, task: TaskRecord) -> bool:
-        """Whether it is started by itself, and has until another time."""
-        return ("start", task.name) in self.waits
-
-    # ------------------------------------------------------------------ invariants
+        return self.state.phase is P.ENDED
 
     def validate(self) -> None:
-        """Every invariant; tests call it after each event."""
-        bound: Dict[str, str] = {}
-        for task in self.tasks.values():
-            assert task.state not in HOLDS_CONTAINER or task.container, f"{task.name}: no container"
-            if task.container and task.container in self.open:
-                other = bound.setdefault(task.container, task.name)
-                assert other == task.name, f"{task.container} belongs to {other} and {task.name}"
-        for role in self.by_role:
-            counted = {state: count for state, count in self.counts[role].items() if count}
-            inside = Counter(task.state for task in self.inside(role))
-            assert counted == inside, f"{role}: miscounted"
-            everywhere = {state: count for state, count in self.states[role].items() if count}
-            assert everywhere == Counter(task.state for task in self.by_role[role]), role
-        for record in self.open.values():
-            assert record.hold is not Hold.ENDED, f"{record.id} has ended and is still open"
-            if record.hold is Hold.STOPPING:
-                assert ("stop", record.id) in self.waits, f"{record.id}: a stop with no deadline"
-            if record.hold is Hold.CLEARING:
-                assert ("clear", record.id) in self.waits, f"{record.id}: cleared for ever"
-            bound_to = self.task_of(record.id) is not None or record.hold is Hold.STOPPING
-            assert bound_to or self.phase not in _ALL_BOUND, f"{record.id}: nobody's, and kept"
-        key = _TIMED.get(self.phase)
-        timed = key is None or key in self.waits or (key == ("adoption",) and self.waits_for_ends())
-        assert timed, f"{self.phase.value} with no deadline"
-        if self.phase is Phase.CLEARING:
-            assert self.still(Hold.CLEARING, Hold.STOPPING), "cleared, and no next session"
-        if self.phase is Phase.ACTIVE and self.holds_half():
-            assert ("allocation",) in self.waits, "half a gang, for ever"
-        if self.phase is Phase.ENDED:
-            live = [task.name for task in self.tasks.values() if task.state in HOLDS_CONTAINER]
-            assert not live, f"ended with {live}"
-        assert self.budgets.user_left >= 0 and self.budgets.system_left >= 0
-        for task in self.tasks.values():
-            if task.state is S.LAUNCHED and self.phase is Phase.ACTIVE:
-                waits = ("registration", task.name) in self.waits
-                waits = waits or (task.name in self.outside and ("growth",) in self.waits)
-                assert waits, f"{task.name}: no deadline"
-            if task.state is S.REGISTERED and self.phase is Phase.ACTIVE:
-                assert ("ready", task.name) in self.waits, f"{task.name}: no deadline"
-            assert task.state in TERMINAL or task.name not in self.done
-        for name in self.returning:
-            task = self.tasks[name]
-            assert task.state is S.PENDING, f"{name} is {task.state.value}, and to come back"
-            if self.phase is Phase.ACTIVE:
-                waits = ("again", name) in self.waits or self.is_going(task)
-                assert waits, f"{name}: comes back without a time"
-
-    def holds_half(self) -> bool:
-        """Whether some of a gang is there, and some that it needs is still asked for."""
-        if self.job.mode is not Mode.GANG:
-            return False
-        roles = [role for wave in set(self.released.values()) for role in self.gang_roles(wave)]
-        gang = [task for name in roles if name not in self.started for task in self.by_role[name]]
-        missing = any(t.state is S.REQUESTED and self.needs(t.role.name) for t in gang)
-        return missing and any(task.state in HOLDS_CONTAINER for task in gang)
+        """Check every invariant; tests call it after each event."""
+        check_tasks(self.state)
+        check_containers(self.state)
+        check_deadlines(self.state)
 
 
-_TIMED = {
-    Phase.ADOPTING: ("adoption",),
-    Phase.SETTLING: ("settle",),
-    Phase.BACKOFF: ("backoff",),
-    Phase.ENDING: ("end",),
-}
-_ALL_BOUND = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEARING, Phase.BACKOFF)
+# ------------------------------------------------------------------ invariants
+
+
+def check_tasks(state: State) -> None:
+    """What must hold of tasks, and of what is counted of them."""
+    bound: Dict[str, str] = {}
+    for task in state.tasks.values():
+        assert task.state not in HOLDS_CONTAINER or task.container, f"{task.name}: no container"
+        if task.container and task.container in state.open:
+            other = bound.setdefault(task.container, task.name)
+            assert other == task.name, f"{task.container} belongs to {other} and {task.name}"
+        assert task.state in TERMINAL or task.name not in state.done
+    for name in state.returning:
+        assert state.tasks[name].state is S.PENDING, f"{name} is to come back, and not pending"
+    for role in state.by_role:
+        counted = {each: count for each, count in state.counts[role].items() if count}
+        inside = Counter(task.state for task in state.inside(role))
+        assert counted == inside, f"{role}: miscounted"
+        everywhere = {each: count for each, count in state.states[role].items() if count}
+        assert everywhere == Counter(task.state for task in state.by_role[role]), role
+    if state.phase is P.ENDED:
+        live = [task.name for task in state.tasks.values() if task.state in HOLDS_CONTAINER]
+        assert not live, f"ended with {live}"
+    assert state.budgets.user_left >= 0 and state.budgets.system_left >= 0
+
+
+_ALL_BOUND = (P.ACTIVE, P.SETTLING, P.CLEARING, P.BACKOFF)
+
+
+def check_containers(state: State) -> None:
+    """What must hold of containers that have not ended."""
+    for record in state.open.values():
+        assert record.hold is not Hold.ENDED, f"{record.id} has ended and is still open"
+        if record.hold is Hold.STOPPING:
+            assert (D.STOP, record.id) in state.waits, f"{record.id}: a stop with no deadline"
+        if record.hold is Hold.CLEARING:
+            assert (D.CLEAR, record.id) in state.waits, f"{record.id}: cleared for ever"
+        is_bound = state.task_of(record.id) is not None or record.hold is Hold.STOPPING
+        assert is_bound or state.phase not in _ALL_BOUND, f"{record.id}: kept without a task"
+    if state.phase is P.CLEARING:
+        assert not shutdown.is_cleared(state), "cleared, and no next session"
+
+
+_TIMED = {P.ADOPTING: D.ADOPTION, P.SETTLING: D.SETTLE, P.BACKOFF: D.BACKOFF, P.ENDING: D.END}
+
+
+def check_deadlines(state: State) -> None:
+    """Whatever is waited for has a deadline."""
+    kind = _TIMED.get(state.phase)
+    is_timed = kind is None or (kind,) in state.waits
+    is_timed = is_timed or (kind is D.ADOPTION and takeover.waits_for_ends(state))
+    assert is_timed, f"{state.phase.value} with no deadline"
+    assert set(DEADLINES) == set(D)
+    if state.phase is not P.ACTIVE:
+        return
+    assert (D.ALLOCATION,) in state.waits or not _holds_half(state), "half a gang, for ever"
+    for task in state.tasks.values():
+        if task.state is S.LAUNCHED:
+            waits = (D.REGISTRATION, task.name) in state.waits
+            waits = waits or (task.name in state.outside and (D.GROWTH,) in state.waits)
+            assert waits, f"{task.name}: no deadline"
+        if task.state is S.REGISTERED:
+            assert (D.READY, task.name) in state.waits, f"{task.name}: no deadline"
+        if task.name in state.returning:
+            waits = (D.AGAIN, task.name) in state.waits or task_restart.is_going(state, task)
+            assert waits, f"{task.name}: comes back without a time"
+
+
+def _holds_half(state: State) -> bool:
+    """Whether some of a gang is there, and some that it needs is still asked for."""
+    if state.job.mode is not Mode.GANG:
+        return False
+    roles = [role for wave in set(state.released.values()) for role in state.gang_roles(wave)]
+    gang = [task for name in roles if name not in state.started for task in state.by_role[name]]
+    missing = any(t.state is S.REQUESTED and startup.needs(state, t.role.name) for t in gang)
+    return missing and any(task.state in HOLDS_CONTAINER for task in gang)

@@ -1,6 +1,6 @@
-"""The records the session machine keeps: tasks, containers, and how they may change.
+"""The records the session machine keeps of tasks and containers, and the tables of their moves.
 
-A task's life, as the design draws it::
+A task's way::
 
     pending -> requested -> allocated -> launched -> registered -> ready -> running
                                                              \\-> succeeded | failed | killed | lost
@@ -10,18 +10,104 @@ A task's life, as the design draws it::
 executor called. *ready*: the working folder stands, the ports are held; it waits for the
 barrier. *running*: the program runs. The four ends are final within a session; a new
 session takes every task that must run again back to pending, and so does a restart of one
-task alone (:mod:`tony_core.master.session.task_restart`).
+task (:mod:`tony_core.master.session.task_restart`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass, field, replace
 from tony_core.job.spec import Role, Tracking
 from tony_core.master.session.budgets import Quick
 from tony_core.schedulers.port import Cause, Container
+
+
+class InvalidTransition(Exception):
+    """A bug in the machine: a move that is in no table. Carries the story of what moved."""
+
+    def __init__(self, what: str, old: Enum, new: Enum, story: Sequence[str]) -> None:
+        lines = "\n  ".join(story)
+        super().__init__(f"{what}: {old.value} -> {new.value}\n  {lines}")
+
+
+# ------------------------------------------------------------------ the job
+
+
+class Phase(str, Enum):
+    """Where the job stands.
+
+    *new* -> *preprocessing* -> *active* (a session starts up and runs) -> *settling* (after
+    its first failure) -> *clearing* (its programs are ended) -> *backoff* -> *active* again;
+    or *ending* (everything is ended) -> *ended*. *adopting* is a later master's *new*.
+    """
+
+    NEW = "new"
+    PREPROCESSING = "preprocessing"
+    ADOPTING = "adopting"
+    ACTIVE = "active"
+    SETTLING = "settling"
+    CLEARING = "clearing"
+    BACKOFF = "backoff"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+P = Phase
+PHASE_MOVES: Mapping[Phase, FrozenSet[Phase]] = {
+    P.NEW: frozenset({P.PREPROCESSING, P.ADOPTING, P.ACTIVE, P.ENDING}),
+    P.PREPROCESSING: frozenset({P.ACTIVE, P.ENDING}),
+    P.ADOPTING: frozenset({P.PREPROCESSING, P.ACTIVE, P.ENDING}),
+    P.ACTIVE: frozenset({P.SETTLING, P.CLEARING, P.ENDING}),
+    P.SETTLING: frozenset({P.CLEARING, P.ENDING}),
+    P.CLEARING: frozenset({P.BACKOFF, P.ACTIVE, P.ENDING}),
+    P.BACKOFF: frozenset({P.ACTIVE, P.ENDING}),
+    P.ENDING: frozenset({P.ENDED}),
+    P.ENDED: frozenset(),
+}
+
+
+# ------------------------------------------------------------------ containers
+
+
+class Hold(str, Enum):
+    """Where one of our containers stands."""
+
+    LAUNCHED = "launched"  # our executor was started in it
+    LIVE = "live"  # the executor has called
+    CLEARING = "clearing"  # the executor ends a session's program; the container stays
+    STOPPING = "stopping"  # being ended
+    ENDED = "ended"
+
+
+H = Hold
+CONTAINER_MOVES: Mapping[Hold, FrozenSet[Hold]] = {
+    H.LAUNCHED: frozenset({H.LIVE, H.STOPPING, H.ENDED}),
+    H.LIVE: frozenset({H.CLEARING, H.STOPPING, H.ENDED}),
+    H.CLEARING: frozenset({H.LIVE, H.STOPPING, H.ENDED}),
+    H.STOPPING: frozenset({H.ENDED}),
+    H.ENDED: frozenset(),
+}
+
+
+@dataclass
+class ContainerRecord:
+    """What the machine knows of one container."""
+
+    container: Container
+    hold: Hold = Hold.LAUNCHED
+    task: Optional[str] = None  # whose it is, over warm sessions too
+    inherited: bool = False
+    call_by: Optional[float] = None  # when its executor must have called, whatever its task
+
+    @property
+    def id(self) -> str:
+        """The scheduler's id."""
+        return self.container.id
+
+
+# ------------------------------------------------------------------ tasks
 
 
 class TaskState(str, Enum):
@@ -45,39 +131,25 @@ TERMINAL: FrozenSet[TaskState] = frozenset({S.SUCCEEDED, S.FAILED, S.KILLED, S.L
 HOLDS_CONTAINER: FrozenSet[TaskState] = frozenset(
     {S.ALLOCATED, S.LAUNCHED, S.REGISTERED, S.READY, S.RUNNING}
 )
+#: What the job still waits for.
+OPEN: Tuple[TaskState, ...] = (S.PENDING, S.REQUESTED, *sorted(HOLDS_CONTAINER))
 
-# From a state to the states it may go to, besides the ends and (for a new session) pending.
-TRANSITIONS: Mapping[TaskState, FrozenSet[TaskState]] = {
+_AGAIN = frozenset({S.PENDING})  # a new session, or a task's next try
+_OUT = TERMINAL | _AGAIN
+TASK_MOVES: Mapping[TaskState, FrozenSet[TaskState]] = {
     # ready and running: a later master finds a task so
-    S.PENDING: frozenset({S.REQUESTED, S.LAUNCHED, S.REGISTERED, S.READY, S.RUNNING}),
-    S.REQUESTED: frozenset({S.ALLOCATED}),
-    S.ALLOCATED: frozenset({S.LAUNCHED, S.REQUESTED}),
-    S.LAUNCHED: frozenset({S.REGISTERED, S.REQUESTED, S.READY, S.RUNNING}),
-    S.REGISTERED: frozenset({S.READY, S.REQUESTED}),
-    S.READY: frozenset({S.RUNNING, S.REQUESTED}),
-    S.RUNNING: frozenset(),
-    S.SUCCEEDED: frozenset(),
-    S.FAILED: frozenset(),
-    S.KILLED: frozenset(),
-    S.LOST: frozenset(),
+    S.PENDING: _OUT | {S.REQUESTED, S.LAUNCHED, S.REGISTERED, S.READY, S.RUNNING},
+    S.REQUESTED: _OUT | {S.ALLOCATED},
+    S.ALLOCATED: _OUT | {S.LAUNCHED},
+    S.LAUNCHED: _OUT | {S.REGISTERED},
+    S.REGISTERED: _OUT | {S.READY},
+    S.READY: _OUT | {S.RUNNING},
+    S.RUNNING: _OUT,
+    S.SUCCEEDED: _AGAIN,
+    S.FAILED: _AGAIN,
+    S.KILLED: _AGAIN,
+    S.LOST: _AGAIN,
 }
-
-
-def may_move(old: TaskState, new: TaskState) -> bool:
-    """Whether a task may go from one state to the other within its life."""
-    if new is S.PENDING:
-        return True  # a new session, or a task's next try
-    if new in TERMINAL:
-        return old not in TERMINAL
-    return new in TRANSITIONS[old]
-
-
-class InvalidTransition(Exception):
-    """A bug in the machine: carries the story of the task."""
-
-    def __init__(self, task: TaskRecord, new: TaskState) -> None:
-        story = "\n  ".join(task.story)
-        super().__init__(f"{task.name}: {task.state.value} -> {new.value}\n  {story}")
 
 
 @dataclass(frozen=True)
@@ -123,26 +195,26 @@ class TaskRecord:
     step: Optional[int] = None
     saved: Optional[int] = None  # the furthest checkpoint that it saved in this job
     reported: Dict[str, float] = field(default_factory=dict)
-    restarts: int = 0  # how often it was started again alone; with the session, what fences
+    restarts: int = 0  # how often it alone was started again; with the session, what fences
     new_ports: bool = False  # its next try must not have those of the last
     last_quick: Optional[Quick] = None  # its last failure, if that came soon
     runs: List[Run] = field(default_factory=list)
     story: List[str] = field(default_factory=list)
-    told: str = ""  # the last long message of it that the job's story holds
+    shown: str = ""  # the last long message of it that the job's story holds
 
     @property
     def name(self) -> str:
         """``worker:0``."""
         return f"{self.role.name}:{self.index}"
 
-    def briefly(self, text: str) -> str:
+    def shorten(self, text: str) -> str:
         """A line about its end; a long message that the story holds already is left out."""
         message = f": {self.message}"
         if len(message) <= LONG_MESSAGE or message not in text:
             return text
-        if self.told == self.message:
+        if self.shown == self.message:
             return text.replace(message, " (the message stands above)")
-        self.told = self.message
+        self.shown = self.message
         return text
 
     @property
@@ -165,11 +237,11 @@ class TaskRecord:
 
     @property
     def number(self) -> Tuple[int, int]:
-        """Which program of this task is meant: what an earlier one's executor says is late."""
+        """Which program of this task is meant: what is reported of an earlier one is late."""
         return (self.session, self.restarts)
 
     def forget_address(self) -> None:
-        """Nobody reaches it where it was."""
+        """Its peers no longer reach it where it was."""
         self.host = ""
         self.ports = {}
 
@@ -184,33 +256,6 @@ class TaskRecord:
         self.container_cause = None
         self.stderr_tail = ()
         self.usage = {}
-
-
-class Hold(str, Enum):
-    """Where one of our containers stands."""
-
-    LAUNCHED = "launched"  # our executor was started in it
-    LIVE = "live"  # the executor has called
-    CLEARING = "clearing"  # the executor ends a session's program; the container stays
-    STOPPING = "stopping"  # being ended
-    ENDED = "ended"
-
-
-@dataclass
-class ContainerRecord:
-    """What the machine knows of one container."""
-
-    container: Container
-    hold: Hold = Hold.LAUNCHED
-    task: Optional[str] = None  # whose it is, over warm sessions too
-    address: str = ""
-    inherited: bool = False
-    call_by: Optional[float] = None  # when its executor must have called, whose ever it is then
-
-    @property
-    def id(self) -> str:
-        """The scheduler's id."""
-        return self.container.id
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,17 @@ nothing, later those whose last dependency has succeeded. In ``GANG`` mode the t
 untracked tasks of a wave start together, once all of them are ready; sidecars, and every
 task in ``FCFS`` mode, start as soon as they are ready themselves.
 
-The allocation clock runs only while the job holds some of a gang's containers but not all
+The allocation deadline runs only while the job holds some of a gang's containers but not all
 (two jobs that each hold half would wait for ever). When it passes, the job gives back what
 it holds, says what was missing, and tries again after a growing pause.
 """
 
 from __future__ import annotations
 
-from typing import Dict, List
+from collections import Counter
+from typing import Dict, List, Mapping, Tuple
 
+from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode, Tracking
 from tony_core.master.session.budgets import HEALTHY_S
 from tony_core.master.session.commands import (
@@ -21,375 +23,424 @@ from tony_core.master.session.commands import (
     PrepareTask,
     ReleaseContainer,
     StartTasks,
+    StopContainer,
     StopTask,
     Weight,
 )
-from tony_core.master.session.elastic import MOST_PAUSES, Elastic
-from tony_core.master.session.events import (
-    ContainersAllocated,
-    ExecutorRegistered,
-    TaskReady,
-    TaskRunning,
+from tony_core.master.session.elastic import (
+    MOST_PAUSES,
+    is_on_its_way,
+    lowest,
+    newcomers,
+    pause_of,
+    put_outside,
+    wait_for_registration,
+    wait_to_grow,
+    want_more,
 )
+from tony_core.master.session.reconcile import is_short, note_granted
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     ContainerRecord,
     Hold,
+    Phase,
     Run,
     TaskRecord,
     TaskState,
 )
-from tony_core.master.session.state import Phase
-from tony_core.master.session.waits import Wait
-from tony_core.schedulers.port import Container
+from tony_core.master.session.shutdown import stop_container
+from tony_core.master.session.state import READY, State
+from tony_core.master.session.waits import Deadline, Wait
+from tony_core.protocol.messages import Ready, Register, Running
+from tony_core.schedulers.port import Allocated
 
 S = TaskState
 ALLOCATION_BACKOFF_S = 5.0
 ALLOCATION_BACKOFF_CAP_S = 300.0
 
+# ------------------------------------------------------------------ stages
 
-class Gathering(Elastic):
-    """The part of the machine that brings a stage to life."""
 
-    def release_roles(self) -> None:
-        """Release every role whose dependencies have succeeded, as one wave."""
-        wave = max(self.released.values(), default=-1) + 1
-        fresh = [
-            role.name
-            for role in self.job.roles
-            if role.name not in self.released
-            and all(self.succeeded(name) for name in role.depends_on)
-        ]
-        if not fresh:
-            return
-        for name in fresh:
-            self.released[name] = wave
-            self.place_role(name)
-        wanted = [name for name in fresh if self.counts[name][S.REQUESTED]]
-        if wanted:
-            self.tell("stage-released", "asking for " + self.describe_asks(wanted), roles=wanted)
-        if self.job.mode is Mode.FCFS:
-            self.journal()  # no barrier will tell a later master that programs run
-        self.ask()
-        self.watch_allocation()
+def _releasable(state: State) -> List[str]:
+    if len(state.released) == len(state.job.roles):
+        return []
+    return [
+        role.name
+        for role in state.job.roles
+        if role.name not in state.released
+        and all(state.has_succeeded(name) for name in role.depends_on)
+    ]
 
-    def succeeded(self, role: str) -> bool:
-        """Whether every task of a role has succeeded."""
-        return self.counts[role][S.SUCCEEDED] == sum(self.counts[role].values())
 
-    def place_role(self, name: str) -> None:
-        """Place all of a role's pending tasks; of an elastic role's only those it may ask for."""
-        elastic = self.job.role(name).is_elastic
-        for task in self.by_role[name]:
-            if task.state is not S.PENDING or task.name in self.done:
-                continue
-            if task.name in self.returning:
-                continue  # it has a time of its own
-            record = self.container_of(task)
-            if not elastic or (record is not None and record.hold in (Hold.LIVE, Hold.LAUNCHED)):
-                self.place(task)
-            else:
-                task.container = None
-        if elastic:
-            self.want_more(name)
+def is_stage_due(state: State) -> bool:
+    """Whether all that some role depends on has succeeded."""
+    return bool(_releasable(state))
 
-    def place(self, task: TaskRecord) -> None:
-        """Give a pending task its old container, or want one."""
-        record = self.container_of(task)
-        if record is not None and record.hold is Hold.LIVE:
-            self.prepare(task, record)
-        elif record is not None and record.hold is Hold.LAUNCHED:
-            self.move(task, S.LAUNCHED)
-            if ("registration", task.name) not in self.waits:
-                self.watch_registration(task)  # its last end had taken the clock away
+
+def release_stage(state: State) -> None:
+    """Release every role whose dependencies have succeeded, as one wave."""
+    wave = max(state.released.values(), default=-1) + 1
+    fresh = _releasable(state)
+    for name in fresh:
+        state.released[name] = wave
+        place_role(state, name)
+    wanted = [name for name in fresh if state.counts[name][S.REQUESTED]]
+    if wanted:
+        text = "asking for " + _describe_asks(state, wanted)
+        state.tell(StoryKind.STAGE_RELEASED, text, roles=wanted)
+    note_allocation(state)
+
+
+def _describe_asks(state: State, roles: List[str]) -> str:
+    """``2 x worker (2048 MB, 1 core), 1 x ps ...``."""
+    parts = []
+    for name in roles:
+        need = state.job.role(name).resources
+        gpus = f", {need.gpus} GPU" if need.gpus else ""
+        size = f"{need.memory_mb} MB, {need.vcores} core{'s' * (need.vcores != 1)}{gpus}"
+        parts.append(f"{state.counts[name][S.REQUESTED]} x {name} ({size})")
+    return ", ".join(parts)
+
+
+def place_role(state: State, name: str) -> None:
+    """Place all of a role's pending tasks; of an elastic role's only those it may ask for."""
+    elastic = state.job.role(name).is_elastic
+    for task in state.by_role[name]:
+        if task.state is not S.PENDING or task.name in state.done:
+            continue
+        if task.name in state.returning:
+            continue  # it has a time of its own
+        record = state.container_of(task)
+        if not elastic or (record is not None and record.hold in (Hold.LIVE, Hold.LAUNCHED)):
+            place(state, task)
         else:
             task.container = None
-            self.move(task, S.REQUESTED)
+    if elastic:
+        want_more(state, name)
 
-    def prepare(self, task: TaskRecord, record: ContainerRecord) -> None:
-        """Tell a living executor which task it is now."""
-        self.move(task, S.REGISTERED)
-        limit = self.job.timeouts.registration_s
-        self.waits.set(
-            Wait(
-                ("ready", task.name),
-                self.now + limit,
-                f"{task.name} to lay out its working folder and hold its ports",
-                f"tony.container.registration.timeout={limit:g}s",
-            )
-        )
-        container = record.container
-        run = Run(task.session, container.id, container.node, container.log_url)
-        if not task.runs or task.runs[-1] != run:
-            task.runs.append(run)
-        self.tell_again(task, record)
 
-    def tell_again(self, task: TaskRecord, record: ContainerRecord) -> None:
-        """Which task and which try of it the executor is."""
-        same_ports = task.restarts > 0 and not task.new_ports
-        self.emit(PrepareTask(record.id, task.name, *task.number, same_ports))
+def place(state: State, task: TaskRecord) -> None:
+    """Give a pending task its old container, or want one."""
+    record = state.container_of(task)
+    if record is not None and record.hold is Hold.LIVE:
+        _prepare(state, task, record)
+    elif record is not None and record.hold is Hold.LAUNCHED:
+        state.move(task, S.LAUNCHED)
+        if (Deadline.REGISTRATION, task.name) not in state.waits:
+            wait_for_registration(state, task)  # its last end had taken the deadline away
+    else:
+        task.container = None
+        state.move(task, S.REQUESTED)
 
-    # ------------------------------------------------------------------ containers come
 
-    def on_allocated(self, event: ContainersAllocated) -> None:
-        """Start an executor in each; give back what is not wanted any more."""
-        ending = self.phase in (Phase.ENDING, Phase.ENDED)
-        for container in event.containers:
-            task = None if ending else self.take_wanted(container.role)
-            if task is None:
-                self.emit(ReleaseContainer(container.id))
-                continue
-            self.launch(task, container)
-        if not ending:
-            self.ask_for_the_rest()
-        self.watch_allocation()
+def _prepare(state: State, task: TaskRecord, record: ContainerRecord) -> None:
+    """Tell a living executor which task it is now."""
+    state.move(task, S.REGISTERED)
+    state.wait(Deadline.READY, state.job.timeouts.registration_s, task.name)
+    container = record.container
+    run = Run(task.session, container.id, container.node, container.log_url)
+    if not task.runs or task.runs[-1] != run:
+        task.runs.append(run)
+    _send_prepare(state, task, record)
 
-    def ask_for_the_rest(self) -> None:
-        """Once the minimum of every elastic role is there."""
-        gang = [name for name in self.released if name not in self.started]
-        if any(self.counts[name][S.REQUESTED] and self.needs(name) for name in gang):
-            return
-        elastic = [name for name in self.released if self.job.role(name).is_elastic]
-        asked = [self.want_more(name) for name in elastic]
-        if any(asked):
-            self.ask()
 
-    def needs(self, name: str) -> bool:
-        """Whether the gang cannot start without what a role has asked for."""
-        role = self.job.role(name)
-        return self.is_short(name) if role.is_elastic else role.tracking is not Tracking.SIDECAR
+def _send_prepare(state: State, task: TaskRecord, record: ContainerRecord) -> None:
+    same_ports = task.restarts > 0 and not task.new_ports
+    state.emit(PrepareTask(record.id, task.name, *task.number, same_ports))
 
-    def launch(self, task: TaskRecord, container: Container) -> None:
-        """Bind a container to a task and start our executor in it."""
-        record = ContainerRecord(container, Hold.LAUNCHED, task.name)
-        self.containers[container.id] = self.open[container.id] = record
-        task.container = container.id
-        self.move(task, S.ALLOCATED)
-        self.move(task, S.LAUNCHED)
-        self.emit(LaunchExecutor(container.id, task.name))
-        self.watch_registration(task)
 
-    def watch_allocation(self) -> None:
-        """Run the allocation clock exactly while some of a gang's containers are held."""
-        missing = held = 0
-        if self.job.mode is Mode.GANG:
-            for name in self.released:
-                if name in self.started or self.job.role(name).tracking is Tracking.SIDECAR:
-                    continue
-                counts = self.counts[name]
-                missing += counts[S.REQUESTED] if self.needs(name) else 0
-                held += sum(counts[state] for state in HOLDS_CONTAINER)
-        if not missing:
-            self.waiting = ""
-            self.allocation_tries = 0 if held else self.allocation_tries
-        if missing and held:
-            if ("allocation",) not in self.waits:
-                limit = self.job.timeouts.allocation_s
-                self.waits.set(
-                    Wait(
-                        ("allocation",),
-                        self.now + limit,
-                        "the rest of the gang's containers",
-                        f"tony.container.allocation.timeout={limit:g}s",
-                    )
-                )
-        else:
-            self.waits.cancel("allocation")
+# ------------------------------------------------------------------ containers come
 
-    def give_back(self, wait: Wait) -> None:
-        """The allocation clock passed: hold nothing, and try again later."""
-        missing: Dict[str, str] = {}
-        for name in self.released:
-            if name in self.started or self.job.role(name).tracking is Tracking.SIDECAR:
-                continue
-            total = len(self.by_role[name])
-            wanted = self.counts[name][S.REQUESTED]
-            if wanted:
-                missing[name] = f"{wanted} of {total} {name}"
-            for task in self.by_role[name]:
-                record = self.container_of(task)
-                if task.state in HOLDS_CONTAINER or task.state is S.REQUESTED:
-                    self.waits.cancel("registration", task.name)
-                    self.waits.cancel("ready", task.name)
-                    self.move(task, S.PENDING, "given back")
-                    task.container = None
-                if record is not None:
-                    self.stop_container(record, 0.0, "given back: the gang is not complete")
-        self.withdraw()
-        self.ask()  # sidecars go on
-        pause = min(ALLOCATION_BACKOFF_CAP_S, ALLOCATION_BACKOFF_S * 2.0**self.allocation_tries)
-        pause *= 0.5 + self.jitter() / 2
-        self.allocation_tries += 1
-        text = "missing " + ", ".join(missing.values()) if missing else "not complete"
-        where = f" in queue {self.job.queue}"
-        why = f" ({self.waiting})" if self.waiting else ""
-        self.tell(
-            "allocation-timeout",
-            f"after {wait.setting} the gang is not complete: {text}{where}{why}; everything"
-            f" held was given back, next try in {pause:.1f} s",
-            Weight.DECISION,
-            missing=missing,
-        )
-        self.waits.set(Wait(("allocation-retry",), self.now + pause, "the next try"))
 
-    def ask_again(self) -> None:
-        """Want the whole gang once more."""
-        for name in self.released:
-            self.place_role(name)
-        self.ask()
-        self.watch_allocation()
+def note_allocated(state: State, event: Allocated) -> None:
+    """The scheduler gave containers."""
+    state.granted.extend(event.containers)
+    for role, count in Counter(container.role for container in event.containers).items():
+        note_granted(state, role, count)
 
-    # ------------------------------------------------------------------ executors call
 
-    def registered(self, event: ExecutorRegistered, record: ContainerRecord) -> None:
-        """An executor called, for the first time or again."""
-        task = self.task_of(record.id)
-        first = record.hold is Hold.LAUNCHED
-        if first:
-            record.hold = Hold.LIVE
+def take_containers(state: State) -> None:
+    """Start an executor in each; give back what is not wanted any more."""
+    ends = state.phase is Phase.ENDING
+    while state.granted:
+        container = state.granted.popleft()
+        task = None if ends else state.take_wanted(container.role)
         if task is None:
-            return
-        if first:
-            self.waits.cancel("registration", task.name)
-            if task.name in self.outside:
-                self.came()
-            elif task.state is S.LAUNCHED and (self.phase is Phase.ACTIVE or task.is_sidecar):
-                self.prepare(self.lowest(task), record)
-            return
-        self.repeat(task, record, event)
+            state.emit(ReleaseContainer(container.id))
+            continue
+        record = ContainerRecord(container, Hold.LAUNCHED, task.name)
+        state.containers[container.id] = state.open[container.id] = record
+        task.container = container.id
+        state.move(task, S.ALLOCATED)
+        state.move(task, S.LAUNCHED)
+        state.emit(LaunchExecutor(container.id, task.name))
+        wait_for_registration(state, task)
+    if not ends:
+        want_the_rest(state)
+    note_allocation(state)
 
-    def repeat(self, task: TaskRecord, record: ContainerRecord, event: ExecutorRegistered) -> None:
-        """A connection came back: say again what may have been lost with the old one."""
-        if record.hold is Hold.CLEARING:
-            self.emit(StopTask(record.id, task.session, 0.0, "said again"))
-        elif task.state is S.REGISTERED and event.phase in ("idle", "ended"):
-            self.tell_again(task, record)
-        elif (event.session, event.restart) != task.number:
-            return
-        elif task.state is S.REGISTERED and event.phase == "ready":
-            self.on_ready(
-                TaskReady(event.at, record.id, task.session, event.host, event.ports, task.restarts)
-            )
-        elif task.state is S.READY and event.phase == "running":
-            self.on_running(
-                TaskRunning(event.at, record.id, task.session, 0, event.offsets, task.restarts)
-            )
-        elif task.state is S.READY and event.phase == "ready" and self.may_start(task):
-            self.start([task])
 
-    def on_ready(self, event: TaskReady) -> None:
-        """One more task stands at the barrier."""
-        task = self.task_of(event.container_id)
-        if task is None or task.state is not S.REGISTERED:
-            return
-        if (event.session, event.restart) != task.number:
-            return
-        self.waits.cancel("ready", task.name)
-        task.host = event.host
-        task.ports = dict(event.ports)
-        self.move(task, S.READY)
-        if task.name in self.outside:
-            self.came()
-        elif self.may_start(task):
-            self.start([task])
+def want_the_rest(state: State) -> None:
+    """Want more for the elastic roles, once the minimum of each is there."""
+    gang = [name for name in state.released if name not in state.started]
+    if any(state.counts[name][S.REQUESTED] and needs(state, name) for name in gang):
+        return
+    for name in state.released:
+        if state.job.role(name).is_elastic:
+            want_more(state, name)
+
+
+def needs(state: State, name: str) -> bool:
+    """Whether the gang cannot start without what a role has asked for."""
+    role = state.job.role(name)
+    return is_short(state, name) if role.is_elastic else role.tracking is not Tracking.SIDECAR
+
+
+def _gangs_containers(state: State) -> Tuple[int, int]:
+    """How many containers a gang that has not started lacks, and holds."""
+    missing = held = 0
+    if state.job.mode is Mode.GANG:
+        for name in state.released:
+            if name in state.started or state.job.role(name).tracking is Tracking.SIDECAR:
+                continue
+            counts = state.counts[name]
+            missing += counts[S.REQUESTED] if needs(state, name) else 0
+            held += sum(counts[each] for each in HOLDS_CONTAINER)
+    return missing, held
+
+
+def note_allocation(state: State) -> None:
+    """Forget why the scheduler gave nothing, and how often it was tried, once all is there."""
+    missing, held = _gangs_containers(state)
+    if not missing:
+        state.waiting = ""
+        state.allocation_tries = 0 if held else state.allocation_tries
+    if missing and held:
+        if (Deadline.ALLOCATION,) not in state.waits:
+            state.wait(Deadline.ALLOCATION, state.job.timeouts.allocation_s)
+    else:
+        state.waits.cancel(Deadline.ALLOCATION)
+
+
+def give_back(state: State, wait: Wait) -> None:
+    """Hold nothing any more, and try again later: the gang was not complete in time."""
+    missing: Dict[str, str] = {}
+    for name in state.released:
+        if name in state.started or state.job.role(name).tracking is Tracking.SIDECAR:
+            continue
+        total = len(state.by_role[name])
+        wanted = state.counts[name][S.REQUESTED]
+        if wanted:
+            missing[name] = f"{wanted} of {total} {name}"
+        for task in state.by_role[name]:
+            record = state.container_of(task)
+            if task.state in HOLDS_CONTAINER or task.state is S.REQUESTED:
+                state.waits.cancel(Deadline.REGISTRATION, task.name)
+                state.waits.cancel(Deadline.READY, task.name)
+                state.move(task, S.PENDING, "given back")
+                task.container = None
+            if record is not None:
+                stop_container(state, record, 0.0, "given back: the gang is not complete")
+    pause = min(ALLOCATION_BACKOFF_CAP_S, ALLOCATION_BACKOFF_S * 2.0**state.allocation_tries)
+    pause *= 0.5 + state.jitter() / 2
+    state.allocation_tries += 1
+    text = "missing " + ", ".join(missing.values()) if missing else "not complete"
+    where = f" in queue {state.job.queue}"
+    why = f" ({state.waiting})" if state.waiting else ""
+    state.tell(
+        StoryKind.ALLOCATION_TIMEOUT,
+        f"after {wait.setting} the gang is not complete: {text}{where}{why}; everything"
+        f" held was given back, next try in {pause:.1f} s",
+        Weight.DECISION,
+        missing=missing,
+    )
+    state.wait(Deadline.ALLOCATION_RETRY, pause)
+
+
+def try_allocation_again(state: State, wait: Wait) -> None:
+    """Want the whole gang once more."""
+    for name in state.released:
+        place_role(state, name)
+    note_allocation(state)
+
+
+# ------------------------------------------------------------------ executors call
+
+
+def note_registered(state: State, record: ContainerRecord, message: Register) -> None:
+    """An executor called, for the first time or again."""
+    if record.hold is Hold.STOPPING:
+        state.emit(StopContainer(record.id, 0.0, "it is being ended"))
+        return
+    task = state.task_of(record.id)
+    if record.hold is Hold.LAUNCHED:
+        state.move_container(record, Hold.LIVE)
+        if task is not None:
+            state.waits.cancel(Deadline.REGISTRATION, task.name)
+            state.called.append(record)
+    elif task is not None:
+        _repeat(state, task, record, message)
+
+
+def prepare_called(state: State) -> None:
+    """Tell the executors that have called which tasks they are."""
+    while state.called:
+        record = state.called.popleft()
+        task = state.task_of(record.id)
+        if task is None:
+            continue
+        if task.name in state.outside:
+            wait_to_grow(state)
+        elif task.state is S.LAUNCHED and (state.phase is Phase.ACTIVE or task.is_sidecar):
+            _prepare(state, lowest(state, task), record)
+
+
+def _repeat(state: State, task: TaskRecord, record: ContainerRecord, message: Register) -> None:
+    """Send again what may have been lost with the connection that this one replaces."""
+    if record.hold is Hold.CLEARING:
+        state.emit(StopTask(record.id, task.session, 0.0, "said again"))
+    elif task.state is S.REGISTERED and message.phase in ("idle", "ended"):
+        _send_prepare(state, task, record)
+    elif (message.session, message.restart) != task.number:
+        return
+    elif task.state is S.REGISTERED and message.phase == "ready":
+        _become_ready(state, task, message.host, message.ports)
+    elif task.state is S.READY and message.phase == "running":
+        _become_running(state, task, message.offsets)
+    elif task.state is S.READY and message.phase == "ready" and may_start(state, task):
+        start(state, [task])
+
+
+# ------------------------------------------------------------------ the barrier
+
+
+def note_ready(state: State, container_id: str, message: Ready) -> None:
+    """A task's folder stands, and its ports are held."""
+    task = state.task_of(container_id)
+    if task is None or task.state is not S.REGISTERED:
+        return
+    if (message.session, message.restart) == task.number:
+        _become_ready(state, task, message.host, message.ports)
+
+
+def _become_ready(state: State, task: TaskRecord, host: str, ports: Mapping[str, int]) -> None:
+    state.waits.cancel(Deadline.READY, task.name)
+    task.host = host
+    task.ports = dict(ports)
+    state.move(task, S.READY)
+    state.ready.append(task)
+
+
+def start_ready(state: State) -> None:
+    """Start what need not wait; look whether the gang of what must is whole."""
+    while state.ready:
+        task = state.ready.popleft()
+        if task.name in state.outside:
+            wait_to_grow(state)
+        elif may_start(state, task):
+            start(state, [task])
         else:
-            self.check_barrier(self.released[task.role.name])
+            check_barrier(state, state.released[task.role.name])
 
-    def may_start(self, task: TaskRecord) -> bool:
-        """Whether a ready task need not wait (any more)."""
-        alone = task.is_sidecar or self.job.mode is Mode.FCFS
-        return alone or (task.role.name in self.started and task.name not in self.outside)
 
-    def check_barrier(self, wave: int, late: bool = False) -> None:
-        """Start a wave's gang once all of it is ready."""
-        roles = self.gang_roles(wave)
-        if self.phase is not Phase.ACTIVE or not roles or roles[0] in self.started:
-            return
-        whole = all(self.counts[name][S.READY] == len(self.by_role[name]) for name in roles)
-        if not whole and not self.enough(wave, roles, late):
-            return
-        for name in roles:
-            for task in self.by_role[name][self.ready_in_order(name) :]:
-                self.leave(task)
-        self.waits.cancel("gather", str(wave))
-        self.started.update(roles)
-        self.since = self.now
-        self.journal()
-        self.tell_size(roles)
-        self.start([task for name in roles for task in self.inside(name)])
-        if self.newcomers():
-            self.came()
+def may_start(state: State, task: TaskRecord) -> bool:
+    """Whether a ready task need not wait (any more)."""
+    by_itself = task.is_sidecar or state.job.mode is Mode.FCFS
+    return by_itself or (task.role.name in state.started and task.name not in state.outside)
 
-    def enough(self, wave: int, roles: List[str], late: bool) -> bool:
-        """Whether a gang with elastic roles begins without those that are not ready.
 
-        Those that are on their way are waited for, and so is what a scheduler with room gives
-        at once; neither for long.
-        """
-        least = {name: self.job.role(name).least for name in roles}
-        if any(self.counts[name][S.READY] < least[name] for name in roles):
-            return False
-        if any(self.ready_in_order(name) < least[name] for name in roles):
-            return False
-        coming = self.on_their_way(roles)
-        if not coming and self.session > 0:
-            return True
-        key = ("gather", str(wave))
-        wait = self.waits.get(*key)
-        if wait is None and not late:
-            self.gathering[wave] = self.now
-            reason = "the rest of the elastic roles"
-            self.waits.set(Wait(key, self.now + self.pause_s, reason))
-        if not late:
-            return False
-        if coming and self.now - self.gathering[wave] < MOST_PAUSES * self.pause_s:
-            self.waits.set(Wait(key, self.now + self.pause_s, "those that are on their way"))
-            return False
+def gather_overdue(state: State, wait: Wait) -> None:
+    """Start a gang without the rest of its elastic roles."""
+    check_barrier(state, int(wait.name), late=True)
+
+
+def check_barrier(state: State, wave: int, late: bool = False) -> None:
+    """Start a wave's gang once all of it is ready."""
+    roles = state.gang_roles(wave)
+    if state.phase is not Phase.ACTIVE or not roles or roles[0] in state.started:
+        return
+    whole = all(state.counts[name][S.READY] == len(state.by_role[name]) for name in roles)
+    if not whole and not _is_enough(state, wave, roles, late):
+        return
+    for name in roles:
+        for task in state.by_role[name][state.first_not(name, READY) :]:
+            put_outside(state, task)
+    state.waits.cancel(Deadline.GATHER, str(wave))
+    state.started.update(roles)
+    state.since = state.now
+    for name in roles:
+        role, size = state.job.role(name), len(state.inside(name))
+        if role.is_elastic:
+            text = f"{size} of {role.least}..{role.instances} {name} begin"
+            state.tell(StoryKind.ELASTIC, text, Weight.DECISION, role=name, size=size)
+    start(state, [task for name in roles for task in state.inside(name)])
+    if newcomers(state):
+        wait_to_grow(state)
+
+
+def _is_enough(state: State, wave: int, roles: List[str], late: bool) -> bool:
+    """Whether a gang with elastic roles begins without those that are not ready.
+
+    Those that are on their way are waited for, and so is what a scheduler with room gives
+    at once; neither for long.
+    """
+    least = {name: state.job.role(name).least for name in roles}
+    if any(state.counts[name][S.READY] < least[name] for name in roles):
+        return False
+    if any(state.first_not(name, READY) < least[name] for name in roles):
+        return False
+    coming = is_on_its_way(state, roles)
+    if not coming and state.session > 0:
         return True
+    pause = pause_of(state)
+    if not late:
+        if (Deadline.GATHER, str(wave)) not in state.waits:
+            state.gathering[wave] = state.now
+            state.wait(Deadline.GATHER, pause, str(wave))
+        return False
+    if coming and state.now - state.gathering[wave] < MOST_PAUSES * pause:
+        state.wait(Deadline.GATHER, pause, str(wave))
+        return False
+    return True
 
-    def tell_size(self, roles: List[str]) -> None:
-        """How many of an elastic role begin."""
-        for name in roles:
-            role = self.job.role(name)
-            if role.is_elastic:
-                text = f"{len(self.inside(name))} of {role.least}..{role.instances} {name} begin"
-                self.tell("elastic", text, Weight.DECISION, role=name, size=len(self.inside(name)))
 
-    def start(self, tasks: List[TaskRecord]) -> None:
-        """Run these programs over the cluster spec as it stands."""
-        also = tasks[0] if tasks[0].is_sidecar or self.job.mode is Mode.FCFS else None
-        names = tuple(task.name for task in tasks)
-        gang = self.gang_of(tasks[0])
-        restart = tasks[0].restarts if len(names) == 1 else 0
-        members = self.members(also)
-        self.emit(StartTasks(tasks[0].session, names, members, self.parameters, gang, restart))
-        limit = self.job.timeouts.registration_s
-        key = ("start", *(names if len(names) == 1 else ()))
-        self.waits.set(
-            Wait(
-                key,
-                self.now + limit,
-                "the executors to start their programs",
-                f"tony.container.registration.timeout={limit:g}s",
-            )
-        )
+def start(state: State, tasks: List[TaskRecord]) -> None:
+    """Run these programs over the cluster spec as it stands."""
+    also = tasks[0] if tasks[0].is_sidecar or state.job.mode is Mode.FCFS else None
+    names = tuple(task.name for task in tasks)
+    gang = state.gang_of(tasks[0])
+    restart = tasks[0].restarts if len(names) == 1 else 0
+    members = state.members(also)
+    state.emit(StartTasks(tasks[0].session, names, members, state.parameters, gang, restart))
+    by_itself = names[0] if len(names) == 1 else ""
+    state.wait(Deadline.START, state.job.timeouts.registration_s, by_itself)
 
-    def on_running(self, event: TaskRunning) -> None:
-        """A program runs."""
-        task = self.task_of(event.container_id)
-        if task is None or task.state is not S.READY:
-            return
-        if (event.session, event.restart) != task.number:
-            return
-        task.pid, task.gpus = event.pid, event.gpus
-        if event.offsets:
-            task.note_run(offsets=dict(event.offsets))
-        task.started = event.at
-        self.waits.cancel("start", task.name)
-        self.move(task, S.RUNNING)
-        if task.restarts:
-            self.journal()  # it is returning no more
-        if not task.is_sidecar and not self.count((S.READY,), self.started):
-            self.waits.cancel("start")
-        if self.budgets.system_used and ("healthy",) not in self.waits:
-            self.waits.set(Wait(("healthy",), self.now + HEALTHY_S, "ten healthy minutes"))
+
+def note_running(state: State, container_id: str, message: Running) -> None:
+    """A program runs."""
+    task = state.task_of(container_id)
+    if task is None or task.state is not S.READY:
+        return
+    if (message.session, message.restart) == task.number:
+        _become_running(state, task, message.offsets, message.pid, tuple(message.gpus))
+
+
+def _become_running(
+    state: State,
+    task: TaskRecord,
+    offsets: Mapping[str, int],
+    pid: int = 0,
+    gpus: Tuple[str, ...] = (),
+) -> None:
+    task.pid, task.gpus = pid, gpus
+    if offsets:
+        task.note_run(offsets=dict(offsets))
+    task.started = state.now
+    state.waits.cancel(Deadline.START, task.name)
+    state.move(task, S.RUNNING)
+    if task.restarts:
+        state.restarts_running += 1
+    if not task.is_sidecar and not state.count((S.READY,), state.started):
+        state.waits.cancel(Deadline.START)
+    if state.budgets.system_used and (Deadline.HEALTHY,) not in state.waits:
+        state.wait(Deadline.HEALTHY, HEALTHY_S)

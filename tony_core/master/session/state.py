@@ -1,92 +1,81 @@
-"""The session machine's state and the small moves every decision is made of.
+"""The state of the session machine, and the guarded moves by which it changes.
 
-:class:`Board` holds tasks, containers, waits and budgets, and collects commands. It decides
-nothing; :mod:`gathering`, :mod:`judging`, :mod:`clearing` and :mod:`adoption` do, each a
-part of the one machine that :mod:`session` puts together.
+:class:`State` holds what is known of the job, its tasks and containers, the deadlines, and the
+commands so far. It decides nothing. Task, container and phase each move by a table of
+:mod:`.records`, and only by :meth:`State.move`, :meth:`State.move_container` and
+:meth:`State.move_phase`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from enum import Enum
+from collections import Counter, deque
+from dataclasses import dataclass
 from typing import (
     Any,
     Callable,
+    Deque,
     Dict,
     FrozenSet,
     Iterable,
     Iterator,
     List,
-    Mapping,
     Optional,
     Set,
     Tuple,
 )
 
-from tony_core.job.spec import Job, Mode, Tracking
-from tony_core.master.session.budgets import HEALTHY_S, Budgets
-from tony_core.master.session.commands import (
-    Command,
-    Member,
-    RequestContainers,
-    StopContainer,
-    Tell,
-    Weight,
-    WriteJournal,
-)
+from tony_core.history.layout import StoryKind
+from tony_core.job.spec import Job, Mode, RestartMode, Tracking
+from tony_core.master.session.budgets import Budgets
+from tony_core.master.session.commands import Command, Member, Tell, Weight
 from tony_core.master.session.records import (
+    CONTAINER_MOVES,
+    PHASE_MOVES,
+    TASK_MOVES,
     TERMINAL,
     ContainerRecord,
     Failure,
     Hold,
     InvalidTransition,
+    Phase,
     TaskRecord,
     TaskState,
-    may_move,
 )
-from tony_core.master.session.waits import Wait, Waits
-from tony_core.schedulers.port import AppState, Ask
+from tony_core.master.session.waits import Deadline, Wait, Waits
+from tony_core.schedulers.port import AppState, Ask, Container
 
-#: A node on which something of ours failed gets another chance after so long.
-AVOIDED_S = HEALTHY_S
+S = TaskState
+_IN_STORY = {S.LAUNCHED, S.RUNNING} | TERMINAL
 
-#: A container that does not end this long after its grace is given up (and said so).
-STOP_ALLOWANCE_S = 20.0
-
-_TOLD = {TaskState.LAUNCHED, TaskState.RUNNING} | TERMINAL
-
-
-class Phase(str, Enum):
-    """Where the job stands.
-
-    *new* -> *preprocessing* -> *active* (a session gathers and runs) -> *settling* (after
-    its first failure) -> *clearing* (its programs are ended) -> *backoff* -> *active* again;
-    or *ending* (everything is ended) -> *ended*. *adopting* is a later master's *new*.
-    """
-
-    NEW = "new"
-    PREPROCESSING = "preprocessing"
-    ADOPTING = "adopting"
-    ACTIVE = "active"
-    SETTLING = "settling"
-    CLEARING = "clearing"
-    BACKOFF = "backoff"
-    ENDING = "ending"
-    ENDED = "ended"
+#: Two sets of states of which State.first_not() counts.
+READY: FrozenSet[TaskState] = frozenset({S.READY})
+PREPARED: FrozenSet[TaskState] = frozenset({S.REGISTERED, S.READY, S.RUNNING})
 
 
-class Board:
-    """Tasks, containers, waits, budgets, and the commands so far."""
+#: Tasks that were lost with an earlier master, and those that ended while executors were calling.
+Late = Tuple[List[Tuple[TaskRecord, Failure]], List[TaskRecord]]
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of the job, as it was decided."""
+
+    state: AppState
+    diagnostics: str
+    grace_s: float
+
+
+class State:
+    """Tasks, containers, deadlines, budgets, and the commands so far."""
 
     def __init__(
         self,
         job: Job,
-        *,
         settle_s: float,
         jitter: Callable[[], float],
         ends_rest: bool,
-        in_place: FrozenSet[str] = frozenset(),
+        in_place: FrozenSet[str],
     ) -> None:
         self.job = job
         self.in_place = in_place  # roles whose tasks cannot go on at another address
@@ -94,9 +83,39 @@ class Board:
         self.ends_rest = ends_rest  # as in the port's PoolInfo
         self.jitter = jitter
         self.now = 0.0
-        self.began: Optional[float] = None
+        self.out: List[Command] = []
+        self.waits = Waits()
+        self.budgets = Budgets(job.master.user_retries, job.master.infrastructure_retries)
+
+        # the job
         self.phase = Phase.NEW
+        self.phases: List[str] = []  # the story of its moves
+        self.began: Optional[float] = None
+        self.preprocessed = False
+        self.parameters: Optional[str] = None  # what the preprocessing gave for every task
+        self.waiting = ""  # why the scheduler grants nothing yet
+        self.result = ""  # what the chief gave by tony.result(), as JSON text
+        self.progress_seen = False
+        self.end: Optional[End] = None  # decided; the phase follows
+        self.outcome: Optional[AppState] = None
+        self.diagnostics = ""
+        self.root: Dict[str, Any] = {}
+        self.end_overdue = False  # what still holds a container at the job's end is left behind
+
+        # the session
         self.session = -1
+        self.released: Dict[str, int] = {}  # role -> the wave it was released in
+        self.started: Set[str] = set()  # roles whose barrier was passed in this session
+        self.done: Set[str] = set()  # tasks that never run again
+        self.retired: Set[str] = set()  # roles that others depend on, and that have succeeded
+        self.untracked: Set[str] = set()  # tracked roles that this session no longer waits for
+        self.chief_succeeded = False  # in an active session; see .completion
+        self.chief_done = False
+        self.none_returns = False  # tasks that are to be started again are to be ended instead
+        self.failures: List[Failure] = []
+        self.allocation_tries = 0
+
+        # tasks
         self.tasks: Dict[str, TaskRecord] = {}
         self.by_role: Dict[str, List[TaskRecord]] = {}
         self.counts: Dict[str, Counter[TaskState]] = {}  # of those in the round
@@ -104,47 +123,63 @@ class Board:
         for role in job.roles:
             records = [TaskRecord(role, index) for index in range(role.instances)]
             self.by_role[role.name] = records
-            self.counts[role.name] = Counter({TaskState.PENDING: len(records)})
-            self.states[role.name] = Counter({TaskState.PENDING: len(records)})
+            self.counts[role.name] = Counter({S.PENDING: len(records)})
+            self.states[role.name] = Counter({S.PENDING: len(records)})
             self.tasks.update((record.name, record) for record in records)
+        self.dependents: Set[str] = {name for role in job.roles for name in role.depends_on}
+        self.returning: Set[str] = set()  # pending tasks that alone are to be started again
+        self.restarts_begun = 0  # of single tasks
+        self.restarts_running = 0  # how many of those programs have started
+        self._wanted: Dict[str, List[int]] = {role.name: [] for role in job.roles}
+        self._firsts: Dict[Tuple[str, FrozenSet[TaskState]], int] = {}  # see first_not()
+
+        # containers
         self.containers: Dict[str, ContainerRecord] = {}
         self.open: Dict[str, ContainerRecord] = {}  # those that have not ended
-        self.awaited: List[ContainerRecord] = []  # see still()
-        self.unclaimed: Dict[str, List[ContainerRecord]] = {}  # by role, see has_unclaimed()
-        self.waits = Waits()
-        self.budgets = Budgets(job.master.user_retries, job.master.infrastructure_retries)
-        self.failures: List[Failure] = []
-        self.released: Dict[str, int] = {}  # role -> the wave it was released in
-        self.started: Set[str] = set()  # roles whose barrier was passed in this session
-        self.done: Set[str] = set()  # tasks that never run again
-        self.untracked: Set[str] = set()  # tracked roles that this session no longer waits for
-        self.chief_done = False
-        self.parameters: Optional[str] = None
-        self.waiting = ""
-        self.bad_nodes: Set[str] = set()  # see avoid()
-        self.outcome: Optional[AppState] = None
-        self.diagnostics = ""
-        self.root: Dict[str, Any] = {}
-        self.allocation_tries = 0
-        self.returning: Set[str] = set()  # pending tasks that are to be started again alone
-        self.outside: Set[str] = set()  # tasks of elastic roles that are not in this round
-        self.regrouping = False  # programs are ended for a round, not for a failure
-        self.progress_seen = False
-        self.result = ""  # what the chief gave by tony.result(), as JSON text
-        self.out: List[Command] = []
-        self._wanted: Dict[str, List[int]] = {role.name: [] for role in job.roles}
-        self._asked: Set[str] = set()
-        self.dependents: Set[str] = {name for role in job.roles for name in role.depends_on}
+        self.unclaimed: Dict[str, List[ContainerRecord]] = {}  # by role: see has_unclaimed()
+        self.bad_nodes: Set[str] = set()  # that are avoided
+        self._found: List[ContainerRecord] = []  # see holds_any()
 
-    # ------------------------------------------------------------------ saying
+        # elastic roles
+        self.outside: Set[str] = set()  # tasks that are not in this round
+        self.regrouping = False  # programs are ended for a round, not for a failure
+        self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
+        self.lost_at: Dict[str, float] = {}
+        self.gathering: Dict[int, float] = {}  # wave -> since when the rest of it is waited for
+        self.growing_since = 0.0  # since when newcomers are waited for
+        self.since = 0.0  # when the session's last barrier was passed
+        self.grown = False  # the job comes to its end: it does not grow any more
+
+        # a later master
+        self.leaving = False  # nothing is taken over: what is left ends, then the job goes on
+        self.judged = False  # executors that did not call are being ended
+        self.strangers: Set[str] = set()  # containers that may run programs to begin once more
+        self.heard: Set[str] = set()  # inherited containers whose executors have called
+        self.late: Optional[Late] = None  # what is to be judged once the session goes on
+
+        # what has happened, and no rule has answered yet
+        self.granted: Deque[Container] = deque()
+        self.called: Deque[ContainerRecord] = deque()  # their executors
+        self.ready: Deque[TaskRecord] = deque()
+        self.ended: Deque[TaskRecord] = deque()
+        self.aborts: Deque[Failure] = deque()
+        self.gone: Deque[ContainerRecord] = deque()
+        self.has_ended = False  # a task has, or is no longer waited for
+
+        # what the scheduler and the journal were last given: see .reconcile
+        self.asked: Dict[str, Ask] = {}  # by role, less what was granted
+        self.asks_changed = False
+        self.journalled: Optional[Tuple[Any, ...]] = None
+
+    # ------------------------------------------------------------------ commands, deadlines
 
     def emit(self, command: Command) -> None:
-        """Want something done."""
+        """Add a command."""
         self.out.append(command)
 
     def tell(
         self,
-        kind: str,
+        kind: StoryKind,
         text: str,
         weight: Weight = Weight.INFO,
         task: Optional[TaskRecord] = None,
@@ -153,79 +188,96 @@ class Board:
     ) -> None:
         """Add a line to the story."""
         name = task.name if task else ""
-        text = task.briefly(text) if task else text
+        text = task.shorten(text) if task else text
         session = task.session if task else self.session
         self.emit(Tell(kind, text, weight, name, session, fields))
 
-    def journal(self) -> None:
-        """Write ahead what a next master could not rebuild."""
-        self.emit(WriteJournal(self.journal_record()))
+    def wait(
+        self,
+        kind: Deadline,
+        limit: float,
+        name: str = "",
+        /,
+        *,
+        until: Optional[float] = None,
+        **words: str,
+    ) -> None:
+        """Set a deadline, by default ``limit`` seconds from now."""
+        key = (kind, name) if name else (kind,)
+        setting = kind.setting
+        if setting:
+            setting = f"{setting.format(**words)}={limit:g}s"
+        reason = kind.reason.format(name=name, **words)
+        self.waits.set(Wait(key, self.now + limit if until is None else until, reason, setting))
 
-    def journal_record(self) -> Mapping[str, Any]:
-        """The whole of it; small."""
-        return {
-            "session": self.session,
-            "elapsed_s": self.now - (self.began if self.began is not None else self.now),
-            "budgets": self.budgets.to_json(),
-            "parameters": self.parameters,
-            "released": dict(self.released),
-            "started": sorted(self.started),
-            "outside": sorted(self.outside),
-            "regrouping": self.regrouping,
-            "done": sorted(self.done),
-            "untracked": sorted(self.untracked),
-            "returning": sorted(self.returning),
-            "alone": self.alone_record(),
-            "chief_done": self.chief_done,
-            "outcome": self.outcome.value if self.outcome else None,
-            "diagnostics": self.diagnostics,
-            "root": self.root,
-            "result": self.result,
-        }
+    # ------------------------------------------------------------------ moves
 
-    def alone_record(self) -> Mapping[str, Any]:
-        """Which try each task is in that is started again alone."""
-        raise NotImplementedError
+    def move_phase(self, new: Phase) -> None:
+        """Take the job to a phase, by the table."""
+        if new not in PHASE_MOVES[self.phase]:
+            raise InvalidTransition("the job", self.phase, new, self.phases)
+        self.phases.append(f"{self.now:.3f} s{self.session} {self.phase.value}->{new.value}")
+        del self.phases[:-20]
+        self.phase = new
+        self.asks_changed = True
 
-    # ------------------------------------------------------------------ tasks
+    def move_container(self, record: ContainerRecord, new: Hold) -> None:
+        """Take a container to a state, by the table."""
+        if new not in CONTAINER_MOVES[record.hold]:
+            story = self.tasks[record.task].story if record.task else self.phases
+            raise InvalidTransition(record.id, record.hold, new, story)
+        record.hold = new
 
-    def move(self, task: TaskRecord, state: TaskState, why: str = "", quiet: bool = False) -> None:
+    def move(self, task: TaskRecord, new: TaskState, why: str = "", quiet: bool = False) -> None:
         """Take a task to a state, by the table."""
-        if not may_move(task.state, state):
-            raise InvalidTransition(task, state)
-        counted = [self.states[task.role.name]]
+        old = task.state
+        if new not in TASK_MOVES[old]:
+            raise InvalidTransition(task.name, old, new, task.story)
+        role = task.role.name
+        counted = [self.states[role]]
         if task.name not in self.outside:
-            counted.append(self.counts[task.role.name])
+            counted.append(self.counts[role])
         for count in counted:
-            count[task.state] -= 1
-            count[state] += 1
-        self.returning.discard(task.name)
-        task.story.append(f"{self.now:.3f} s{task.session} {task.state.value}->{state.value} {why}")
+            count[old] -= 1
+            count[new] += 1
+        if task.name in self.returning:
+            self.returning.discard(task.name)
+            self.waits.cancel(Deadline.AGAIN, task.name)
+        task.story.append(f"{self.now:.3f} s{task.session} {old.value}->{new.value} {why}")
         del task.story[:-20]
-        task.state = state
-        if state is TaskState.REQUESTED:
-            heapq.heappush(self._wanted[task.role.name], task.index)
-        if state in TERMINAL:
+        task.state = new
+        for states in (PREPARED, READY):
+            if new not in states:
+                key = (role, states)
+                self._firsts[key] = min(task.index, self._firsts.get(key, 0))
+        if S.REQUESTED in (old, new):
+            self.asks_changed = True
+        if new is S.REQUESTED:
+            heapq.heappush(self._wanted[role], task.index)
+        if new in TERMINAL:
+            self.has_ended = True
             task.ended = self.now
-            task.note_run(state=state.value, exit_code=task.exit_code)
-            for kind in ("registration", "ready", "start", "again"):
+            task.note_run(state=new.value, exit_code=task.exit_code)
+            for kind in (Deadline.REGISTRATION, Deadline.READY, Deadline.START, Deadline.AGAIN):
                 self.waits.cancel(kind, task.name)
-        if state in _TOLD and not quiet:
+        if new in _IN_STORY and not quiet:
             node = self.node_of(task)
-            text = f"{task.name} {state.value}" + (f" on {node}" if node else "")
+            text = f"{task.name} {new.value}" + (f" on {node}" if node else "")
             if why:
                 text += f": {why}"
-            loud = Weight.WARNING if state in (TaskState.FAILED, TaskState.LOST) else Weight.INFO
-            self.tell("task-state", text, loud, task, state=state.value, node=node,
+            loud = Weight.WARNING if new in (S.FAILED, S.LOST) else Weight.INFO
+            self.tell(StoryKind.TASK_STATE, text, loud, task, state=new.value, node=node,
                 restart=task.restarts,
             )  # fmt: skip
+
+    # ------------------------------------------------------------------ tasks
 
     def take_wanted(self, role: str) -> Optional[TaskRecord]:
         """The next task of a role that still wants a container."""
         heap = self._wanted.get(role)
         while heap:
             task = self.by_role[role][heapq.heappop(heap)]
-            if task.state is TaskState.REQUESTED:
+            if task.state is S.REQUESTED:
                 return task
         return None
 
@@ -246,6 +298,34 @@ class Board:
         record = self.containers.get(task.container) if task.container else None
         return record.container.node if record else ""
 
+    def first_not(self, role: str, states: FrozenSet[TaskState]) -> int:
+        """How many of a role's first tasks are in these states, without asking all each time."""
+        tasks = self.by_role[role]
+        at = self._firsts.get((role, states), 0)
+        while at < len(tasks) and tasks[at].state in states:
+            at += 1
+        self._firsts[(role, states)] = at
+        return at
+
+    def inside(self, role: str) -> List[TaskRecord]:
+        """Its tasks that take part in this round: all, unless the role is elastic."""
+        tasks = self.by_role[role]
+        return [t for t in tasks if t.name not in self.outside] if self.outside else tasks
+
+    def count(self, states: Iterable[TaskState], roles: Iterable[str]) -> int:
+        """How many tasks of these roles stand in these states."""
+        wanted = tuple(states)
+        return sum(self.counts[role][state] for role in roles for state in wanted)
+
+    def has_succeeded(self, role: str) -> bool:
+        """Whether every task of a role has succeeded."""
+        return self.counts[role][S.SUCCEEDED] == sum(self.counts[role].values())
+
+    def tracked_roles(self) -> List[str]:
+        """The roles that the job waits for."""
+        tracked = (role.name for role in self.job.roles if role.tracking is Tracking.TRACKED)
+        return [name for name in tracked if name not in self.untracked]
+
     def gang_roles(self, wave: int) -> List[str]:
         """The roles that wait for each other: those of a wave that are no sidecars."""
         return [
@@ -261,20 +341,10 @@ class Board:
         roles = self.gang_roles(self.released[task.role.name])
         return tuple(each.name for name in roles for each in self.inside(name))
 
-    def count(self, states: Iterable[TaskState], roles: Iterable[str]) -> int:
-        """How many tasks of these roles stand in these states."""
-        wanted = tuple(states)
-        return sum(self.counts[role][state] for role in roles for state in wanted)
-
-    def tracked_roles(self) -> List[str]:
-        """The roles that the job waits for."""
-        tracked = (role.name for role in self.job.roles if role.tracking is Tracking.TRACKED)
-        return [name for name in tracked if name not in self.untracked]
-
     def members(self, also: Optional[TaskRecord] = None) -> Tuple[Member, ...]:
         """The cluster spec: every gang task that has its ports, in the job's order."""
         out: List[Member] = []
-        for task in self.those_told(also):
+        for task in self._addressed(also):
             if not task.ports or not task.container:
                 continue
             gone = task.name in self.done or task.session != self.session
@@ -287,118 +357,46 @@ class Board:
             )
         return tuple(out)
 
-    def those_told(self, also: Optional[TaskRecord]) -> Iterator[TaskRecord]:
+    def _addressed(self, also: Optional[TaskRecord]) -> Iterator[TaskRecord]:
         """The tasks that a cluster spec may hold."""
         for role in self.job.roles:
             if also is not None and role is also.role:
-                alone = also.is_sidecar or not self.job.tells_addresses
-                yield from [also] if alone else self.by_role[role.name]
+                by_itself = also.is_sidecar or not self.job.tells_addresses
+                yield from [also] if by_itself else self.by_role[role.name]
             elif role.tracking is not Tracking.SIDECAR and self.job.tells_addresses:
                 yield from self.by_role[role.name]
 
-    # ------------------------------------------------------------------ elastic roles
-
-    def is_short(self, name: str) -> bool:
-        """Whether an elastic role's minimum is not there yet."""
-        raise NotImplementedError
-
-    def inside(self, role: str) -> List[TaskRecord]:
-        """Its tasks that take part in this round: all, unless the role is elastic."""
-        tasks = self.by_role[role]
-        return [t for t in tasks if t.name not in self.outside] if self.outside else tasks
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the next session keeps nothing of this one, sidecars included."""
+        return self.job.master.restart_mode is RestartMode.FRESH and not self.regrouping
 
     # ------------------------------------------------------------------ containers
 
-    def ask(self) -> None:
-        """Tell the scheduler what is wanted now: absolute numbers, gang and sidecars apart."""
-        gang: List[Ask] = []
-        single: List[Ask] = []
-        for role in self.job.roles:
-            count = self.states[role.name][TaskState.REQUESTED]
-            if not count and role.name not in self._asked:
-                continue
-            (self._asked.add if count else self._asked.discard)(role.name)
-            item = Ask(
-                role=role.name,
-                session=self.session,
-                count=count,
-                resources=role.resources,
-                node_label=role.node_label or self.job.node_label,
-                placement_spec=role.placement_spec,
-                allocation_tags=role.allocation_tags,
-                avoid_nodes=tuple(sorted(self.bad_nodes)),
-                spare=role.is_elastic and not self.is_short(role.name),
-            )
-            whole = self.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
-            whole = whole and role.name not in self.started  # else one comes back alone
-            if role.is_elastic:
-                whole = self.is_short(role.name) and role.name not in self.started
-            (gang if whole else single).append(item)
-        if gang:
-            self.emit(RequestContainers(tuple(gang), True))
-        if single:
-            self.emit(RequestContainers(tuple(single), False))
-
-    def describe_asks(self, roles: List[str]) -> str:
-        """``2 x worker (2048 MB, 1 core), 1 x ps ...``."""
-        parts = []
-        for name in roles:
-            need = self.job.role(name).resources
-            gpus = f", {need.gpus} GPU" if need.gpus else ""
-            size = f"{need.memory_mb} MB, {need.vcores} core{'s' * (need.vcores != 1)}{gpus}"
-            parts.append(f"{self.counts[name][TaskState.REQUESTED]} x {name} ({size})")
-        return ", ".join(parts)
-
-    def avoid(self, node: str) -> None:
-        """Take nothing from a node for a while, since something failed there."""
-        self.bad_nodes.add(node)
-        if self.phase in (Phase.ENDING, Phase.ENDED):
-            return
-        reason = f"node {node} to be no longer avoided"
-        self.waits.set(Wait(("avoided", node), self.now + AVOIDED_S, reason))
-
-    def avoid_no_more(self, node: str) -> None:
-        """Nothing was heard of it for long: what is wanted may come from there again."""
-        self.bad_nodes.discard(node)
-        self.tell("node-forgiven", f"node {node} is no longer avoided")
-        if self.phase is Phase.ACTIVE and self._asked:
-            self.ask()
-
-    def withdraw(self) -> None:
-        """Want nothing more from the scheduler."""
-        asks = tuple(
-            Ask(role.name, self.session, 0, role.resources)
-            for role in self.job.roles
-            if role.name in self._asked
-        )
-        self._asked.clear()
-        if asks:
-            self.emit(RequestContainers(asks, False))
-
-    def still(self, *holds: Hold) -> bool:
+    def holds_any(self, *holds: Hold) -> bool:
         """Whether a container stands there.
 
-        Asked at the end of each of thousands: who was found is asked first, all only in the end.
+        Asked at the end of each of thousands: those found before are asked first, all in the end.
         """
-        while self.awaited and self.awaited[-1].hold not in holds:
-            self.awaited.pop()
-        if not self.awaited:
-            self.awaited = [record for record in self.open.values() if record.hold in holds]
-        return bool(self.awaited)
+        while self._found and self._found[-1].hold not in holds:
+            self._found.pop()
+        if not self._found:
+            self._found = [record for record in self.open.values() if record.hold in holds]
+        return bool(self._found)
 
-    def stop_container(self, record: ContainerRecord, grace_s: float, reason: str) -> None:
-        """End a container; its completion follows, or the wait for it passes."""
-        if record.hold in (Hold.STOPPING, Hold.ENDED):
-            return
-        record.hold = Hold.STOPPING
-        if record.task is None:
-            self.unclaimed.setdefault(record.container.role, []).append(record)
-        self.waits.cancel("clear", record.id)
-        self.emit(StopContainer(record.id, grace_s, reason))
-        self.waits.set(
-            Wait(
-                ("stop", record.id),
-                self.now + grace_s + STOP_ALLOWANCE_S,
-                f"container {record.id} on {record.container.node} to end ({reason})",
-            )
-        )
+    def has_unclaimed(self, role: str) -> bool:
+        """Whether a container of that role is being ended of which no task is known.
+
+        Asked for each of thousands: the list is looked through once.
+        """
+        records = self.unclaimed.get(role, [])
+        while records and (records[-1].hold is not Hold.STOPPING or records[-1].task is not None):
+            records.pop()
+        return bool(records)
+
+    # ------------------------------------------------------------------ the end
+
+    def request_end(self, state: AppState, diagnostics: str, grace_s: float) -> None:
+        """Decide that the job ends so, unless its end is decided already."""
+        if self.end is None:
+            self.end = End(state, diagnostics, grace_s)

@@ -1,393 +1,420 @@
 """What a task's end means: for its role, its session, its job.
 
-The first authenticated word on a program (task, session, and how often the task was started again
-in it) is final. A container's exit decides only when no such word came; a later one is written down
-and never decides again.
+The first authenticated report on a program (task, session, and how often the task was started again
+in it) is final. A container's exit decides only when no such report came; a later one is written
+down and never decides again.
+
+A session fails with its first failure that counts. It then *settles*: one death drags its peers
+down within milliseconds, and the scheduler's reason for a lost container comes last.
 """
 
 from __future__ import annotations
 
-from typing import Tuple
+from dataclasses import replace
 
-from tony_core.dataclass import replace
+from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode, Tracking
-from tony_core.master.session.budgets import Fault
-from tony_core.master.session.commands import AcknowledgeEnd, StopTask, Weight
-from tony_core.master.session.events import (
-    ContainerCompleted,
-    ExecutorLost,
-    ServiceFailed,
-    TaskEnded,
-    TaskReported,
-)
+from tony_core.master.session.budgets import HEALTHY_S, Fault
+from tony_core.master.session.commands import AcknowledgeEnd, Weight
+from tony_core.master.session.elastic import lost_outside
+from tony_core.master.session.events import ExecutorLost, ServiceFailed
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
+    OPEN,
     TERMINAL,
+    ContainerRecord,
     Failure,
     Hold,
+    Phase,
     TaskRecord,
     TaskState,
 )
-from tony_core.master.session.state import Phase
-from tony_core.master.session.task_restart import Alone
+from tony_core.master.session.shutdown import stop_container
+from tony_core.master.session.startup import may_start
+from tony_core.master.session.state import State
+from tony_core.master.session.task_restart import comes_back, needs_container
 from tony_core.master.session.verdict import NODE_CAUSES, fault_of, how_it_ended
-from tony_core.master.session.waits import Wait
-from tony_core.schedulers.port import AppState, Cause
+from tony_core.master.session.waits import Deadline, Wait
+from tony_core.protocol.messages import Ended, Reported, Stopped
+from tony_core.schedulers.port import AppState, Cause, Completed
 
 S = TaskState
-EVALUATOR_GRACE_S = 600.0
-_JUDGED = (Phase.ACTIVE, Phase.SETTLING)
+JUDGED = (Phase.ACTIVE, Phase.SETTLING)
+#: A node on which something of ours failed gets another chance after so long.
+AVOIDED_S = HEALTHY_S
 #: Another container there would fare no better.
 _NODES = (Cause.LOST, Cause.DISKS, Cause.LAUNCH)
 
+# ------------------------------------------------------------------ reports of executors
 
-class Judging(Alone):
-    """The part of the machine that judges ends."""
 
-    # what the other parts do
-    def fail(self, failure: Failure) -> None:
-        """A failure that fails the session."""
-        raise NotImplementedError
+def note_ended(state: State, container_id: str, message: Ended) -> None:
+    """A program ended, as its executor reports."""
+    state.emit(AcknowledgeEnd(container_id, message.session, message.restart))
+    task = state.task_of(container_id)
+    if task is None or task.state in TERMINAL:
+        return
+    if (message.session, message.restart) != task.number or task.name in state.returning:
+        return
+    task.exit_code = message.exit_code
+    task.signal = message.signal
+    task.cause = message.cause
+    task.message = message.message
+    task.stderr_tail = tuple(message.stderr_tail)
+    task.usage = dict(message.usage)
+    record = state.open.get(container_id)
+    asked = record is not None and record.hold in (Hold.CLEARING, Hold.STOPPING)
+    if message.exit_code == 0 and message.cause == "exited":
+        state.move(task, S.SUCCEEDED)
+    elif message.cause == "stopped" and (asked or state.phase not in JUDGED):
+        state.move(task, S.KILLED, "ended by the master")
+    else:
+        outside = task.name in state.outside
+        state.move(task, S.FAILED, how_it_ended(failure_of(state, task)), quiet=outside)
+    if message.cause in NODE_CAUSES and record is not None:
+        avoid(state, record.container.node)
+        if record.hold is Hold.CLEARING:
+            stop_container(state, record, 0.0, f"its node is avoided ({message.cause})")
+    if task.state is not S.KILLED:
+        state.ended.append(task)
 
-    def begin_end(self, state: AppState, diagnostics: str, grace_s: float) -> None:
-        """The job ends so."""
-        raise NotImplementedError
 
-    def check_cleared(self) -> None:
-        """Whether the old session's programs are all gone."""
-        raise NotImplementedError
+def note_stopped(state: State, container_id: str, message: Stopped) -> None:
+    """An executor ended a session's program."""
+    record = state.open.get(container_id)
+    if record is None:
+        return
+    if record.hold is Hold.STOPPING and state.phase is Phase.ENDING and message.clean:
+        _let_go(state, record)
+        return
+    task = state.task_of(record.id)
+    if record.hold is Hold.LIVE and not message.clean and task is not None:
+        _replace_container(state, record, message.session)
+        if task.state in HOLDS_CONTAINER:
+            lose_silently(state, task, "not-clean", "something of its last program is left")
+    if record.hold is not Hold.CLEARING:
+        return
+    if task is not None and message.session < task.session:
+        return  # late, of an earlier program: this one may still run
+    state.waits.cancel(Deadline.CLEAR, record.id)
+    if task is not None and task.state not in TERMINAL and task.session == message.session:
+        state.move(task, S.KILLED, "ended by the master")
+    if message.clean:
+        state.move_container(record, Hold.LIVE)
+    else:
+        _replace_container(state, record, message.session)
 
-    def check_ended(self) -> None:
-        """Whether nothing is held any more."""
-        raise NotImplementedError
 
-    def check_groups(self) -> None:
-        """Start the clock of each dependency whose group has ended."""
-        raise NotImplementedError
+def _replace_container(state: State, record: ContainerRecord, session: int) -> None:
+    """End a container whose program could not be ended: nothing else runs beside the rest of it."""
+    state.tell(
+        StoryKind.NOT_CLEAN,
+        f"something of session {session} is left in {record.id} on"
+        f" {record.container.node}: the container is replaced",
+        Weight.WARNING,
+    )
+    avoid(state, record.container.node)
+    stop_container(state, record, 0.0, "its program could not be ended")
 
-    # ------------------------------------------------------------------ words of executors
 
-    def on_ended(self, event: TaskEnded) -> None:
-        """A program ended, in its executor's word."""
-        self.emit(AcknowledgeEnd(event.container_id, event.session, event.restart))
-        task = self.task_of(event.container_id)
-        if task is None or task.state in TERMINAL:
-            return
-        if (event.session, event.restart) != task.number or task.name in self.returning:
-            return
-        task.exit_code = event.exit_code
-        task.signal = event.signal
-        task.cause = event.cause
-        task.message = event.message
-        task.stderr_tail = event.stderr_tail
-        task.usage = event.usage
-        record = self.open.get(event.container_id)
-        asked = record is not None and record.hold in (Hold.CLEARING, Hold.STOPPING)
-        ours = event.cause == "stopped" and (asked or self.phase not in _JUDGED)
-        if event.exit_code == 0 and event.cause == "exited":
-            self.move(task, S.SUCCEEDED)
-        elif ours:
-            self.move(task, S.KILLED, "ended by the master")
-        else:
-            outside = task.name in self.outside
-            self.move(task, S.FAILED, how_it_ended(self.failure_of(task)), quiet=outside)
-        if event.cause in NODE_CAUSES and record is not None:
-            self.avoid(record.container.node)
-            if record.hold is Hold.CLEARING:
-                self.stop_container(record, 0.0, f"its node is avoided ({event.cause})")
-        if self.phase not in _JUDGED:
-            return
-        if task.state is S.SUCCEEDED:
-            self.task_succeeded(task)
-        elif task.state is S.FAILED and task.name in self.outside:
-            if record is not None:
-                self.stop_container(record, 0.0, "its task could not be prepared")
-            self.task_lost(task, self.failure_of(task))
-        elif task.state is S.FAILED:
-            self.task_failed(task, self.failure_of(task))
-        else:
-            self.after_end()
+def _let_go(state: State, record: ContainerRecord) -> None:
+    """Count a container as ended when its executor says, at the job's end, that all else has.
 
-    def failure_of(self, task: TaskRecord) -> Failure:
-        """The task's end as data for the verdict."""
-        ran = self.now - task.started if task.started is not None else None
-        return Failure(
-            task=task.name,
-            role=task.role.name,
-            node=self.node_of(task),
-            at=self.now,
-            exit_code=task.exit_code if task.exit_code is not None else -1,
-            signal=task.signal,
-            cause=task.cause,
-            container_cause=task.container_cause,
-            message=task.message,
-            stderr_tail=task.stderr_tail,
-            ran_s=ran,
-        )
+    The scheduler's word on it takes a second on a cluster, which is not worth waiting for where
+    the scheduler ends what is left anyway. Not when the job is killed: it may be the scheduler that
+    does so, this very moment, and what a master still writes then is left for ever.
+    """
+    if not state.ends_rest or state.outcome is AppState.KILLED:
+        return
+    task = state.task_of(record.id)
+    if task is not None and task.state in HOLDS_CONTAINER:
+        state.move(task, S.KILLED, "the job ended")
+    del state.open[record.id]
+    state.move_container(record, Hold.ENDED)
+    state.waits.cancel(Deadline.STOP, record.id)
 
-    def on_reported(self, event: TaskReported) -> None:
-        """The program says how far it is."""
-        task = self.task_of(event.container_id)
-        if task is None or event.session != task.session:
-            return
-        task.reported.update(event.metrics)
-        if event.progress is not None:
-            task.progress = event.progress
-            self.progress_seen = True
-        if event.step is not None:
-            task.step = event.step
-        if event.result and self.job.chief == (task.role.name, task.index):
-            self.result = event.result
-        # One measure only: progress where the program reports it, else the step.
-        value = event.progress if self.progress_seen else event.step
-        healed = value is not None and self.budgets.progressed(float(value))
-        if event.saved is not None:
-            if task.saved is None or event.saved > task.saved:
-                task.saved, task.last_quick = event.saved, None
-            healed = self.budgets.saved_checkpoint(event.saved) or healed
-        if healed:
-            self.tell(
-                "budget-healed",
-                "the program got further than any session before: its retries are whole again",
-                Weight.DECISION,
-                task,
-            )
-            self.journal()
 
-    # ------------------------------------------------------------------ meaning
+def note_reported(state: State, container_id: str, message: Reported) -> None:
+    """The program reports how far it is."""
+    task = state.task_of(container_id)
+    if task is None or message.session != task.session:
+        return
+    task.reported.update(message.metrics)
+    if message.progress is not None:
+        task.progress = message.progress
+        state.progress_seen = True
+    if message.step is not None:
+        task.step = message.step
+    if message.result and state.job.chief == (task.role.name, task.index):
+        state.result = message.result
+    # One measure only: progress where the program reports it, else the step.
+    value = message.progress if state.progress_seen else message.step
+    healed = value is not None and state.budgets.progressed(float(value))
+    if message.saved is not None:
+        if task.saved is None or message.saved > task.saved:
+            task.saved, task.last_quick = message.saved, None
+        healed = state.budgets.saved_checkpoint(message.saved) or healed
+    if healed:
+        text = "the program got further than any session before: its retries are whole again"
+        state.tell(StoryKind.BUDGET_HEALED, text, Weight.DECISION, task)
 
-    def task_succeeded(self, task: TaskRecord) -> None:
-        """A program ended well."""
-        role = task.role
-        if self.job.mode is Mode.FCFS and not task.is_sidecar:
-            self.retire(task)
-        if role.name in self.dependents and self.succeeded(role.name):
-            for peer in self.inside(role.name):
-                self.retire(peer)
-            self.journal()
-            if self.phase is Phase.ACTIVE:
-                self.release_roles()
-        if task.is_tracked and self.phase is Phase.ACTIVE and self.ending_soon():
-            self.stop_growing()
-        if role.name == "chief" and self.succeeded("chief") and self.phase is Phase.ACTIVE:
-            self.chief_ended()
-        self.after_end()
 
-    def retire(self, task: TaskRecord) -> None:
-        """It never runs again in this job: its container goes back at once."""
-        self.done.add(task.name)
-        record = self.container_of(task)
-        if record is not None:
-            self.stop_container(record, self.job.timeouts.kill_grace_s, f"{task.name} is done")
+def note_lost(state: State, event: ExecutorLost) -> None:
+    """An executor is silent for longer than the heartbeats allow."""
+    record = state.open.get(event.container_id)
+    if record is None or record.hold is Hold.STOPPING:
+        return
+    task = state.task_of(record.id)
+    stop_container(state, record, 0.0, event.reason)
+    if task is not None and (task.state in HOLDS_CONTAINER or needs_container(state, task)):
+        lose_silently(state, task, "silent", event.reason)
 
-    def task_failed(self, task: TaskRecord, failure: Failure) -> None:
-        """A program ended badly, or its container did under it."""
-        if self.chief_done and task.role.name != "chief":
-            self.after_end()  # the job has succeeded; this is only said
-        elif self.comes_back(task, failure):
-            pass  # nobody else hears of it
-        elif task.is_sidecar and not task.role.stop_on_failure:
-            pass  # ignored for the job
-        elif self.is_fatal(task) or (task.role.is_elastic and fault_of(failure) is Fault.SYSTEM):
-            self.fail(failure)
-        else:
-            self.after_end()
 
-    def is_fatal(self, task: TaskRecord) -> bool:
-        """Whether this task's failure fails the session."""
-        role = task.role
-        if role.stop_on_failure or role.tracking is Tracking.UNTRACKED:
-            return True
-        if role.name in self.untracked:
-            return True
-        if self.job.fail_on_worker_failure or role.name in self.dependents:
-            return True
-        if self.job.mode is Mode.GANG and role.name not in self.started:
-            return True  # the gang cannot start without it
-        if self.job.chief == (role.name, task.index) or role.name == "chief":
-            return True
-        tracked = self.tracked_roles()
-        return self.count((S.SUCCEEDED, *OPEN), tracked) == 0
+# ------------------------------------------------------------------ containers end
 
-    def chief_ended(self) -> None:
-        """A role named chief has succeeded: the others get a grace, then are ended."""
-        if self.chief_done:
-            return
-        self.chief_done = True
-        # Not retired: TensorBoard stands beside the chief until the job's end.
-        self.done.update(task.name for task in self.by_role["chief"])
-        self.journal()
-        self.tell("chief-done", "the chief has succeeded: the job ends", Weight.DECISION)
-        for name in sorted(self.returning):
-            if not self.tasks[name].is_sidecar:
-                self.end_by_master(self.tasks[name], "the chief has succeeded")
-        grace = self.job.timeouts.chief_grace_s
-        setting = f"tony.application.chief-grace={grace:g}s"
-        long = max(grace, EVALUATOR_GRACE_S)
-        reason = "the other tasks to end after the chief"
-        self.waits.set(Wait(("chief-grace", "others"), self.now + grace, reason, setting))
-        reason = "the evaluators to end after the chief"
-        self.waits.set(Wait(("chief-grace", "evaluators"), self.now + long, reason, setting))
 
-    def chief_grace_over(self, which: str) -> None:
-        """End what still runs: it counts as ended by the master, not failed."""
-        for name in self.tracked_roles():
-            if (name == "evaluator") == (which == "evaluators"):
-                for task in self.by_role[name]:
-                    self.end_by_master(task, "the chief has succeeded")
-        self.ask()  # without those that had no container yet
-        self.after_end()
-
-    def end_by_master(self, task: TaskRecord, reason: str) -> None:
-        """End a task that need not go on."""
-        if task.state in TERMINAL:
-            return
-        record = self.container_of(task)
-        if task.state is S.RUNNING and record is not None and record.hold is Hold.LIVE:
-            record.hold = Hold.CLEARING
-            grace = self.job.timeouts.kill_grace_s
-            self.emit(StopTask(record.id, task.session, grace, reason))
-            self.watch_clearing(record.id, grace)
-        self.move(task, S.KILLED, f"ended by the master: {reason}")
-
-    def watch_clearing(self, container_id: str, grace_s: float) -> None:
-        """An executor must end its program in time, or its container is ended."""
-        reason = f"the program in container {container_id} to be ended"
-        self.waits.set(Wait(("clear", container_id), self.now + grace_s + 5.0, reason))
-
-    def after_end(self) -> None:
-        """Whether the job is done; group dependencies."""
-        if self.phase is Phase.SETTLING:
-            self.settle_sooner()
-            return
-        if self.phase is not Phase.ACTIVE:
-            return
-        self.check_groups()
-        tracked = self.tracked_roles()
-        if self.count(OPEN, tracked):
-            return
-        # Whatever fails a session has taken the machine out of this phase already.
-        lost = (S.FAILED, S.LOST)
-        bad = [task.name for task in self.tasks.values() if task.is_tracked and task.state in lost]
-        text = "all tracked tasks have ended"
-        if bad and not self.chief_done:
-            text += f" (failed, and ignored as the job asks: {', '.join(bad)})"
-        self.begin_end(AppState.SUCCEEDED, text, self.job.timeouts.kill_grace_s)
-
-    def settle_sooner(self) -> None:
-        """Settling ends when no task is left whose word could still change the cause."""
-        gang = [role.name for role in self.job.roles if role.tracking is not Tracking.SIDECAR]
-        wait = self.waits.get("settle")
-        if wait is not None and wait.until > self.now and not self.count(HOLDS_CONTAINER, gang):
-            self.waits.set(Wait(wait.key, self.now, wait.reason))
-
-    # ------------------------------------------------------------------ containers end
-
-    def on_completed(self, event: ContainerCompleted) -> None:
-        """The scheduler's word on a container's end."""
-        record = self.open.pop(event.container_id, None)
-        if record is None:
-            return
-        before, record.hold = record.hold, Hold.ENDED
-        self.waits.cancel("stop", record.id)
-        self.waits.cancel("clear", record.id)
-        task = self.tasks[record.task] if record.task else None
-        # One that an earlier master left may have called that one.
-        uncalled = before is Hold.LAUNCHED and not record.inherited
-        if event.cause in _NODES or (event.cause is Cause.EXITED and uncalled):
-            self.avoid(record.container.node)
-        if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
-            if before is Hold.STOPPING:
-                outside = task.name in self.outside
-                self.move(task, S.KILLED, "ended by the master", quiet=outside)
-                if task.name in self.outside and self.phase is Phase.ACTIVE:
-                    self.lost_outside(task)
-                self.after_end()
-            else:
-                self.lose(task, event)
-        elif task is not None and task.container == record.id and self.depends_on_container(task):
-            self.lose(task, event)
-        elif task is not None and task.state is S.FAILED and before is not Hold.STOPPING:
-            self.add_word(task, event)
-        if self.phase is Phase.CLEARING:
-            self.check_cleared()
-        elif self.phase is Phase.ENDING:
-            self.check_ended()
-        self.container_gone(record)
-
-    def add_word(self, task: TaskRecord, event: ContainerCompleted) -> None:
-        """The infrastructure's word on a task that has failed: it may be the cause."""
-        if self.phase is not Phase.SETTLING or event.cause is Cause.EXITED:
-            return
-        if task.is_sidecar or task.container != event.container_id:
-            return
-        self.fail(
-            replace(
-                self.failure_of(task),
-                container_cause=event.cause,
-                message=event.diagnostics or task.message,
-            )
-        )
-
-    def lose(self, task: TaskRecord, event: ContainerCompleted) -> None:
-        """A container went away under its task, with no word of the executor."""
+def note_completed(state: State, event: Completed) -> None:
+    """A container ended, as the scheduler reports."""
+    record = state.open.pop(event.container_id, None)
+    if record is None:
+        return
+    before = record.hold
+    state.move_container(record, Hold.ENDED)
+    state.waits.cancel(Deadline.STOP, record.id)
+    state.waits.cancel(Deadline.CLEAR, record.id)
+    state.gone.append(record)
+    # One that an earlier master left may have called that one.
+    uncalled = before is Hold.LAUNCHED and not record.inherited
+    if event.cause in _NODES or (event.cause is Cause.EXITED and uncalled):
+        avoid(state, record.container.node)
+    task = state.tasks[record.task] if record.task else None
+    if task is None or task.container != record.id:
+        return
+    outside = task.name in state.outside
+    if task.state in HOLDS_CONTAINER and before is Hold.STOPPING:
+        state.move(task, S.KILLED, "ended by the master", quiet=outside)
+        if outside:
+            state.ended.append(task)
+    elif task.state in HOLDS_CONTAINER or needs_container(state, task):
         task.exit_code = event.exit_code
         task.cause = event.cause.value
         task.container_cause = event.cause
         task.message = event.diagnostics
-        failure = self.failure_of(task)
-        state = S.FAILED if event.cause is Cause.MEMORY else S.LOST
-        self.move(task, state, how_it_ended(failure), quiet=task.name in self.outside)
-        if self.phase in _JUDGED:
-            self.task_lost(task, failure)
-
-    def task_lost(self, task: TaskRecord, failure: Failure) -> None:
-        """Its container went away: one that stands outside the round is nobody's loss."""
-        if task.name not in self.outside:
-            self.task_failed(task, failure)
-        elif self.phase is Phase.ACTIVE:
-            text = f"{task.name}, which waits for the next round, lost its container"
-            self.tell("elastic", f"{text}: {how_it_ended(failure)}", Weight.WARNING)
-            self.lost_outside(task)
-
-    def on_lost(self, event: ExecutorLost) -> None:
-        """An executor is silent for longer than the heartbeats allow."""
-        record = self.open.get(event.container_id)
-        if record is None or record.hold is Hold.STOPPING:
-            return
-        task = self.task_of(record.id)
-        self.stop_container(record, 0.0, event.reason)
-        if task is None:
-            return
-        if task.state in HOLDS_CONTAINER or self.depends_on_container(task):
-            self.lose_silently(task, "silent", event.reason)
-
-    def lose_silently(self, task: TaskRecord, cause: str, message: str) -> None:
-        """A task is given up by the master's own clock."""
-        task.cause = cause
-        task.message = message
-        failure = self.failure_of(task)
-        self.move(task, S.LOST, message, quiet=task.name in self.outside)
-        if self.phase in _JUDGED:
-            self.task_lost(task, failure)
-
-    def on_service_failed(self, event: ServiceFailed) -> None:
-        """The framework's service in the master ended the session (an MPI abort)."""
-        if event.session != self.session or self.phase not in _JUDGED or self.chief_done:
-            return
-        task = self.tasks.get(event.task)
-        failure = Failure(
-            task=event.task or "the framework",
-            role=task.role.name if task else "",
-            node=self.node_of(task) if task else "",
-            at=self.now,
-            exit_code=event.exit_code,
-            signal=0,
-            cause="aborted",
-            message=event.reason,
-            ran_s=self.now - task.started if task and task.started is not None else None,
-        )
-        self.fail(failure)
+        lost = S.FAILED if event.cause is Cause.MEMORY else S.LOST
+        state.move(task, lost, how_it_ended(failure_of(state, task)), quiet=outside)
+        state.ended.append(task)
+    elif task.state is S.FAILED and before is not Hold.STOPPING:
+        _add_cause(state, task, event)
 
 
-OPEN: Tuple[TaskState, ...] = (S.PENDING, S.REQUESTED, *sorted(HOLDS_CONTAINER))
+def _add_cause(state: State, task: TaskRecord, event: Completed) -> None:
+    """Note the infrastructure's word on a task that has failed: it may be the cause."""
+    if state.phase is Phase.SETTLING and event.cause is not Cause.EXITED and not task.is_sidecar:
+        failure = failure_of(state, task)
+        message = event.diagnostics or task.message
+        state.failures.append(replace(failure, container_cause=event.cause, message=message))
+        state.has_ended = True
+
+
+def lose_silently(state: State, task: TaskRecord, cause: str, message: str) -> None:
+    """Give a task up by the master's own clock."""
+    task.cause = cause
+    task.message = message
+    state.move(task, S.LOST, message, quiet=task.name in state.outside)
+    state.ended.append(task)
+
+
+def avoid(state: State, node: str) -> None:
+    """Take nothing from a node for a while, since something failed there."""
+    state.bad_nodes.add(node)
+    state.asks_changed = True
+    if state.phase is not Phase.ENDING:
+        state.wait(Deadline.AVOIDED, AVOIDED_S, node)
+
+
+def forgive(state: State, wait: Wait) -> None:
+    """Take containers from a node again, of which no trouble was heard for long."""
+    state.bad_nodes.discard(wait.name)
+    state.asks_changed = True
+    state.tell(StoryKind.NODE_FORGIVEN, f"node {wait.name} is no longer avoided")
+
+
+def registration_overdue(state: State, wait: Wait) -> None:
+    """Give up a task whose executor did not call, or did not get ready, in time."""
+    task = state.tasks[wait.name]
+    record = state.container_of(task)
+    if record is not None:
+        stop_container(state, record, 0.0, f"waited for {wait.reason}")
+    if task.state in HOLDS_CONTAINER:
+        message = f"waited for {wait.reason}; {wait.setting} passed"
+        lose_silently(state, task, "registration-timeout", message)
+
+
+def start_overdue(state: State, wait: Wait) -> None:
+    """Give up the tasks whose executors did not report that their programs run."""
+    late = [
+        task
+        for task in ([state.tasks[wait.name]] if wait.name else state.tasks.values())
+        if task.state is S.READY
+        and task.name not in state.outside
+        and (wait.name or (may_start(state, task) and not _has_own_deadline(state, task)))
+    ]
+    for task in late:
+        message = f"waited for {wait.reason}; {wait.setting} passed"
+        lose_silently(state, task, "start-timeout", message)
+        judge_ended(state)  # one by one: what it means depends on those that are left
+
+
+def _has_own_deadline(state: State, task: TaskRecord) -> bool:
+    return (Deadline.START, task.name) in state.waits
+
+
+# ------------------------------------------------------------------ meaning
+
+
+def failure_of(state: State, task: TaskRecord) -> Failure:
+    """The task's end as data for the verdict."""
+    return Failure(
+        task=task.name,
+        role=task.role.name,
+        node=state.node_of(task),
+        at=state.now,
+        exit_code=task.exit_code if task.exit_code is not None else -1,
+        signal=task.signal,
+        cause=task.cause,
+        container_cause=task.container_cause,
+        message=task.message,
+        stderr_tail=task.stderr_tail,
+        ran_s=state.now - task.started if task.started is not None else None,
+    )
+
+
+def judge_ended(state: State) -> None:
+    """Judge each task that has ended, in order."""
+    while state.ended:
+        task = state.ended.popleft()
+        if state.phase in JUDGED:
+            judge(state, task)
+
+
+def judge(state: State, task: TaskRecord) -> None:
+    """What the end of a task means while its session goes on, or settles."""
+    if task.state is S.SUCCEEDED:
+        _succeeded(state, task)
+    elif task.name in state.outside:
+        _ended_outside(state, task)
+    elif task.state in (S.FAILED, S.LOST):
+        _failed(state, task)
+
+
+def _succeeded(state: State, task: TaskRecord) -> None:
+    name = task.role.name
+    if state.job.mode is Mode.FCFS and not task.is_sidecar:
+        _retire(state, task)
+    if name in state.dependents and state.has_succeeded(name):
+        state.retired.add(name)
+        for peer in state.inside(name):
+            _retire(state, peer)
+    if name == "chief" and state.phase is Phase.ACTIVE:
+        state.chief_succeeded = state.has_succeeded(name)
+
+
+def _retire(state: State, task: TaskRecord) -> None:
+    """It never runs again in this job: its container goes back at once."""
+    state.done.add(task.name)
+    record = state.container_of(task)
+    if record is not None:
+        grace = state.job.timeouts.kill_grace_s
+        stop_container(state, record, grace, f"{task.name} is done")
+
+
+def _ended_outside(state: State, task: TaskRecord) -> None:
+    """A task that stands outside the round is no loss to it."""
+    record = state.container_of(task)
+    if record is not None:
+        stop_container(state, record, 0.0, "its task could not be prepared")
+    if state.phase is not Phase.ACTIVE:
+        return
+    if task.state is not S.KILLED:
+        text = f"{task.name}, which waits for the next round, lost its container"
+        how = how_it_ended(failure_of(state, task))
+        state.tell(StoryKind.ELASTIC, f"{text}: {how}", Weight.WARNING)
+    lost_outside(state, task)
+
+
+def _failed(state: State, task: TaskRecord) -> None:
+    """A program ended badly, or its container did under it."""
+    failure = failure_of(state, task)
+    if state.chief_done and task.role.name != "chief":
+        return  # the job has succeeded all the same
+    if comes_back(state, task, failure):
+        return
+    if task.is_sidecar and not task.role.stop_on_failure:
+        return
+    if is_fatal(state, task) or (task.role.is_elastic and fault_of(failure) is Fault.SYSTEM):
+        fail(state, failure)
+
+
+def is_fatal(state: State, task: TaskRecord) -> bool:
+    """Whether this task's failure fails the session."""
+    role = task.role
+    if role.stop_on_failure or role.tracking is Tracking.UNTRACKED:
+        return True
+    if role.name in state.untracked:
+        return True
+    if state.job.fail_on_worker_failure or role.name in state.dependents:
+        return True
+    if state.job.mode is Mode.GANG and role.name not in state.started:
+        return True  # the gang cannot start without it
+    if state.job.chief == (role.name, task.index) or role.name == "chief":
+        return True
+    return state.count((S.SUCCEEDED, *OPEN), state.tracked_roles()) == 0
+
+
+def note_service_failed(state: State, event: ServiceFailed) -> None:
+    """The framework's service in the master ended the session (an MPI abort)."""
+    if event.session != state.session or state.phase not in JUDGED or state.chief_done:
+        return
+    task = state.tasks.get(event.task)
+    failure = Failure(
+        task=event.task or "the framework",
+        role=task.role.name if task else "",
+        node=state.node_of(task) if task else "",
+        at=state.now,
+        exit_code=event.exit_code,
+        signal=0,
+        cause="aborted",
+        message=event.reason,
+        ran_s=state.now - task.started if task and task.started is not None else None,
+    )
+    state.aborts.append(failure)
+
+
+def fail_aborted(state: State) -> None:
+    """Fail the session for what a service of the framework reported."""
+    while state.aborts:
+        fail(state, state.aborts.popleft())
+
+
+def fail(state: State, failure: Failure) -> None:
+    """Note a failure; the first one starts the settling."""
+    state.failures.append(failure)
+    if state.phase is Phase.ACTIVE:
+        state.move_phase(Phase.SETTLING)
+        state.wait(Deadline.SETTLE, state.settle_s)
+        state.waits.cancel(Deadline.ALLOCATION)
+        state.waits.cancel(Deadline.ALLOCATION_RETRY)
+    settle_sooner(state)
+    wait = state.waits.get(Deadline.SETTLE)
+    settled = wait is None or wait.until <= state.now
+    if len(state.failures) == 1 and state.settle_s >= 1.0 and not settled:
+        text = f"session {state.session} fails; its cause is known within {state.settle_s:g} s"
+        state.tell(StoryKind.SESSION_FAILED, text, Weight.WARNING)
+
+
+def settle_sooner(state: State) -> None:
+    """Settling ends when no task is left whose end could still change the cause."""
+    gang = [role.name for role in state.job.roles if role.tracking is not Tracking.SIDECAR]
+    wait = state.waits.get(Deadline.SETTLE)
+    if wait is not None and wait.until > state.now and not state.count(HOLDS_CONTAINER, gang):
+        state.wait(Deadline.SETTLE, 0.0)

@@ -1,13 +1,13 @@
-"""A task that is started again alone: everybody else's programs go on, over the same spec.
+"""A single task is started again: its peers' programs go on, over the same cluster spec.
 
 Theory of operation
 ===================
 
 Sidecars are, and the tasks of a role with ``tony.<role>.restart-scope=task``: when the program of
-one fails, or its container goes away under it, it is *returning* (pending, with a wait of its own)
-until its next try is placed. The session stays the same, and nobody else is told anything.
+one fails, or its container goes away under it, it is *returning* (pending, with a deadline of its
+own) until its next try is placed. The session stays the same, and its peers are told nothing.
 
-*When.* Once its barrier was passed: before that nobody runs who could go on, and the rules of
+*When.* Once its barrier was passed: before that no peer runs that could go on, and the rules of
 sessions hold. Not when the session fails for another cause meanwhile, nor after the chief's
 success. A sidecar is no part of the session: it is tried again whatever becomes of that.
 
@@ -18,189 +18,181 @@ When no try is left, or the same failure came twice running within 30 s of the s
 is the session's as always; in the latter case the session is not tried again either. A sidecar's
 is ignored.
 
-*Where.* In its container, while that and its executor live: with the same ports, so that what the
-others know of it stays true, and not before the executor has seen the last descendant of the old
-program go. Else in another container, that is asked for alone. Where the others hold its address
+*Where.* In its container, while that and its executor live: with the same ports, so that what its
+peers know of it stays true, and not before the executor has seen the last descendant of the old
+program go. Else in another container, that is asked for by itself. Where its peers hold its address
 (``in_place``, the framework's word) another container would make their spec untrue, and the failure
 is the session's.
 
 *Fencing.* Each program of a task has a number: the session, and how often the task was started
-again in it. Executors say it with every word, and what they say of an earlier one is late. A
+again in it. Executors send it with every message, and what they report of an earlier one is late. A
 replacement is asked for only when the old container has ended, or is given up as every container
 is that does not end.
 
-*Takeover.* The numbers and who is returning stand in the journal before an executor is told. An
-executor that still tells a next master of the end before is the one that the next try goes to.
+*Takeover.* The numbers and which tasks are returning stand in the journal before an executor hears
+of it. An executor that still reports the end before to a next master is the one that the next try
+goes to.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Mapping
+from typing import Any, FrozenSet, Mapping
 
-from tony_core.job.spec import Mode, RestartMode
+from tony_core.history.layout import StoryKind
+from tony_core.job.spec import Mode
 from tony_core.master.session.budgets import Fault, pause, quick_of
 from tony_core.master.session.commands import Weight
-from tony_core.master.session.records import ContainerRecord, Failure, Hold, TaskRecord, TaskState
-from tony_core.master.session.startup import Gathering
-from tony_core.master.session.state import Phase
-from tony_core.master.session.verdict import HOPELESS, NODE_CAUSES, PORT_TAKEN, fault_of, quick
-from tony_core.master.session.waits import Wait
+from tony_core.master.session.records import Failure, Hold, Phase, TaskRecord, TaskState
+from tony_core.master.session.shutdown import stop_container
+from tony_core.master.session.startup import place
+from tony_core.master.session.state import State
+from tony_core.master.session.verdict import (
+    HOPELESS,
+    NODE_CAUSES,
+    PORT_TAKEN,
+    fault_of,
+    quick,
+)
+from tony_core.master.session.waits import Deadline, Wait
 
 S = TaskState
-#: A container in which nobody knows what runs, or in which it could not run again.
+#: A container in which an unknown program may run, or in which none could run again.
 _LEFT: FrozenSet[str] = NODE_CAUSES | {"start-timeout"}
 _SIDECARS = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEARING, Phase.BACKOFF)
 
 
-class Alone(Gathering):
-    """The part of the machine that starts single tasks again."""
-
-    def comes_back(self, task: TaskRecord, failure: Failure) -> bool:
-        """Whether a task that has failed is started again alone; if so, it is returning now."""
-        if not self.may_come_back(task):
-            return False
-        same = self.is_same_again(task, failure)
-        stays = self.may_stay(task)
-        bound = task.role.name in self.in_place
-        if task.restarts >= task.role.max_restarts:
-            why = f"tony.{task.role.name}.max-restarts"
-        elif same:
-            why = "the same code and the same last line within 30 s of its start, twice running"
-        elif failure.container_cause in HOPELESS:
-            why = "no node would be able to bring its files"
-        elif bound and not stays:
-            why = "its address is in the others' cluster spec"
-        elif bound and task.cause == PORT_TAKEN:
-            why = "its port is in the others' cluster spec, and taken"
-        else:
-            self.begin_again(task, stays)
-            return True
-        kind, alone = ("sidecar-given-up", "") if task.is_sidecar else ("task-given-up", " alone")
-        text = f"{task.name} is not tried again{alone} ({why})"
-        self.tell(kind, text, Weight.WARNING, task)
+def comes_back(state: State, task: TaskRecord, failure: Failure) -> bool:
+    """Whether a task that has failed alone is started again; if so, it is returning now."""
+    if not _may_come_back(state, task):
         return False
-
-    def may_come_back(self, task: TaskRecord) -> bool:
-        """Whether its role, the session and the time allow it."""
-        begun = task.is_sidecar or self.job.mode is Mode.FCFS or task.role.name in self.started
-        return task.role.restarts_alone and begun and self.goes_on(task)
-
-    def goes_on(self, task: TaskRecord) -> bool:
-        """Whether there is still something for it to come back to."""
-        if task.is_sidecar:
-            between = self.phase in (Phase.CLEARING, Phase.BACKOFF)
-            return self.phase in _SIDECARS and not (between and self.is_fresh)
-        return self.phase is Phase.ACTIVE and not self.chief_done
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the next session keeps nothing of this one, sidecars included."""
-        return self.job.master.restart_mode is RestartMode.FRESH and not self.regrouping
-
-    def is_same_again(self, task: TaskRecord, failure: Failure) -> bool:
-        """Whether the program failed as it did the last time, both times soon."""
-        if task.is_sidecar or fault_of(failure) is not Fault.USER:
-            return False
-        before, task.last_quick = task.last_quick, quick(failure)
-        if before is None or before != task.last_quick:
-            return False
-        self.budgets.last_quick = before  # so the session is not tried again either
+    same = _is_same_again(state, task, failure)
+    stays = _may_stay(state, task)
+    bound = task.role.name in state.in_place
+    if task.restarts >= task.role.max_restarts:
+        why = f"tony.{task.role.name}.max-restarts"
+    elif same:
+        why = "the same code and the same last line within 30 s of its start, twice running"
+    elif failure.container_cause in HOPELESS:
+        why = "no node would be able to bring its files"
+    elif bound and not stays:
+        why = "its address is in the others' cluster spec"
+    elif bound and task.cause == PORT_TAKEN:
+        why = "its port is in the others' cluster spec, and taken"
+    else:
+        _begin_again(state, task, stays)
         return True
+    kind, alone = (
+        (StoryKind.SIDECAR_GIVEN_UP, "") if task.is_sidecar else (StoryKind.TASK_GIVEN_UP, " alone")
+    )
+    text = f"{task.name} is not tried again{alone} ({why})"
+    state.tell(kind, text, Weight.WARNING, task)
+    return False
 
-    def may_stay(self, task: TaskRecord) -> bool:
-        """Whether the next try may have the container of the last."""
-        record = self.container_of(task)
-        return record is not None and record.hold is Hold.LIVE and task.cause not in _LEFT
 
-    # ------------------------------------------------------------------ the way back
+def _may_come_back(state: State, task: TaskRecord) -> bool:
+    """Whether its role, the session and the time allow it."""
+    begun = task.is_sidecar or state.job.mode is Mode.FCFS or task.role.name in state.started
+    return task.role.restarts_alone and begun and goes_on(state, task)
 
-    def begin_again(self, task: TaskRecord, stays: bool) -> None:
-        """It is returning from here on."""
-        record = self.container_of(task)
-        if not stays:
-            task.forget_address()
-            if record is not None:
-                self.stop_container(record, 0.0, f"{task.name} is started again elsewhere")
-        task.restarts += 1
-        task.new_ports = task.cause == PORT_TAKEN
-        task.forget_end()
-        self.move(task, S.PENDING, "to be started again alone")
-        self.returning.add(task.name)
-        self.journal()
-        where = f" on {self.node_of(task)}" if stays else " in another container"
-        text = f"{task.name} is started again alone{where}"
-        tries = f"{task.restarts} of {task.role.max_restarts}"
-        self.tell("task-again", f"{text} ({tries}); the others go on", Weight.DECISION, task)
-        self.await_turn(task)
 
-    def await_turn(self, task: TaskRecord) -> None:
-        """Its pause, once nothing of its last program can be there any more."""
-        if self.is_going(task):
-            return  # the container's end goes on with it: container_gone()
-        count = task.restarts - 1 + task.is_sidecar
-        seconds = pause(count, self.jitter())
-        self.waits.set(Wait(("again", task.name), self.now + seconds, f"{task.name}'s next try"))
+def goes_on(state: State, task: TaskRecord) -> bool:
+    """Whether there is still something for it to come back to."""
+    if task.is_sidecar:
+        between = state.phase in (Phase.CLEARING, Phase.BACKOFF)
+        return state.phase in _SIDECARS and not (between and state.is_fresh)
+    return state.phase is Phase.ACTIVE and not state.chief_done
 
-    def is_going(self, task: TaskRecord) -> bool:
-        """Whether a container is being ended in which its last program may still run."""
-        record = self.container_of(task)
-        if record is not None and record.hold is Hold.STOPPING:
-            return True
-        # What an earlier master left, and no executor called for.
-        return self.has_unclaimed("") or self.has_unclaimed(task.role.name)
 
-    def has_unclaimed(self, role: str) -> bool:
-        """Whether a container of that role is being ended of which no task is known.
+def _is_same_again(state: State, task: TaskRecord, failure: Failure) -> bool:
+    """Whether the program failed as it did the last time, both times soon."""
+    if task.is_sidecar or fault_of(failure) is not Fault.USER:
+        return False
+    before, task.last_quick = task.last_quick, quick(failure)
+    if before is None or before != task.last_quick:
+        return False
+    state.budgets.last_quick = before  # so the session is not tried again either
+    return True
 
-        Asked for each of thousands: the list is looked through once.
-        """
-        records = self.unclaimed.get(role, [])
-        while records and (records[-1].hold is not Hold.STOPPING or records[-1].task is not None):
-            records.pop()
-        return bool(records)
 
-    def container_gone(self, record: ContainerRecord) -> None:
-        """It has ended: whose next try waited for that may have it now."""
+def _may_stay(state: State, task: TaskRecord) -> bool:
+    """Whether the next try may have the container of the last."""
+    record = state.container_of(task)
+    return record is not None and record.hold is Hold.LIVE and task.cause not in _LEFT
+
+
+# ------------------------------------------------------------------ the way back
+
+
+def _begin_again(state: State, task: TaskRecord, stays: bool) -> None:
+    """It is returning from here on."""
+    record = state.container_of(task)
+    if not stays:
+        task.forget_address()
+        if record is not None:
+            stop_container(state, record, 0.0, f"{task.name} is started again elsewhere")
+    task.restarts += 1
+    state.restarts_begun += 1
+    task.new_ports = task.cause == PORT_TAKEN
+    task.forget_end()
+    state.move(task, S.PENDING, "to be started again alone")
+    state.returning.add(task.name)
+    where = f" on {state.node_of(task)}" if stays else " in another container"
+    text = f"{task.name} is started again alone{where}"
+    tries = f"{task.restarts} of {task.role.max_restarts}"
+    state.tell(StoryKind.TASK_AGAIN, f"{text} ({tries}); the others go on", Weight.DECISION, task)
+    wait_for_turn(state, task)
+
+
+def wait_for_turn(state: State, task: TaskRecord) -> None:
+    """Set its pause, once nothing of its last program can be there any more."""
+    if is_going(state, task):
+        return  # the container's end goes on with it: give_turns()
+    count = task.restarts - 1 + task.is_sidecar
+    state.wait(Deadline.AGAIN, pause(count, state.jitter()), task.name)
+
+
+def is_going(state: State, task: TaskRecord) -> bool:
+    """Whether a container is being ended in which its last program may still run."""
+    record = state.container_of(task)
+    if record is not None and record.hold is Hold.STOPPING:
+        return True
+    # What an earlier master left, and whose executor did not call.
+    return state.has_unclaimed("") or state.has_unclaimed(task.role.name)
+
+
+def give_turns(state: State) -> None:
+    """Containers have ended: set the pauses of the tasks whose next tries waited for that."""
+    while state.gone:
+        record = state.gone.popleft()
         if record.task is not None:
-            names = [record.task] if record.task in self.returning else []
+            names = [record.task] if record.task in state.returning else []
         else:
             role = record.container.role
-            names = [] if self.has_unclaimed(role) else sorted(self.returning)
+            names = [] if state.has_unclaimed(role) else sorted(state.returning)
         for name in names:
-            if ("again", name) not in self.waits:
-                self.await_turn(self.tasks[name])
+            if (Deadline.AGAIN, name) not in state.waits:
+                wait_for_turn(state, state.tasks[name])
 
-    def place_again(self, name: str) -> None:
-        """Its pause is over."""
-        task = self.tasks[name]
-        if name not in self.returning or not self.goes_on(task) or self.is_going(task):
-            return
-        if self.container_of(task) is None:
-            task.forget_address()
-        self.place(task)
-        if task.state is S.REQUESTED:
-            self.ask()
 
-    def depends_on_container(self, task: TaskRecord) -> bool:
-        """Whether its next try has lost what it needs when its container goes away now."""
-        return task.name in self.returning and task.role.name in self.in_place
+def place_again(state: State, wait: Wait) -> None:
+    """Place a task's next try: its pause is over."""
+    task = state.tasks[wait.name]
+    if task.name not in state.returning or not goes_on(state, task) or is_going(state, task):
+        return
+    if state.container_of(task) is None:
+        task.forget_address()
+    place(state, task)
 
-    # ------------------------------------------------------------------ over masters
 
-    def alone_record(self) -> Mapping[str, Any]:
-        """For the journal: which try each task is in."""
-        out: Dict[str, Any] = {}
-        for role in self.job.roles:
-            for task in self.by_role[role.name] if role.restarts_alone else ():
-                if task.restarts:
-                    last = list(task.last_quick) if task.last_quick else None
-                    out[task.name] = {"restarts": task.restarts, "last_quick": last}
-        return out
+def needs_container(state: State, task: TaskRecord) -> bool:
+    """Whether its next try has lost what it needs when its container goes away now."""
+    return task.name in state.returning and task.role.name in state.in_place
 
-    def restore_alone(self, journal: Mapping[str, Any]) -> None:
-        """Take the journal's word."""
-        for name, told in dict(journal.get("alone", {})).items():
-            if name in self.tasks:
-                self.tasks[name].restarts = int(told["restarts"])
-                self.tasks[name].last_quick = quick_of(told["last_quick"])
-        self.returning = {name for name in journal.get("returning", ()) if name in self.tasks}
+
+def restore_restarts(state: State, journal: Mapping[str, Any]) -> None:
+    """Take over which try each task is in, and which are returning."""
+    for name, tries in dict(journal.get("alone", {})).items():
+        if name in state.tasks:
+            state.tasks[name].restarts = int(tries["restarts"])
+            state.tasks[name].last_quick = quick_of(tries["last_quick"])
+    state.returning = {name for name in journal.get("returning", ()) if name in state.tasks}

@@ -1,21 +1,83 @@
-"""Every wait has a deadline, a reason, and the name of the setting that owns it."""
+"""Deadlines: every wait has one, with a reason and the name of the setting that owns it."""
 
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
+from enum import Enum
 from typing import Dict, List, Optional, Tuple
 
-from tony_core.dataclass import dataclass
+_REGISTRATION = "tony.container.registration.timeout"
+
+
+class Deadline(str, Enum):
+    """What is waited for: the reason, as diagnostics name it, and the setting that says how long.
+
+    What is to be done when one passes stands in the table of :mod:`.machine`.
+    """
+
+    reason: str
+    setting: str
+    outlives_job: bool  # whether it still counts while the job ends
+
+    def __new__(
+        cls, value: str, reason: str, setting: str = "", outlives_job: bool = False
+    ) -> Deadline:
+        made = str.__new__(cls, value)
+        made._value_ = value
+        made.reason = reason
+        made.setting = setting
+        made.outlives_job = outlives_job
+        return made
+
+    APPLICATION = "application", "the job to end", "tony.application.timeout"
+    ADOPTION = "adoption", "the executors of the earlier master to call"
+    ALLOCATION = (
+        "allocation", "the rest of the gang's containers", "tony.container.allocation.timeout"
+    )  # fmt: skip
+    ALLOCATION_RETRY = "allocation-retry", "the next try"
+    REGISTRATION = (
+        "registration", "the executor of {name} on {node} to call the master", _REGISTRATION
+    )  # fmt: skip
+    READY = "ready", "{name} to lay out its working folder and hold its ports", _REGISTRATION
+    GATHER = "gather", "the rest of the elastic roles"
+    START = "start", "the executors to start their programs", _REGISTRATION
+    GROWTH = "growth", "more tasks to come before a new round"
+    REGROW = "regrow", "the time to ask for more {name}"
+    GROUP = (
+        "group", "{role} to end after group {group}",
+        "tony.application.dependency.{role}.timeout.after.{group}",
+    )  # fmt: skip
+    CHIEF_GRACE = (
+        "chief-grace", "the other tasks to end after the chief", "tony.application.chief-grace"
+    )  # fmt: skip
+    AGAIN = "again", "{name}'s next try"
+    SETTLE = "settle", "the cause to become clear"
+    CLEAR = "clear", "the program in container {name} to be ended"
+    BACKOFF = "backoff", "the next session's time"
+    STOP = "stop", "container {name} on {node} to end ({why})", "", True
+    END = "end", "every container to end", "", True
+    AVOIDED = "avoided", "node {name} to be no longer avoided"
+    HEALTHY = "healthy", "ten healthy minutes"
+
+
+#: What the end of the job makes meaningless.
+CANCELLED_AT_END = tuple(kind for kind in Deadline if not kind.outlives_job)
 
 
 @dataclass(frozen=True)
 class Wait:
     """One thing that is waited for."""
 
-    key: Tuple[str, ...]  # what the wait is about: ("registration", "worker:0")
+    key: Tuple[str, ...]  # what the wait is about: (Deadline.REGISTRATION, "worker:0")
     until: float
     reason: str  # appears in the diagnostic when it passes
     setting: str = ""  # "tony.container.registration.timeout=300s"
+
+    @property
+    def name(self) -> str:
+        """The task, container, role, node or number that it is about, if there are several."""
+        return self.key[1] if len(self.key) > 1 else ""
 
 
 class Waits:
@@ -31,12 +93,12 @@ class Waits:
         heapq.heappush(self._heap, (wait.until, wait.key))
 
     def cancel(self, *key: str) -> None:
-        """It came, or does not matter any more."""
+        """Drop the wait under this key: it is met, or does not matter any more."""
         self._open.pop(key, None)
 
-    def cancel_kind(self, kind: str) -> None:
-        """Cancel every wait of a kind."""
-        for key in [key for key in self._open if key[0] == kind]:
+    def cancel_kinds(self, *kinds: Deadline) -> None:
+        """Drop every wait of these kinds."""
+        for key in [key for key in self._open if key[0] in kinds]:
             del self._open[key]
 
     def __contains__(self, key: Tuple[str, ...]) -> bool:

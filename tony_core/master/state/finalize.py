@@ -21,6 +21,7 @@ from typing import Callable, List, Mapping
 
 from tony_core.files.location import is_remote, local_path
 from tony_core.files.registry import filesystem
+from tony_core.history.layout import StoryKind
 from tony_core.history.store import HistoryWriter
 from tony_core.master.publish import Publisher
 from tony_core.master.session.commands import Finish, Tell, Weight
@@ -83,7 +84,7 @@ class Finalizer:
         fields: Mapping[str, object] = {"state": finish.state.value}
         text = f"the job has ended: {finish.state.value}"
         self._story.tell(
-            Tell("job-ended", text, Weight.DECISION, fields=fields),
+            Tell(StoryKind.JOB_ENDED, text, Weight.DECISION, fields=fields),
             self._publisher.info.finished,
         )
         self._publisher.changed()

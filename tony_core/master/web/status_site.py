@@ -26,7 +26,7 @@ from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import MasterContext
 
 if TYPE_CHECKING:
-    from tony_core.master.session.state import Board
+    from tony_core.master.session.state import State
 
 
 class StatusSite:
@@ -40,7 +40,7 @@ class StatusSite:
         previous: PreviousAttempt,
         history: HistoryWriter,
         masker: Masker,
-        board: Callable[[], Board],
+        state: Callable[[], State],
         written: Callable[[bytes, bool], None],
         clients: ClientListener,
     ) -> None:
@@ -58,7 +58,7 @@ class StatusSite:
             started=began,
         )
         tasks = sum(role.instances for role in job.roles)
-        self.publisher = Publisher(reactor, tasks, info, board, history, masker.clean, offset)
+        self.publisher = Publisher(reactor, tasks, info, state, history, masker.clean, offset)
         self.story = Story(masker.clean, written)
         if previous.segments:
             self.story.inherit(list(previous.story))

@@ -1,0 +1,121 @@
+"""When a session has done its work: all tracked tasks have ended, or those that the others serve.
+
+Three things end a job well, or bring its end near: every tracked task has ended; a role named
+``chief`` has succeeded, and the others have had their grace; or
+``tony.application.dependency.<role>.timeout.after.<group>``, the time that a role (an evaluator)
+has once every task of a group (the workers) has ended. At the end of that time its tasks have
+failed; with ``.ignored`` the session goes on as if the role were untracked: its tasks run until the
+others end, and a failure of theirs fails the session.
+"""
+
+from __future__ import annotations
+
+from tony_core.history.layout import StoryKind
+from tony_core.master.session.commands import Weight
+from tony_core.master.session.records import OPEN, TERMINAL, Phase, TaskState
+from tony_core.master.session.shutdown import end_task
+from tony_core.master.session.state import State
+from tony_core.master.session.task_ends import fail, failure_of, settle_sooner
+from tony_core.master.session.waits import Deadline, Wait
+from tony_core.schedulers.port import AppState
+
+S = TaskState
+EVALUATOR_GRACE_S = 600.0
+
+# ------------------------------------------------------------------ all tracked tasks
+
+
+def look_at_the_rest(state: State) -> None:
+    """End the job once its tracked tasks have; start the deadlines of those that follow them."""
+    state.has_ended = False
+    if state.phase is Phase.SETTLING:
+        settle_sooner(state)
+        return
+    _watch_groups(state)
+    if state.count(OPEN, state.tracked_roles()):
+        return
+    # Whatever fails a session has taken the machine out of this phase already.
+    lost = (S.FAILED, S.LOST)
+    bad = [task.name for task in state.tasks.values() if task.is_tracked and task.state in lost]
+    text = "all tracked tasks have ended"
+    if bad and not state.chief_done:
+        text += f" (failed, and ignored as the job asks: {', '.join(bad)})"
+    state.request_end(AppState.SUCCEEDED, text, state.job.timeouts.kill_grace_s)
+
+
+# ------------------------------------------------------------------ the chief
+
+
+def follow_chief(state: State) -> None:
+    """The others get a grace after the chief, then are ended."""
+    state.chief_succeeded = False
+    if state.chief_done:
+        return
+    state.chief_done = True
+    # Not retired: TensorBoard stands beside the chief until the job's end.
+    state.done.update(task.name for task in state.by_role["chief"])
+    state.tell(StoryKind.CHIEF_DONE, "the chief has succeeded: the job ends", Weight.DECISION)
+    state.none_returns = True
+    grace = state.job.timeouts.chief_grace_s
+    state.wait(Deadline.CHIEF_GRACE, grace, "others")
+    long = max(grace, EVALUATOR_GRACE_S)
+    state.wait(Deadline.CHIEF_GRACE, grace, "evaluators", until=state.now + long)
+
+
+def end_returning(state: State) -> None:
+    """End the tasks that were to be started again: the chief has succeeded.
+
+    A step of its own: a next master that finds them in the journal has to end them as well.
+    """
+    state.none_returns = False
+    for name in sorted(state.returning):
+        if not state.tasks[name].is_sidecar:
+            end_task(state, state.tasks[name], "the chief has succeeded")
+
+
+def chief_grace_over(state: State, wait: Wait) -> None:
+    """End what still runs: it counts as ended by the master, not failed."""
+    for name in state.tracked_roles():
+        if (name == "evaluator") == (wait.name == "evaluators"):
+            for task in state.by_role[name]:
+                end_task(state, task, "the chief has succeeded")
+    state.has_ended = True
+
+
+# ------------------------------------------------------------------ groups
+
+
+def _watch_groups(state: State) -> None:
+    """Start the deadline of each dependency whose group has ended."""
+    for number, item in enumerate(state.job.group_dependencies):
+        roles = dict(state.job.groups).get(item.group, ())
+        if (Deadline.GROUP, str(number)) in state.waits or not roles:
+            continue
+        if item.role not in state.by_role or (item.ignored and item.role in state.untracked):
+            continue
+        if state.count(OPEN, roles) or not state.count(OPEN, (item.role,)):
+            continue
+        limit, role, group = item.timeout_s, item.role, item.group
+        state.wait(Deadline.GROUP, limit, str(number), role=role, group=group)
+
+
+def group_overdue(state: State, wait: Wait) -> None:
+    """The role did not end in time after its group."""
+    item = state.job.group_dependencies[int(wait.name)]
+    state.has_ended = True
+    if item.ignored:
+        state.untracked.add(item.role)
+        text = f"{item.role} is no longer waited for ({wait.setting} passed)"
+        state.tell(StoryKind.UNTRACKED, f"{text}; a failure of it still counts", Weight.DECISION)
+        return
+    for task in state.inside(item.role):
+        if task.state in TERMINAL:
+            continue
+        if state.chief_done:
+            end_task(state, task, f"{wait.setting} passed; ignored")
+            continue
+        task.cause = "dependency-timeout"
+        task.message = f"waited for {wait.reason}; {wait.setting} passed"
+        failure = failure_of(state, task)
+        state.move(task, S.FAILED, task.message)
+        fail(state, failure)

@@ -1,0 +1,183 @@
+"""What the scheduler and the journal are to hold, as differences to what they were last given.
+
+No fact and no rule has to remember to ask, to withdraw or to write.
+
+*Asks* are absolute numbers: as many containers of a role as it has tasks in *requested*. What was
+granted is taken off both sides. :func:`ask` is the rule that comes when all that an event changed
+is decided, and before the job ends. While a session settles nothing new
+is asked for; between two sessions only for sidecars, which go on.
+
+*The journal* is written when something changed that a next master acts upon, and could not find
+out: what :func:`_key` names. :func:`journal` is called after every step (a fact, a rule, a
+deadline), and its command goes *before* those of the step: whatever a step decided is in the
+journal before anything is done about it. The rest of the record (what programs reported, where
+tasks are) is only as new as the last of these changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from tony_core.job.spec import Mode, Role, Tracking
+from tony_core.master.session.commands import Command, RequestContainers, WriteJournal
+from tony_core.master.session.records import HOLDS_CONTAINER, Phase, TaskState
+from tony_core.master.session.state import State
+from tony_core.schedulers.port import Ask
+
+_UNWRITTEN = (Phase.NEW, Phase.PREPROCESSING, Phase.ADOPTING, Phase.ENDED)
+_ASKING = (Phase.ACTIVE, Phase.SETTLING)
+_BETWEEN = (Phase.CLEARING, Phase.BACKOFF)
+
+
+# ------------------------------------------------------------------ the journal
+
+
+def journal(state: State) -> List[Command]:
+    """What must be written before the commands of the step that was just made."""
+    if state.phase in _UNWRITTEN:
+        return []
+    key = _key(state)
+    if key == state.journalled:
+        return []
+    state.journalled = key
+    return [WriteJournal(journal_record(state))]
+
+
+def _key(state: State) -> Tuple[Any, ...]:
+    """What a next master acts upon; cheap, since it is looked at after every step."""
+    return (
+        state.session,
+        state.outcome,
+        state.phase is Phase.BACKOFF,  # the failed session is cleared away, and paid for
+        state.regrouping,
+        state.chief_done,
+        len(state.started),
+        len(state.retired),
+        len(state.untracked),
+        # Where no barrier is passed, nothing else would tell that programs may run.
+        len(state.released) if state.job.mode is Mode.FCFS else 0,
+        state.restarts_begun,
+        state.restarts_running,
+        state.budgets.heals,
+    )
+
+
+def journal_record(state: State) -> Mapping[str, Any]:
+    """All that a next master is told; small."""
+    return {
+        "session": state.session,
+        "elapsed_s": state.now - (state.began if state.began is not None else state.now),
+        "budgets": state.budgets.to_json(),
+        "parameters": state.parameters,
+        "released": dict(state.released),
+        "started": sorted(state.started),
+        "outside": sorted(state.outside),
+        "regrouping": state.regrouping,
+        "done": sorted(state.done),
+        "untracked": sorted(state.untracked),
+        "returning": sorted(state.returning),
+        "alone": _restarts(state),
+        "chief_done": state.chief_done,
+        "outcome": state.outcome.value if state.outcome else None,
+        "diagnostics": state.diagnostics,
+        "root": state.root,
+        "result": state.result,
+    }
+
+
+def _restarts(state: State) -> Mapping[str, Any]:
+    """Which try each task is in that alone is started again."""
+    out: Dict[str, Any] = {}
+    for role in state.job.roles:
+        for task in state.by_role[role.name] if role.restarts_alone else ():
+            if task.restarts:
+                last = list(task.last_quick) if task.last_quick else None
+                out[task.name] = {"restarts": task.restarts, "last_quick": last}
+    return out
+
+
+# ------------------------------------------------------------------ containers
+
+
+def note_granted(state: State, role: str, count: int) -> None:
+    """The scheduler owes so many containers less."""
+    ask = state.asked.get(role)
+    if ask is not None:
+        state.asked[role] = replace(ask, count=max(0, ask.count - count))
+
+
+def ask(state: State) -> None:
+    """Ask for what differs from what the scheduler was last asked for, a gang's together."""
+    state.asks_changed = False
+    gone: List[Ask] = []
+    asks: Dict[bool, List[Ask]] = {True: [], False: []}
+    changed = set()
+    for role in state.job.roles:
+        count, last = _count(state, role), state.asked.get(role.name)
+        if last is not None and (not count or last.session != state.session):
+            del state.asked[role.name]
+            if last.count:
+                gone.append(replace(last, count=0))
+            last = None
+        if count:
+            whole = _is_whole(state, role)
+            asks[whole].append(_ask(state, role, count))
+            if _differs(state, last, asks[whole][-1]):
+                changed.add(whole)
+    if gone:
+        state.emit(RequestContainers(tuple(gone), False))
+    for whole in (True, False):
+        if whole in changed:
+            state.asked.update((item.role, item) for item in asks[whole])
+            state.emit(RequestContainers(tuple(asks[whole]), whole))
+
+
+def _count(state: State, role: Role) -> int:
+    """How many containers of a role the scheduler is to give."""
+    wants = state.phase in _ASKING
+    if state.phase in _BETWEEN and not state.is_fresh:
+        wants = role.tracking is Tracking.SIDECAR
+    return state.states[role.name][TaskState.REQUESTED] if wants else 0
+
+
+def _ask(state: State, role: Role, count: int) -> Ask:
+    return Ask(
+        role=role.name,
+        session=state.session,
+        count=count,
+        resources=role.resources,
+        node_label=role.node_label or state.job.node_label,
+        placement_spec=role.placement_spec,
+        allocation_tags=role.allocation_tags,
+        avoid_nodes=tuple(sorted(state.bad_nodes)),
+        spare=role.is_elastic and not is_short(state, role.name),
+    )
+
+
+def _is_whole(state: State, role: Role) -> bool:
+    """Whether a role's containers are wanted with the rest of the gang, or not at all."""
+    if role.is_elastic:
+        return is_short(state, role.name) and role.name not in state.started
+    whole = state.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
+    return whole and role.name not in state.started  # else a single task comes back
+
+
+def _differs(state: State, last: Optional[Ask], new: Ask) -> bool:
+    if state.phase is Phase.SETTLING:
+        return last is not None and new.count < last.count
+    return new != last
+
+
+# ------------------------------------------------------------------ elastic roles
+
+
+def is_short(state: State, role: str) -> bool:
+    """Whether an elastic role's minimum is not there yet."""
+    spec = state.job.role(role)
+    return spec.is_elastic and held(state, role) < spec.least
+
+
+def held(state: State, role: str) -> int:
+    """How many tasks of a role have a container, outside the round too."""
+    return sum(state.states[role][each] for each in HOLDS_CONTAINER)

@@ -1,0 +1,218 @@
+"""How things are ended: a container, a session's programs, the job.
+
+A container is ended by moving it to *stopping*: its executor is told, the scheduler is, and a
+deadline is set. A session's programs are ended where containers and executors stay (*clearing*):
+the next session begins when nothing of them is left. The end of the job is the same for good.
+"""
+
+from __future__ import annotations
+
+from tony_core.history.layout import StoryKind
+from tony_core.master.session.commands import (
+    EndSession,
+    Finish,
+    StopContainer,
+    StopTask,
+    Weight,
+)
+from tony_core.master.session.records import (
+    HOLDS_CONTAINER,
+    TERMINAL,
+    ContainerRecord,
+    Hold,
+    Phase,
+    TaskRecord,
+    TaskState,
+)
+from tony_core.master.session.state import State
+from tony_core.master.session.verdict import NODE_CAUSES
+from tony_core.master.session.waits import CANCELLED_AT_END, Deadline, Wait
+from tony_core.schedulers.port import AppState, ShutdownAsked
+
+S = TaskState
+#: A container that does not end this long after its grace is given up, with a line in the story.
+STOP_ALLOWANCE_S = 20.0
+#: An executor that has not ended its program this long after its grace loses its container.
+CLEAR_ALLOWANCE_S = 5.0
+
+# ------------------------------------------------------------------ a container
+
+
+def stop_container(state: State, record: ContainerRecord, grace_s: float, reason: str) -> None:
+    """End a container; its completion follows, or the deadline for it passes."""
+    if record.hold in (Hold.STOPPING, Hold.ENDED):
+        return
+    state.move_container(record, Hold.STOPPING)
+    if record.task is None:
+        state.unclaimed.setdefault(record.container.role, []).append(record)
+    state.waits.cancel(Deadline.CLEAR, record.id)
+    _ask_to_stop(state, record, grace_s, reason)
+
+
+def _ask_to_stop(state: State, record: ContainerRecord, grace_s: float, reason: str) -> None:
+    state.emit(StopContainer(record.id, grace_s, reason))
+    limit = grace_s + STOP_ALLOWANCE_S
+    state.wait(Deadline.STOP, limit, record.id, node=record.container.node, why=reason)
+
+
+def give_up_container(state: State, wait: Wait) -> None:
+    """Count a container that did not end in its time as gone."""
+    record = state.open.pop(wait.name, None)
+    if record is None:
+        return
+    state.move_container(record, Hold.ENDED)
+    text = f"container {record.id} did not end in time"
+    state.tell(StoryKind.NOT_ENDED, text, Weight.WARNING)
+    task = state.tasks[record.task] if record.task else None
+    if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
+        state.move(task, S.LOST, "its container did not end in time")
+        state.ended.append(task)
+    state.gone.append(record)
+
+
+# ------------------------------------------------------------------ programs
+
+
+def stop_program(state: State, record: ContainerRecord, grace_s: float, reason: str) -> None:
+    """End the program in a container that stays; the executor's word follows, or its deadline."""
+    task = state.tasks[record.task or ""]
+    state.move_container(record, Hold.CLEARING)
+    state.emit(StopTask(record.id, task.session, grace_s, reason))
+    wait_for_program(state, record, grace_s)
+
+
+def wait_for_program(state: State, record: ContainerRecord, grace_s: float) -> None:
+    """An executor must end its program in time, or its container is ended."""
+    state.wait(Deadline.CLEAR, grace_s + CLEAR_ALLOWANCE_S, record.id)
+
+
+def program_overdue(state: State, wait: Wait) -> None:
+    """End the container of an executor that could not end its program in time."""
+    record = state.open.get(wait.name)
+    if record is not None:
+        stop_container(state, record, 0.0, f"its program did not end ({wait.reason})")
+
+
+def end_task(state: State, task: TaskRecord, reason: str) -> None:
+    """End a task that need not go on."""
+    if task.state in TERMINAL:
+        return
+    record = state.container_of(task)
+    if task.state is S.RUNNING and record is not None and record.hold is Hold.LIVE:
+        stop_program(state, record, state.job.timeouts.kill_grace_s, reason)
+    state.move(task, S.KILLED, f"ended by the master: {reason}")
+
+
+def clear_session(state: State, reason: str, grace_s: float, fresh: bool) -> None:
+    """End the session's programs; the next session follows when nothing of them is left."""
+    state.move_phase(Phase.CLEARING)
+    state.waits.cancel_kinds(Deadline.HEALTHY)
+    state.emit(EndSession(state.session))
+    for record in list(state.open.values()):
+        task = state.tasks[record.task] if record.task else None
+        if task is None or task.container != record.id:
+            stop_container(state, record, 0.0, "not wanted any more")
+        elif task.state is S.FAILED and task.cause in NODE_CAUSES:
+            stop_container(state, record, 0.0, f"its node is avoided ({task.cause})")
+        elif fresh:
+            stop_container(state, record, grace_s, "a fresh session")
+        elif task.is_sidecar or task.name in state.done:
+            continue
+        elif record.hold is Hold.LIVE:
+            stop_program(state, record, grace_s, reason)
+        elif record.hold is Hold.CLEARING:
+            wait_for_program(state, record, grace_s)
+    state.waits.cancel(Deadline.START)
+    for task in state.tasks.values():
+        if fresh or not task.is_sidecar:
+            for kind in (Deadline.READY, Deadline.START, Deadline.AGAIN):
+                state.waits.cancel(kind, task.name)
+        if fresh and task.is_sidecar and task.state is S.REQUESTED:
+            state.move(task, S.PENDING, "it begins with the session")
+
+
+def is_cleared(state: State) -> bool:
+    """Whether nothing of the old session's programs is left."""
+    return not state.holds_any(Hold.CLEARING, Hold.STOPPING)
+
+
+# ------------------------------------------------------------------ the job
+
+
+def note_kill(state: State, event: ShutdownAsked) -> None:
+    """The job is to end; asked by a user while it ends, at once."""
+    if state.phase is not Phase.ENDING:
+        grace = state.job.timeouts.kill_grace_s
+        state.request_end(AppState.KILLED, event.reason, grace)
+    elif event.by_user:
+        for record in state.open.values():
+            state.emit(StopContainer(record.id, 0.0, event.reason))
+
+
+def application_overdue(state: State, wait: Wait) -> None:
+    """End a job that took longer than its own timeout."""
+    text = f"timed out: {wait.setting} passed"
+    state.request_end(AppState.TIMED_OUT, text, state.job.timeouts.kill_grace_s)
+
+
+def begin_end(state: State) -> None:
+    """Turn from whatever the job was doing to its end."""
+    end = state.end
+    assert end is not None
+    state.move_phase(Phase.ENDING)
+    state.outcome, state.diagnostics = end.state, end.diagnostics
+    if end.state is not AppState.FAILED:
+        state.root = {}  # an earlier session's failure did not end the job
+    state.waiting = ""
+    weight = Weight.DECISION if end.state is AppState.SUCCEEDED else Weight.ERROR
+    first = end.diagnostics.split("\n", 1)[0]  # the rest is in the story
+    task = state.tasks.get(str(state.root.get("task")))
+    first = task.shorten(first) if task is not None else first
+    state.tell(StoryKind.ENDING, f"{end.state.value}: {first}", weight, state=end.state.value)
+    state.waits.cancel_kinds(*CANCELLED_AT_END)
+
+
+def holds_on(state: State) -> bool:
+    """Whether nothing was told yet that the job ends."""
+    return (Deadline.END,) not in state.waits and not state.end_overdue
+
+
+def stop_all(state: State) -> None:
+    """End everything that is held."""
+    end = state.end
+    assert end is not None
+    for name in sorted(state.returning):
+        state.move(state.tasks[name], S.KILLED, "the job ended")
+    reason = f"the job ends: {end.state.value.lower()}"
+    for record in list(state.open.values()):
+        wait = state.waits.get(Deadline.STOP, record.id)
+        if wait is not None and wait.until > state.now + end.grace_s + STOP_ALLOWANCE_S:
+            _ask_to_stop(state, record, end.grace_s, reason)  # it has no longer than the others
+        stop_container(state, record, end.grace_s, reason)
+    if state.session >= 0:
+        state.emit(EndSession(state.session))
+    state.wait(Deadline.END, end.grace_s + STOP_ALLOWANCE_S + 10.0)
+
+
+def end_overdue(state: State, wait: Wait) -> None:
+    """Containers that have not ended by now are left behind."""
+    state.end_overdue = True
+
+
+def is_finished(state: State) -> bool:
+    """Whether nothing is held any more, or what is must be left behind."""
+    return not state.open or state.end_overdue
+
+
+def finish(state: State) -> None:
+    """Say how the job ended; the last command."""
+    for task in state.tasks.values():
+        if task.state not in TERMINAL and task.state is not S.PENDING:
+            state.move(task, S.KILLED, "the job ended")
+    state.move_phase(Phase.ENDED)
+    state.waits.cancel_kinds(Deadline.END, Deadline.STOP)
+    if state.open:
+        names = ", ".join(list(state.open)[:10])
+        state.tell(StoryKind.LEFT_BEHIND, f"did not end in time: {names}", Weight.ERROR)
+    assert state.outcome is not None
+    state.emit(Finish(state.outcome, state.diagnostics, dict(state.root)))
