@@ -28,7 +28,7 @@ def submits(root: str, source: str, seconds: str, name: str) -> None:
         artifacts = bundle.stage(plan, root, app_id, what, b"s")
         for _ in range(3):
             for item in artifacts:
-                path = unpack.localise(item, root)
+                path = unpack.localize(item, root)
                 names = os.listdir(path)
                 if item.name in ("tony-src", "data"):
                     assert len(names) == expected, (item.name, names)
@@ -79,7 +79,7 @@ def stalls(root: str, source: str, where: str) -> None:
     if where == "unpacking":
         archive.extract = stop  # type: ignore[assignment]
         for item in artifacts:
-            unpack.localise(item, root)
+            unpack.localize(item, root)
     stop()
 
 

@@ -23,7 +23,7 @@ from tony_core.files.registry import filesystem
 folder = jobfolder.path(root, app_id)
 files = filesystem(folder)
 items = [Artifact.from_json(i) for i in json.loads(files.get(folder + "/artifacts.json"))]
-paths = {item.name: unpack.localise(item, root) for item in items}
+paths = {item.name: unpack.localize(item, root) for item in items}
 assert sorted(os.listdir(paths["d"])) == ["x"], paths
 jobfolder.remove(root, app_id)
 files.put(root + "/said", b"x")
@@ -34,7 +34,7 @@ assert not alien, alien
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
-def test_localise_and_clean_up(tmp_path: Path, version: str) -> None:
+def test_localize_and_clean_up(tmp_path: Path, version: str) -> None:
     python = other_python(version)
     if python is None:
         pytest.skip(f"no Python {version} here")

@@ -16,7 +16,7 @@ from tests.bundle.jobs import job, ref
 from tony_core import bundle
 from tony_core.bundle import archive, unpack
 from tony_core.bundle.archive_streams import Limits
-from tony_core.bundle.unpack import UnpackError, localise
+from tony_core.bundle.unpack import UnpackError, localize
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.durable import locked
 
@@ -41,9 +41,9 @@ def staged(root: Path, *refs: object, app_id: str = "app-1") -> dict[str, Artifa
 def test_kinds(tmp_path: Path, data: Path) -> None:
     root = tmp_path / "root"
     found = staged(root, ref(data), ref(data, "d", archive=True), ref(tmp_path / "data", "folder"))
-    assert Path(localise(found[data.name], str(root))).read_bytes() == data.read_bytes()
-    assert sorted(os.listdir(localise(found["folder"], str(root)))) == ["empty", "x"]
-    assert sorted(os.listdir(localise(found["d"], str(root)))) == ["empty", "x"]
+    assert Path(localize(found[data.name], str(root))).read_bytes() == data.read_bytes()
+    assert sorted(os.listdir(localize(found["folder"], str(root)))) == ["empty", "x"]
+    assert sorted(os.listdir(localize(found["d"], str(root)))) == ["empty", "x"]
 
 
 def test_an_archive_is_unpacked_once(
@@ -61,7 +61,7 @@ def test_an_archive_is_unpacked_once(
     monkeypatch.setattr(archive, "extract", counted)
     paths: List[str] = []
     threads = [
-        threading.Thread(target=lambda: paths.append(localise(item, str(root)))) for _ in range(6)
+        threading.Thread(target=lambda: paths.append(localize(item, str(root)))) for _ in range(6)
     ]
     for thread in threads:
         thread.start()
@@ -78,22 +78,22 @@ def test_a_job_bounds_what_an_archive_may_hold_on_both_sides(tmp_path: Path, dat
     assert "more than 1 members (see tony.containers.archive-max-members)" in str(problem)
     item = staged(root, ref(data, "d", archive=True))["d"]
     with pytest.raises(UnpackError, match="more than 1 members"):
-        localise(item, str(root), Limits(members=1))
+        localize(item, str(root), Limits(members=1))
     assert not os.path.exists(os.path.join(os.path.dirname(item.uri), "unpacked"))
     assert os.listdir(os.path.join(root, "store", "tmp")) == []
-    assert os.path.isdir(localise(item, str(root)))
+    assert os.path.isdir(localize(item, str(root)))
 
 
 def test_an_unpacked_folder_that_was_damaged_is_unpacked_again(tmp_path: Path, data: Path) -> None:
     root = tmp_path / "root"
     item = staged(root, ref(data, "d", archive=True))["d"]
-    path = Path(localise(item, str(root)))
+    path = Path(localize(item, str(root)))
     (path / "x").chmod(0o600)
     (path / "x").write_text("")
-    assert Path(localise(item, str(root))) == path
+    assert Path(localize(item, str(root))) == path
     assert (path / "x").read_text() == "x"
     os.unlink(path / "x")
-    localise(item, str(root))
+    localize(item, str(root))
     assert (path / "x").read_text() == "x"
 
 
@@ -105,7 +105,7 @@ def test_who_waits_too_long_is_told(
     monkeypatch.setattr(unpack, "WAIT_S", 0.1)
     held = locked(os.path.join(os.path.dirname(item.uri), "unpack.lock"), True, 1)
     with held, pytest.raises(UnpackError, match="another process was not done"):
-        localise(item, str(root))
+        localize(item, str(root))
 
 
 def test_a_remote_archive_is_fetched_once_and_leased(tmp_path: Path, data: Path, web: Site) -> None:
@@ -113,7 +113,7 @@ def test_a_remote_archive_is_fetched_once_and_leased(tmp_path: Path, data: Path,
     url = web.put("d.tgz", data.read_bytes())
     item = staged(root, ref(url, "d", archive=True))["d"]
     assert item.uri == url and item.digest == ""
-    paths = {localise(item, str(root)) for _ in range(3)}
+    paths = {localize(item, str(root)) for _ in range(3)}
     assert sorted(os.listdir(paths.pop())) == ["empty", "x"] and not paths
     assert [line.split()[0] for line in web.asked] == ["HEAD", "GET"]
     assert list(bundle.gc(str(root), 0, settle_s=0.0)) == []  # leased, though it came later
@@ -129,18 +129,18 @@ def test_a_remote_file_that_changed_since_is_refused(tmp_path: Path, web: Site) 
     item = staged(root, ref(web.put("f", b"12345")))["f"]
     web.put("f", b"123")
     with pytest.raises(UnpackError, match="has 3 bytes, but had 5"):
-        localise(item, str(root))
+        localize(item, str(root))
     assert os.listdir(root / "store" / "tmp") == []
 
 
 def test_what_went_away_is_named_without_its_password(tmp_path: Path) -> None:
     item = Artifact("d", Use.RESOURCE, Kind.FILE, "http://u:pw@h/d", "http://u:pw@127.0.0.1:1/d")
     with pytest.raises(UnpackError, match=r"d \(http://\*\*\*\*@h/d\)") as caught:
-        localise(item, str(tmp_path / "root"))
+        localize(item, str(tmp_path / "root"))
     assert "pw" not in str(caught.value)
     gone = Artifact("d", Use.RESOURCE, Kind.FILE, "d", str(tmp_path / "gone"))
     with pytest.raises(UnpackError, match="cannot be localized"):
-        localise(gone, str(tmp_path / "root"))
+        localize(gone, str(tmp_path / "root"))
 
 
 def test_a_staged_archive_that_was_damaged_is_told_with_its_mend(
@@ -152,18 +152,18 @@ def test_a_staged_archive_that_was_damaged_is_told_with_its_mend(
     content.chmod(0o600)
     content.write_bytes(content.read_bytes()[:-20])
     with pytest.raises(UnpackError) as caught:
-        localise(item, str(root))
+        localize(item, str(root))
     said = str(caught.value)
     assert said.startswith(f"d: the copy that was staged of {data} is damaged or cut short")
     mend = f": remove the folder {content.parent} and submit again"
     assert said.endswith(mend) and not (content.parent / "unpacked").exists()
     shutil.rmtree(content.parent)
     again = staged(root, ref(data, "d", archive=True), app_id="app-2")["d"]
-    assert again == item and "x" in os.listdir(localise(again, str(root)))
+    assert again == item and "x" in os.listdir(localize(again, str(root)))
 
 
 def test_a_bad_remote_archive_is_told(tmp_path: Path, web: Site) -> None:
     root = tmp_path / "root"
     item = staged(root, ref(web.put("f.zip", b"no zip"), "f", archive=True))["f"]
     with pytest.raises(UnpackError, match=r"f \(http.*f.zip\): is not an archive"):
-        localise(item, str(root))
+        localize(item, str(root))

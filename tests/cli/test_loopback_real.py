@@ -82,7 +82,8 @@ def test_a_machine_without_any_says_so(tmp_path: Path, tony_home: Path) -> None:
 @pytest.mark.parametrize("wanted", ["::1", "127.0.0.1", "none"])
 def test_the_doctor_looks_for_the_same_address(wanted: str) -> None:
     code = (
-        "from tony_core.schedulers.local import host_checks as m; print(m.names('h', '127.0.0.1'))"
+        "from tony_core.schedulers.local import host_checks as m;"
+        " print(m.check_host_names('h', '127.0.0.1'))"
     )
     found = inside(wanted, sys.executable, "-c", code).stdout
     advice = {"::1": "put ::1 localhost", "127.0.0.1": "put 127.0.1.1 h", "none": "ip link set lo"}

@@ -224,10 +224,10 @@ class TestStatus:
         assert "root cause: worker:1 on node7: exit code 3 after 4.2 s" in out
 
     def test_a_root_cause_of_several_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
-        root = {**ROOT, "message": "it last said:\nfirst\n\x1b[2Jsecond"}
+        root = {**ROOT, "message": "its last output:\nfirst\n\x1b[2Jsecond"}
         view = JobView(APP, AppState.FAILED, "history", root_cause=root)
         show(view)
-        expected = "after 4.2 s: it last said:\n    first\n    \\x1b[2Jsecond\n"
+        expected = "after 4.2 s: its last output:\n    first\n    \\x1b[2Jsecond\n"
         assert expected in capsys.readouterr().out
         assert expected in "\n".join(outcome.lines(view, 1))
 

@@ -57,7 +57,7 @@ def test_a_job_is_read_where_no_temporary_file_can_be_made(no_temporary: None) -
 def test_the_error_of_a_full_temporary_folder_has_advice(
     no_temporary: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finding = host_checks.temporary({})
+    finding = host_checks.check_tmpdir({})
     assert (finding.verdict.value, "set TMPDIR" in finding.advice) == ("wrong", True)
     with pytest.raises(tlskey.NoKeyPair, match=r"No usable temporary directory.*set TMPDIR"):
         tlskey.with_tls(b"secret")

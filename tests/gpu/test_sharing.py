@@ -69,7 +69,7 @@ def test_more_than_there_are_is_refused_with_the_numbers(submit: Callable[..., G
     count = len(smi.uuids())
     job = submit("train.py", conf=[f"tony.worker.gpus={count + 1}"])
     said = job.ends(2)
-    assert f"{count + 1} GPUs are wanted and there" in said, said
+    assert f"{count + 1} GPUs are requested and there" in said, said
 
 
 def test_so_is_a_gang_that_wants_more_together(submit: Callable[..., GpuJob]) -> None:
@@ -86,7 +86,7 @@ def test_what_the_job_file_says_beyond_what_is_there_is_refused(
     said = submit("train.py", conf=[f"tony.worker.gpus={count}", f"tony.local.gpus={count}"]).ends(
         2
     )
-    assert f"{count} GPUs are wanted and there" in said
+    assert f"{count} GPUs are requested and there" in said
 
 
 def test_the_second_waits_and_says_for_whom(submit: Callable[..., GpuJob]) -> None:

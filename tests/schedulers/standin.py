@@ -30,8 +30,8 @@ if sys.argv[1] == "yarn-start":
 VERBS = {
     "master": "tests.schedulers.standin",
     "shim": "tony_core.schedulers.local.shim",
-    "local-successor": "tony_core.schedulers.local.successor",
-    "local-burial": "tony_core.schedulers.local.finalize",
+    "local-successor": "tony_core.schedulers.local.attempts",
+    "local-finalize": "tony_core.schedulers.local.finalize",
     "yarn-start": "tony_core.schedulers.yarn.node.start",
 }
 sys.exit(importlib.import_module(VERBS[sys.argv[1]]).main(sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""What an archive says that it holds, and whether that may be unpacked.
+"""The members that an archive lists, and whether they may be unpacked.
 
 Each member is checked when it is read, for a tar is written to the disk as it is read; what only
 the whole can tell (a name below a link, a link out) is checked at the end.

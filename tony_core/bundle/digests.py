@@ -1,4 +1,4 @@
-"""Digests of files, remembered by what ``stat`` says.
+"""Digests of files, remembered by their ``stat``.
 
 A virtual environment of a gigabyte is hashed once, not at each submit: a file whose size,
 modification and change time, inode and device are the same is the same file. That word is
@@ -25,7 +25,7 @@ _BLOCK = 1 << 20
 
 
 class Stamp(NamedTuple):
-    """What tells a file unchanged without reading it."""
+    """What shows without reading it that a file is unchanged."""
 
     size: int
     mtime_ns: int
@@ -99,7 +99,7 @@ class DigestCache:
         return hashed.hexdigest(), stamp
 
     def save(self) -> None:
-        """Keep what was used; silence when nothing is new or there is no place to keep it."""
+        """Write down the digests that were used, if any is new."""
         if self._path is None or not self._dirty:
             return
         folder = os.path.dirname(self._path)

@@ -1,7 +1,7 @@
 """The job folder: what the master reads of a job, and the lease that goes with it.
 
 ``ROOT/apps/ID/job`` holds job.json, tony-final.xml (masked), artifacts.json and the secret;
-all are the user's alone (0600), for job.json masks nothing. It appears whole, by a rename,
+only the user can read them (0600), for job.json masks nothing. It appears whole, by a rename,
 and goes at the job's end (the master) or when the submit fails (the client), together with
 the application's lease on the store.
 
@@ -56,7 +56,7 @@ def write(root: str, app_id: str, files: Mapping[str, bytes]) -> str:
 def remove(root: str, app_id: str) -> None:
     """Remove the job folder and give back the lease, where they are still there.
 
-    Below a remote root the application's whole folder goes: there it is the job's alone.
+    Below a remote root the application's whole folder goes: there nothing else is in it.
     """
     if is_remote(root):
         store = RemoteStore(root)

@@ -27,7 +27,7 @@ from tony_core.files.durable import locked, sync_tree
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.registry import filesystem
 
-__all__ = ["Limits", "UnpackError", "localise", "remote_digest", "unpacked"]
+__all__ = ["Limits", "UnpackError", "localize", "remote_digest", "unpacked"]
 
 WAIT_S = 1800.0  # for another process that unpacks or fetches the same thing
 
@@ -36,7 +36,7 @@ class UnpackError(Exception):
     """An artifact cannot be localized; the message says which and why."""
 
 
-def localise(artifact: Artifact, root: str, limits: Limits = Limits()) -> str:
+def localize(artifact: Artifact, root: str, limits: Limits = Limits()) -> str:
     """The path of the artifact's content, unpacked and fetched if need be.
 
     What is there is shared and read-only: link to it, or copy it.

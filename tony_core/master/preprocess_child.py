@@ -131,12 +131,12 @@ def lay_out(
     """The working folder, as a task has it: the source's content, links to the rest."""
     if not artifacts:
         return
-    from tony_core.bundle.unpack import localise
+    from tony_core.bundle.unpack import localize
     from tony_core.files.artifact import Artifact, Use
 
     for data in artifacts:
         item = Artifact.from_json(data)
-        path = os.path.join(localised, item.name) if localised else localise(item, root)
+        path = os.path.join(localised, item.name) if localised else localize(item, root)
         if item.use is Use.SOURCE:
             shutil.copytree(path, cwd, symlinks=True, dirs_exist_ok=True)
             _make_writable(cwd)

@@ -1,4 +1,4 @@
-"""Schedulers by name: the built-in ones, and those that other distributions bring.
+"""Schedulers by name: the built-in ones, and those of other distributions.
 
 Another distribution registers a :class:`~tony_core.schedulers.port.Scheduler` class (or any
 callable that takes the environment and gives one) under the entry point group
@@ -75,16 +75,16 @@ def open_master(arguments: SimpleNamespace) -> Tuple[MasterContext, ContainerPoo
 
         plugin = _plugins(POOLS).get(name.lower())
         if plugin is None:
-            raise SchedulerError(f"nothing here is the master's side of the scheduler {name!r}")
+            raise SchedulerError(f"the scheduler {name!r} has no master's side here")
         opener = plugin.load()
     opened: Tuple[MasterContext, ContainerPool] = opener(arguments)
     return opened
 
 
 def plugin_of(name: str) -> Optional[Plugin]:
-    """The master's side that another distribution brings for its scheduler; None for ours.
+    """The master's side of another distribution's scheduler; None for ours.
 
-    SchedulerError when it brings the client's side alone: no master could be started.
+    SchedulerError when it has only the client's side: no master could be started.
     """
     if name in BUILT_IN or name.lower() not in _plugins(GROUP):
         return None
@@ -93,7 +93,7 @@ def plugin_of(name: str) -> Optional[Plugin]:
         from tony_core.schedulers.port import SchedulerError
 
         raise SchedulerError(
-            f"the scheduler {name} brings no master's side: its distribution must name its"
+            f"the scheduler {name} has no master's side: its distribution must name its"
             f" open_master as {name} in the entry point group {POOLS}"
         )
     return plugin

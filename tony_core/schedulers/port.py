@@ -149,7 +149,7 @@ class Scheduler(ABC):
     """Runs jobs: the client's side of a scheduler, for any process at any time.
 
     Eight methods have to be written. What else a client may ask for (logs, cleaning up, an
-    examination) has a default that says that there is none.
+    examination) has a default: none.
     """
 
     name: str = ""
@@ -233,7 +233,7 @@ class LogReader:
     def list_containers(self, app_id: str) -> List[Tuple[str, LogRef]]:
         """(task, container) of what was launched, as the scheduler itself remembers it.
 
-        For a job whose master died before it could say; empty where nothing is kept.
+        For a job whose master died before it could record them; empty where nothing is kept.
         """
         return []
 
@@ -387,8 +387,8 @@ class Refused(NamedTuple):
     reason: str
 
 
-#: What a pool reports. (Events of different types with equal fields compare equal: they are told
-#: apart by their type.)
+#: What a pool reports. (Events of different types with equal fields compare equal: their
+#: type tells them apart.)
 PoolEvent = Union[
     Allocated,
     Started,

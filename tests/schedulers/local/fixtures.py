@@ -14,7 +14,7 @@ from tests.schedulers.contract import SECRET, Harness, Master, harness_job, unti
 from tests.schedulers.standin import make_runtime
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Job, Local
-from tony_core.schedulers.local import home, mastership
+from tony_core.schedulers.local import attempts, home
 from tony_core.schedulers.local.applications import Application, write_status
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.home import AppFolder, Home
@@ -51,14 +51,14 @@ class LocalHarness(Harness):
 
     def next_master(self, master: Master) -> Master:
         folder = self._masters[master]
-        return self._open(folder, mastership.read(folder).attempt + 1)
+        return self._open(folder, attempts.read(folder).attempt + 1)
 
     def folder(self, master: Master) -> AppFolder:
         """Its application's folder."""
         return self._masters[master]
 
     def _open(self, folder: AppFolder, attempt: int) -> Master:
-        handle = mastership.try_lock(folder)
+        handle = attempts.try_lock(folder)
         assert handle is not None
         context, pool = open_master(
             argparse.Namespace(app_dir=folder.path, attempt=str(attempt), lock_fd=str(handle))
@@ -88,14 +88,14 @@ class LocalHarness(Harness):
         return app_id
 
     def kill_master(self, app_id: str) -> None:
-        process = mastership.read(self.home.app(app_id)).process
+        process = attempts.read(self.home.app(app_id)).process
         assert process is not None
         assert process.send(signal.SIGKILL)
         until(lambda: self._free(app_id), "the master's death")
 
     def _free(self, app_id: str) -> bool:
         """Whether its lock is: it goes with the last of the master's threads."""
-        handle = mastership.try_lock(self.home.app(app_id))
+        handle = attempts.try_lock(self.home.app(app_id))
         if handle is not None:
             os.close(handle)
         return handle is not None

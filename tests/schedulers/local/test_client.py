@@ -36,7 +36,7 @@ from tony_core.job.spec import (
     Timeouts,
     Tracking,
 )
-from tony_core.schedulers.local import client, home, mastership, processes, successor
+from tony_core.schedulers.local import attempts, client, finalize, home, processes
 from tony_core.schedulers.local.applications import Application
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.home import AppFolder
@@ -66,7 +66,7 @@ def waiting(harness: LocalHarness, marker: str = "", **orders: Any) -> str:
 
 def test_what_the_dry_run_prints_is_what_runs(harness: LocalHarness) -> None:
     app_id = waiting(harness)
-    process = mastership.read(harness.home.app(app_id)).process
+    process = attempts.read(harness.home.app(app_id)).process
     assert process is not None
     details = harness.scheduler.dry_run(app_id, harness.job(), harness.artifacts()).details
     words = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")[:-1]
@@ -99,14 +99,14 @@ def test_a_master_that_ends_before_it_began_is_refused_with_its_words(
     (harness.runtime / "tests" / "schedulers" / "standin.py").write_text("import no_such_thing")
     with pytest.raises(SchedulerError, match="no_such_thing"):
         harness.submit(asks=[], gang=True, argv=[], then="finish")
-    assert home.names_in(harness.home.apps) == []
+    assert home.list_names(harness.home.apps) == []
 
 
 def test_a_successor_that_cannot_run_is_refused_with_its_words(harness: LocalHarness) -> None:
     (harness.runtime / "__main__.py").write_text("raise SystemExit('no way')")
     with pytest.raises(SchedulerError, match="no way"):
         harness.submit(asks=[], gang=True, argv=[], then="finish")
-    assert home.names_in(harness.home.apps) == []
+    assert home.list_names(harness.home.apps) == []
 
 
 def test_an_id_is_used_once(harness: LocalHarness) -> None:
@@ -163,7 +163,7 @@ def successor_of(harness: LocalHarness, app_id: str) -> List[str]:
     """What executors find in TONY_SUCCESSOR."""
     folder = harness.home.app(app_id)
     words = [sys.executable, str(harness.runtime), "local-successor", "--app-dir", folder.path]
-    return mastership.runtime_argv(words[0], words[1], *words[2:])
+    return attempts.runtime_argv(words[0], words[1], *words[2:])
 
 
 def test_the_next_master_takes_over_and_training_is_not_disturbed(
@@ -179,16 +179,16 @@ def test_the_next_master_takes_over_and_training_is_not_disturbed(
     assert harness.scheduler.status(app_id).state is AppState.RUNNING
     racers = [subprocess.Popen(successor_of(harness, app_id), env={}) for _ in range(4)]
     codes = sorted(racer.wait(timeout=60) for racer in racers)
-    assert codes == [successor.STARTED] + [successor.HELD] * 3
+    assert codes == [attempts.STARTED] + [attempts.HELD] * 3
     until(lambda: harness.scheduler.status(app_id).attempt == 2, "the second master")
     assert running(marker) == before
-    assert subprocess.run(successor_of(harness, app_id)).returncode == successor.HELD
+    assert subprocess.run(successor_of(harness, app_id)).returncode == attempts.HELD
     go.touch()
     status = ended(harness, app_id)
     assert (status.state, status.attempt) == (AppState.SUCCEEDED, 2)
     heard = [words[2].split("(")[0] for words in harness_heard(harness, app_id) if words[1] == 2]
     assert heard == ["PreviousContainers", "Completed"]
-    assert subprocess.run(successor_of(harness, app_id)).returncode == successor.OVER
+    assert subprocess.run(successor_of(harness, app_id)).returncode == attempts.OVER
 
 
 EXECUTOR = """
@@ -210,8 +210,8 @@ def test_a_master_that_an_executor_started_does_not_end_with_its_container(
     harness.kill_master(app_id)
     go.touch()
     until(lambda: said.exists() and said.read_text(), "the successor's exit code")
-    assert said.read_text() == str(successor.STARTED)
-    second = until(lambda: mastership.read(harness.home.app(app_id)).process, "its word")
+    assert said.read_text() == str(attempts.STARTED)
+    second = until(lambda: attempts.read(harness.home.app(app_id)).process, "its word")
     (program,) = running(marker)
     tree = processes.descendants(int(Path(f"/proc/{program}/stat").read_text().split()[3]))
     assert program in tree  # so this is its shim's tree
@@ -225,14 +225,14 @@ def test_a_master_that_an_executor_started_does_not_end_with_its_container(
 def test_no_master_beyond_the_last_attempt(harness: LocalHarness) -> None:
     app_id = waiting(harness, attempts=1)
     harness.kill_master(app_id)
-    assert subprocess.run(successor_of(harness, app_id)).returncode == successor.OVER
+    assert subprocess.run(successor_of(harness, app_id)).returncode == attempts.OVER
 
 
 def test_no_master_for_what_is_being_killed(harness: LocalHarness) -> None:
     app_id = waiting(harness)
     harness.kill_master(app_id)
     home.write_json(harness.home.app(app_id).kill, {"reason": "enough"})
-    assert subprocess.run(successor_of(harness, app_id)).returncode == successor.OVER
+    assert subprocess.run(successor_of(harness, app_id)).returncode == attempts.OVER
 
 
 def test_with_nobody_to_start_it_again_it_has_failed(harness: LocalHarness) -> None:
@@ -297,36 +297,36 @@ def cleared(folder: AppFolder) -> bool:
     return not any(map(os.path.exists, gone))
 
 
-@pytest.mark.parametrize(("count", "attempts"), [(1, 1), (3, 1), (1, 2)])
+@pytest.mark.parametrize(("count", "most"), [(1, 1), (3, 1), (1, 2)])
 def test_the_last_container_that_ends_has_it_buried(
-    harness: LocalHarness, tmp_path: Path, count: int, attempts: int
+    harness: LocalHarness, tmp_path: Path, count: int, most: int
 ) -> None:
     """Where attempts are left, too: only a container's executor would have started the next."""
-    folder = without_a_master(harness, tmp_path, asks=[["worker", count, 64]], attempts=attempts)
+    folder = without_a_master(harness, tmp_path, asks=[["worker", count, 64]], attempts=most)
     assert len(folder.container_ids()) == count
     (tmp_path / "go").touch()
     until(lambda: cleared(folder), "its burial, that nobody asks for")
     until(lambda: (home.read_json(folder.status) or {})["state"] == "FAILED", "its end")
-    until(lambda: not mastership.living_containers(folder), "the shims' ends")
+    until(lambda: not attempts.running_containers(folder), "the shims' ends")
     status = harness.scheduler.status(folder.app_id)
-    assert status.diagnostics == f"the master died (attempt 1 of {attempts})"
+    assert status.diagnostics == f"the master died (attempt 1 of {most})"
     assert not os.path.exists(
         os.path.join(harness.home.root, "store", "leases", f"{folder.app_id}.json")
     )
     assert all(os.path.exists(folder.container(one).exit) for one in folder.container_ids())
-    assert Ledger(harness.home.ledger).holdings() == []
+    assert Ledger(harness.home.ledger).reservations() == []
 
 
-@pytest.mark.parametrize("attempts", [1, 2])
+@pytest.mark.parametrize("most", [1, 2])
 def test_nothing_is_buried_while_another_container_lives(
-    harness: LocalHarness, tmp_path: Path, attempts: int
+    harness: LocalHarness, tmp_path: Path, most: int
 ) -> None:
-    folder = without_a_master(harness, tmp_path, asks=[["worker", 2, 64]], attempts=attempts)
+    folder = without_a_master(harness, tmp_path, asks=[["worker", 2, 64]], attempts=most)
     first = folder.container_ids()[0]
     shim = processes.Identity.from_json(home.read_json(folder.container(first).shim))
     (tmp_path / f"go-{first.rpartition('_')[2]}").touch()
     until(lambda: shim is None or not shim.alive(), "the end of the first")
-    handle = mastership.try_lock(folder)
+    handle = attempts.try_lock(folder)
     assert handle is not None  # nor is anybody about to
     os.close(handle)
     assert os.path.exists(folder.secret) and os.path.exists(folder.container(first).launch)
@@ -338,7 +338,7 @@ def test_nothing_is_buried_while_another_container_lives(
 def test_a_burial_waits_for_whoever_looks(harness: LocalHarness, tmp_path: Path) -> None:
     folder = without_a_master(harness, tmp_path, attempts=1)
     (container_id,) = folder.container_ids()
-    handle = mastership.try_lock(folder)
+    handle = attempts.try_lock(folder)
     assert handle is not None
     (tmp_path / "go").touch()
     until(lambda: os.path.exists(folder.container(container_id).exit), "its end")
@@ -385,10 +385,7 @@ def test_an_application_of_before_a_restart_has_failed(harness: LocalHarness) ->
     assert status.state is AppState.FAILED
     assert "the machine was restarted" in status.diagnostics
     # (In truth its worker would be gone; here it is this boot's to end.)
-    harness.home.app(app_id)
-    from tony_core.schedulers.local import cleanup
-
-    cleanup.end_containers(harness.home.app(app_id))
+    finalize.end_containers(harness.home.app(app_id))
 
 
 def test_a_submit_whose_client_died_has_failed(harness: LocalHarness) -> None:
@@ -559,4 +556,4 @@ def test_all_problems_are_told_at_once(harness: LocalHarness) -> None:
     submission = harness.scheduler.dry_run(app_id, bad, harness.artifacts())
     with pytest.raises(SchedulerError, match=r"2000 MB.*3000 MB"):
         harness.scheduler.submit(app_id, submission, SECRET)
-    assert home.names_in(harness.home.apps) == []
+    assert home.list_names(harness.home.apps) == []

@@ -15,10 +15,10 @@ from tests.cli.conftest import Tony, tony
 from tests.fuzzing import fuzz, mutations
 from tests.schedulers.contract import harness_job
 from tony_core.job.spec import Resources
-from tony_core.schedulers.local import engine, home, mastership, processes
+from tony_core.schedulers.local import attempts, engine, home, processes
 from tony_core.schedulers.local.applications import Application, read_status, write_status
 from tony_core.schedulers.local.client import LocalScheduler
-from tony_core.schedulers.local.container import Running, container_to_json
+from tony_core.schedulers.local.container import RunningContainer, container_to_json
 from tony_core.schedulers.local.home import AppFolder, Home
 from tony_core.schedulers.local.processes import Identity
 from tony_core.schedulers.port import AppState, Container
@@ -73,9 +73,9 @@ def test_any_app_and_status(folder: AppFolder, app: bytes, status: bytes, lock: 
         json.dumps(found.to_json())
         assert found.now() > 0 and isinstance(found.here, bool)
         assert isinstance(read_status(folder, found).state, AppState)
-    mastership.may_start(folder, home.read_json(folder.app))
-    mastership.abandoned(folder, "c_1")
-    mastership.read(folder)
+    attempts.may_start(folder, home.read_json(folder.app))
+    attempts.is_abandoned(folder, "c_1")
+    attempts.read(folder)
 
 
 @fuzz(
@@ -89,15 +89,15 @@ def test_any_container(folder: AppFolder, launch: bytes, shim: bytes, story: byt
     put(place.launch, launch)
     put(place.shim, shim)
     put(place.exit, story)
-    running = Running.find(folder, "c_1")
+    running = RunningContainer.find(folder, "c_1")
     if running is not None:
         assert running.container.id == "c_1"
         assert not running.alive()
         with (
             patch.object(processes, "kill_container", return_value=[]),  # looks at all of /proc
-            patch.object(engine, "ask", return_value=(0, "")),
+            patch.object(engine, "run", return_value=(0, "")),
         ):
-            assert isinstance(running.completed().exit_code, int)
+            assert isinstance(running.collect_end().exit_code, int)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", DEEP, b"[]", b'{"name": 1}'], ids=range(5))

@@ -182,7 +182,7 @@ def test_it_runs_in_the_image_and_its_exit_code_is_its_own(master: Master, notes
     assert (end.exit_code, end.cause) == (7, Cause.EXITED)
     assert 'and "two"' in end.diagnostics
     assert kept(notes) == []
-    assert engine.inside(container.id) == []
+    assert engine.list_pids(container.id) == []
 
 
 def test_what_is_inside_and_what_is_not(
@@ -212,11 +212,11 @@ def test_stopping_it_leaves_nothing(master: Master, notes: Path, tmp_path: Path)
     )
     container = run(master, code)
     until(began.exists, "its beginning")
-    assert len(engine.inside(container.id)) >= 2
+    assert len(engine.list_pids(container.id)) >= 2
     master.pool.stop(container.id)
     assert master.end_of(container).cause is Cause.RELEASED
     assert kept(notes) == []
-    assert engine.inside(container.id) == []
+    assert engine.list_pids(container.id) == []
 
 
 def test_the_end_of_its_shim_leaves_nothing_either(
@@ -227,7 +227,7 @@ def test_the_end_of_its_shim_leaves_nothing_either(
     os.kill(pid_in(harness.folder(master).container(container.id).shim), signal.SIGKILL)
     assert master.end_of(container).cause is Cause.KILLED
     assert kept(notes) == []
-    assert engine.inside(container.id) == []
+    assert engine.list_pids(container.id) == []
 
 
 def test_nor_that_of_the_engines_own_program(
@@ -238,7 +238,7 @@ def test_nor_that_of_the_engines_own_program(
     os.kill(pid_in(harness.folder(master).container(container.id).process), signal.SIGKILL)
     assert master.end_of(container).exit_code == 137
     assert kept(notes) == []
-    assert engine.inside(container.id) == []
+    assert engine.list_pids(container.id) == []
 
 
 def test_the_next_master_finds_it_and_can_stop_it(
@@ -333,7 +333,7 @@ def test_an_engine_that_maps_users_or_is_elsewhere_is_refused(
     (notes / how).touch()
     with pytest.raises(SchedulerError, match=why) as refused:
         harness.submit(asks=[], argv=[], job={"roles": (worker(),)})
-    assert "podman will not do: " in str(refused.value)
+    assert "podman cannot be used: " in str(refused.value)
     assert "(rootless, userns-remap), or runs on another machine" in str(refused.value)
     assert harness.scheduler.list() == []
     assert not [name for name in os.listdir(harness.home.root) if name.startswith(".")]
@@ -353,7 +353,7 @@ def job(*roles: Role, **changes: Any) -> Job:
 
 def test_without_an_engine_one_message_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    found = images.problems(job(worker()), os.environ, "/home/tony")
+    found = images.find_problems(job(worker()), os.environ, "/home/tony")
     assert len(found) == 1
     assert "(worker): neither docker nor podman is on the PATH" in found[0]
 
@@ -382,13 +382,13 @@ def test_an_engine_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_what_can_never_run_is_told(notes: Path, tmp_path: Path) -> None:
     roles = (worker(docker=Docker("-v/:/host", ("/no/where:/x",))),)
-    found = " ".join(images.problems(job(*roles), os.environ, "/a:b"))
+    found = " ".join(images.find_problems(job(*roles), os.environ, "/a:b"))
     assert "'-v/:/host' is not the name of an image" in found
     assert "there is no /no/where on this machine" in found
     assert "a colon in it" in found
-    assert images.problems(job(worker()), os.environ, str(tmp_path)) == []
+    assert images.find_problems(job(worker()), os.environ, str(tmp_path)) == []
     own = MasterSpec(docker=Docker("here:1"), preprocess="make")
-    assert "in no image" in images.problems(job(worker(), master=own), os.environ, "/a")[0]
+    assert "in no image" in images.find_problems(job(worker(), master=own), os.environ, "/a")[0]
 
 
 # ---------------------------------------------------------------------- the exact command
@@ -440,13 +440,13 @@ def test_what_no_file_can_hold_goes_by_name(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_hangs_is_not_waited_for_forever() -> None:
-    code, words = engine.ask(["/bin/sleep", "600"], {}, 0.1)
+    code, words = engine.run(["/bin/sleep", "600"], {}, 0.1)
     assert (code, words) == (124, "/bin/sleep 600 did not answer within 0.1 s")
-    assert engine.ask(["/no/such", "x"], {}, 1.0)[0] == 127
+    assert engine.run(["/no/such", "x"], {}, 1.0)[0] == 127
 
 
 def test_what_an_engine_leaves_running_is_not_waited_for() -> None:
     words = "/bin/sleep 600 & echo $!; exit 3"  # which keeps the pipe open
-    code, answer = engine.ask(["/bin/sh", "-c", words], {}, 500.0)
+    code, answer = engine.run(["/bin/sh", "-c", words], {}, 500.0)
     os.kill(int(answer), signal.SIGKILL)
     assert code == 3

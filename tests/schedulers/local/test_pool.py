@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, List
 
@@ -18,9 +17,8 @@ from tests.schedulers.contract import SMALL, Master, running, until
 from tests.schedulers.local.fixtures import MOST_MB, LocalHarness
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Local, Resources
-from tony_core.schedulers.local import home, ledger, memory_watch
-from tony_core.schedulers.local.memory_watch import MB, Measure, MemoryWatch
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local import home, ledger, processes
+from tony_core.schedulers.local.processes import MB, Identity, Measure, MemoryWatch
 from tony_core.schedulers.port import (
     Allocated,
     AppState,
@@ -196,9 +194,8 @@ def test_artifacts_stand_in_the_working_folder(
         harness.master(),
         [
             artifact("named", tmp_path / "data.txt", Kind.FILE),
-            replace(
-                artifact("src", tmp_path / "folder", Kind.FOLDER),
-                uri="file://" + str(tmp_path / "folder"),
+            artifact("src", tmp_path / "folder", Kind.FOLDER)._replace(
+                uri="file://" + str(tmp_path / "folder")
             ),
             artifact("venv", packed, Kind.ARCHIVE),
         ],
@@ -232,7 +229,7 @@ def test_an_archive_that_is_none_is_a_failed_launch(
     broken.write_bytes(b"PK\x03\x04 no archive at all")
     end = run_with(harness.master(), [artifact("bad", broken, Kind.ARCHIVE)], "pass")
     assert end.cause is Cause.LAUNCH
-    assert "bad cannot be localised" in end.diagnostics
+    assert "bad cannot be localized" in end.diagnostics
 
 
 @pytest.mark.parametrize(("first", "second"), [("same", "same"), ("ok", "../up"), ("ok", "..")])
@@ -252,25 +249,25 @@ def test_names_that_cannot_be_are_a_failed_launch(
 
 def test_a_child_that_was_just_forked_is_not_counted_yet() -> None:
     memory = MemoryWatch(100)
-    assert memory.judge([Measure(1, 80 * MB)]) is None
-    assert memory.judge([Measure(1, 80 * MB), Measure(2, 80 * MB)]) is None
-    assert memory.judge([Measure(1, 80 * MB), Measure(3, 80 * MB)]) is None
-    words = memory.judge([Measure(1, 80 * MB), Measure(3, 80 * MB)])
+    assert memory.evaluate([Measure(1, 80 * MB)]) is None
+    assert memory.evaluate([Measure(1, 80 * MB), Measure(2, 80 * MB)]) is None
+    assert memory.evaluate([Measure(1, 80 * MB), Measure(3, 80 * MB)]) is None
+    words = memory.evaluate([Measure(1, 80 * MB), Measure(3, 80 * MB)])
     assert words is not None
     assert "160 MB used of 100 MB by 2 processes" in words
 
 
 def test_more_than_twice_the_limit_is_too_much_at_once() -> None:
-    assert MemoryWatch(100).judge([Measure(1, 201 * MB)]) is not None
-    assert MemoryWatch(0).judge([Measure(1, 201 * MB)]) is None
+    assert MemoryWatch(100).evaluate([Measure(1, 201 * MB)]) is not None
+    assert MemoryWatch(0).evaluate([Measure(1, 201 * MB)]) is None
 
 
 def test_near_the_limit_it_looks_more_often() -> None:
     memory = MemoryWatch(100)
-    memory.judge([Measure(1, 10 * MB)])
-    assert memory.pause_s == memory_watch.CALM_S
-    memory.judge([Measure(1, 90 * MB)])
-    assert memory.pause_s == memory_watch.NEAR_S
+    memory.evaluate([Measure(1, 10 * MB)])
+    assert memory.pause_s == processes.CALM_S
+    memory.evaluate([Measure(1, 90 * MB)])
+    assert memory.pause_s == processes.NEAR_S
 
 
 @pytest.fixture
@@ -298,7 +295,7 @@ def test_each_gpu_is_handed_to_one_container(harness: LocalHarness, tmp_path: Pa
             master.next(Completed)
         assert (tmp_path / container.id).read_text() == container.gpu_ids[0]
     master.pool.request([Ask("worker", 0, 1, Resources(memory_mb=64, gpus=3))], True)
-    assert "3 GPUs are wanted and there are 2" in master.next(Refused).reason
+    assert "3 GPUs are requested and there are 2" in master.next(Refused).reason
 
 
 def test_without_nvidia_smi_gpus_are_counted_by_the_job_file(
@@ -355,11 +352,11 @@ def test_a_ledger_on_a_full_disk_grants_nothing_and_ends_nothing(
         second.pool.request([Ask("worker", 0, 2, many)], True)
         assert "waits for room on the disk" in second.next(Waiting).reason
         second.quiet(0.3, Allocated)
-        assert {item.container_id for item in book.holdings()} == {kept.id, given.id}
+        assert {item.container_id for item in book.reservations()} == {kept.id, given.id}
         first.launch(kept, SLEEP)
         first.next(Started)
         first.pool.report(0.5, "")
     assert len(second.next(Allocated).containers) == 2
-    assert given.id not in {item.container_id for item in book.holdings()}
+    assert given.id not in {item.container_id for item in book.reservations()}
     first.pool.stop(kept.id)
     assert first.end_of(kept).cause is Cause.RELEASED

@@ -110,7 +110,7 @@ def test_it_is_light(tmp_path: Path) -> None:
     runtime = make_runtime(tmp_path / "runtime")
     code = (
         f"import sys; sys.path.insert(0, {str(runtime)!r})\n"
-        "from tony_core.schedulers.local import shim, localization, successor\n"
+        "from tony_core.schedulers.local import attempts, shim\n"
         "import json; print(json.dumps(sorted(sys.modules)))"
     )
     argv = [sys.executable, "-I", "-S", "-c", code]
@@ -141,9 +141,9 @@ def test_what_belongs_to_a_container_is_found_by_its_mark() -> None:
     env = {"TONY_CONTAINER_ID": name}
     argv = [sys.executable, "-c", code]
     with subprocess.Popen(argv, env=env, start_new_session=True) as child:
-        until(lambda: len(processes.of_container(name)) == 2, "both")
+        until(lambda: len(processes.list_container_pids(name)) == 2, "both")
         # No other container's name is a prefix of this one's mark.
-        assert processes.of_container(name[:-1]) == []
+        assert processes.list_container_pids(name[:-1]) == []
         assert processes.kill_container(name) == []
         assert child.wait(60) == -9
-    assert processes.of_container(name) == []
+    assert processes.list_container_pids(name) == []

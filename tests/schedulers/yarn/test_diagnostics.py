@@ -34,7 +34,7 @@ def frame(said: str = "", shell: str = "", code: int = 1, times: int = 2) -> str
 def test_what_the_master_said() -> None:
     text = explain_master_failure(frame("the job's folder is gone\nValueError: no"))
     assert text == (
-        "the job's master died (exit code 1, 2 times)\nit last said:\n"
+        "the job's master died (exit code 1, 2 times)\nits last output:\n"
         "the job's folder is gone\nValueError: no"
     )
 

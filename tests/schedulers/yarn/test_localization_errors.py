@@ -103,4 +103,4 @@ def test_a_cause_that_says_more_stays() -> None:
 
 def test_a_stack_trace_that_the_program_printed_stays() -> None:
     said = f"[2026-11-21 14:02:00.100]x\nLast 4096 bytes of executor.stderr :\nE: e\n{TRACE}"
-    assert clean_diagnostics(said) == f"x\nit last said:\nE: e\n{TRACE}".rstrip()
+    assert clean_diagnostics(said) == f"x\nits last output:\nE: e\n{TRACE}".rstrip()

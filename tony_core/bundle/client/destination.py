@@ -1,7 +1,7 @@
 """Where a job's content is staged: a store on this machine, or one on a cluster.
 
 Planning asks a place what it has and what it makes of a content; nothing is written yet.
-What was learnt about the user's files is kept on this machine either way, in the store of
+The caches about the user's files are on this machine either way, in the store of
 ``$TONY_HOME``.
 """
 
@@ -140,10 +140,10 @@ class LocalDestination(Destination):
         self, content: Content, name: str, meta: Mapping[str, Any]
     ) -> Tuple[ResolvedSource, Upload]:
         digest = content.digest
-        said = {**meta, "name": name, "size": content.size}
+        record = {**meta, "name": name, "size": content.size}
         damage = self._store.damage(digest)
         present = not damage and self._store.is_there(digest)
-        upload = Upload(digest, name, content.size, present, content.copy, said, damage=damage)
+        upload = Upload(digest, name, content.size, present, content.copy, record, damage=damage)
         uri = self._store.content(digest)
         return ResolvedSource(content.kind, uri, digest, content.size, content.mtime_ms), upload
 

@@ -2,8 +2,8 @@
 
 ``RUNTIME/__main__.py`` for the folder does as well, and saves Python the search for it.
 
-Kept to syntax and modules that old Pythons have too, so that one that is too old is told so
-instead of dying of a SyntaxError somewhere below.
+Kept to syntax and modules that old Pythons have too, so that one that is too old gets a message
+instead of a SyntaxError.
 """
 
 import os
@@ -14,8 +14,8 @@ VERBS = {
     "master": ("tony_core.master.main", (3, 9)),
     "executor": ("tony_executor.main", (3, 8)),
     "shim": ("tony_core.schedulers.local.shim", (3, 8)),
-    "local-successor": ("tony_core.schedulers.local.successor", (3, 8)),
-    "local-burial": ("tony_core.schedulers.local.finalize", (3, 9)),
+    "local-successor": ("tony_core.schedulers.local.attempts", (3, 8)),
+    "local-finalize": ("tony_core.schedulers.local.finalize", (3, 9)),
     "yarn-start": ("tony_core.schedulers.yarn.node.start", (3, 8)),
     "yarn-probe": ("tony_core.schedulers.yarn.node.probe", (3, 9)),
     "yarn-find-master": ("tony_core.schedulers.yarn.node.find_master", (3, 8)),

@@ -49,8 +49,8 @@ def stage(
     :class:`StagingError` when the staging place failed. Nothing of the job is left then.
 
     Below a remote root there is no job folder: what the master reads travels with the
-    submission, and the secret with it. ``files`` opens that root; the registry does unless
-    told otherwise.
+    submission, and the secret with it. ``files`` opens that root (by default
+    the registry).
     """
     if plan.errors:
         raise JobError(plan.problems)

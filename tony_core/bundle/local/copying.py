@@ -19,7 +19,7 @@ from tony_core.bundle.digests import Stamp
 _FICLONE = 0x40049409  # linux/fs.h
 _CHUNK = 1 << 30
 _CANNOT = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)
-_no_reflinks: Set[int] = set()  # devices that have said so
+_no_reflinks: Set[int] = set()  # devices without reflinks
 
 
 def sealed_mode(executable: bool) -> int:

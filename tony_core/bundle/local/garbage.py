@@ -1,12 +1,12 @@
 """``tony gc`` over what staging leaves: leases, job folders, objects, unfinished work.
 
-An application is over when its scheduler says so. Without a scheduler to ask (``ended`` is
+An application has ended when its scheduler reports so. Without a scheduler to ask (``ended`` is
 not given, or it does not know), what lies on the file system decides, and doubt keeps:
 
 * the submitting process lives: in use;
-* the application's folder is gone, or holds the job folder alone: the submit died;
+* the application's folder is gone, or holds nothing but the job folder: the submit died;
 * a process holds ``master.lock``: in use;
-* ``status.json`` says it has ended: over;
+* ``status.json`` has an end: ended;
 * else it may be between two masters: in use, until nothing in its folder has changed for
   a day.
 

@@ -30,7 +30,7 @@ class Owner(NamedTuple):
     """
 
     pid: int
-    start: int  # clock ticks since boot; 0 where the system does not say
+    start: int  # clock ticks since boot; 0 where the system has none
     boot: str
     host: str
 
@@ -84,7 +84,7 @@ class Lease(NamedTuple):
     app_id: str
     owner: Owner  # the process that submits it
     digests: Tuple[str, ...]
-    taken: float  # seconds since the epoch; with the owner it tells this lease from any other
+    taken: float  # seconds since the epoch; with the owner it identifies this lease
     damage: str = ""  # why the objects that it names are not known
 
 
@@ -118,7 +118,7 @@ def remove_lease(folder: str, app_id: str) -> bool:
 
 
 def read_leases(folder: str) -> List[Lease]:
-    """Every lease, by application: the file's name says whose it is, whatever is in it."""
+    """Every lease, by application: the file's name is the application's, whatever is in it."""
     found: List[Lease] = []
     try:
         names = sorted(os.listdir(folder))

@@ -22,9 +22,9 @@ An object's name is the digest of its content, so it is never changed, only put 
 
 **Put**: made under ``tmp``, flushed to the disk, then renamed, so that a power cut leaves no
 half of an object under its name. What a disk or a person damages later is noticed at reuse: an
-object whose files have other sizes than ``sizes.json`` says is put again. When two processes put
+object whose files have other sizes than in ``sizes.json`` is put again. When two processes put
 the same object at once both make it and one rename loses, which is no loss. A process killed in
-the middle leaves its ``tmp`` folder, whose name says that its owner is dead.
+the middle leaves its ``tmp`` folder, whose name identifies its dead owner.
 
 **Lease, then look**: a submit first writes a lease that names every object it is about to
 use, present or not, under the *shared* lock, and only then looks which are missing. A
@@ -286,7 +286,7 @@ class Store:
         return sorted(found)
 
     def last_used(self, digest: str) -> float:
-        """When an application last took or gave back the object; 0 when it cannot be told."""
+        """When an application last took or gave back the object; 0 when that is unknown."""
         try:
             return os.stat(os.path.join(self.object_path(digest), "meta.json")).st_mtime
         except OSError:

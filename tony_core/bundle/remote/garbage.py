@@ -1,6 +1,6 @@
 """``tony gc`` below a remote root: leases and folders of ended applications, old objects.
 
-The scheduler says which applications have ended. One that it does not know may be a submit in
+The scheduler knows which applications have ended. One that it does not know may be a submit in
 progress: its lease counts until it is a day old. An object goes when no lease names it, and
 none that was given back lately; how that is safe beside submits stands in ``remote``.
 

@@ -16,8 +16,8 @@ Theory of operation
 
 There are no locks here, only names that appear and go in one step. An object is uploaded
 below ``tmp`` and its folder renamed: of two submits that bring the same one the second
-rename fails, which is no loss. From then on nobody writes to it: YARN refuses a file whose
-time is not the one that was submitted. What the file was is told by a name beside it, so
+rename fails, which is no loss. From then on it is never written to: YARN refuses a file whose
+time is not the one that was submitted. A name beside it records size and time, so
 that one listing answers whether the object is there, how big, how old, and still the same.
 
 **Lease, then look**: a submit first makes its lease, then looks which objects are missing. A
@@ -230,7 +230,7 @@ class RemoteStore:
             found = self.files.stat(self.path)
         except FileNotFoundError:
             # HDFS gives every folder that one call makes the same mode: a home that was not
-            # there (or even /user) must not become this user's alone.
+            # there (or even /user) must not be closed to all others.
             self.files.mkdir(parent(self.root))
             self.files.mkdir(self.root, FOLDER_MODE)
             self.files.mkdir(self.path, FOLDER_MODE)
@@ -321,7 +321,7 @@ def sealed(location: str, found: List[Stat]) -> Staged:
     name = base_name(location)
     file = next((item for item in found if base_name(item.location) == name), None)
     if file is None or len(seals) != 1:
-        raise _damaged(location, "is missing, or what tells its size and time")
+        raise _damaged(location, "is missing, or the record of its size and time")
     size, mtime_ms, check = int(seals[0][1]), int(seals[0][2]), seals[0][3]
     if file.size != size:
         raise _damaged(location, f"has {file.size} bytes, but had {size} when it was staged")

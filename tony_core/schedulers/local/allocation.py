@@ -1,9 +1,9 @@
-"""Who is granted what of this machine: a pure decision.
+"""Allocates this machine to jobs: a pure decision.
 
 Theory of operation
 ===================
 
-The input is what is held, and a queue of applications that want something, each with its
+The input is what is in use, and a queue of applications that ask for containers, each with its
 own view of the machine's capacity (a job file may allow a job less). The output is what to
 grant now, and for each that still waits, why.
 
@@ -14,10 +14,10 @@ grant now, and for each that still waits, why.
   for its other containers would be a deadlock); among equals, the one that waits longest.
 * *Overtaking*: what does not fit does not hold up what fits behind it, until it has waited
   for :data:`AGEING_S`. From then on its demand is set aside: whatever becomes free is kept
-  for it, and only what it does not need is given to others. So nobody starves.
+  for it, and only what it does not need is granted to others. So no job starves.
 * *Spare* containers (what an elastic role of a running job has room for beyond its minimum)
-  come last: what anybody else waits for, aged or not, is set aside before one is granted, and
-  they do not age. So whoever needs something is granted it as if nobody wanted spare ones.
+  come last: what other jobs wait for, aged or not, is set aside before one is granted, and they do
+  not age. So needed containers are granted as if there were no spare ones.
 * What could not be granted on an empty machine is never queued: :func:`never_fits`.
 
 Memory and GPUs are always counted, vcores only where a capacity names them: a laptop's
@@ -33,7 +33,7 @@ AGEING_S = 30.0
 
 
 class Capacity(NamedTuple):
-    """What of this machine may be handed out; GPUs by id."""
+    """What of this machine may be allocated; GPUs by id."""
 
     memory_mb: int
     gpus: Tuple[str, ...] = ()
@@ -60,8 +60,8 @@ class Demand:
         return Demand(self.memory_mb * count, self.gpus * count, self.vcores * count)
 
 
-class Held(NamedTuple):
-    """What one container holds."""
+class Usage(NamedTuple):
+    """What one container uses."""
 
     app: str
     name: str  # the application's, for people
@@ -71,8 +71,8 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Want:
-    """Containers for one role of one session."""
+class RoleRequest:
+    """The containers that one role of one session asks for."""
 
     role: str
     session: int
@@ -80,27 +80,27 @@ class Want:
     each: Demand
 
 
-class Group(NamedTuple):
-    """Wants that are granted together (``whole``) or one by one; ``spare``: after all others."""
+class RequestGroup(NamedTuple):
+    """Requests that are granted whole or one by one; ``spare`` ones after all others."""
 
     whole: bool
-    wants: Tuple[Want, ...]
+    requests: Tuple[RoleRequest, ...]
     spare: bool = False
 
     @property
     def demand(self) -> Demand:
         """All of it."""
-        return total(want.each.times(want.count) for want in self.wants)
+        return total(request.each.times(request.count) for request in self.requests)
 
 
-class Queued(NamedTuple):
-    """One application that wants something."""
+class QueuedApp(NamedTuple):
+    """One application that waits for containers."""
 
     app: str
     name: str
     since: float
     capacity: Capacity
-    groups: Tuple[Group, ...]
+    groups: Tuple[RequestGroup, ...]
 
 
 class Grant(NamedTuple):
@@ -115,7 +115,7 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to hand out now, and why the others wait (by application)."""
+    """What to grant now, and why the others wait (by application)."""
 
     grants: Tuple[Grant, ...] = ()
     waits: Dict[str, str] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def total(demands: Iterable[Demand]) -> Demand:
 
 
 def never_fits(capacity: Capacity, demand: Demand) -> List[str]:
-    """What of it not even the empty machine has, in words; empty if it fits."""
+    """Why not even the empty machine could grant this; empty if it could."""
     problems = []
     if demand.memory_mb > capacity.memory_mb:
         problems.append(
@@ -138,9 +138,9 @@ def never_fits(capacity: Capacity, demand: Demand) -> List[str]:
         )
     if demand.gpus > len(capacity.gpus):
         problems.append(
-            f"{_gpus(demand.gpus)} are wanted and there {_are(len(capacity.gpus))}"
+            f"{_gpus(demand.gpus)} are requested and there {_are(len(capacity.gpus))}"
             if demand.gpus > 1
-            else "a GPU is wanted and there is none"
+            else "a GPU is requested and there is none"
         )
     if capacity.vcores is not None and demand.vcores > capacity.vcores:
         problems.append(
@@ -149,45 +149,45 @@ def never_fits(capacity: Capacity, demand: Demand) -> List[str]:
     return problems
 
 
-def decide(held: Sequence[Held], queue: Sequence[Queued], now: float) -> Decision:
-    """See the module. The same input gives the same decision, whoever asks."""
+def decide(held: Sequence[Usage], queue: Sequence[QueuedApp], now: float) -> Decision:
+    """Decide what to grant; the same input gives the same decision in every process."""
     decision = _Deciding(list(held))
     holders = {item.app for item in held}
     for queued in sorted(queue, key=lambda q: (q.app not in holders, q.since, q.app)):
         decision.consider(queued, now)
     decision.set_aside_all()
     for queued in sorted(queue, key=lambda q: (q.since, q.app)):
-        decision.spare(queued)
+        decision.consider_spare(queued)
     return Decision(tuple(decision.grants), decision.waits)
 
 
 class _Deciding:
     """The state of one decision: what is held, granted, and set aside for the aged."""
 
-    def __init__(self, held: List[Held]) -> None:
+    def __init__(self, held: List[Usage]) -> None:
         self._held = held
         self._memory = sum(item.memory_mb for item in held)
         self._vcores = sum(item.vcores for item in held)
         self._gpus = {gpu for item in held for gpu in item.gpus}
         self._aside = Demand()
-        self._lacking = Demand()  # what everybody waits for
+        self._lacking = Demand()  # what all applications wait for
         self.grants: List[Grant] = []
         self.waits: Dict[str, str] = {}
 
-    def consider(self, queued: Queued, now: float) -> None:
-        """Grant it what it needs and can be granted; the rest waits."""
+    def consider(self, queued: QueuedApp, now: float) -> None:
+        """Grant what one application needs and can get; the rest waits."""
         lacking: Optional[Demand] = None
         # The gang first: were its sidecars started while it waits, two applications could
-        # keep each other's gangs waiting by their sidecars alone.
+        # keep each other's gangs waiting by nothing but their sidecars.
         for group in sorted(queued.groups, key=lambda group: not group.whole):
             if group.spare:
                 continue
             if lacking is not None and not group.whole:
                 lacking = lacking + group.demand
                 continue
-            units = [list(group.wants)] if group.whole else _singles(group)
+            units = [list(group.requests)] if group.whole else _singles(group)
             for unit in units:
-                demand = total(want.each.times(want.count) for want in unit)
+                demand = total(request.each.times(request.count) for request in unit)
                 if self._fits(queued.capacity, demand):
                     self._grant(queued, unit)
                     continue
@@ -200,19 +200,19 @@ class _Deciding:
             self._aside = self._aside + lacking
 
     def set_aside_all(self) -> None:
-        """From here on nothing is granted that somebody waits for."""
+        """From here on nothing is granted that another application waits for."""
         self._aside = self._lacking
 
-    def spare(self, queued: Queued) -> None:
-        """Grant it what it does not need and nobody waits for."""
-        lacking: List[Want] = []
+    def consider_spare(self, queued: QueuedApp) -> None:
+        """Grant one application's spare containers from what no other waits for."""
+        lacking: List[RoleRequest] = []
         for unit in (unit for group in queued.groups if group.spare for unit in _singles(group)):
             if self._fits(queued.capacity, unit[0].each):
                 self._grant(queued, unit)
             else:
                 lacking += unit
         if lacking and queued.app not in self.waits:
-            self.waits[queued.app] = self._why(queued, total(want.each for want in lacking))
+            self.waits[queued.app] = self._why(queued, total(request.each for request in lacking))
             if self._aside != Demand():
                 self.waits[queued.app] += "; what others wait for is kept for them"
 
@@ -233,18 +233,20 @@ class _Deciding:
             and (capacity.vcores is None or demand.vcores <= vcores)
         )
 
-    def _grant(self, queued: Queued, unit: List[Want]) -> None:
-        for want in unit:
-            for _ in range(want.count):
+    def _grant(self, queued: QueuedApp, unit: List[RoleRequest]) -> None:
+        for request in unit:
+            for _ in range(request.count):
                 _, gpus, _ = self._free(queued.capacity, Demand())
-                mine = tuple(gpus[: want.each.gpus])
+                mine = tuple(gpus[: request.each.gpus])
                 self._gpus.update(mine)
-                self._memory += want.each.memory_mb
-                self._vcores += want.each.vcores
-                self.grants.append(Grant(queued.app, want.role, want.session, want.each, mine))
+                self._memory += request.each.memory_mb
+                self._vcores += request.each.vcores
+                self.grants.append(
+                    Grant(queued.app, request.role, request.session, request.each, mine)
+                )
 
-    def _why(self, queued: Queued, lacking: Demand) -> str:
-        """In words: what is missing, what is free, and who has the rest."""
+    def _why(self, queued: QueuedApp, lacking: Demand) -> str:
+        """The reason: what is missing, what is free, and which applications use the rest."""
         capacity = queued.capacity
         memory, gpus, vcores = self._free(capacity, Demand())
         short: List[str] = []
@@ -265,7 +267,7 @@ class _Deciding:
         return words
 
     def _holders(self) -> List[str]:
-        """Who holds what, the greatest first."""
+        """What each application uses, the largest first."""
         by_app: Dict[str, Tuple[str, int, int]] = {}
         for item in self._held:
             _, memory, gpus = by_app.get(item.app, ("", 0, 0))
@@ -281,12 +283,12 @@ class _Deciding:
         return words
 
 
-def _singles(group: Group) -> List[List[Want]]:
+def _singles(group: RequestGroup) -> List[List[RoleRequest]]:
     """Its containers one by one."""
     return [
-        [Want(want.role, want.session, 1, want.each)]
-        for want in group.wants
-        for _ in range(want.count)
+        [RoleRequest(request.role, request.session, 1, request.each)]
+        for request in group.requests
+        for _ in range(request.count)
     ]
 
 

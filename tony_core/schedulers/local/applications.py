@@ -1,4 +1,4 @@
-"""What is written down about an application: what was submitted, and how it stands."""
+"""The records of an application: what was submitted (``app.json``), and its status."""
 
 from __future__ import annotations
 
@@ -12,14 +12,28 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.job.spec import Job, Limits, Local
 from tony_core.jsontext import is_number
-from tony_core.schedulers.local import home, localization, processes
-from tony_core.schedulers.local.environment import passed
+from tony_core.schedulers.local import home, processes
 from tony_core.schedulers.local.home import AppFolder
 from tony_core.schedulers.local.images import Images
 from tony_core.schedulers.local.processes import Identity
 from tony_core.schedulers.port import AppState, AppStatus, SchedulerError
 
 DEFAULT_PYTHON = "python3"
+
+#: What a job gets of the environment of the shell that submits it: what finds programs and
+#: libraries (so an active virtual environment is used), proxies, and the clusters that this machine
+#: is set up for. All else (tokens, keys) stays; a job gets it by ``--shell_env`` or
+#: ``--container_env``, as on a cluster.
+PASSED = frozenset(
+    """
+    PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR
+    LD_LIBRARY_PATH VIRTUAL_ENV CONDA_PREFIX
+    JAVA_HOME HADOOP_HOME HADOOP_CONF_DIR YARN_CONF_DIR HADOOP_COMMON_HOME HADOOP_HDFS_HOME
+    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
+    http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY
+    XDG_CACHE_HOME XDG_RUNTIME_DIR
+    """.split()
+)
 
 
 @dataclass(frozen=True)
@@ -54,10 +68,10 @@ class Application:
         runtime = find(tuple(artifacts), Use.RUNTIME)
         if runtime is None:
             raise SchedulerError("our own code is not among what was staged for this job")
-        path = localization.local_path(runtime.uri)
+        path = home.path_of_uri(runtime.uri)
         if not path:
             raise SchedulerError(f"our own code has to be on this machine, not at {runtime.uri}")
-        python = interpreter(job)
+        python = find_interpreter(job)
         if python is None:
             raise SchedulerError(f"tony.runtime.python: there is no program {job.runtime.python}")
         me = Identity.mine()
@@ -74,7 +88,7 @@ class Application:
             submitter=me,
             python=python,
             runtime=path,
-            environment=passed(env),
+            environment=pass_environment(env),
             max_attempts=job.master.max_attempts,
             kill_grace_s=job.timeouts.kill_grace_s,
             local=job.local,
@@ -97,14 +111,14 @@ class Application:
 
     @classmethod
     def read(cls, folder: AppFolder) -> Optional[Application]:
-        """What is written in the folder; None when nothing was submitted there."""
+        """Read the application of that folder; None when nothing was submitted there."""
         data = home.read_json(folder.app)
         if data is None:
             return None
         try:
             return cls._of_json(data, folder.app_id)
         except (AttributeError, KeyError, TypeError, ValueError):
-            return None  # a damaged file tells no more than none
+            return None  # a damaged file counts as none
 
     @classmethod
     def _of_json(cls, data: Mapping[str, Any], app_id: str) -> Application:
@@ -120,7 +134,7 @@ class Application:
         return cls(
             **{
                 **data,
-                "app_id": app_id,  # whatever it says
+                "app_id": app_id,  # the folder decides, not the file
                 "tags": tuple(data["tags"]),
                 "submitter": submitter,
                 "local": Local(**data["local"]),
@@ -155,7 +169,7 @@ class Application:
         return time.monotonic() + self.clock_offset
 
     def first_status(self) -> AppStatus:
-        """How it stands before its master has said anything."""
+        """The status before the master has reported anything."""
         return AppStatus(
             app_id=self.app_id,
             name=self.name,
@@ -172,18 +186,18 @@ _NUMBERS = ("submitted", "started", "finished", "progress", "attempt")
 
 
 def read_status(folder: AppFolder, app: Application) -> AppStatus:
-    """The last word that was written on it."""
+    """The status that was written last."""
     data = home.read_json(folder.status)
     if data is None:
         return app.first_status()
     try:
-        return status_of(data, folder.app_id)
+        return parse_status(data, folder.app_id)
     except (KeyError, TypeError, ValueError):
-        return app.first_status()  # a damaged file tells no more than none
+        return app.first_status()  # a damaged file counts as none
 
 
-def status_of(data: Mapping[str, Any], app_id: str) -> AppStatus:
-    """What :func:`write_status` wrote, for whichever id; an error for anything else."""
+def parse_status(data: Mapping[str, Any], app_id: str) -> AppStatus:
+    """Read what :func:`write_status` wrote; raises for anything else."""
     known = {field.name for field in fields(AppStatus)}
     values = {name: value for name, value in data.items() if name in known}
     for name, value in values.items():
@@ -198,13 +212,13 @@ def status_of(data: Mapping[str, Any], app_id: str) -> AppStatus:
     return AppStatus(**{**values, "app_id": app_id, "state": AppState(data["state"]), "tags": tags})
 
 
-def why_damaged(folder: AppFolder) -> str:
-    """A line on a file of an application that is there and cannot be read; empty for none."""
+def describe_damage(folder: AppFolder) -> str:
+    """A line about a file of the application that cannot be read; empty for none."""
     if Application.read(folder) is None:
         damaged = os.path.exists(folder.app)
         return f"{folder.app_id} is not shown: {folder.app} is damaged" if damaged else ""
     try:
-        status_of(home.read_json(folder.status) or {}, folder.app_id)
+        parse_status(home.read_json(folder.status) or {}, folder.app_id)
     except (KeyError, TypeError, ValueError):
         if os.path.exists(folder.status):
             return f"{folder.app_id} is shown as submitted: {folder.status} is damaged"
@@ -212,20 +226,27 @@ def why_damaged(folder: AppFolder) -> str:
 
 
 def write_status(folder: AppFolder, status: AppStatus) -> None:
-    """Replace the last word; by whoever holds the master's lock."""
+    """Replace the status; only with the master's lock held."""
     home.write_json(
         folder.status,
         {**status.__dict__, "state": status.state.value, "tags": list(status.tags)},
-        sync=status.state.ended,  # or a job that has succeeded is one that a restart has ended
+        sync=status.state.ended,  # else a restart could turn a success into a failure
     )
 
 
-def interpreter(job: Job) -> Optional[str]:
-    """What our own code runs on here: the client's own Python unless the job names one.
+def find_interpreter(job: Job) -> Optional[str]:
+    """The Python for our own code here: the client's own, unless the job names one.
 
-    The client's is known to be there and new enough; a machine's ``python3`` need not be.
+    The client's is known to be new enough; a machine's ``python3`` need not be.
     """
     named = job.runtime.python
     if named == DEFAULT_PYTHON and sys.executable:
         return sys.executable
     return shutil.which(named)
+
+
+def pass_environment(env: Mapping[str, str]) -> Dict[str, str]:
+    """The part of the client's environment that a job gets; a PATH in any case."""
+    found = {name: value for name, value in env.items() if name in PASSED or name.startswith("LC_")}
+    found.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    return found

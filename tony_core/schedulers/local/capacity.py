@@ -1,9 +1,9 @@
-"""How much of this machine there is to hand out.
+"""The capacity of this machine: memory, GPUs, vcores.
 
 Memory: what the job file allows, else what the machine has, within the limits of the control
 groups that this process stands in. GPUs: by UUID from nvidia-smi; where there is no
-nvidia-smi, as many as the job file says, called 0, 1, ... Vcores: only if the job file says.
-nvidia-smi is sought where the executor seeks it.
+nvidia-smi, as many as the job file sets, called 0, 1, ... Vcores: only if the job file sets them.
+nvidia-smi is looked up where the executor looks it up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLACES = ("/usr/bin", "/usr/local/nvidia/bin")
 
 
 def capacity(local: Local, gpus: bool) -> Capacity:
-    """``gpus``: whether anybody wants to know about them (asking takes a second)."""
+    """The capacity that a job may use; ``gpus``: whether to count them (it takes a second)."""
     return Capacity(
         memory_mb=machine_memory_mb() if local.memory_mb is None else local.memory_mb,
         gpus=gpu_ids(local.gpus, local.nvidia_smi) if gpus else (),
@@ -40,7 +40,7 @@ def machine_memory_mb(root: Path = Path("/")) -> int:
 
 
 def nvidia_smi(given: Optional[str] = None) -> Optional[str]:
-    """Where it is; None where there is none."""
+    """The path of nvidia-smi; None where there is none."""
     if given and os.access(given, os.X_OK):
         return given
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), *_PLACES])
@@ -48,7 +48,7 @@ def nvidia_smi(given: Optional[str] = None) -> Optional[str]:
 
 
 def gpu_ids(count: Optional[int], given: Optional[str] = None) -> Tuple[str, ...]:
-    """UUIDs if nvidia-smi tells, the first ``count`` of them if there is a count."""
+    """UUIDs from nvidia-smi if there is one, the first ``count`` of them if there is a count."""
     program = nvidia_smi(given)
     if program is None:
         return tuple(str(number) for number in range(count or 0))

@@ -1,4 +1,4 @@
-"""Why a job can never run on this machine: what ``check`` says before anything is staged.
+"""Checks of a job before anything is staged: why it can never run on this machine.
 
 Only what is certain is refused. The roles that wait for no other are one gang and must fit
 together; a role of a later stage has to fit by itself, a sidecar container by container.
@@ -16,7 +16,7 @@ from tony_core.job.problems import problem_at
 from tony_core.job.spec import Job, Mode, Role, Tracking
 from tony_core.schedulers.local import capacity, home, images
 from tony_core.schedulers.local.allocation import Capacity, Demand, never_fits, total
-from tony_core.schedulers.local.applications import interpreter
+from tony_core.schedulers.local.applications import find_interpreter
 from tony_core.schedulers.port import SchedulerError
 
 _TENSORBOARD = "tensorboard"  # the role that serves it, instead of the chief
@@ -29,11 +29,11 @@ _FOR_A_CLUSTER = re.compile(
 )
 
 
-def problems_of(job: Job) -> List[str]:
-    """All that speaks against it; empty if it can run."""
+def find_problems(job: Job) -> List[str]:
+    """Why the job can never run here; empty if it can."""
     problems = [*_names(job), *_resources(job), *_places(job)]
-    problems += images.problems(job, os.environ, home.home_root())
-    if interpreter(job) is None:
+    problems += images.find_problems(job, os.environ, home.home_root())
+    if find_interpreter(job) is None:
         problems.append(
             f"tony.runtime.python: there is no program {job.runtime.python} on this machine"
         )
@@ -53,7 +53,7 @@ def _ports(job: Job) -> List[str]:
     # Where nothing starts together, the neediest task is all that is certain.
     waves = _waves(job) or [[replace(role, instances=1)] for role in job.roles]
     need, wave = max(
-        ((sum(_needed(job, role) for role in wave), wave) for wave in waves),
+        ((sum(_count_ports(job, role) for role in wave), wave) for wave in waves),
         key=lambda pair: pair[0],
     )
     if need <= there:
@@ -67,7 +67,7 @@ def _ports(job: Job) -> List[str]:
     return [str(problem_at(job, "tony.task.port-range", message))]
 
 
-def _needed(job: Job, role: Role) -> int:
+def _count_ports(job: Job, role: Role) -> int:
     if any(other.name == _TENSORBOARD for other in job.roles):
         return role.instances + (role.name == _TENSORBOARD)
     return role.instances + (job.chief is not None and role.name == job.chief[0])
@@ -123,8 +123,8 @@ def _names(job: Job) -> List[str]:
     return found
 
 
-def warnings_of(job: Job) -> List[str]:
-    """What was asked for and changes nothing on one machine without a cluster."""
+def find_warnings(job: Job) -> List[str]:
+    """The settings that have no effect without a cluster."""
     named = [
         f"{item.key} ({item.source})"
         for item in job.settings
@@ -140,7 +140,7 @@ def warnings_of(job: Job) -> List[str]:
 
 def _places(job: Job) -> List[str]:
     """Folders that are written or read while the job runs: no file system but this machine's
-    is built for that. Told here, with the place, and not by a master that cannot begin."""
+    is built for that. Reported here with its key, not by a master that cannot start."""
     found = [
         str(
             problem_at(

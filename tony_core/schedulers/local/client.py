@@ -1,9 +1,8 @@
-"""The client's side of the embedded scheduler: from any shell, by the files of $TONY_HOME.
+"""The client's side of the embedded scheduler: works from any shell, by the files of $TONY_HOME.
 
-Nothing runs in between: what an application is stands in its folder, and whether its master
-lives is told by the lock that the master holds. An application that is not written down as
-ended, whose lock is free and that nobody will start again has failed with its master; the
-first who notices writes that down, after ending what was left of it (:mod:`burial`).
+There is no daemon: an application's records are in its folder, and its master runs as long as the
+lock is held. An application that has no end on record, whose lock is free and that no executor will
+start again, has failed with its master; the first client to notice finalizes it (:mod:`finalize`).
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
-from tony_core.schedulers.local import cleanup, finalize, home, mastership, successor
+from tony_core.schedulers.local import attempts, finalize, home
 from tony_core.schedulers.local.applications import (
     Application,
+    describe_damage,
     read_status,
-    why_damaged,
     write_status,
 )
-from tony_core.schedulers.local.checks import problems_of, warnings_of
+from tony_core.schedulers.local.checks import find_problems, find_warnings
 from tony_core.schedulers.local.home import AppFolder, Home
 from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.port import AppState, AppStatus, LogRef, SchedulerError, Submission
 
-START_S = 20.0  # until a master says that it runs
+START_S = 20.0  # for a master to start
 KILL_MARGIN_S = 5.0  # beyond the job's own grace
 POLL_S = 0.01
 
 
 class LocalScheduler(port.Scheduler):
-    """See the module."""
+    """The embedded scheduler of one user on this machine."""
 
     name = "local"
 
@@ -63,11 +62,11 @@ class LocalScheduler(port.Scheduler):
         return time.strftime("local_%Y%m%d%H%M%S_", time.gmtime()) + secrets.token_hex(3)
 
     def check(self, job: Job) -> List[str]:
-        return problems_of(job)
+        return find_problems(job)
 
     def warnings(self, job: Job) -> List[str]:
-        found = warnings_of(job)
-        exposed = home.open_to_others(self._home.root)
+        found = find_warnings(job)
+        exposed = home.list_open_folders(self._home.root)
         if exposed:
             found.append(f"open to other users, and made private now: {', '.join(exposed)}")
         return found
@@ -81,8 +80,8 @@ class LocalScheduler(port.Scheduler):
             job=job,
             artifacts=tuple(artifacts),
             details={
-                "argv": mastership.master_argv(folder, app, 1),
-                "env": mastership.master_env(folder, app),
+                "argv": attempts.master_argv(folder, app, 1),
+                "env": attempts.master_env(folder, app),
                 **self._containers_in_images(folder, described, job, artifacts),
                 "folders": {
                     "application": folder.path,
@@ -101,7 +100,7 @@ class LocalScheduler(port.Scheduler):
             raise SchedulerError("; ".join(problems))
         folder = app_folder(self._home, app_id)
         if os.path.exists(folder.app):
-            raise SchedulerError(f"there is an application {app_id} already")
+            raise SchedulerError(f"the application {app_id} exists already")
         app = self._application(app_id, submission.job, submission.artifacts)
         try:
             home.make_folder(self._home.root)
@@ -116,7 +115,7 @@ class LocalScheduler(port.Scheduler):
             limit = min(START_S, submission.job.master.startup_timeout_s)
             self._start_master(folder, app, limit)
         except BaseException as error:
-            # Interrupted or failed: whatever was started, nothing is left.
+            # Interrupted or failed: nothing of it is left.
             self._undo(folder)
             if isinstance(error, OSError):
                 raise SchedulerError(f"{folder.path} cannot be written: {error}") from error
@@ -132,7 +131,7 @@ class LocalScheduler(port.Scheduler):
             "images": {
                 role.name: app.images.example(folder, role, artifacts)
                 for role in job.roles
-                if app.images.wanted_by(role.name)
+                if app.images.has_image(role.name)
             }
         }
 
@@ -141,9 +140,9 @@ class LocalScheduler(port.Scheduler):
         return Application.of(app_id, named, artifacts, self._env)
 
     def _start_master(self, folder: AppFolder, app: Application, limit: float) -> None:
-        """Until the new master has said which process it is, or is gone again."""
+        """Start the first master; returns when it has registered its process."""
         end = time.monotonic() + limit
-        argv = mastership.runtime_argv(
+        argv = attempts.runtime_argv(
             app.python, app.runtime, "local-successor", "--app-dir", folder.path
         )
         while True:
@@ -151,52 +150,53 @@ class LocalScheduler(port.Scheduler):
                 argv,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                env=mastership.master_env(folder, app.to_json()),
-                start_new_session=True,  # a Ctrl-C is for us, who then end the job
+                env=attempts.master_env(folder, app.to_json()),
+                start_new_session=True,  # Ctrl-C is for this process, which then ends the job
                 timeout=START_S,
             )
             code = done.returncode
-            if code != successor.HELD or time.monotonic() >= end:
+            if code != attempts.HELD or time.monotonic() >= end:
                 break
-            time.sleep(POLL_S)  # a collector looks at the lock
-        if code != successor.STARTED:
-            said = done.stderr.decode("utf-8", "replace").strip()[-2000:]
+            time.sleep(POLL_S)  # a reader of the status holds the lock for a moment
+        if code != attempts.STARTED:
+            output = done.stderr.decode("utf-8", "replace").strip()[-2000:]
             raise SchedulerError(
-                f"the master could not be started ({' '.join(argv[:4])} ended with {code}): {said}"
+                f"the master could not be started ({' '.join(argv[:4])} ended with {code}):"
+                f" {output}"
             )
         while time.monotonic() < end:
-            if mastership.read(folder).process is not None:
+            if attempts.read(folder).process is not None:
                 return
-            if self._master_is_gone(folder) and mastership.read(folder).process is None:
-                said = home.tail(folder.master_log(1, "stderr")) or "it said nothing"
-                raise SchedulerError(f"the master ended before it had begun: {said}")
+            if self._is_master_gone(folder) and attempts.read(folder).process is None:
+                output = home.tail(folder.master_log(1, "stderr")) or "no output"
+                raise SchedulerError(f"the master ended before it had registered: {output}")
             time.sleep(POLL_S / 2)
-        said = home.tail(folder.master_log(1, "stderr")) or "it said nothing"
+        output = home.tail(folder.master_log(1, "stderr")) or "no output"
         raise SchedulerError(
             f"the master did not come up in {limit:g} s (tony.am.startup-timeout, at most"
-            f" {START_S:g} s here): {said}"
+            f" {START_S:g} s here): {output}"
         )
 
     def _undo(self, folder: AppFolder) -> None:
-        found = mastership.read(folder).process
+        found = attempts.read(folder).process
         if found is not None:
             found.send(signal.SIGKILL)
-        cleanup.end_containers(folder)
-        Ledger(self._home.ledger).forget(folder.app_id)
+        finalize.end_containers(folder)
+        Ledger(self._home.ledger).remove_app(folder.app_id)
         shutil.rmtree(folder.path, ignore_errors=True)
 
-    # ------------------------------------------------------------------ how it stands
+    # ------------------------------------------------------------------ status
 
     def status(self, app_id: str) -> AppStatus:
         folder, app = find_application(self._home, app_id)
         status = read_status(folder, app)
         if status.state.ended or not app.here:
             return status
-        handle = mastership.try_lock(folder)
+        handle = attempts.try_lock(folder)
         if handle is None:
             return read_status(folder, app)
         try:
-            return finalize.settled(folder, app)
+            return finalize.settle(folder, app)
         finally:
             os.close(handle)
 
@@ -223,42 +223,44 @@ class LocalScheduler(port.Scheduler):
         end = time.monotonic() + app.kill_grace_s + KILL_MARGIN_S
         asked = None
         while time.monotonic() < end:
-            handle = mastership.try_lock(folder)
+            handle = attempts.try_lock(folder)
             if handle is not None:
-                self._killed(folder, app, handle, reason)
+                self._finalize_killed(folder, app, handle, reason)
                 return
-            process = mastership.read(folder).process
+            process = attempts.read(folder).process
             if process is not None and process != asked and process.send(signal.SIGTERM):
                 asked = process
             time.sleep(POLL_S)
         handle = self._kill_master(folder)
         if handle is None:
             raise SchedulerError(
-                f"{app_id} has a master that cannot be killed ({mastership.read(folder)})"
+                f"{app_id} has a master that cannot be killed ({attempts.read(folder)})"
             )
-        self._killed(folder, app, handle, f"{reason} (its master did not end by itself)")
+        self._finalize_killed(folder, app, handle, f"{reason} (its master did not end by itself)")
 
-    def _killed(self, folder: AppFolder, app: Application, handle: int, reason: str) -> None:
+    def _finalize_killed(
+        self, folder: AppFolder, app: Application, handle: int, reason: str
+    ) -> None:
         try:
             if not read_status(folder, app).state.ended:
-                finalize.bury(folder, app, AppState.KILLED, reason)
+                finalize.finalize(folder, app, AppState.KILLED, reason)
         finally:
             os.close(handle)
 
     def _kill_master(self, folder: AppFolder) -> Optional[int]:
-        """By force; its lock, which comes free with the last of its threads, or None."""
-        process = mastership.read(folder).process
+        """Kill the master; returns its lock, free with the last of its threads, or None."""
+        process = attempts.read(folder).process
         if process is not None:
             process.send(signal.SIGKILL)
-        end = time.monotonic() + cleanup.FORCE_S
-        handle = mastership.try_lock(folder)
+        end = time.monotonic() + finalize.FORCE_S
+        handle = attempts.try_lock(folder)
         while handle is None and time.monotonic() < end:
             time.sleep(POLL_S)
-            handle = mastership.try_lock(folder)
+            handle = attempts.try_lock(folder)
         return handle
 
-    def _master_is_gone(self, folder: AppFolder) -> bool:
-        handle = mastership.try_lock(folder)
+    def _is_master_gone(self, folder: AppFolder) -> bool:
+        handle = attempts.try_lock(folder)
         if handle is None:
             return False
         os.close(handle)
@@ -299,12 +301,14 @@ class LocalLogReader(port.LogReader):
         return found
 
     def list_logs(self, app_id: str, ref: LogRef) -> List[str]:
-        return [name for name in home.names_in(self._logs(app_id, ref)) if home.safe_name(name)]
+        return [
+            name for name in home.list_names(self._logs(app_id, ref)) if home.is_safe_name(name)
+        ]
 
     def read_log(
         self, app_id: str, ref: LogRef, name: str, offset: int, limit: int = 1 << 20
     ) -> bytes:
-        if not home.safe_name(name):
+        if not home.is_safe_name(name):
             raise SchedulerError(f"{name!r} is not the name of a log")
         path = os.path.join(self._logs(app_id, ref), name)
         try:
@@ -328,7 +332,7 @@ class LocalLogReader(port.LogReader):
         folder, _ = find_application(self._home, app_id)
         if not ref.container_id:
             return folder.master
-        if not home.safe_name(ref.container_id):
+        if not home.is_safe_name(ref.container_id):
             raise SchedulerError(f"{ref.container_id!r} is not the id of a container")
         return folder.container(ref.container_id).logs
 
@@ -360,13 +364,13 @@ class LocalCleaner(port.Cleaner):
             yield f"application {app_id} ({status.name}, {status.state.value}): {folder.path}"
 
     def list_damaged(self) -> List[str]:
-        found = (why_damaged(self._home.app(app_id)) for app_id in self._home.app_ids())
+        found = (describe_damage(self._home.app(app_id)) for app_id in self._home.app_ids())
         return [line for line in found if line]
 
 
 def app_folder(root: Home, app_id: str) -> AppFolder:
     """The folder of an application; NoSuchApplication for what cannot be an id."""
-    if not home.safe_name(app_id):
+    if not home.is_safe_name(app_id):
         raise port.NoSuchApplication(f"{app_id!r} is not the id of an application")
     return root.app(app_id)
 

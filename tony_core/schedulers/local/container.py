@@ -1,8 +1,8 @@
-"""One container as its pool sees it: its shim started or found again, its end read.
+"""One container as its pool sees it: starts its shim or finds it again, and reads its end.
 
-A shim is noticed to have ended through its pidfd, where the kernel has that; elsewhere by
-looking again. What it wrote decides; a shim that was killed before it could write leaves
-its processes to be found by their mark and ended here.
+A shim's end shows on its pidfd, where the kernel has that; elsewhere by polling. Its exit record
+decides; where it was killed before it could write one, its processes are found by their mark and
+ended here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.exit_causes import exit_code_of
 from tony_core.job.spec import Resources
-from tony_core.schedulers.local import engine, home, images, mastership, processes
+from tony_core.schedulers.local import attempts, engine, home, images, processes
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder
 from tony_core.schedulers.local.images import Images
 from tony_core.schedulers.local.processes import Identity
@@ -24,8 +24,8 @@ from tony_core.schedulers.port import Cause, Completed, Container, Launch
 FORCE_S = 6.0  # a shim that has not ended its container by then is ended itself
 
 
-class Running:
-    """A container that was launched and whose end was not said yet."""
+class RunningContainer:
+    """A container that was launched and whose end was not reported yet."""
 
     def __init__(self, container: Container, folder: ContainerFolder) -> None:
         self.container = container
@@ -36,7 +36,7 @@ class Running:
         self.force_at: Optional[float] = None
         self._child: Optional[subprocess.Popen[bytes]] = None
 
-    # ------------------------------------------------------------------ beginnings
+    # ------------------------------------------------------------------ the start
 
     @classmethod
     def launch(
@@ -45,10 +45,10 @@ class Running:
         container: Container,
         launch: Launch,
         env: Mapping[str, str],
-        own: OwnCode,
+        runtime: RuntimeCommand,
         archives: Tuple[int, int],
-        imaged: Optional[Images] = None,
-    ) -> Running:
+        in_images: Optional[Images] = None,
+    ) -> RunningContainer:
         """Write down what is to run, and start the shim that runs it."""
         running = cls(container, app.container(container.id))
         folder = running.folder
@@ -66,15 +66,17 @@ class Running:
             "memory_mb": container.resources.memory_mb,
             "root": app.home.root,
             "archives": list(archives),
-            "successor": own.argv("local-successor", "--app-dir", app.path),
-            "burial": own.argv("local-burial", "--app-dir", app.path, "--container", container.id),
+            "successor": runtime.argv("local-successor", "--app-dir", app.path),
+            "finalize": runtime.argv(
+                "local-finalize", "--app-dir", app.path, "--container", container.id
+            ),
         }
-        if imaged is not None and imaged.wanted_by(container.role):
-            spec.update(_in_image(imaged, app, container, launch, env))
+        if in_images is not None and in_images.has_image(container.role):
+            spec.update(_image_spec(in_images, app, container, launch, env))
         home.write_json(folder.launch, spec)
         reading, writing = os.pipe()
         try:
-            running._start(own, env, writing)
+            running._start(runtime, env, writing)
         except BaseException:
             os.close(reading)
             raise
@@ -84,8 +86,8 @@ class Running:
         running.started_fd = reading
         return running
 
-    def _start(self, own: OwnCode, env: Mapping[str, str], started_fd: int) -> None:
-        argv = own.argv("shim", "--spec", self.folder.launch)
+    def _start(self, runtime: RuntimeCommand, env: Mapping[str, str], started_fd: int) -> None:
+        argv = runtime.argv("shim", "--spec", self.folder.launch)
         # The shim carries the container's mark too, so that it is found with the rest.
         mark = {name: env[name] for name in ("PATH", "TONY_CONTAINER_ID", "TONY_HOME")}
         with open(self.folder.shim_log, "ab") as log:
@@ -105,8 +107,8 @@ class Running:
         self._open_pidfd(self._child.pid)
 
     @classmethod
-    def find(cls, app: AppFolder, container_id: str) -> Optional[Running]:
-        """One that an earlier master launched and whose end nobody was told; else None."""
+    def find(cls, app: AppFolder, container_id: str) -> Optional[RunningContainer]:
+        """One that an earlier master launched and whose end was not reported; else None."""
         folder = app.container(container_id)
         spec = home.read_json(folder.launch)
         if spec is None or os.path.exists(folder.ended):
@@ -122,7 +124,7 @@ class Running:
         if running.shim is not None and running.shim.alive():
             running._open_pidfd(running.shim.pid)
             if not running.shim.alive():
-                running._close_pidfd()  # it went, and perhaps another has its pid now
+                running._close_pidfd()  # it has ended, and its pid may be reused
         return running
 
     def _open_pidfd(self, pid: int) -> None:
@@ -134,7 +136,7 @@ class Running:
     # ------------------------------------------------------------------ while it runs
 
     def started(self) -> bool:
-        """Whether the byte came that says so; asked when ``started_fd`` is readable."""
+        """Whether the start was reported; call it when ``started_fd`` is readable."""
         if self.started_fd is None:
             return False
         try:
@@ -152,12 +154,12 @@ class Running:
         return self.shim is not None and self.shim.alive()
 
     def stop(self) -> None:
-        """Ask the shim to end it; asked again it changes nothing."""
+        """Have the shim end it; a second call changes nothing."""
         if self.force_at is None:
             home.write_bytes(self.folder.stop, b"")
             self.force_at = time.monotonic() + FORCE_S
             self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # somebody may have stopped it
+            self._signal(signal.SIGCONT)  # it may be stopped (SIGSTOP)
 
     def force(self) -> None:
         """End the shim itself; what it leaves is ended with the container's end."""
@@ -172,24 +174,24 @@ class Running:
 
     # ------------------------------------------------------------------ the end
 
-    def completed(self) -> Completed:
+    def collect_end(self) -> Completed:
         """How it ended, once its shim is gone; nothing of it is left when this returns."""
-        self.forget()
-        story = _read_story(self.folder.exit)
-        if story is None:
+        self.close()
+        record = _read_exit(self.folder.exit)
+        if record is None:
             left = processes.kill_container(self.container.id)
-            kept = _remove_image(self.folder)
-            cause, exit_code, words = self._without_story(left)
+            kept = _remove_engine_container(self.folder)
+            cause, exit_code, words = self._end_without_record(left)
             words += f"; left behind: {kept}" if kept else ""
         else:
-            cause, exit_code, words = story
+            cause, exit_code, words = record
         if cause is Cause.EXITED and exit_code != 0:
-            said = home.tail(self.folder.process_log, lines=5, limit=2048)
-            words += f"; it last said:\n{said}" if said else ""
+            text = home.tail(self.folder.process_log, lines=5, limit=2048)
+            words += f"; its last output:\n{text}" if text else ""
         return Completed(self.container.id, exit_code, cause, words)
 
-    def tell(self) -> None:
-        """Write down that the end was said, and drop the secret."""
+    def record_end(self) -> None:
+        """Write down that the end was reported, and remove the secret."""
         try:
             os.unlink(self.folder.secret)
         except FileNotFoundError:
@@ -198,13 +200,13 @@ class Running:
             home.write_json(self.folder.ended, {"at": time.time()})
         except OSError as error:
             if not home.is_full(error):
-                raise  # else a next master hears of it once more
+                raise  # else a next master reports it again
 
-    def forget(self) -> None:
+    def close(self) -> None:
         """Give back the file descriptors; reap the shim if it has ended."""
         if self._child is not None:
             if self._child.poll() is None:
-                # It is to outlive us: nobody waits for it here any more.
+                # It outlives this process, which waits for it no more.
                 self._child.returncode = 0
             self._child = None
         self._close_pidfd()
@@ -217,11 +219,11 @@ class Running:
             os.close(self.pidfd)
             self.pidfd = None
 
-    def _without_story(self, left: List[int]) -> Tuple[Cause, int, str]:
+    def _end_without_record(self, left: List[int]) -> Tuple[Cause, int, str]:
         words = "the process that watches over the container was killed"
         log = home.tail(self.folder.shim_log, lines=5)
         if log:
-            words += f"; it last said:\n{log}"
+            words += f"; its last output:\n{log}"
         if left:
             words += f"; left behind, as they cannot be killed: {left}"
         asked = os.path.exists(self.folder.stop)
@@ -229,7 +231,7 @@ class Running:
         return cause, exit_code_of(signal.SIGKILL), words
 
 
-def _read_story(path: str) -> Optional[Tuple[Cause, int, str]]:
+def _read_exit(path: str) -> Optional[Tuple[Cause, int, str]]:
     """How a container ended, as its shim wrote it; None where it wrote nothing, or not whole."""
     data = home.read_json(path) or {}
     try:
@@ -238,17 +240,17 @@ def _read_story(path: str) -> Optional[Tuple[Cause, int, str]]:
         return None
 
 
-def _in_image(
-    imaged: Images, app: AppFolder, container: Container, launch: Launch, env: Mapping[str, str]
+def _image_spec(
+    in_images: Images, app: AppFolder, container: Container, launch: Launch, env: Mapping[str, str]
 ) -> Dict[str, Any]:
-    """What of launch.json is different for a container in an image."""
+    """What launch.json holds in addition for a container in an image."""
     folder = app.container(container.id)
-    inside = imaged.environment(env, launch, folder.work)
+    inside = in_images.environment(env, launch, folder.work)
     text, rest = images.write_env(inside)
     home.write_bytes(images.env_file(folder.path), text)
-    own = dict(imaged.engine.env)
+    own = dict(in_images.engine.env)
     return {
-        "argv": imaged.command(app, container, launch, rest),
+        "argv": in_images.command(app, container, launch, rest),
         "env": {
             **{name: inside[name] for name in rest},
             **own,
@@ -257,7 +259,7 @@ def _in_image(
             "TONY_HOME": env["TONY_HOME"],
         },
         "image": {
-            "program": imaged.engine.program,
+            "program": in_images.engine.program,
             "env": own,
             "name": engine.container_name(container.id),
             "container": container.id,
@@ -265,21 +267,21 @@ def _in_image(
     }
 
 
-def _remove_image(folder: ContainerFolder) -> str:
+def _remove_engine_container(folder: ContainerFolder) -> str:
     image = (home.read_json(folder.launch) or {}).get("image")
-    return engine.remove(image) if image else ""
+    return engine.remove_container(image) if image else ""
 
 
-class OwnCode:
-    """Our code on this machine, and the Python it runs on."""
+class RuntimeCommand:
+    """The commands that start our own code on this machine."""
 
     def __init__(self, python: str, runtime: str) -> None:
         self.python = python
         self.runtime = runtime
 
     def argv(self, verb: str, *words: str) -> List[str]:
-        """How it is started."""
-        return mastership.runtime_argv(self.python, self.runtime, verb, *words)
+        """The command of one verb."""
+        return attempts.runtime_argv(self.python, self.runtime, verb, *words)
 
 
 def container_to_json(container: Container) -> Dict[str, Any]:

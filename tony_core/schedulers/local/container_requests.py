@@ -1,11 +1,11 @@
-"""What a master wants and what it was granted: the half of its pool that talks to the ledger.
+"""A master's container requests: the half of its pool that uses the ledger.
 
-Asks are absolute: a new one replaces what was wanted under the same (role, session). Those of
-one call with ``gang`` stay together until they are granted, whole. Everything here is called
-by the pool's one thread; events go to ``emit``.
+Asks are absolute: a new one replaces the one of the same (role, session). Those of one call with
+``gang`` stay together until they are granted whole. Only the pool's one thread calls this; events
+go to ``emit``.
 
-A ledger that cannot be changed, because its disk is full, is no end of a job that has what it
-needs: nothing is granted meanwhile, and what was to be written is, as soon as there is room.
+A ledger whose disk is full does not end a job that has its containers: nothing is granted
+meanwhile, and the changes are written as soon as there is room.
 """
 
 from __future__ import annotations
@@ -17,20 +17,26 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
 from tony_core.schedulers.local import capacity, home, processes
-from tony_core.schedulers.local.allocation import Capacity, Demand, Group, Want, never_fits
+from tony_core.schedulers.local.allocation import (
+    Capacity,
+    Demand,
+    RequestGroup,
+    RoleRequest,
+    never_fits,
+)
 from tony_core.schedulers.local.applications import Application
 from tony_core.schedulers.local.home import AppFolder
-from tony_core.schedulers.local.ledger import Asking, Book, Holding, Ledger
+from tony_core.schedulers.local.ledger import Ledger, LedgerState, PendingRequest, Reservation
 from tony_core.schedulers.local.processes import Identity
 
-DEATHS_S = 0.2  # how often a waiting master looks whether an owner of a share has died
+DEATHS_S = 0.2  # how often a waiting master checks whether an owner has died
 FULL_S = 1.0  # ... and, when the ledger's disk is full, whether there is room again
 
 _Key = Tuple[str, int]  # role, session
 
 
-class Wanted:
-    """See the module."""
+class ContainerRequests:
+    """The asks of one application, and the containers granted to it and not launched yet."""
 
     def __init__(
         self,
@@ -48,32 +54,32 @@ class Wanted:
         self._capacity: Optional[Capacity] = None
         self._granted: Dict[str, port.Container] = {}  # and not launched yet
         self._groups: List[Tuple[bool, Dict[_Key, port.Ask]]] = []
-        self._since: Optional[float] = None  # what is wanted is wanted since then
+        self._since: Optional[float] = None  # when the oldest of these asks was made
         self._next = 1
-        self._looked: Tuple[int, int] = (0, 0)
-        self._look_at = 0.0
-        self._said = ""
-        self._unsaid = False  # what is wanted now is not in the ledger yet
-        self._later: List[Callable[[], None]] = []  # what the ledger is to be told besides
+        self._seen: Tuple[int, int] = (0, 0)
+        self._poll_at = 0.0
+        self._last_reason = ""
+        self._unwritten = False  # the asks are not in the ledger yet
+        self._pending: List[Callable[[], None]] = []  # changes that are not written yet
 
     @property
-    def waiting(self) -> bool:
-        """Whether something is wanted that was not granted yet, or to be written."""
-        return bool(self._groups or self._unsaid or self._later)
+    def is_waiting(self) -> bool:
+        """Whether an ask is not granted yet, or a change not written."""
+        return bool(self._groups or self._unwritten or self._pending)
 
     def capacity_for(self, gpus: bool) -> Capacity:
-        """What of the machine this job may use; GPUs are counted when somebody wants one."""
+        """What of the machine this job may use; ``gpus``: count them, which takes a second."""
         known = self._capacity
         if known is None or (gpus and not known.gpus):
             known = self._capacity = capacity.capacity(self._app.local, gpus)
         return known
 
-    # ------------------------------------------------------------------ the master's words
+    # ------------------------------------------------------------------ the master's calls
 
     def request(self, asks: Sequence[port.Ask], gang: bool) -> None:
-        """Want these, absolutely."""
+        """RoleRequest these, absolutely."""
         group: Dict[_Key, port.Ask] = {}
-        needed = self._needs()
+        had_needed = self._has_needed()
         for ask in asks:
             key = (ask.role, ask.session)
             for _, others in self._groups:
@@ -91,16 +97,16 @@ class Wanted:
         self._groups = [item for item in self._groups if item[1]]
         if not self._groups:
             self._since = None
-        elif self._since is None or (self._needs() and not needed):
-            self._since = time.monotonic()  # having waited for spare ones is no merit
-        self._said = ""
-        self._settle(self._put)
+        elif self._since is None or (self._has_needed() and not had_needed):
+            self._since = time.monotonic()  # the wait for spare ones does not count
+        self._last_reason = ""
+        self._update(self._write_asks)
 
     def withdraw(self) -> None:
-        """Want nothing more, and give back what was granted and not launched."""
+        """RoleRequest nothing more, and give back what was granted and not launched."""
         self._groups = []
         self._since = None
-        self._settle(self._put)
+        self._update(self._write_asks)
         self.free(list(self._granted))
         self._granted.clear()
 
@@ -111,43 +117,43 @@ class Wanted:
         self.free([container_id])
         return True
 
-    def take(self, container_id: str) -> bool:
-        """It is being launched; False if it was not ours to launch."""
+    def take_granted(self, container_id: str) -> bool:
+        """Take a granted container to launch it; False if there is none of that id."""
         return self._granted.pop(container_id, None) is not None
 
-    def hold(self, containers: Sequence[Tuple[port.Container, Identity]]) -> None:
-        """From now on these processes hold the containers' shares."""
-        held = [self._holding(container, owner) for container, owner in containers]
-        self._tell(lambda: self._ledger.hold(held))
+    def reserve(self, containers: Sequence[Tuple[port.Container, Identity]]) -> None:
+        """Make these processes the owners of the containers' reservations."""
+        held = [self._reservation(container, owner) for container, owner in containers]
+        self._change_ledger(lambda: self._ledger.reserve(held))
 
     def free(self, container_ids: Sequence[str]) -> None:
-        """They have ended."""
-        self._tell(lambda: self._ledger.free(container_ids))
+        """Give back the reservations of containers that have ended."""
+        self._change_ledger(lambda: self._ledger.free(container_ids))
 
-    def forget(self) -> None:
-        """The application has ended."""
+    def remove_app(self) -> None:
+        """Drop all that the application has in the ledger."""
         try:
-            self._ledger.forget(self._app.app_id)
+            self._ledger.remove_app(self._app.app_id)
         except OSError as error:
             if not home.is_full(error):
-                raise  # else it goes with its owner, this process
+                raise  # else it is dropped with its owner, this process
 
-    def look(self) -> None:
-        """Whether something was granted meanwhile."""
-        if not self.waiting:
+    def poll(self) -> None:
+        """Report what was granted meanwhile."""
+        if not self.is_waiting:
             return
-        if time.monotonic() >= self._look_at or self._ledger.version() != self._looked:
-            self._catch_up()
-            self._settle(self._put if self._unsaid else None)
+        if time.monotonic() >= self._poll_at or self._ledger.version() != self._seen:
+            self._write_pending()
+            self._update(self._write_asks if self._unwritten else None)
 
     # ------------------------------------------------------------------ the ledger
 
-    def _needs(self) -> bool:
-        """Whether anything is wanted besides spare ones."""
+    def _has_needed(self) -> bool:
+        """Whether an ask is more than spare."""
         return any(not ask.spare for _, group in self._groups for ask in group.values())
 
     def _refuse(self, group: Dict[_Key, port.Ask], gang: bool, room: Capacity) -> bool:
-        """Say it when this can never be granted; single containers are judged one by one."""
+        """Report what can never be granted; single containers are checked one by one."""
         if gang:
             demand = Demand()
             for ask in group.values():
@@ -163,36 +169,36 @@ class Wanted:
                 self._emit(port.Refused(ask.role, "; ".join(problems)))
         return not group
 
-    def _tell(self, what: Callable[[], None]) -> None:
-        """Change the ledger so, now or when its disk has room again; all in their order."""
-        self._later.append(what)
-        self._catch_up()
+    def _change_ledger(self, what: Callable[[], None]) -> None:
+        """Change the ledger now, or when its disk has room again; changes keep their order."""
+        self._pending.append(what)
+        self._write_pending()
 
-    def _catch_up(self) -> None:
-        while self._later:
+    def _write_pending(self) -> None:
+        while self._pending:
             try:
-                self._later[0]()
+                self._pending[0]()
             except OSError as error:
                 if not home.is_full(error):
                     raise
-                self._look_at = time.monotonic() + FULL_S
+                self._poll_at = time.monotonic() + FULL_S
                 return
-            del self._later[0]
+            del self._pending[0]
 
-    def _put(self, book: Book) -> None:
+    def _write_asks(self, book: LedgerState) -> None:
         app = self._app
         if not self._groups:
             book.queue.pop(app.app_id, None)
             return
         assert self._since is not None
         groups = tuple(
-            Group(gang, tuple(wants), spare)
+            RequestGroup(gang, tuple(requests), spare)
             for gang, group in self._groups
             for spare in (False, True)
-            for wants in (_wants(group, spare),)
-            if wants
+            for requests in (_role_requests(group, spare),)
+            if requests
         )
-        book.queue[app.app_id] = Asking(
+        book.queue[app.app_id] = PendingRequest(
             app.app_id,
             app.name,
             self._me,
@@ -203,29 +209,29 @@ class Wanted:
             self._next,
         )
 
-    def _settle(self, what: Optional[Callable[[Book], None]] = None) -> None:
-        claimed: List[Holding] = []
-        asking: Optional[Asking] = None
+    def _update(self, what: Optional[Callable[[LedgerState], None]] = None) -> None:
+        claimed: List[Reservation] = []
+        pending: Optional[PendingRequest] = None
         try:
-            claimed, asking, reason = self._ledger.settle(self._app.app_id, what)
-            self._unsaid = False
+            claimed, pending, reason = self._ledger.update(self._app.app_id, what)
+            self._unwritten = False
         except OSError as error:
             if not home.is_full(error):
                 raise
-            self._unsaid = self._unsaid or what is not None
+            self._unwritten = self._unwritten or what is not None
             full = f"waits for room on the disk of {self._folder.home.ledger}"
             reason = full if self._groups else ""
-        self._looked = self._ledger.version()
-        self._look_at = time.monotonic() + (FULL_S if self._unsaid else DEATHS_S)
-        if asking is not None:
-            self._next = asking.next
+        self._seen = self._ledger.version()
+        self._poll_at = time.monotonic() + (FULL_S if self._unwritten else DEATHS_S)
+        if pending is not None:
+            self._next = pending.next
         if claimed:
-            self._allocated(claimed)
-        if reason and reason != self._said:
-            self._said = reason
+            self._report_granted(claimed)
+        if reason and reason != self._last_reason:
+            self._last_reason = reason
             self._emit(port.Waiting(reason))
 
-    def _allocated(self, claimed: List[Holding]) -> None:
+    def _report_granted(self, claimed: List[Reservation]) -> None:
         given: List[port.Container] = []
         for item in claimed:
             key = (item.role, item.session)
@@ -252,9 +258,9 @@ class Wanted:
         if given:
             self._emit(port.Allocated(tuple(given)))
 
-    def _holding(self, container: port.Container, owner: Identity) -> Holding:
+    def _reservation(self, container: port.Container, owner: Identity) -> Reservation:
         need = container.resources
-        return Holding(
+        return Reservation(
             container.id,
             self._app.app_id,
             self._app.name,
@@ -266,9 +272,9 @@ class Wanted:
         )
 
 
-def _wants(group: Dict[_Key, port.Ask], spare: bool) -> List[Want]:
+def _role_requests(group: Dict[_Key, port.Ask], spare: bool) -> List[RoleRequest]:
     return [
-        Want(ask.role, ask.session, ask.count, demand_of(ask.resources))
+        RoleRequest(ask.role, ask.session, ask.count, demand_of(ask.resources))
         for ask in group.values()
         if ask.spare is spare
     ]

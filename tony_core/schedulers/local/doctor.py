@@ -17,7 +17,7 @@ from typing import Callable, Iterator, Mapping, Optional, Tuple
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers.local import capacity, home, host_checks, processes
-from tony_core.schedulers.local.applications import interpreter
+from tony_core.schedulers.local.applications import find_interpreter
 from tony_core.schedulers.local.images import Engine
 from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.port import AppState, Finding, Scheduler, SchedulerError, Verdict
@@ -40,16 +40,18 @@ def examine(
 ) -> Iterator[Finding]:
     """``root``: where the scheduler keeps its files; it has been found usable."""
     advice = "remove old jobs (tony gc), or set TONY_HOME to a larger disk of this machine"
-    state = _looked("TONY_HOME", advice, lambda: host_checks.folder("TONY_HOME", root, advice))
+    state = _checked(
+        "TONY_HOME", advice, lambda: host_checks.check_folder("TONY_HOME", root, advice)
+    )
     yield state
-    yield _looked("TMPDIR", "set TMPDIR to another folder", lambda: host_checks.temporary(env))
+    yield _checked("TMPDIR", "set TMPDIR to another folder", lambda: host_checks.check_tmpdir(env))
     python = _python(job)
     yield python
-    yield from host_checks.environment(env)
-    yield host_checks.limits()
-    yield host_checks.ports(job)
-    yield host_checks.names(processes.host())
-    yield _looked("to hand out", "have its ledger be read", lambda: _memory(job, root))
+    yield from host_checks.check_environment(env)
+    yield host_checks.check_limits()
+    yield host_checks.check_ports(job)
+    yield host_checks.check_host_names(processes.host())
+    yield _checked("to hand out", "make the ledger readable", lambda: _memory(job, root))
     yield _gpus(job)
     yield _tensorboard(env)
     yield _engine(env)
@@ -58,7 +60,7 @@ def examine(
         yield Finding("a container", Verdict.SKIPPED, "nothing is started without the probe")
         return
     advice = "set TONY_HOME to a folder that you can write"
-    staging = _looked("staging", advice, lambda: host_checks.trial(home.make_folder(root)))
+    staging = _checked("staging", advice, lambda: host_checks.try_files(home.make_folder(root)))
     yield staging
     if Verdict.WRONG in (state.verdict, python.verdict, staging.verdict):
         yield Finding("a container", Verdict.SKIPPED, "what it needs is wrong")
@@ -66,10 +68,10 @@ def examine(
         yield probe(scheduler, root, job, stage)
 
 
-def _looked(what: str, advice: str, look: Callable[[], Finding]) -> Finding:
-    """What cannot be looked at is a finding, too; the rest is looked at all the same."""
+def _checked(what: str, advice: str, check: Callable[[], Finding]) -> Finding:
+    """Run one check; its error is a finding, and the other checks go on."""
     try:
-        return look()
+        return check()
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return Finding(what, Verdict.WRONG, f"{where}{error.strerror or error}", advice)
@@ -77,17 +79,17 @@ def _looked(what: str, advice: str, look: Callable[[], Finding]) -> Finding:
 
 def _python(job: Job) -> Finding:
     what, advice = "tony.runtime.python", "name one that runs here with tony.runtime.python"
-    path = interpreter(job)
+    path = find_interpreter(job)
     if path is None:
-        said = f"there is no {job.runtime.python} on the PATH"
-        return Finding(what, Verdict.WRONG, said, advice)
-    code, version = _said([path, "-I", "-S", "-c", _VERSION], PYTHON_S)
+        detail = f"there is no {job.runtime.python} on the PATH"
+        return Finding(what, Verdict.WRONG, detail, advice)
+    code, version = _run([path, "-I", "-S", "-c", _VERSION], PYTHON_S)
     numbers = [int(part) for part in version.split(".") if part.isdigit()]
     if code is None:
         return Finding(what, Verdict.WRONG, f"{path} does not run: {version}", advice)
     if code or numbers < [3, 9]:
-        said = f"{path} is {version or 'no Python'}; 3.9 or newer is needed"
-        return Finding(what, Verdict.WRONG, said, advice)
+        detail = f"{path} is {version or 'no Python'}; 3.9 or newer is needed"
+        return Finding(what, Verdict.WRONG, detail, advice)
     return Finding(what, Verdict.OK, f"{path} {version}")
 
 
@@ -95,12 +97,12 @@ def _memory(job: Job, root: str) -> Finding:
     there = capacity.machine_memory_mb()
     memory = job.local.memory_mb or there
     vcores = "" if job.local.vcores is None else f", {job.local.vcores} vcores"
-    held = sum(one.memory_mb for one in Ledger(home.Home(root).ledger).holdings())
-    said = f"{memory} MB of memory{vcores}" + (f"; {held} MB held by jobs now" if held else "")
+    held = sum(one.memory_mb for one in Ledger(home.Home(root).ledger).reservations())
+    detail = f"{memory} MB of memory{vcores}" + (f"; {held} MB held by jobs now" if held else "")
     if memory > there:
-        said = f"tony.local.memory is {memory} MB, and this machine has {there} MB"
-        return Finding("to hand out", Verdict.WRONG, said, f"set it to {there} MB or less")
-    return Finding("to hand out", Verdict.OK, said)
+        detail = f"tony.local.memory is {memory} MB, and this machine has {there} MB"
+        return Finding("to hand out", Verdict.WRONG, detail, f"set it to {there} MB or less")
+    return Finding("to hand out", Verdict.OK, detail)
 
 
 def _gpus(job: Job) -> Finding:
@@ -110,19 +112,19 @@ def _gpus(job: Job) -> Finding:
         return Finding("GPUs", Verdict.WRONG, str(error), "look at the driver")
     devices = capacity.gpu_count()
     if devices and not found:
-        said = f"{devices} devices, and no nvidia-smi that shows them"
-        return Finding("GPUs", Verdict.NOTE, said, "install nvidia-smi, or say tony.local.gpus")
+        detail = f"{devices} devices, and no nvidia-smi that shows them"
+        return Finding("GPUs", Verdict.NOTE, detail, "install nvidia-smi, or set tony.local.gpus")
     if job.local.gpus is not None and len(found) < job.local.gpus:
-        said = f"tony.local.gpus says {job.local.gpus}, and nvidia-smi shows {len(found)}"
-        return Finding("GPUs", Verdict.WRONG, said, "set tony.local.gpus to what is there")
+        detail = f"tony.local.gpus is {job.local.gpus}, and nvidia-smi shows {len(found)}"
+        return Finding("GPUs", Verdict.WRONG, detail, "set tony.local.gpus to what is there")
     program = capacity.nvidia_smi(job.local.nvidia_smi)
     if program and found:
-        code, said = _said([program, *_ON_GPUS], capacity.NVIDIA_SMI_S)
-        busy = [line for line in said.splitlines() if line.partition(",")[0].strip() in found]
+        code, detail = _run([program, *_ON_GPUS], capacity.NVIDIA_SMI_S)
+        busy = [line for line in detail.splitlines() if line.partition(",")[0].strip() in found]
         if code == 0 and busy:
             pids = ", ".join(sorted({line.partition(",")[2].strip() for line in busy}))
-            said = f"{len(found)}, and processes run on them already: {pids}"
-            return Finding("GPUs", Verdict.NOTE, said, "end them if they were left behind")
+            detail = f"{len(found)}, and processes run on them already: {pids}"
+            return Finding("GPUs", Verdict.NOTE, detail, "end them if they were left behind")
     return Finding("GPUs", Verdict.OK, f"{len(found)}")
 
 
@@ -142,24 +144,24 @@ def _tensorboard(env: Mapping[str, str]) -> Finding:
         advice = "install tensorboard anew in its environment"
         return Finding(what, Verdict.WRONG, f"{program} has no interpreter", advice)
     if not any("python" in os.path.basename(word) for word in python):
-        said = f"{program} is no script of Python's and cannot be looked into"
-        return Finding(what, Verdict.NOTE, said, f"see whether {program} --version answers")
+        detail = f"{program} is no script of Python's and cannot be looked into"
+        return Finding(what, Verdict.NOTE, detail, f"see whether {program} --version answers")
     began = time.monotonic()
-    code, said = _said([*python, "-c", _TENSORFLOW], TENSORBOARD_S, env)
+    code, detail = _run([*python, "-c", _TENSORFLOW], TENSORBOARD_S, env)
     took = time.monotonic() - began
     if code is None:
         advice = "it will be some time after a job's beginning until it shows anything"
-        return Finding(what, Verdict.NOTE, f"{program}: slow to import ({said})", advice)
-    words = said.split()
+        return Finding(what, Verdict.NOTE, f"{program}: slow to import ({detail})", advice)
+    words = detail.split()
     if code != 0 or len(words) != 2:
-        last = (said.splitlines() or ["it said nothing"])[-1]
+        last = (detail.splitlines() or ["no output"])[-1]
         advice = "install tensorboard anew in its environment"
         return Finding(what, Verdict.WRONG, f"{program} cannot be imported: {last}", advice)
-    told = f"{program} {words[1]}, imported in {took:.1f} s"
+    found = f"{program} {words[1]}, imported in {took:.1f} s"
     if words[0] == "with":
         advice = "an environment without TensorFlow starts it in a fraction of the time"
-        return Finding(what, Verdict.NOTE, f"{told}, with TensorFlow, which it loads", advice)
-    return Finding(what, Verdict.OK, told)
+        return Finding(what, Verdict.NOTE, f"{found}, with TensorFlow, which it loads", advice)
+    return Finding(what, Verdict.OK, found)
 
 
 def _engine(env: Mapping[str, str]) -> Finding:
@@ -171,10 +173,10 @@ def _engine(env: Mapping[str, str]) -> Finding:
     return Finding("images", Verdict.OK, f"by {found.program}")
 
 
-def _said(
+def _run(
     argv: list[str], limit_s: float, env: Optional[Mapping[str, str]] = None
 ) -> Tuple[Optional[int], str]:
-    """Its exit code and what it said; no code where it did not run to its end."""
+    """Its exit code and what it detail; no code where it did not run to its end."""
     try:
         done = subprocess.run(
             argv,
@@ -195,7 +197,7 @@ def _said(
 
 
 def probe(scheduler: Scheduler, root: str, job: Job, stage: Stage) -> Finding:
-    """One task that does nothing, the whole way a job's tasks go."""
+    """Run a job with one task that does nothing."""
     what, advice = "a container", "what stands above; else the files it names"
     role = Role("worker", 1, Resources(memory_mb=256), command="true")
     master = replace(job.master, max_attempts=1, preprocess=None, docker=None)
@@ -216,7 +218,7 @@ def probe(scheduler: Scheduler, root: str, job: Job, stage: Stage) -> Finding:
     try:
         artifacts = stage(tried, app_id)
         secret = secrets.token_bytes(32)
-        home.write_bytes(folder.secret, secret)  # staging knows of none
+        home.write_bytes(folder.secret, secret)  # staging wrote none
         scheduler.submit(app_id, scheduler.dry_run(app_id, tried, artifacts), secret)
         status = scheduler.status(app_id)
         while not status.state.ended and time.monotonic() < began + PROBE_S:
@@ -224,19 +226,19 @@ def probe(scheduler: Scheduler, root: str, job: Job, stage: Stage) -> Finding:
             status = scheduler.status(app_id)
         took = time.monotonic() - began
         if not status.state.ended:
-            said = f"the probe has not ended within {PROBE_S:g} s ({status.state.value})"
+            detail = f"the probe has not ended within {PROBE_S:g} s ({status.state.value})"
             return Finding(
-                what, Verdict.WRONG, said, "jobs of yours may hold this machine's memory"
+                what, Verdict.WRONG, detail, "jobs of yours may hold this machine's memory"
             )
         if status.state is not AppState.SUCCEEDED:
-            said = status.diagnostics or home.tail(folder.master_log(1, "stderr"))
-            return Finding(what, Verdict.WRONG, said.replace("\n", " / "), advice)
+            detail = status.diagnostics or home.tail(folder.master_log(1, "stderr"))
+            return Finding(what, Verdict.WRONG, detail.replace("\n", " / "), advice)
         return Finding(what, Verdict.OK, f"started, ran and ended within {took:.1f} s")
     except (OSError, SchedulerError) as error:
         return Finding(what, Verdict.WRONG, str(error), advice)
     finally:
         try:
-            scheduler.kill(app_id, "the doctor has gone")
+            scheduler.kill(app_id, "the probe is over")
         except SchedulerError:
             pass  # it was never submitted
         shutil.rmtree(folder.path, ignore_errors=True)

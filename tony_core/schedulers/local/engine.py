@@ -1,10 +1,10 @@
-"""What a shim, a master and a client ask of docker or podman: little, and with a deadline each.
+"""Runs docker or podman, with a deadline each: for the shim, the master and the client.
 
 A container in an image is started by its shim as ``docker run ...`` in the foreground
-(:mod:`images` says how), so that its output and its exit code are those of any other process.
-But the processes inside need not be the shim's descendants (docker's are its daemon's), and
-whoever kills the program ``docker run`` has ended nothing. So two things tell what belongs to
-a container: the mark in the environment, which all of them inherit, and the name that we give.
+(:mod:`images` builds the command), so that its output and its exit code are those of any other
+process. But the processes inside need not be the shim's descendants (docker's are its daemon's),
+and to kill the program ``docker run`` ends nothing. So two things mark what belongs to a container:
+the variable in the environment, which all of them inherit, and the name that we give.
 
 Light, standard library only, Python 3.8: the shim imports it.
 """
@@ -21,18 +21,18 @@ from tony_core.exit_causes import decode_status
 from tony_core.schedulers.local import processes
 
 REMOVE_S = 20.0
-ASK_S = 10.0
-LEAVE_S = 1.0  # for the program in the foreground to notice that its container has ended
+INSPECT_S = 10.0
+EXIT_S = 1.0  # for the program in the foreground to notice that its container has ended
 NOT_STARTED = (125, 126, 127)  # an engine's own exit codes, and no executor's
 
 
 def container_name(container_id: str) -> str:
-    """What the engine knows it by."""
+    """The container's name at the engine."""
     return "tony-" + container_id
 
 
-def ask(argv: Sequence[str], env: Mapping[str, str], limit_s: float) -> Tuple[int, str]:
-    """Its exit code and all it said; 124 when it had to be killed for its time.
+def run(argv: Sequence[str], env: Mapping[str, str], limit_s: float) -> Tuple[int, str]:
+    """Run it; returns its exit code and output, and 124 when it had to be killed in the end.
 
     Not subprocess, which costs the shim a megabyte; no fork, as a master has threads.
     """
@@ -50,17 +50,17 @@ def ask(argv: Sequence[str], env: Mapping[str, str], limit_s: float) -> Tuple[in
     finally:
         os.close(writing)
     end = time.monotonic() + limit_s
-    said, status = _read(reading, pid, end)
+    output, status = _read(reading, pid, end)
     if status is None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         return 124, "%s did not answer within %g s" % (" ".join(argv[:2]), limit_s)
-    return decode_status(status)[0], said.decode("utf-8", "replace").strip()
+    return decode_status(status)[0], output.decode("utf-8", "replace").strip()
 
 
 def _read(handle: int, pid: int, end: float) -> Tuple[bytes, Optional[int]]:
-    """What it says until it ends, whoever else keeps the pipe open; no status: it goes on."""
-    said, status, hears = b"", None, True
+    """Its output until it ends, even if others keep the pipe open; no status: it still runs."""
+    output, status, is_open = b"", None, True
     poller = select.poll()
     poller.register(handle, select.POLLIN)
     try:
@@ -68,37 +68,37 @@ def _read(handle: int, pid: int, end: float) -> Tuple[bytes, Optional[int]]:
             if status is None:
                 ended, found = os.waitpid(pid, os.WNOHANG)
                 status = found if ended else None
-            if hears and poller.poll(20 if status is None else 0):
+            if is_open and poller.poll(20 if status is None else 0):
                 got = os.read(handle, 65536)
-                said, hears = (said + got)[-65536:], bool(got)
+                output, is_open = (output + got)[-65536:], bool(got)
             elif status is not None:
                 break
-            elif not hears:
+            elif not is_open:
                 time.sleep(0.005)
             if time.monotonic() >= end:
                 break
     finally:
         os.close(handle)
-    return said, status
+    return output, status
 
 
 # -------------------------------------------------------------------------- one container
-# ``image`` is what launch.json says under that name: program, env, name, container.
+# ``image`` is what launch.json has under that name: program, env, name, container.
 
 
-def inside(container_id: str) -> List[int]:
+def list_pids(container_id: str) -> List[int]:
     """The processes in the image; for its shim, which has the mark as well."""
     mark = b"TONY_CONTAINER_ID=" + os.fsencode(container_id)
     found = {
-        pid for pid in processes.everyone() if pid != os.getpid() and processes.marked(pid, mark)
+        pid for pid in processes.all_pids() if pid != os.getpid() and processes.has_mark(pid, mark)
     }
     for pid in sorted(found):
         found.update(processes.descendants(pid))
     return sorted(pid for pid in found if processes.start_time(pid) is not None)
 
 
-class Inside:
-    """The same for somebody who asks all the time: who was first is remembered.
+class EngineContainer:
+    """Lists the processes of one container again and again: remembers the first one.
 
     The executor is first, and takes all orphans among its descendants.
     """
@@ -110,7 +110,7 @@ class Inside:
     def pids(self) -> List[int]:
         """The processes in the image; none before it has started."""
         if self._first is None or not self._first.alive(self._first.boot):
-            found = inside(self._id)
+            found = list_pids(self._id)
             self._first = processes.Identity.of(min(found, key=_age)) if found else None
             return found
         return [self._first.pid, *processes.descendants(self._first.pid)]
@@ -120,21 +120,21 @@ def _age(pid: int) -> Tuple[int, int]:
     return processes.start_time(pid) or 1 << 62, pid
 
 
-def end(image: Mapping[str, Any], client: int = 0) -> str:
-    """Leave nothing of it, neither a process nor what the engine keeps; why not, if not.
+def end_container(image: Mapping[str, Any], client: int = 0) -> str:
+    """End its processes, and remove what the engine keeps; returns why that failed, or ''.
 
-    ``client``: our child that runs in the foreground, and that gets a moment to leave.
+    ``client``: our child that runs in the foreground, and gets a moment to end.
     """
     _kill(image["container"])
     if client:
-        late = time.monotonic() + LEAVE_S
+        late = time.monotonic() + EXIT_S
         while processes.start_time(client) is not None and time.monotonic() < late:
             time.sleep(0.01)
         try:
             os.kill(client, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    why = remove(image)
+    why = remove_container(image)
     _kill(image["container"])
     return why
 
@@ -142,7 +142,7 @@ def end(image: Mapping[str, Any], client: int = 0) -> str:
 def _kill(container_id: str, limit_s: float = 4.0) -> None:
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
-        left = inside(container_id)
+        left = list_pids(container_id)
         if not left:
             return
         for pid in left:
@@ -153,21 +153,21 @@ def _kill(container_id: str, limit_s: float = 4.0) -> None:
         time.sleep(0.01)
 
 
-def remove(image: Mapping[str, Any]) -> str:
-    """End and forget the container of that name; empty when there is none (any more)."""
+def remove_container(image: Mapping[str, Any]) -> str:
+    """Remove the container of that name; returns why that failed, or ''."""
     try:
         argv = [str(image["program"]), "rm", "-f", str(image["name"])]
         env = {str(name): str(value) for name, value in image["env"].items()}
     except (KeyError, TypeError, AttributeError):
         return "a container in an image, whose record (launch.json) is damaged"
-    code, said = ask(argv, env, REMOVE_S)
-    if code == 0 or "no such container" in said.lower():
+    code, output = run(argv, env, REMOVE_S)
+    if code == 0 or "no such container" in output.lower():
         return ""
-    return "%s failed (%d): %s" % (" ".join(argv), code, said[-500:])
+    return "%s failed (%d): %s" % (" ".join(argv), code, output[-500:])
 
 
 def out_of_memory(image: Mapping[str, Any]) -> bool:
-    """Whether the kernel ended it for its control group's limit; asked before it is removed."""
+    """Whether the kernel ended it at its memory limit; to be called before it is removed."""
     argv = [image["program"], "inspect", "--format", "{{.State.OOMKilled}}", image["name"]]
-    code, said = ask(argv, image["env"], ASK_S)
-    return code == 0 and said.strip().lower() == "true"
+    code, output = run(argv, image["env"], INSPECT_S)
+    return code == 0 and output.strip().lower() == "true"

@@ -1,26 +1,26 @@
-"""Where everything of the embedded scheduler stands, and how its small files are written.
+"""The files of the embedded scheduler, and how the small ones are written.
 
 ::
 
     $TONY_HOME                  ~/.tony unless the environment says otherwise; one per user
-      ledger/HOST.json          who holds what of this machine (ledger.py)
+      ledger/HOST.json          what each container has reserved (ledger.py)
       history/APP
       apps/APP/
         app.json                what was submitted (applications.py)
-        status.json             the scheduler's word on it
-        kill.json               somebody asked for its end: {reason, by, at}
-        master.lock             flock of the living master; {attempt, pid, start, boot}
+        status.json             its status
+        kill.json               a request to end it: {reason, by, at}
+        master.lock             flock of the running master; {attempt, pid, start, boot}
         master.json             where the master listens (the master's own file)
         job/                    the staged job folder, with the secret
         master/                 the master's working folder: master-N.stdout, master-N.stderr
         containers/CONTAINER/
-          launch.json           what the shim is to do (0600)
+          launch.json           what the shim runs (0600)
           container.json        which container, and for which task it was launched
-          shim.json             which process the shim is
-          process.json          which process it started
-          stop                  the pool asked for its end
+          shim.json             the shim's process
+          process.json          the process that it started
+          stop                  the pool requested its end
           exit.json             how it ended, written by the shim
-          ended.json            ... and that the master was told so
+          ended.json            ... and that this was reported
           env                   the variables of a container in an image (images.py), 0600
           secret                0600; gone at the end, as launch.json is
           work/                 the process's working folder
@@ -45,7 +45,7 @@ from tony_core.jsontext import read_object
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 
 
-def safe_name(name: str) -> bool:
+def is_safe_name(name: str) -> bool:
     """Whether it can be a file's name here: no separators, nothing hidden."""
     return bool(name) and name[0] not in ".-" and set(name) <= _SAFE and len(name) <= 200
 
@@ -111,7 +111,7 @@ def _ours(root: str) -> List[Tuple[str, os.stat_result]]:
     return found
 
 
-def open_to_others(root: str) -> List[str]:
+def list_open_folders(root: str) -> List[str]:
     """The folders that another user could read, or replace what they hold."""
     found = [path for path, known in _ours(root) if _is_folder(known) and known.st_mode & 0o077]
     if _is_replaceable(root):
@@ -121,7 +121,7 @@ def open_to_others(root: str) -> List[str]:
 
 def close_to_others(root: str) -> None:
     """Take other users' rights from these; TONY_HOME itself may still be entered and listed."""
-    for path in open_to_others(root):
+    for path in list_open_folders(root):
         mode = stat.S_IMODE(os.stat(path).st_mode)
         try:
             os.chmod(path, mode & ~0o022 if path == root else mode & 0o700)
@@ -202,7 +202,7 @@ class AppFolder:
 
     def container_ids(self) -> List[str]:
         """Every container that was ever launched here and still has its folder."""
-        return [name for name in names_in(self.containers) if safe_name(name)]
+        return [name for name in list_names(self.containers) if is_safe_name(name)]
 
     def master_log(self, attempt: int, stream: str) -> str:
         """Where that attempt's master writes its ``stdout`` or ``stderr``."""
@@ -224,10 +224,10 @@ class Home:
 
     def app_ids(self) -> List[str]:
         """Every application that has a folder."""
-        return [name for name in names_in(self.apps) if safe_name(name)]
+        return [name for name in list_names(self.apps) if is_safe_name(name)]
 
 
-def names_in(folder: str) -> List[str]:
+def list_names(folder: str) -> List[str]:
     """The names in a folder, sorted; none when there is no such folder."""
     try:
         return sorted(os.listdir(folder))
@@ -236,7 +236,7 @@ def names_in(folder: str) -> List[str]:
 
 
 def make_folder(path: str) -> str:
-    """Make it, and those above it that are missing, for the user alone."""
+    """Make it, and those above it that are missing, for this user only."""
     above = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(above):
         make_folder(above)
@@ -258,7 +258,7 @@ def read_json(path: str) -> Optional[Dict[str, Any]]:
 
 
 def write_json(path: str, data: Mapping[str, Any], sync: bool = False) -> None:
-    """Replace a file by this object, for the user alone to read.
+    """Replace a file by this object, which only this user can read.
 
     ``sync``: what must outlive a power cut. Most files here mean nothing after a restart, which
     ends every process that they are about.
@@ -286,3 +286,15 @@ def tail(path: str, lines: int = 20, limit: int = 4096) -> str:
     except OSError:
         return ""
     return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def path_of_uri(uri: str) -> str:
+    """The path behind a path or file URL; empty when it is anywhere else."""
+    if uri.startswith("file:"):
+        path = uri[len("file:") :]
+        if path.startswith("//"):
+            path = "/" + path[2:].partition("/")[2]
+        from urllib.parse import unquote  # much code for the shim
+
+        return unquote(path)
+    return "" if "://" in uri else os.path.abspath(uri)

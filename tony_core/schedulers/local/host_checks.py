@@ -1,8 +1,8 @@
-"""What of this machine and this shell stands in the way of jobs; each thing by itself.
+"""Checks of this machine and this shell for what breaks jobs, each by itself.
 
 Findings for ``tony doctor``. What only asks takes no folder's word for anything it can look up,
-and leaves nothing (:func:`folder` makes an empty one and takes it away, for modes do not tell
-whether one can); :func:`trial` writes files, so it belongs to the probe.
+and leaves nothing (:func:`check_folder` makes an empty one and takes it away, for modes do not tell
+whether one can); :func:`try_files` writes files, so it belongs to the probe.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ _RESOLVE = (
 _PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
-def environment(env: Mapping[str, str]) -> List[Finding]:
+def check_environment(env: Mapping[str, str]) -> List[Finding]:
     """Variables that break programs, or make them slow."""
     found: List[Finding] = []
 
-    def say(name: str, verdict: Verdict, said: str, advice: str) -> None:
-        found.append(Finding(name, verdict, said, advice))
+    def add(name: str, verdict: Verdict, detail: str, advice: str) -> None:
+        found.append(Finding(name, verdict, detail, advice))
 
     for name in ("PYTHONHOME", "PYTHONPATH"):
         if env.get(name):
-            said = f"{env[name]}: tony and our own code run without it, and jobs do not get it"
-            say(name, Verdict.NOTE, said, "give it with --shell_env if a program needs it")
+            detail = f"{env[name]}: tony and our own code run without it, and jobs do not get it"
+            add(name, Verdict.NOTE, detail, "give it with --shell_env if a program needs it")
     if env.get("PYTHONDONTWRITEBYTECODE"):
-        said = "is set here: Python compiles tony anew at each start"
-        say("PYTHONDONTWRITEBYTECODE", Verdict.NOTE, said, "unset it in this shell")
+        detail = "is set here: Python compiles tony anew at each start"
+        add("PYTHONDONTWRITEBYTECODE", Verdict.NOTE, detail, "unset it in this shell")
     proxies = [name for name in _PROXIES if env.get(name)]
     if proxies:
         listed = (env.get("no_proxy") or env.get("NO_PROXY") or "").split(",")
         free = {word.strip() for word in listed}
         if "*" not in free and not {"localhost", _loopback()} <= free:
-            said = f"{proxies[0]} is set, and what is on this machine is asked for through it"
+            detail = f"{proxies[0]} is set, and what is on this machine is asked for through it"
             advice = f"export no_proxy=localhost,{_loopback()} (and what else is near)"
-            say("proxy", Verdict.WRONG, said, advice)
+            add("proxy", Verdict.WRONG, detail, advice)
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     if locale and "utf" not in locale.lower():
-        said = f"{locale} is not UTF-8; programs may fail to write what is not ASCII"
-        say("locale", Verdict.NOTE, said, "export LANG=C.UTF-8")
+        detail = f"{locale} is not UTF-8; programs may fail to write what is not ASCII"
+        add("locale", Verdict.NOTE, detail, "export LANG=C.UTF-8")
     return found or [Finding("environment", Verdict.OK, "nothing in it that breaks jobs")]
 
 
-def limits() -> Finding:
-    """How much one user's processes may open and be."""
+def check_limits() -> Finding:
+    """The limits on one user's files and processes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     low = []
@@ -74,9 +74,9 @@ def limits() -> Finding:
     if processes != resource.RLIM_INFINITY and processes < FEW_PROCESSES:
         low.append(f"ulimit -u {FEW_PROCESSES} (it is {processes})")
     if low:
-        said = "too few files or processes at a time for a job of some tasks"
+        detail = "too few files or processes at a time for a job of some tasks"
         advice = "or more: " + ", ".join(low) + "; or ask who runs this machine"
-        return Finding("limits", Verdict.WRONG, said, advice)
+        return Finding("limits", Verdict.WRONG, detail, advice)
     return Finding("limits", Verdict.OK, f"{_count(files)} files, {_count(processes)} processes")
 
 
@@ -92,12 +92,12 @@ def _why_not_written(path: str) -> str:
     try:
         os.rmdir(tempfile.mkdtemp(prefix=".tony-doctor-", dir=path))
     except OSError as error:
-        # How much room is left is told below.
+        # The free space is checked below.
         return "" if home.is_full(error) else error.strerror or str(error)
     return ""
 
 
-def folder(
+def check_folder(
     what: str,
     path: str,
     advice: str,
@@ -115,11 +115,11 @@ def folder(
     if why:
         return Finding(what, Verdict.WRONG, f"{there} cannot be written ({why})", advice)
     if about.f_flag & os.ST_NOEXEC:
-        said = f"{there} is mounted noexec: no program in it can be run"
-        return Finding(what, noexec, said, advice)
+        detail = f"{there} is mounted noexec: no program in it can be run"
+        return Finding(what, noexec, detail, advice)
     if not about.f_blocks:
-        said = f"{there} does not say how much room it has"
-        return Finding(what, Verdict.NOTE, said, f"see that files can be kept there, or {advice}")
+        detail = f"{there} does not report its free space"
+        return Finding(what, Verdict.NOTE, detail, f"see that files can be kept there, or {advice}")
     free = about.f_bavail * about.f_frsize >> 20
     if free < LITTLE_MB:
         verdict = Verdict.WRONG if free < needed_mb else Verdict.NOTE
@@ -127,8 +127,8 @@ def folder(
     return Finding(what, Verdict.OK, f"{path}, {free} MB free")
 
 
-def temporary(env: Mapping[str, str]) -> Finding:
-    """Where programs put what they need for a moment."""
+def check_tmpdir(env: Mapping[str, str]) -> Finding:
+    """Check the folder of programs' temporary files."""
     named = env.get("TMPDIR")
     advice = "set TMPDIR to a folder on this machine's own disk"
     if named and not os.path.isdir(named):
@@ -138,11 +138,11 @@ def temporary(env: Mapping[str, str]) -> Finding:
         path = named or tempfile.gettempdir()
     except OSError as error:
         return Finding("TMPDIR", Verdict.WRONG, error.strerror or str(error), advice)
-    return folder("TMPDIR", path, advice, noexec=Verdict.NOTE, needed_mb=1)
+    return check_folder("TMPDIR", path, advice, noexec=Verdict.NOTE, needed_mb=1)
 
 
-def trial(root: str) -> Finding:
-    """Below ``root``, as staging does: write, read back, run, lock."""
+def try_files(root: str) -> Finding:
+    """Write, read back, run and lock a file below ``root``, as staging and jobs do."""
     what, advice = "staging", "set TONY_HOME to a folder on this machine's own disk"
     text = b"#!/bin/sh\nexit 7\n" + b"# what is staged comes back as it was\n" * 1000
     try:
@@ -187,24 +187,26 @@ def _not_locked(path: str) -> str:
 # -------------------------------------------------------------------------- the network
 
 
-def ports(job: Job) -> Finding:
-    """The range that tasks' ports come from: below the one that anybody's connections use."""
+def check_ports(job: Job) -> Finding:
+    """Check the range of tasks' ports, which is below that of outgoing connections."""
     low, high = ephemeral()
     span = job.network.port_range
     what = "ports"
     if span is None:
         if low <= 1024 + 512:
-            said = f"connections take their ports from {low}-{high}, which leaves tasks none below"
-            return Finding(what, Verdict.WRONG, said, "set tony.task.port-range")
+            detail = (
+                f"connections take their ports from {low}-{high}, which leaves tasks none below"
+            )
+            return Finding(what, Verdict.WRONG, detail, "set tony.task.port-range")
         return Finding(what, Verdict.OK, f"below {low} (connections use {low}-{high})")
     name = f"tony.task.port-range {span[0]}-{span[1]}"
     taken = {port for port in _listening() if span[0] <= port <= span[1]}
     if len(taken) == span[1] - span[0] + 1:
-        said = f"{name}: every one of them is taken"
-        return Finding(what, Verdict.WRONG, said, "end what listens there, or name another range")
+        detail = f"{name}: every one of them is taken"
+        return Finding(what, Verdict.WRONG, detail, "end what listens there, or name another range")
     if span[1] >= low and span[0] <= high:
-        said = f"{name} reaches into {low}-{high}, which this machine's connections use"
-        return Finding(what, Verdict.NOTE, said, f"choose one below {low}: some may be taken")
+        detail = f"{name} reaches into {low}-{high}, which this machine's connections use"
+        return Finding(what, Verdict.NOTE, detail, f"choose one below {low}: some may be taken")
     return Finding(what, Verdict.OK, f"{name}, {len(taken)} of them taken")
 
 
@@ -230,36 +232,36 @@ def _listening() -> List[int]:
     return found
 
 
-def names(host: str, localhost: str = "localhost") -> Finding:
-    """Whether the names that programs ask for lead to this machine."""
+def check_host_names(host: str, localhost: str = "localhost") -> Finding:
+    """Check that localhost and this machine's own name lead to this machine."""
     what = "host names"
     at = _addresses(localhost)
     wanted = _loopback()
     if not wanted:
-        said = "this machine has no loopback address, neither 127.0.0.1 nor ::1"
-        return Finding(what, Verdict.WRONG, said, "ip link set lo up")
+        detail = "this machine has no loopback address, neither 127.0.0.1 nor ::1"
+        return Finding(what, Verdict.WRONG, detail, "ip link set lo up")
     advice = f"put {wanted} localhost into /etc/hosts"
     if at is None:
-        said = f"{localhost} is not known within {RESOLVE_S:g} s"
-        return Finding(what, Verdict.NOTE, said, advice)
+        detail = f"{localhost} is not known within {RESOLVE_S:g} s"
+        return Finding(what, Verdict.NOTE, detail, advice)
     if wanted not in at:
-        said = f"{localhost} is {', '.join(at) or 'unknown'}, not {wanted}"
-        return Finding(what, Verdict.WRONG, said, advice)
+        detail = f"{localhost} is {', '.join(at) or 'unknown'}, not {wanted}"
+        return Finding(what, Verdict.WRONG, detail, advice)
     mine = _addresses(host)
     advice = f"put 127.0.1.1 {host} into /etc/hosts: gloo and MPI ask for this name"
     if not mine:
-        said = f"this machine's own name, {host}, cannot be resolved within {RESOLVE_S:g} s"
-        return Finding(what, Verdict.NOTE, said, advice)
+        detail = f"this machine's own name, {host}, cannot be resolved within {RESOLVE_S:g} s"
+        return Finding(what, Verdict.NOTE, detail, advice)
     if not any(_is_here(address) for address in mine):
-        said = f"this machine's own name, {host}, is {mine[0]}, which is not this machine"
-        return Finding(what, Verdict.NOTE, said, advice)
+        detail = f"this machine's own name, {host}, is {mine[0]}, which is not this machine"
+        return Finding(what, Verdict.NOTE, detail, advice)
     return Finding(what, Verdict.OK, f"localhost, and {host} at {mine[0]}")
 
 
 def _addresses(host: str) -> Optional[List[str]]:
-    """None when nobody answers in time: a name server may take its time.
+    """The addresses of a name; None when there is no answer in time.
 
-    In a process of its own, as nothing else ends a question to a name server.
+    Asked in a process of its own, since a lookup cannot be interrupted otherwise.
     """
     argv = [sys.executable, "-I", "-S", "-c", _RESOLVE, host]
     try:

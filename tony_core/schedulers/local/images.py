@@ -13,10 +13,10 @@ so exit code, output, log folder and stop are those of any container. What is di
 * *the same paths*: the application's folder, the store and what else was staged are mounted
   where they are, so links and messages mean the same inside and outside;
 * *the same user*: files that are written belong to who submitted the job; no new privileges;
-* *the environment is the image's*: of the shell's only what says language, time zone and proxy.
+* *the environment is the image's*: of the shell's only language, time zone and proxies.
   What a job gives comes in a file (0600), never on a command line;
 * *limits*: the engine gets the memory limit too, for what grows faster than the shim looks;
-  cores only where ``tony.local.vcores`` hands them out; GPUs by device.
+  cores only where ``tony.local.vcores`` counts them; GPUs by device.
 
 Which engine it is, is found out once, by the client, with the images: an image that is not
 here is fetched before anything starts, and one without our Python is refused.
@@ -36,8 +36,7 @@ from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path
 from tony_core.job.spec import Docker, Job, Role
 from tony_core.schedulers.local import engine
-from tony_core.schedulers.local.home import AppFolder
-from tony_core.schedulers.local.localization import local_path as path_of
+from tony_core.schedulers.local.home import AppFolder, path_of_uri
 from tony_core.schedulers.port import Container, Launch, SchedulerError
 
 ENGINES = ("docker", "podman")
@@ -67,7 +66,7 @@ class Engine(NamedTuple):
     """The program that runs images here."""
 
     program: str
-    podman: bool  # whatever it is called
+    podman: bool  # whatever its name
     env: Mapping[str, str]
 
     @classmethod
@@ -79,19 +78,19 @@ class Engine(NamedTuple):
             if program is None:
                 continue
             own = {word: env[word] for word in _FOR_ENGINE if word in env}
-            code, said = engine.ask([program, "version"], own, ANSWER_S)
+            code, output = engine.run([program, "version"], own, ANSWER_S)
             if code == 0:
-                return cls(program, "podman" in said.lower(), own)
-            why.append(f"{program} version failed ({code}): {_reason(said)}")
+                return cls(program, "podman" in output.lower(), own)
+            why.append(f"{program} version failed ({code}): {_reason(output)}")
         if why:
             raise SchedulerError(
                 "; ".join(why) + " (start its service, or get the right to use it)"
             )
         raise SchedulerError("neither docker nor podman is on the PATH; install one of them")
 
-    def ask(self, *words: str, limit_s: float = ANSWER_S) -> Tuple[int, str]:
-        """What it says to this, and its exit code."""
-        return engine.ask([self.program, *words], self.env, limit_s)
+    def run(self, *words: str, limit_s: float = ANSWER_S) -> Tuple[int, str]:
+        """Run one of its commands; returns the exit code and the output."""
+        return engine.run([self.program, *words], self.env, limit_s)
 
 
 @dataclass(frozen=True)
@@ -102,12 +101,12 @@ class Images:
     python: str  # as the image calls it
     roles: Mapping[str, Docker]
     folders: Tuple[str, ...] = ()  # of the job's, to be written where they are
-    cores: bool = False  # whether tony.local.vcores hands them out
+    cores: bool = False  # whether tony.local.vcores limits them
 
     @classmethod
     def of(cls, job: Job, env: Mapping[str, str]) -> Optional[Images]:
-        """Nothing where no role wants one."""
-        roles = wanted(job)
+        """The images of a job; None where no role has one."""
+        roles = roles_in_images(job)
         if not roles:
             return None
         places = (job.program.checkpoint_dir, job.program.tensorboard_log_dir)
@@ -143,19 +142,19 @@ class Images:
     # ------------------------------------------------------------------ before anything starts
 
     def prepare(self, root: str) -> None:
-        """Fetch what is not here, and see that our code can run in it; else one message.
+        """Fetch missing images, and check that our code can run in each; else raise one message.
 
         ``root``: $TONY_HOME, which is there. What is written there in an image has to be ours.
         """
         for folder in self.folders:
             os.makedirs(folder, exist_ok=True)
         for image in sorted({docker.image for docker in self.roles.values()}):
-            if self.engine.ask("image", "inspect", image)[0] != 0:
-                code, said = self.engine.ask("pull", image, limit_s=PULL_S)
+            if self.engine.run("image", "inspect", image)[0] != 0:
+                code, output = self.engine.run("pull", image, limit_s=PULL_S)
                 if code != 0:
                     raise SchedulerError(
                         f"there is no image {image} here, and {self.engine.program} pull failed"
-                        f" ({code}): {_last(said)}"
+                        f" ({code}): {_last(output)}"
                     )
             aside = tempfile.mkdtemp(prefix=".image-", dir=root)
             try:
@@ -167,24 +166,24 @@ class Images:
         path = os.path.join(aside, "written")
         words = [*self._common(), "--rm", "--volume", f"{aside}:{aside}:rw"]
         words += ["--entrypoint", self.python, image, "-I", "-S", "-c", _PROBE, path]
-        code, said = self.engine.ask("run", *words, limit_s=PROBE_S)
-        version = _version(said)
+        code, output = self.engine.run("run", *words, limit_s=PROBE_S)
+        version = _version(output)
         if version >= OLDEST:
-            why = _not_ours(path, code, said)
+            why = _not_ours(path, code, output)
             if why:
                 raise SchedulerError(
-                    f"{self.engine.program} will not do: {why}. It maps users (rootless,"
-                    " userns-remap), or runs on another machine; a docker of this machine that"
-                    " maps nobody is needed, or podman"
+                    f"{self.engine.program} cannot be used: {why}. It maps users (rootless,"
+                    " userns-remap), or runs on another machine; use podman, or a docker of this"
+                    " machine that maps no users"
                 )
             return
         if code == 0:
             why = f"its {self.python} is {'.'.join(map(str, version)) or 'none'}"
         elif code in (126, 127):
-            why = f"it has no {self.python} ({_last(said)})"
+            why = f"it has no {self.python} ({_last(output)})"
         else:
             raise SchedulerError(
-                f"{self.engine.program} cannot run the image {image} here ({code}): {_last(said)}"
+                f"{self.engine.program} cannot run the image {image} here ({code}): {_last(output)}"
             )
         raise SchedulerError(
             f"the image {image} cannot run a task: {why}; TonY's executor needs Python"
@@ -194,12 +193,12 @@ class Images:
 
     # ------------------------------------------------------------------ one container
 
-    def wanted_by(self, role: str) -> bool:
+    def has_image(self, role: str) -> bool:
         """Whether that role's containers run in an image."""
         return role in self.roles
 
     def environment(self, env: Mapping[str, str], launch: Launch, work: str) -> Dict[str, str]:
-        """What is inside, of the environment that the container would have outside."""
+        """The variables that a container's environment has in its image."""
         inside = {
             name: value
             for name, value in env.items()
@@ -212,7 +211,7 @@ class Images:
             successor = json.loads(inside["TONY_SUCCESSOR"])
             inside["TONY_SUCCESSOR"] = json.dumps([self.python, *successor[1:]])
         if not inside.get("CUDA_VISIBLE_DEVICES"):
-            # An engine whose usual runtime is nvidia's shows all GPUs where nothing is said.
+            # An engine whose usual runtime is nvidia's shows all GPUs where nothing is set.
             inside.setdefault("NVIDIA_VISIBLE_DEVICES", "void")
         return inside
 
@@ -221,9 +220,9 @@ class Images:
         app: AppFolder,
         container: Container,
         launch: Launch,
-        long_ones: Iterable[str] = (),
+        long_names: Iterable[str] = (),
     ) -> List[str]:
-        """Exactly what the shim runs; ``long_ones``: variables that no file can hold."""
+        """Exactly what the shim runs; ``long_names``: variables that no file can hold."""
         folder = app.container(container.id)
         docker = self.roles[container.role]
         need = container.resources
@@ -237,7 +236,7 @@ class Images:
             words += ["--cpus", str(need.vcores)]
         words += self._gpus(container.gpu_ids)
         words += ["--workdir", folder.work, "--env-file", env_file(folder.path)]
-        for name in long_ones:
+        for name in long_names:
             words += ["--env", name]
         for path, mode in self._mounts(app, launch):
             words += ["--volume", f"{path}:{path}:{mode}"]
@@ -247,12 +246,12 @@ class Images:
         return [*words, *launch.argv[1:]]
 
     def example(self, app: AppFolder, role: Role, artifacts: Iterable[Artifact]) -> List[str]:
-        """The same for a first container of that role, to be looked at."""
+        """The same command for a first container of that role, for the dry run."""
         gpus = tuple(f"GPU-{number}" for number in range(role.resources.gpus))
         container = Container(f"{app.app_id}_CONTAINER", "", role.name, role.resources, gpus)
         argv = (self.python, "-I", "-S", "tony-runtime", "executor", "--master", "HOST:PORT")
-        brought = tuple(item for item in artifacts if item.wanted_by(role.name))
-        return self.command(app, container, Launch(argv, {}, brought))
+        files = tuple(item for item in artifacts if item.wanted_by(role.name))
+        return self.command(app, container, Launch(argv, {}, files))
 
     def _common(self) -> List[str]:
         words = ["--pull=never", "--network=host", "--pid=host", "--ipc=host", "--uts=host"]
@@ -278,14 +277,14 @@ class Images:
         store = os.path.join(app.home.root, "store")
         found = [(app.path, "rw"), (store, "ro")]
         for item in launch.artifacts:
-            path = path_of(item.uri)
+            path = path_of_uri(item.uri)
             if path and not path.startswith((app.path + os.sep, store + os.sep)):
                 found.append((path, "ro"))
         return found + [(path, "rw") for path in self.folders]
 
 
-def wanted(job: Job) -> Dict[str, Docker]:
-    """By role."""
+def roles_in_images(job: Job) -> Dict[str, Docker]:
+    """The roles that run in an image, with its settings."""
     return {role.name: role.docker for role in job.roles if role.docker is not None}
 
 
@@ -310,9 +309,9 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def problems(job: Job, env: Mapping[str, str], root: str) -> List[str]:
+def find_problems(job: Job, env: Mapping[str, str], root: str) -> List[str]:
     """Why the job's images can never run here; asks the engine, fetches nothing."""
-    roles = wanted(job)
+    roles = roles_in_images(job)
     if job.master.docker is not None and job.master.preprocess:
         return [
             "tony.docker.am.image: the master of the embedded scheduler runs on this machine and"
@@ -362,16 +361,16 @@ def _pids() -> int:
         return 1 << 15
 
 
-def _version(said: str) -> Tuple[int, ...]:
-    """What the image's Python said that it is; nothing if none ran."""
-    _, found, told = said.partition("tony-python ")
-    return tuple(int(part) for part in told.split()[:2]) if found else ()
+def _version(output: str) -> Tuple[int, ...]:
+    """The version of the image's Python; empty if none ran."""
+    _, found, version = output.partition("tony-python ")
+    return tuple(int(part) for part in version.split()[:2]) if found else ()
 
 
-def _not_ours(path: str, code: int, said: str) -> str:
+def _not_ours(path: str, code: int, output: str) -> str:
     """Why a file is not as if it were written here, by who has made its folder."""
     if code != 0:
-        return f"a container cannot write in a folder of yours ({said.splitlines()[-1]})"
+        return f"a container cannot write in a folder of yours ({output.splitlines()[-1]})"
     what = "what a container writes in a folder of yours"
     try:
         owner, mine = os.stat(path).st_uid, os.stat(os.path.dirname(path)).st_uid
@@ -380,13 +379,13 @@ def _not_ours(path: str, code: int, said: str) -> str:
     return "" if owner == mine else f"{what} is user {owner}'s, not user {mine}'s"
 
 
-def _reason(said: str) -> str:
-    """Of what ``version`` says that fails; without the table of what it knows of itself."""
+def _reason(output: str) -> str:
+    """The error in the output of ``version``, without its table of versions."""
     table = (" ", "\t", "Client:", "Server:")
-    lines = [line for line in said.splitlines() if not line.startswith(table)]
-    return _last("\n".join(lines) if any(line.strip() for line in lines) else said)
+    lines = [line for line in output.splitlines() if not line.startswith(table)]
+    return _last("\n".join(lines) if any(line.strip() for line in lines) else output)
 
 
-def _last(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    return " ".join(lines[-3:])[-600:] or "it said nothing"
+def _last(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
+    return " ".join(lines[-3:])[-600:] or "no output"

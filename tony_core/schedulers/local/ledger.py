@@ -1,17 +1,17 @@
-"""The ledger: what of this machine is held by whose containers, shared by all jobs.
+"""The ledger: what of this machine the containers of all jobs have reserved.
 
 Theory of operation
 ===================
 
-One file for each host, changed only under a file lock, by whichever master has something to
-say: it asks, gives back, or looks whether it may be granted something by now. Every change
-ends with the same pure decision (:mod:`allocation`) over everybody's asks, so whoever
-changes the ledger grants for all; the others find their grants the next time they look.
+One file for each host, changed only under a file lock, by a master that asks, gives back, or polls
+for grants. Every change ends with the same pure decision (:mod:`allocation`) over the asks of all
+jobs: a master that changes the ledger grants for all, and the others find their grants when they
+poll.
 
-Every entry names its owner as a process that can be told dead from anywhere (pid, start
-time, boot id): the master for what it asks and was granted, the shim from the moment it
-runs. Each look drops what belongs to the dead, so a share is free as soon as its owner is
-gone, however it went; and nothing of before a reboot counts.
+Every entry names its owner, a process that any other process can find dead (pid, start time, boot
+id): the master for its asks and grants, the shim from the moment it runs. Each change drops the
+entries of dead owners, so a share is free as soon as its owner is gone; entries from before a
+reboot do not count.
 
 Waiting times are on the machine's monotonic clock, which all processes share.
 """
@@ -37,15 +37,22 @@ from typing import (
 )
 
 from tony_core.schedulers.local import allocation, home, processes
-from tony_core.schedulers.local.allocation import Capacity, Demand, Group, Held, Queued, Want
+from tony_core.schedulers.local.allocation import (
+    Capacity,
+    Demand,
+    QueuedApp,
+    RequestGroup,
+    RoleRequest,
+    Usage,
+)
 from tony_core.schedulers.local.processes import Identity
 from tony_core.schedulers.port import SchedulerError
 
 LOCK_S = 10.0
 
 
-class Holding(NamedTuple):
-    """One container's share."""
+class Reservation(NamedTuple):
+    """One container's share of this machine. The fields' names stand in the file."""
 
     container_id: str
     app: str
@@ -56,41 +63,41 @@ class Holding(NamedTuple):
     gpus: Tuple[str, ...]
     role: str = ""
     session: int = -1
-    claimed: bool = True  # its master knows that it was granted
+    claimed: bool = True  # whether its master has seen the grant
 
     @property
-    def held(self) -> Held:
-        """As the decision sees it."""
-        return Held(self.app, self.name, self.memory_mb, self.gpus, self.vcores)
+    def usage(self) -> Usage:
+        """As :func:`allocation.decide` takes it."""
+        return Usage(self.app, self.name, self.memory_mb, self.gpus, self.vcores)
 
     def to_json(self) -> Dict[str, Any]:
         """Plain data."""
         return {**self._asdict(), "owner": self.owner.to_json(), "gpus": list(self.gpus)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Holding:
+    def from_json(cls, data: Mapping[str, Any]) -> Reservation:
         """What :meth:`to_json` wrote."""
         owner = Identity.from_json(data["owner"])
         assert owner is not None
         return cls(**{**data, "owner": owner, "gpus": tuple(data["gpus"])})
 
 
-class Asking(NamedTuple):
-    """What one application wants, and what its next containers are called."""
+class PendingRequest(NamedTuple):
+    """One application's asks, and the name of its next container."""
 
     app: str
     name: str
     owner: Identity
     since: float
     capacity: Capacity
-    groups: Tuple[Group, ...]
+    groups: Tuple[RequestGroup, ...]
     prefix: str
     next: int
 
     @property
-    def queued(self) -> Queued:
-        """As the decision sees it."""
-        return Queued(self.app, self.name, self.since, self.capacity, self.groups)
+    def queued(self) -> QueuedApp:
+        """As :func:`allocation.decide` takes it."""
+        return QueuedApp(self.app, self.name, self.since, self.capacity, self.groups)
 
     def to_json(self) -> Dict[str, Any]:
         """Plain data."""
@@ -107,13 +114,15 @@ class Asking(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Asking:
+    def from_json(cls, data: Mapping[str, Any]) -> PendingRequest:
         """What :meth:`to_json` wrote."""
         owner = Identity.from_json(data["owner"])
         assert owner is not None
         memory, gpus, vcores = data["capacity"]
         groups = tuple(
-            Group(whole, tuple(Want(w[0], w[1], w[2], Demand(*w[3:])) for w in wants), *spare)
+            RequestGroup(
+                whole, tuple(RoleRequest(w[0], w[1], w[2], Demand(*w[3:])) for w in wants), *spare
+            )
             for whole, wants, *spare in data["groups"]
         )
         return cls(
@@ -127,33 +136,37 @@ class Asking(NamedTuple):
             data["next"],
         )
 
-    def granted(self, role: str, session: int) -> Asking:
-        """The same, with one container less to want and the next name used up."""
-        groups: List[Group] = []
+    def granted(self, role: str, session: int) -> PendingRequest:
+        """The same, with one container less, and the next name used up."""
+        groups: List[RequestGroup] = []
         done = False
         for group in self.groups:
-            wants: List[Want] = []
-            for want in group.wants:
-                if not done and (want.role, want.session) == (role, session) and want.count:
+            requests: List[RoleRequest] = []
+            for request in group.requests:
+                if (
+                    not done
+                    and (request.role, request.session) == (role, session)
+                    and request.count
+                ):
                     done = True
-                    want = replace(want, count=want.count - 1)
-                if want.count:
-                    wants.append(want)
-            if wants:
-                groups.append(group._replace(wants=tuple(wants)))
+                    request = replace(request, count=request.count - 1)
+                if request.count:
+                    requests.append(request)
+            if requests:
+                groups.append(group._replace(requests=tuple(requests)))
         return self._replace(groups=tuple(groups), next=self.next + 1)
 
 
 @dataclass
-class Book:
+class LedgerState:
     """The ledger's content, while its lock is held."""
 
-    held: Dict[str, Holding]
-    queue: Dict[str, Asking]
+    held: Dict[str, Reservation]
+    queue: Dict[str, PendingRequest]
     waits: Dict[str, str]
 
     def prune(self) -> None:
-        """Drop what belongs to the dead."""
+        """Drop the entries of dead owners."""
         boot = processes.boot_id()
         alive: Dict[Identity, bool] = {}
 
@@ -166,17 +179,17 @@ class Book:
         self.queue = {key: item for key, item in self.queue.items() if lives(item.owner)}
 
     def grant(self, now: float) -> None:
-        """Hand out what can be handed out."""
-        held = [item.held for item in self.held.values()]
+        """Grant what can be granted now."""
+        held = [item.usage for item in self.held.values()]
         decision = allocation.decide(held, [item.queued for item in self.queue.values()], now)
         for grant in decision.grants:
-            asking = self.queue[grant.app]
-            container_id = f"{asking.prefix}{asking.next:06d}"
-            self.held[container_id] = Holding(
+            pending = self.queue[grant.app]
+            container_id = f"{pending.prefix}{pending.next:06d}"
+            self.held[container_id] = Reservation(
                 container_id,
-                asking.app,
-                asking.name,
-                asking.owner,
+                pending.app,
+                pending.name,
+                pending.owner,
                 grant.each.memory_mb,
                 grant.each.vcores,
                 grant.gpus,
@@ -184,11 +197,11 @@ class Book:
                 grant.session,
                 claimed=False,
             )
-            self.queue[grant.app] = asking.granted(grant.role, grant.session)
+            self.queue[grant.app] = pending.granted(grant.role, grant.session)
         self.waits = decision.waits
 
-    def claim(self, app: str) -> List[Holding]:
-        """What was granted to the application since it last looked."""
+    def claim(self, app: str) -> List[Reservation]:
+        """What was granted to the application since it last polled."""
         found = [item for item in self.held.values() if item.app == app and not item.claimed]
         for item in found:
             self.held[item.container_id] = item._replace(claimed=True)
@@ -210,67 +223,67 @@ class Ledger:
             return (0, 0)
         return (found.st_mtime_ns, found.st_ino)
 
-    def change(self, what: Optional[Callable[[Book], None]] = None) -> Book:
-        """Under the lock: drop the dead, do ``what``, and hand out what has become free."""
+    def change(self, what: Optional[Callable[[LedgerState], None]] = None) -> LedgerState:
+        """Under the lock: drop dead owners, call ``what``, grant what has become free."""
         return self._transact(what, "")[0]
 
-    def settle(
-        self, app: str, what: Optional[Callable[[Book], None]] = None
-    ) -> Tuple[List[Holding], Optional[Asking], str]:
+    def update(
+        self, app: str, what: Optional[Callable[[LedgerState], None]] = None
+    ) -> Tuple[List[Reservation], Optional[PendingRequest], str]:
         """:meth:`change`, then what the application was granted, still wants, and waits for."""
-        book, claimed, asking = self._transact(what, app)
-        return claimed, asking, book.waits.get(app, "")
+        state, claimed, pending = self._transact(what, app)
+        return claimed, pending, state.waits.get(app, "")
 
-    def holdings(self) -> List[Holding]:
-        """What the living hold; to be looked at, without the lock and without a change."""
-        book = self._read()
-        book.prune()
-        return list(book.held.values())
+    def reservations(self) -> List[Reservation]:
+        """What living owners have reserved; without the lock and without a change."""
+        state = self._read()
+        state.prune()
+        return list(state.held.values())
 
     def free(self, container_ids: Sequence[str]) -> None:
-        """Give back; silence for what is not held."""
+        """Give back what these containers have reserved."""
 
-        def drop(book: Book) -> None:
+        def drop(state: LedgerState) -> None:
             for container_id in container_ids:
-                book.held.pop(container_id, None)
+                state.held.pop(container_id, None)
 
         self.change(drop)
 
-    def hold(self, holdings: Sequence[Holding]) -> None:
-        """Write down shares that are held in any case: a container was started, or inherited."""
+    def reserve(self, reservations: Sequence[Reservation]) -> None:
+        """Write down reservations that exist in any case: of started or inherited containers."""
 
-        def put(book: Book) -> None:
-            for item in holdings:
-                book.held[item.container_id] = item
+        def put(state: LedgerState) -> None:
+            for item in reservations:
+                state.held[item.container_id] = item
 
         self.change(put)
 
-    def forget(self, app: str) -> None:
-        """Drop all that an application holds and asks for."""
+    def remove_app(self, app: str) -> None:
+        """Drop an application's reservations and asks."""
 
-        def drop(book: Book) -> None:
-            book.queue.pop(app, None)
-            book.held = {key: item for key, item in book.held.items() if item.app != app}
+        def drop(state: LedgerState) -> None:
+            state.queue.pop(app, None)
+            state.held = {key: item for key, item in state.held.items() if item.app != app}
 
         self.change(drop)
 
     def _transact(
-        self, what: Optional[Callable[[Book], None]], app: str
-    ) -> Tuple[Book, List[Holding], Optional[Asking]]:
+        self, what: Optional[Callable[[LedgerState], None]], app: str
+    ) -> Tuple[LedgerState, List[Reservation], Optional[PendingRequest]]:
         with self._locked():
             before = self._read()
-            book = Book(dict(before.held), dict(before.queue), {})
-            book.prune()
+            state = LedgerState(dict(before.held), dict(before.queue), {})
+            state.prune()
             if what is not None:
-                what(book)
-            book.grant(time.monotonic())
-            claimed = book.claim(app)
-            asking = book.queue.get(app)
-            if asking is not None and not asking.groups:
-                del book.queue[app]
-            if (book.held, book.queue) != (before.held, before.queue):
-                self._write(book)
-        return book, claimed, asking
+                what(state)
+            state.grant(time.monotonic())
+            claimed = state.claim(app)
+            pending = state.queue.get(app)
+            if pending is not None and not pending.groups:
+                del state.queue[app]
+            if (state.held, state.queue) != (before.held, before.queue):
+                self._write(state)
+        return state, claimed, pending
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -294,35 +307,39 @@ class Ledger:
         finally:
             os.close(handle)
 
-    def _read(self) -> Book:
+    def _read(self) -> LedgerState:
         data = home.read_json(self._path) or {}
         try:
-            held = [Holding.from_json(item) for item in data.get("held", ())]
-            queue = [Asking.from_json(item) for item in data.get("queue", ())]
+            held = [Reservation.from_json(item) for item in data.get("held", ())]
+            queue = [PendingRequest.from_json(item) for item in data.get("queue", ())]
         except (KeyError, TypeError, ValueError, AssertionError) as error:
             raise SchedulerError(
                 f"{self._path} is not a ledger of this version ({error!r}); when no job of "
                 "yours runs, remove it"
             ) from None
-        return Book(
+        return LedgerState(
             {item.container_id: item for item in held}, {item.app: item for item in queue}, {}
         )
 
-    def _write(self, book: Book) -> None:
+    def _write(self, state: LedgerState) -> None:
         home.write_json(
             self._path,
             {
-                "held": [item.to_json() for item in book.held.values()],
-                "queue": [item.to_json() for item in book.queue.values()],
+                "held": [item.to_json() for item in state.held.values()],
+                "queue": [item.to_json() for item in state.queue.values()],
             },
         )
 
 
-def _group(group: Group) -> List[Any]:
-    # Spare ones alone say so: a master of an earlier version reads the others.
-    return [group.whole, [_want(want) for want in group.wants], *([True] if group.spare else [])]
+def _group(group: RequestGroup) -> List[Any]:
+    # Only spare ones carry the mark: masters of earlier versions read the others.
+    return [
+        group.whole,
+        [_request(request) for request in group.requests],
+        *([True] if group.spare else []),
+    ]
 
 
-def _want(want: Want) -> List[Any]:
-    each = want.each
-    return [want.role, want.session, want.count, each.memory_mb, each.gpus, each.vcores]
+def _request(request: RoleRequest) -> List[Any]:
+    each = request.each
+    return [request.role, request.session, request.count, each.memory_mb, each.gpus, each.vcores]

@@ -4,16 +4,16 @@ Theory of operation
 ===================
 
 One thread does everything. Calls of the master are put into its queue and return at once;
-the thread does them in order, sleeps in ``poll`` over the shims' pidfds, their "started"
+the thread makes them in order, sleeps in ``poll`` over the shims' pidfds, their "started"
 pipes and a wake-up pipe, and calls the sink. So no state is shared and no event can overtake
 another. Only :meth:`LocalPool.finish` waits for the thread: when it returns nothing of the
 job's containers is left and the status is written.
 
-While something is asked for and not granted, the thread looks at the ledger: at once when
-the file changed, and now and then for owners that died.
+While an ask is not granted, the thread polls the ledger: at once when the file changed, and now
+and then for owners that died.
 
-Each container's end is said once: it is written down (``ended.json``) before it is said, and
-a next master says those that are not (:meth:`LocalPool.start` of a later attempt).
+Each container's end is reported once: it is written down (``ended.json``) before, and a next master
+reports those that are not (:meth:`LocalPool.start` of a later attempt).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
-from tony_core.schedulers.local import capacity, cleanup, home, mastership, processes
+from tony_core.schedulers.local import attempts, capacity, finalize, home, processes
 from tony_core.schedulers.local.applications import Application, read_status, write_status
-from tony_core.schedulers.local.container import OwnCode, Running
-from tony_core.schedulers.local.container_requests import Wanted
+from tony_core.schedulers.local.container import RunningContainer, RuntimeCommand
+from tony_core.schedulers.local.container_requests import ContainerRequests
 from tony_core.schedulers.local.home import AppFolder
 from tony_core.schedulers.local.processes import Identity
 
 SETTLE_S = 0.2
 MASTER_LOST_S = 30.0
-LOOK_S = 0.05  # at what only looking tells: a ledger that changed, a shim without a pidfd
+POLL_S = 0.05  # for what only polling shows: a changed ledger, a shim without a pidfd
 FINISH_S = 15.0  # for all containers to end
 
 
 class LocalPool(port.ContainerPool):
-    """See the module."""
+    """The containers of one application on this machine."""
 
     def __init__(self, folder: AppFolder, app: Application, attempt: int, lock_fd: int) -> None:
         self._folder = folder
@@ -51,11 +51,11 @@ class LocalPool(port.ContainerPool):
         self._attempt = attempt
         self._lock_fd = lock_fd
         self._node = processes.host()
-        self._own = OwnCode(app.python, app.runtime)
-        self._wanted = Wanted(folder, app, attempt, self._emit)
-        self._running: Dict[str, Running] = {}
+        self._runtime = RuntimeCommand(app.python, app.runtime)
+        self._requests = ContainerRequests(folder, app, attempt, self._emit)
+        self._running: Dict[str, RunningContainer] = {}
         self._sink: Callable[[port.PoolEvent], None] = lambda event: None
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._wake_r, False)
         os.set_blocking(self._wake_w, False)
@@ -63,7 +63,7 @@ class LocalPool(port.ContainerPool):
         self._closed = False
         self._waking = threading.Lock()  # between a wake-up and the pipe's closing
         self._finished: Optional[threading.Event] = None
-        self._go = threading.Event()
+        self._registered = threading.Event()
 
     # ------------------------------------------------------------------ the port
 
@@ -83,8 +83,8 @@ class LocalPool(port.ContainerPool):
             ),
         )
         if self._attempt > 1:
-            self._do(self._take_over)
-        self._thread = threading.Thread(target=self._live, name="local-pool", daemon=True)
+            self._call(self._take_over)
+        self._thread = threading.Thread(target=self._run, name="local-pool", daemon=True)
         self._thread.start()
         info = port.PoolInfo(
             app_id=app.app_id,
@@ -92,7 +92,7 @@ class LocalPool(port.ContainerPool):
             user=app.user,
             queue=app.queue,
             max_resources=Resources(
-                memory_mb=self._wanted.capacity_for(gpus=False).memory_mb,
+                memory_mb=self._requests.capacity_for(gpus=False).memory_mb,
                 vcores=app.local.vcores or os.cpu_count() or 1,
                 gpus=app.local.gpus or capacity.gpu_count(),
             ),
@@ -100,20 +100,20 @@ class LocalPool(port.ContainerPool):
             settle_s=SETTLE_S,
             can_restart_master=self._attempt < app.max_attempts,
         )
-        self._go.set()
+        self._registered.set()
         return info
 
     def request(self, asks: Sequence[port.Ask], gang: bool) -> None:
-        self._do(lambda: self._wanted.request(tuple(asks), gang))
+        self._call(lambda: self._requests.request(tuple(asks), gang))
 
     def release(self, container_id: str) -> None:
-        self._do(lambda: self._release(container_id))
+        self._call(lambda: self._release(container_id))
 
     def launch(self, container: port.Container, launch: port.Launch) -> None:
-        self._do(lambda: self._launch(container, launch))
+        self._call(lambda: self._launch(container, launch))
 
     def stop(self, container_id: str) -> None:
-        self._do(lambda: self._stop(container_id))
+        self._call(lambda: self._stop(container_id))
 
     def report(self, progress: float, tracking_url: str) -> None:
         status = read_status(self._folder, self._app)
@@ -125,15 +125,17 @@ class LocalPool(port.ContainerPool):
             write_status(self._folder, changed)
         except OSError as error:
             if not home.is_full(error):
-                raise  # else it is told with the next change
+                raise  # else the next change writes it
 
     def finish(self, state: port.AppState, diagnostics: str, tracking_url: str = "") -> None:
         try:
-            self._end_everything()
-        except port.SchedulerError as error:  # the job has ended all the same, and says so
+            self._end_containers()
+        except (
+            port.SchedulerError
+        ) as error:  # the job has ended all the same, with this in its diagnostics
             diagnostics = f"{diagnostics}\n{error}".strip()
-        self._wanted.forget()
-        cleanup.remove_leftovers(self._folder)
+        self._requests.remove_app()
+        finalize.remove_leftovers(self._folder)
         status = read_status(self._folder, self._app)
         if status.state.ended:
             return
@@ -157,14 +159,14 @@ class LocalPool(port.ContainerPool):
             self._closed = True
             os.write(self._wake_w, b"1")
         if self._thread is None:
-            self._give_back()
+            self._close_files()
         elif self._thread is not threading.current_thread():
             self._thread.join()
 
     # ------------------------------------------------------------------ the thread
 
-    def _do(self, what: Callable[[], None]) -> None:
-        self._work.put(what)
+    def _call(self, what: Callable[[], None]) -> None:
+        self._calls.put(what)
         self._wake()
 
     def _wake(self) -> None:
@@ -175,43 +177,43 @@ class LocalPool(port.ContainerPool):
                 except BlockingIOError:
                     pass  # it is being woken already
 
-    def _live(self) -> None:
-        self._go.wait()
+    def _run(self) -> None:
+        self._registered.wait()
         try:
             while not self._closed:
-                self._turn()
+                self._run_once()
         except Exception as error:
-            # Nothing can go on without this thread; the master ends the job for it.
+            # Nothing works without this thread: the master ends the job.
             self._emit(port.ShutdownAsked(f"the embedded scheduler failed: {error}", False))
             raise
         finally:
-            self._give_back()
+            self._close_files()
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         while not self._closed:
             try:
-                what = self._work.get_nowait()
+                what = self._calls.get_nowait()
             except queue.Empty:
                 break
             what()
         if not self._closed:
-            self._wanted.look()
+            self._requests.poll()
         if self._finished is not None and not self._running:
             self._finished.set()
         if not self._closed:
-            self._look_at_containers(self._sleep())
+            self._check_containers(self._wait())
 
-    def _give_back(self) -> None:
-        """By whoever is the last to use them."""
+    def _close_files(self) -> None:
+        """Close the files, after their last use."""
         with self._waking:
             self._closed = True
         for running in self._running.values():
-            running.forget()
+            running.close()
         for handle in (self._wake_r, self._wake_w, self._lock_fd):
             os.close(handle)
 
-    def _sleep(self) -> Dict[int, int]:
-        """Until something is to be done; what ``poll`` said."""
+    def _wait(self) -> Dict[int, int]:
+        """Wait until something is to be done; returns what ``poll`` reported."""
         poller = select.poll()
         poller.register(self._wake_r, select.POLLIN)
         blind = False
@@ -227,8 +229,8 @@ class LocalPool(port.ContainerPool):
             if running.force_at is not None:
                 left = max(0.0, running.force_at - now)
                 timeout = left if timeout is None else min(timeout, left)
-        if blind or self._wanted.waiting:
-            timeout = LOOK_S if timeout is None else min(timeout, LOOK_S)
+        if blind or self._requests.is_waiting:
+            timeout = POLL_S if timeout is None else min(timeout, POLL_S)
         ready = dict(poller.poll(None if timeout is None else timeout * 1000 + 1))
         try:
             os.read(self._wake_r, 4096)
@@ -243,43 +245,45 @@ class LocalPool(port.ContainerPool):
     # ------------------------------------------------------------------ containers
 
     def _release(self, container_id: str) -> None:
-        if not self._wanted.release(container_id):
+        if not self._requests.release(container_id):
             self._stop(container_id)
 
     def _launch(self, container: port.Container, launch: port.Launch) -> None:
         if self._finished is not None:
             return  # the job has ended meanwhile
-        if not self._wanted.take(container.id):
+        if not self._requests.take_granted(container.id):
             if container.id not in self._running and not self._was_launched(container.id):
-                self._emit(port.Completed(container.id, 127, port.Cause.LAUNCH, "never granted"))
+                self._emit(
+                    port.Completed(container.id, 127, port.Cause.LAUNCH, "it was never granted")
+                )
             return
         try:
             env = self._environment(container, launch)
-            running = Running.launch(
+            running = RunningContainer.launch(
                 self._folder,
                 container,
                 launch,
                 env,
-                self._own,
+                self._runtime,
                 self._app.archives,
                 self._app.images,
             )
         except OSError as error:
-            self._wanted.free([container.id])
+            self._requests.free([container.id])
             home.write_json(self._folder.container(container.id).ended, {"at": time.time()})
             words = f"the container could not be started: {error}"
             self._emit(port.Completed(container.id, 127, port.Cause.LAUNCH, words))
             return
         self._running[container.id] = running
         if running.shim is not None:
-            self._wanted.hold([(container, running.shim)])
+            self._requests.reserve([(container, running.shim)])
 
     def _was_launched(self, container_id: str) -> bool:
         return os.path.exists(self._folder.container(container_id).launch)
 
     def _environment(self, container: port.Container, launch: port.Launch) -> Dict[str, str]:
         folder = self._folder.container(container.id)
-        successor = self._own.argv(
+        successor = self._runtime.argv(
             "local-successor", "--app-dir", self._folder.path, "--container", container.id
         )
         env = {**self._app.environment, **launch.env}
@@ -303,11 +307,11 @@ class LocalPool(port.ContainerPool):
         if running is not None:
             running.stop()
         else:
-            self._wanted.release(container_id)
+            self._requests.release(container_id)
 
-    def _look_at_containers(self, ready: Mapping[int, int]) -> None:
+    def _check_containers(self, ready: Mapping[int, int]) -> None:
         now = time.monotonic()
-        ended: List[Running] = []
+        ended: List[RunningContainer] = []
         for running in self._running.values():
             if running.started_fd in ready and running.started():
                 self._emit(port.Started(running.container.id))
@@ -316,50 +320,50 @@ class LocalPool(port.ContainerPool):
             elif running.force_at is not None and now >= running.force_at:
                 running.force()
         if ended:
-            self._ended(ended)
+            self._report_ends(ended)
 
-    def _ended(self, ended: List[Running]) -> None:
-        said = [(running, running.completed()) for running in ended]
-        self._wanted.free([running.container.id for running in ended])
-        for running, event in said:
+    def _report_ends(self, ended: List[RunningContainer]) -> None:
+        ends = [(running, running.collect_end()) for running in ended]
+        self._requests.free([running.container.id for running in ended])
+        for running, event in ends:
             del self._running[running.container.id]
             if self._closed:
-                return  # a next master says it
-            running.tell()
+                return  # a next master reports it
+            running.record_end()
             self._emit(event)
 
     def _take_over(self) -> None:
-        """What an earlier master launched: said first, and ends of the meantime right after."""
+        """Report what an earlier master launched, and then the ends that it did not report."""
         for container_id in self._folder.container_ids():
-            running = Running.find(self._folder, container_id)
+            running = RunningContainer.find(self._folder, container_id)
             if running is not None:
                 self._running[container_id] = running
         alive = [item for item in self._running.values() if item.alive()]
-        self._wanted.hold([(item.container, item.shim) for item in alive if item.shim])
+        self._requests.reserve([(item.container, item.shim) for item in alive if item.shim])
         self._emit(
             port.PreviousContainers(tuple(item.container for item in self._running.values()))
         )
-        self._look_at_containers({})
+        self._check_containers({})
 
-    def _end_everything(self) -> None:
-        """Withdraw, release and stop all; returns when nothing is left."""
+    def _end_containers(self) -> None:
+        """Withdraw all asks and end all containers; returns when nothing is left."""
         if self._thread is threading.current_thread():
             raise RuntimeError("finish() cannot be called from the sink")
         finished = threading.Event()
 
         def begin() -> None:
-            self._wanted.withdraw()
+            self._requests.withdraw()
             for running in self._running.values():
                 running.stop()
             self._finished = finished
 
         if self._thread is not None:
-            self._do(begin)
+            self._call(begin)
             end = time.monotonic() + FINISH_S
             while not finished.wait(0.2) and self._thread.is_alive() and time.monotonic() < end:
                 pass
-        # The rule whatever happened to the thread: nothing is left.
-        cleanup.end_containers(self._folder)
+        # Whatever happened to the thread, nothing is left.
+        finalize.end_containers(self._folder)
 
 
 def open_master(args: Any) -> Tuple[port.MasterContext, LocalPool]:
@@ -367,10 +371,10 @@ def open_master(args: Any) -> Tuple[port.MasterContext, LocalPool]:
     folder = AppFolder(args.app_dir)
     app = Application.read(folder)
     if app is None:
-        raise port.SchedulerError(f"{folder.app} says nothing of this application")
+        raise port.SchedulerError(f"{folder.app} is missing or damaged")
     lock_fd, attempt = int(args.lock_fd), int(args.attempt)
     os.set_inheritable(lock_fd, False)
-    mastership.write(lock_fd, attempt, Identity.mine())
+    attempts.write(lock_fd, attempt, Identity.mine())
     try:
         with open(folder.secret, "rb") as stream:
             secret = stream.read()

@@ -1,4 +1,4 @@
-"""Processes of this machine, as /proc shows them: who is who, what belongs together.
+"""Processes of this machine, as /proc shows them: identity, descent, memory.
 
 A pid is given again sooner or later; with the start time and the boot's id it names one
 process for good. All that asks "does it still run" asks by such an :class:`Identity`.
@@ -11,9 +11,23 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Set,
+)
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+MB = 1 << 20
+CALM_S = 0.25  # between two measurements
+NEAR_S = 0.05  # ... when four fifths of the limit are in use
 
 
 def boot_id() -> str:
@@ -22,7 +36,7 @@ def boot_id() -> str:
 
 
 def host() -> str:
-    """What this machine calls itself."""
+    """This machine's host name."""
     return os.uname().nodename
 
 
@@ -83,15 +97,15 @@ class Identity(NamedTuple):
         return True
 
 
-def everyone() -> List[int]:
-    """Every pid there is."""
+def all_pids() -> List[int]:
+    """Every pid of this machine."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def descendants(root: int) -> List[int]:
-    """Children, their children, and so on; ended ones that nobody waited for included.
+    """Children, their children, and so on; zombies included.
 
-    What is born while this looks may be missed: whoever kills looks again until none is left.
+    A process that starts meanwhile may be missed: to kill all, list again until none is left.
     """
     found: List[int] = []
     todo = [root]
@@ -104,13 +118,13 @@ def descendants(root: int) -> List[int]:
     return found
 
 
-def marked(pid: int, mark: bytes) -> bool:
+def has_mark(pid: int, mark: bytes) -> bool:
     """Whether it has this ``NAME=value`` in its environment."""
     return mark in _bytes("/proc/%d/environ" % pid).split(b"\0")
 
 
-def of_container(container_id: str) -> List[int]:
-    """What belongs to a container, whoever its parent is now.
+def list_container_pids(container_id: str) -> List[int]:
+    """The processes of a container, whatever their parents are now.
 
     By the mark in the environment that every process of a container inherits, and, for those
     that threw their environment away, by descent and session.
@@ -118,8 +132,8 @@ def of_container(container_id: str) -> List[int]:
     mark = b"TONY_CONTAINER_ID=" + os.fsencode(container_id)
     found: Set[int] = set()
     sessions: Set[int] = set()
-    for pid in everyone():
-        if marked(pid, mark):
+    for pid in all_pids():
+        if has_mark(pid, mark):
             fields = _stat(pid)
             if fields is None or fields[0] in ("Z", "X"):
                 continue
@@ -127,7 +141,7 @@ def of_container(container_id: str) -> List[int]:
             sessions.add(int(fields[3]))
     # Only a session that began inside the container is the container's own.
     sessions &= found
-    for pid in everyone():
+    for pid in all_pids():
         fields = _stat(pid)
         if fields is not None and fields[0] not in ("Z", "X") and int(fields[3]) in sessions:
             found.add(pid)
@@ -137,10 +151,10 @@ def of_container(container_id: str) -> List[int]:
 
 
 def kill_container(container_id: str, deadline_s: float = 5.0) -> List[int]:
-    """End by force all that :func:`of_container` finds; returns what would not go."""
+    """Kill all that :func:`list_container_pids` finds; returns what is left."""
     end = time.monotonic() + deadline_s
     while True:
-        left = of_container(container_id)
+        left = list_container_pids(container_id)
         if not left or time.monotonic() > end:
             return left
         for pid in left:
@@ -170,11 +184,8 @@ def state(pid: int) -> str:
     return fields[0] if fields else ""
 
 
-def be_subreaper(wanted: bool = True) -> bool:
-    """From now on, orphans among our descendants become our children (or not any more).
-
-    False if that is impossible here.
-    """
+def set_subreaper(enabled: bool = True) -> bool:
+    """Make orphans among our descendants our children (or no longer); False if that fails."""
     try:
         # The ctypes package on top of this costs a megabyte and a half.
         import _ctypes
@@ -182,15 +193,78 @@ def be_subreaper(wanted: bool = True) -> bool:
         # PR_SET_CHILD_SUBREAPER is 36.
         everything: Any = None  # the libraries that this process has loaded
         prctl = _ctypes.dlsym(_ctypes.dlopen(everything, 0), "prctl")
-        result: int = _ctypes.call_function(prctl, (36, int(wanted), 0, 0, 0))
+        result: int = _ctypes.call_function(prctl, (36, int(enabled), 0, 0, 0))
         return result == 0
     except (ImportError, OSError, AttributeError):
         return False
 
 
+class Measure(NamedTuple):
+    """The memory of one process."""
+
+    pid: int
+    rss: int
+
+
+class MemoryWatch:
+    """Compares the memory of a process tree with a limit, as a NodeManager does.
+
+    The measure is the sum of the resident memory of the whole tree. A process that has just been
+    forked counts its parent's pages as its own until it calls exec; so what is over the limit must
+    still be so at the next measurement, counting only processes that were there at the one before.
+    Over twice the limit is over at once. ``limit_mb`` 0 is no limit; ``list_pids`` is by default
+    the descendants of this process.
+    """
+
+    def __init__(self, limit_mb: int, list_pids: Optional[Callable[[], List[int]]] = None) -> None:
+        self._limit = limit_mb * MB
+        self._list_pids = list_pids or (lambda: descendants(os.getpid()))
+        self._before: FrozenSet[int] = frozenset()
+        self.peak = 0
+
+    def check(self) -> Optional[str]:
+        """Why the container must end, with the numbers; None while it may go on."""
+        return self.evaluate([Measure(pid, rss_bytes(pid)) for pid in self._list_pids()])
+
+    def evaluate(self, found: List[Measure]) -> Optional[str]:
+        """Decide about one measurement."""
+        total = sum(item.rss for item in found)
+        settled = sum(item.rss for item in found if item.pid in self._before)
+        self.peak = max(self.peak, settled)
+        self._before = frozenset(item.pid for item in found)
+        self.near = bool(self._limit) and total > self._limit * 0.8
+        if not self._limit or (settled <= self._limit and total <= 2 * self._limit):
+            return None
+        self.peak = max(self.peak, total)
+        return self._message(found, total)
+
+    near = False
+
+    @property
+    def pause_s(self) -> float:
+        """How long until the next measurement."""
+        return NEAR_S if self.near else CALM_S
+
+    def _message(self, found: List[Measure], total: int) -> str:
+        found = sorted(found, key=lambda item: -item.rss)
+        count = len(found)
+        shown = "; ".join(
+            "pid %d: %d MB, %s" % (item.pid, item.rss // MB, command(item.pid))
+            for item in found[:5]
+        )
+        return "over the memory limit: %d MB used of %d MB by %d process%s (%s%s)" % (
+            total // MB,
+            self._limit // MB,
+            count,
+            "" if count == 1 else "es",
+            shown,
+            "; ..." if count > 5 else "",
+        )
+
+
 def _descendants_by_parent(roots: Iterable[int]) -> List[int]:
     children: Dict[int, List[int]] = {}
-    for pid in everyone():
+    for pid in all_pids():
         fields = _stat(pid)
         if fields is not None:
             children.setdefault(int(fields[1]), []).append(pid)

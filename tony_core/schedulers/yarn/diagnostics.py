@@ -65,7 +65,7 @@ def explain_master_failure(text: str) -> str:
     if output and code in _NO_PYTHON:
         words[0] += f": {_NO_PYTHON[code]}"
     if output:
-        words += ["it last said:", *output[-MAX_LINES:]]
+        words += ["its last output:", *output[-MAX_LINES:]]
     else:
         words += _launch_error(text)[:MAX_LINES]
     return "\n".join(words)

@@ -73,7 +73,7 @@ def test_codes(status: int, asked: bool, code: int, cause: Cause) -> None:
 
 
 def test_what_the_node_says_without_its_frame() -> None:
-    assert clean_diagnostics(NODE_SAYS) == "it last said:\nTraceback: no\nsuch thing"
+    assert clean_diagnostics(NODE_SAYS) == "its last output:\nTraceback: no\nsuch thing"
     assert describe_exit(3, False, NODE_SAYS) == (3, Cause.EXITED, clean_diagnostics(NODE_SAYS))
 
 

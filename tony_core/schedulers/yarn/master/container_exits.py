@@ -88,5 +88,5 @@ def clean_diagnostics(text: str) -> str:
     while output and not output[-1]:
         output.pop()
     if output:
-        reasons += ["it last said:", *output]
+        reasons += ["its last output:", *output]
     return "\n".join(reasons)

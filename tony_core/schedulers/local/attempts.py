@@ -1,10 +1,15 @@
-"""Who is an application's master, and how the next one is started.
+"""A master's attempts: the lock that the master holds, and the start of the next one.
 
-The lock of ``master.lock`` is the mastership: whoever holds it is the master or about to
-start it, and it goes with the last process that holds it, however that ends. A starter takes
-it, writes the attempt's number, and hands it to the new master as an open file; at no moment
-in between is it free. The file's text says which attempt it is, and, once the master runs,
-which process.
+The holder of ``master.lock`` is the master or is about to start it; the lock goes with the last
+process that holds it, however that ends. A starter takes it, writes the attempt's number, and
+passes it to the new master as an open file; at no moment in between is it free. The file's text is
+the attempt's number and, once the master runs, its process.
+
+``local-successor --app-dir DIR``: started by the client for the first master, and by shims for
+the next ones. ``local-successor --app-dir DIR --container ID``: run by an executor that has
+lost its master, inside its container. What it started there would end with the container, so
+it has the container's shim start one outside (SIGUSR1), and waits until there is one. However many
+run at once, the lock lets one through. The exit code says what happened.
 
 Light, standard library only, Python 3.8: executors start it every two seconds while their
 master is gone.
@@ -16,7 +21,9 @@ import fcntl
 import json
 import os
 import signal
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+import sys
+import time
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from tony_core.schedulers.local import home, processes
 from tony_core.schedulers.local.home import AppFolder
@@ -24,18 +31,25 @@ from tony_core.schedulers.local.processes import Identity
 
 LOCK_FD = 9  # the number under which a master inherits the lock
 
+#: The exit codes of ``local-successor``.
+STARTED = 0  # a master was started
+USAGE = 2
+HELD = 3  # another process is the master, or starts one
+OVER = 4  # the application has ended, is being killed, or has no attempts left
+SHIM_S = 5.0  # for a shim to start a master
+
 ENDED_STATES = frozenset(("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT"))
 
 
-class Mastership(NamedTuple):
-    """What the lock's file says."""
+class MasterAttempt(NamedTuple):
+    """The master's attempt, as the lock's file has it."""
 
     attempt: int = 0  # 0: no master was ever started
     process: Optional[Identity] = None  # None: it is being started
 
 
 def try_lock(folder: AppFolder) -> Optional[int]:
-    """The lock as an open file, or None when somebody holds it."""
+    """Take the lock, as an open file; None when another process holds it."""
     handle = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,15 +62,15 @@ def try_lock(folder: AppFolder) -> Optional[int]:
     return handle
 
 
-def read(folder: AppFolder) -> Mastership:
-    """Who the master is, or was."""
+def read(folder: AppFolder) -> MasterAttempt:
+    """The attempt that runs, or that ran last."""
     data = home.read_json(folder.lock) or {}
     attempt = data.get("attempt", 0)
-    return Mastership(attempt if isinstance(attempt, int) else 0, Identity.from_json(data))
+    return MasterAttempt(attempt if isinstance(attempt, int) else 0, Identity.from_json(data))
 
 
 def write(handle: int, attempt: int, process: Optional[Identity]) -> None:
-    """Say who the master is; by whoever holds the lock."""
+    """Write down the attempt and its process; only with the lock held."""
     data: Dict[str, Any] = {"attempt": attempt}
     if process is not None:
         data.update(process.to_json())
@@ -66,12 +80,12 @@ def write(handle: int, attempt: int, process: Optional[Identity]) -> None:
 
 
 def runtime_argv(python: str, runtime: str, verb: str, *words: str) -> List[str]:
-    """How our own code is started."""
+    """The command that starts our own code."""
     return [python, "-I", "-S", runtime, verb, *words]
 
 
 def master_argv(folder: AppFolder, app: Mapping[str, Any], attempt: int) -> List[str]:
-    """How a master is started, exactly."""
+    """The exact command of a master."""
     return runtime_argv(
         app["python"],
         app["runtime"],
@@ -88,12 +102,12 @@ def master_argv(folder: AppFolder, app: Mapping[str, Any], attempt: int) -> List
 
 
 def master_env(folder: AppFolder, app: Mapping[str, Any]) -> Dict[str, str]:
-    """What its environment is, exactly."""
+    """The exact environment of a master."""
     return {**app["environment"], "TONY_HOME": folder.home.root}
 
 
 def may_start(folder: AppFolder, app: Optional[Mapping[str, Any]]) -> bool:
-    """Whether another attempt is in order; to be asked with the lock held."""
+    """Whether another attempt is allowed; only with the lock held."""
     if app is None or os.path.exists(folder.kill):
         return False
     if app.get("host") != processes.host() or app.get("boot") != processes.boot_id():
@@ -105,7 +119,7 @@ def may_start(folder: AppFolder, app: Optional[Mapping[str, Any]]) -> bool:
     return isinstance(most, int) and read(folder).attempt < most
 
 
-def living_containers(folder: AppFolder) -> List[str]:
+def running_containers(folder: AppFolder) -> List[str]:
     """Containers whose shim runs and has not written down their end."""
     found = []
     for container_id in folder.container_ids():
@@ -116,13 +130,15 @@ def living_containers(folder: AppFolder) -> List[str]:
     return found
 
 
-def abandoned(folder: AppFolder, last: str) -> bool:
-    """Whether nothing lives but (maybe) that container, so that nobody starts another master;
-    to be asked with the lock held."""
+def is_abandoned(folder: AppFolder, last: str) -> bool:
+    """Whether no container but that one runs, so that no executor will start another master.
+
+    Only with the lock held.
+    """
     app, status = home.read_json(folder.app), home.read_json(folder.status) or {}
     if app is None or status.get("state") in ENDED_STATES:
         return False
-    return not set(living_containers(folder)) - {last}
+    return not set(running_containers(folder)) - {last}
 
 
 def start_next(folder: AppFolder, app: Mapping[str, Any], handle: int) -> int:
@@ -138,13 +154,13 @@ def start_next(folder: AppFolder, app: Mapping[str, Any], handle: int) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            _become(folder, argv, env, attempt, handle)
+            _exec_master(folder, argv, env, attempt, handle)
         finally:
             os._exit(127)
     return attempt
 
 
-def _become(
+def _exec_master(
     folder: AppFolder, argv: List[str], env: Dict[str, str], attempt: int, handle: int
 ) -> None:
     os.setsid()
@@ -155,7 +171,7 @@ def _become(
     errors = os.open(folder.master_log(attempt, "stderr"), flags, 0o640)
     for number, handle_of in enumerate((nothing, output, errors)):
         os.dup2(handle_of, number)
-    _keep(handle)
+    _close_all_but(handle)
     for signal_number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(signal_number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -166,8 +182,8 @@ def _become(
         os.write(2, ("cannot start %s: %s\n" % (argv[0], error.strerror)).encode())
 
 
-def _keep(handle: int) -> None:
-    """Of all that is open beyond the usual three the lock alone, under its number."""
+def _close_all_but(handle: int) -> None:
+    """Close all files but the standard streams and the lock, which gets its number."""
     if handle == LOCK_FD:
         os.set_inheritable(handle, True)
     else:
@@ -181,9 +197,48 @@ def hand_over(handle: int, argv: List[str], env: Mapping[str, str]) -> None:
     if os.fork() == 0:
         try:
             os.setsid()
-            _keep(handle)
+            _close_all_but(handle)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             os.execve(argv[0], argv, env)
         finally:
             os._exit(127)
     os.close(handle)
+
+
+# ------------------------------------------------------------------ local-successor
+
+
+def main(argv: Sequence[str]) -> int:
+    """``local-successor``: start the next master, if that is allowed."""
+    words = dict(zip(argv[::2], argv[1::2]))
+    if len(argv) % 2 or "--app-dir" not in words or set(words) - {"--app-dir", "--container"}:
+        sys.stderr.write("usage: local-successor --app-dir DIR [--container ID]\n")
+        return USAGE
+    folder = AppFolder(words["--app-dir"])
+    if not os.path.isdir(folder.path):
+        return OVER  # collected as garbage meanwhile
+    handle = try_lock(folder)
+    if handle is None:
+        return HELD
+    app = home.read_json(folder.app)
+    if app is None or not may_start(folder, app):
+        return OVER
+    if "--container" in words:
+        before = read(folder).attempt
+        os.close(handle)
+        return _ask_shim(folder, words["--container"], before)
+    start_next(folder, app, handle)
+    return STARTED
+
+
+def _ask_shim(folder: AppFolder, container_id: str, before: int) -> int:
+    """Have the container's shim start the next attempt; HELD when it has not within the limit."""
+    shim = Identity.from_json(home.read_json(folder.container(container_id).shim))
+    if shim is None or not shim.send(signal.SIGUSR1):
+        return OVER  # without its shim the container is about to end
+    end = time.monotonic() + SHIM_S
+    while time.monotonic() < end:
+        if read(folder).attempt > before:
+            return STARTED
+        time.sleep(0.01)
+    return HELD

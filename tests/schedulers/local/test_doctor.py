@@ -76,11 +76,11 @@ def test_the_interpreter(tmp_path: Path) -> None:
 
 
 def test_nothing_in_the_environment_is_wrong() -> None:
-    (found,) = host_checks.environment({"PATH": "/bin", "LANG": "C.UTF-8"})
+    (found,) = host_checks.check_environment({"PATH": "/bin", "LANG": "C.UTF-8"})
     assert found.verdict is OK
     proxied = {"http_proxy": "http://p:3128", "no_proxy": "localhost, 127.0.0.1,.site"}
-    assert host_checks.environment(proxied)[0].verdict is OK
-    assert host_checks.environment({**proxied, "no_proxy": "*"})[0].verdict is OK
+    assert host_checks.check_environment(proxied)[0].verdict is OK
+    assert host_checks.check_environment({**proxied, "no_proxy": "*"})[0].verdict is OK
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_nothing_in_the_environment_is_wrong() -> None:
     ],
 )
 def test_a_variable_that_breaks_things(env: Dict[str, str], verdict: Verdict, words: str) -> None:
-    (found,) = host_checks.environment(env)
+    (found,) = host_checks.check_environment(env)
     assert found.verdict is verdict
     assert words in told(found)
 
@@ -103,7 +103,7 @@ def test_limits() -> None:
     code = (
         "import resource, sys; sys.path.insert(0, sys.argv[1])\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)\n"
-        "from tony_core.schedulers.local import host_checks; print(host_checks.limits())"
+        "from tony_core.schedulers.local import host_checks; print(host_checks.check_limits())"
     )
     checkout = str(Path(host_checks.__file__).parents[3])
 
@@ -124,16 +124,16 @@ def test_limits() -> None:
 def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs_from(tmp_path)
     monkeypatch.setattr(host_checks, "LITTLE_MB", 0)
-    assert host_checks.folder("F", str(tmp_path / "to" / "come"), "x").verdict is OK
+    assert host_checks.check_folder("F", str(tmp_path / "to" / "come"), "x").verdict is OK
     file = tmp_path / "file"
     file.touch()
-    assert "is no folder" in told(host_checks.folder("F", str(file / "below"), "elsewhere"))
+    assert "is no folder" in told(host_checks.check_folder("F", str(file / "below"), "elsewhere"))
 
 
 @pytest.mark.parametrize("path", ["/proc/nothing", "/proc/sys/kernel/nothing"])
 def test_a_folder_where_nobody_can_write(path: str) -> None:
     """Not root either, whatever the modes say."""
-    found = host_checks.folder("F", path, "elsewhere")
+    found = host_checks.check_folder("F", path, "elsewhere")
     assert (found.verdict, "cannot be written (" in found.detail) == (WRONG, True)
 
 
@@ -143,47 +143,47 @@ def test_a_folder_from_which_nothing_is_run(
     about = os.statvfs(tmp_path)
     mounted = os.statvfs_result((*about[:8], about.f_flag | os.ST_NOEXEC, *about[9:]))
     monkeypatch.setattr(os, "statvfs", lambda path: mounted)
-    found = host_checks.folder("F", str(tmp_path), "elsewhere")
+    found = host_checks.check_folder("F", str(tmp_path), "elsewhere")
     assert (found.verdict, "mounted noexec" in found.detail) == (WRONG, True)
-    assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
+    assert host_checks.check_tmpdir({"TMPDIR": str(tmp_path)}).verdict is NOTE
 
 
 def test_a_folder_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs_from(tmp_path)
     monkeypatch.setattr(host_checks, "LITTLE_MB", 1 << 50)
-    found = host_checks.folder("F", str(tmp_path), "elsewhere")
+    found = host_checks.check_folder("F", str(tmp_path), "elsewhere")
     assert (found.verdict, " MB left; make room" in told(found)) == (NOTE, True)
     about = os.statvfs(tmp_path)
     for free_mb, verdict in ((host_checks.NEEDED_MB - 1, WRONG), (host_checks.NEEDED_MB, NOTE)):
         blocks = (free_mb << 20) // about.f_frsize
         full = os.statvfs_result((*about[:3], blocks, blocks, *about[5:]))
         monkeypatch.setattr(os, "statvfs", lambda path, full=full: full)
-        assert host_checks.folder("F", str(tmp_path), "elsewhere").verdict is verdict
+        assert host_checks.check_folder("F", str(tmp_path), "elsewhere").verdict is verdict
     # What lies there for a moment needs less.
-    assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is NOTE
+    assert host_checks.check_tmpdir({"TMPDIR": str(tmp_path)}).verdict is NOTE
     full = os.statvfs_result((*about[:3], 0, 0, *about[5:]))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is WRONG
+    assert host_checks.check_tmpdir({"TMPDIR": str(tmp_path)}).verdict is WRONG
     # A file system that keeps no account is not a full one.
     untold = os.statvfs_result((*about[:2], 0, 0, 0, *about[5:]))
     monkeypatch.setattr(os, "statvfs", lambda path: untold)
-    assert "how much room" in told(host_checks.folder("F", str(tmp_path), "elsewhere"))
+    assert "free space" in told(host_checks.check_folder("F", str(tmp_path), "elsewhere"))
 
 
 def test_where_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_checks, "LITTLE_MB", 0)
     wanted = NOTE if noexec(tmp_path) else OK
-    assert host_checks.temporary({"TMPDIR": str(tmp_path)}).verdict is wanted
-    assert host_checks.temporary({}).verdict in (OK, NOTE)
-    assert "there is no folder /no/where" in told(host_checks.temporary({"TMPDIR": "/no/where"}))
+    assert host_checks.check_tmpdir({"TMPDIR": str(tmp_path)}).verdict is wanted
+    assert host_checks.check_tmpdir({}).verdict in (OK, NOTE)
+    assert "there is no folder /no/where" in told(host_checks.check_tmpdir({"TMPDIR": "/no/where"}))
 
 
 def test_staging(tmp_path: Path) -> None:
     runs_from(tmp_path)
-    assert host_checks.trial(str(tmp_path)).verdict is OK
+    assert host_checks.try_files(str(tmp_path)).verdict is OK
     assert os.listdir(tmp_path) == []
-    assert host_checks.trial(str(tmp_path / "gone")).verdict is WRONG
-    assert host_checks.trial("/proc").verdict is WRONG
+    assert host_checks.try_files(str(tmp_path / "gone")).verdict is WRONG
+    assert host_checks.try_files("/proc").verdict is WRONG
     assert "does not run" in host_checks._not_run(program(tmp_path, "p", "#!/no/sh\n"))
     assert "ends with 3" in host_checks._not_run(program(tmp_path, "p", "#!/bin/sh\nexit 3\n"))
 
@@ -193,10 +193,10 @@ def test_staging(tmp_path: Path) -> None:
 
 def test_ports() -> None:
     def look(span: tuple[int, int]) -> Finding:
-        return host_checks.ports(Job("j", (), network=Network(port_range=span)))
+        return host_checks.check_ports(Job("j", (), network=Network(port_range=span)))
 
     low, _ = host_checks.ephemeral()
-    assert host_checks.ports(Job("j", ())).verdict is OK or low <= 1536
+    assert host_checks.check_ports(Job("j", ())).verdict is OK or low <= 1536
     assert look((low, low + 20)).verdict is NOTE
     assert f"below {low}" in told(look((low, low + 20)))
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -214,17 +214,19 @@ def test_ports_of_a_machine_that_leaves_none(
 ) -> None:
     (tmp_path / "range").write_text("1024\t65535\n")
     monkeypatch.setattr(host_checks, "EPHEMERAL", str(tmp_path / "range"))
-    assert "set tony.task.port-range" in told(host_checks.ports(Job("j", ())))
+    assert "set tony.task.port-range" in told(host_checks.check_ports(Job("j", ())))
 
 
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_checks, "RESOLVE_S", 30.0)
-    assert host_checks.names("localhost").verdict is OK
+    assert host_checks.check_host_names("localhost").verdict is OK
     nonlocal_bind = Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
     if not nonlocal_bind.exists() or nonlocal_bind.read_text().strip() == "0":
-        assert "is 192.0.2.7, which is not this machine" in told(host_checks.names("192.0.2.7"))
-    assert "cannot be resolved" in told(host_checks.names("no..name"))
-    assert host_checks.names("localhost", localhost="192.0.2.7").verdict is WRONG
+        assert "is 192.0.2.7, which is not this machine" in told(
+            host_checks.check_host_names("192.0.2.7")
+        )
+    assert "cannot be resolved" in told(host_checks.check_host_names("no..name"))
+    assert host_checks.check_host_names("localhost", localhost="192.0.2.7").verdict is WRONG
 
 
 # ---------------------------------------------------------------------- what is handed out
@@ -232,7 +234,7 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_checks, "_addresses", lambda host: None)
-    found = host_checks.names("localhost")
+    found = host_checks.check_host_names("localhost")
     assert (found.verdict, "not known within" in told(found)) == (NOTE, True)
 
 
@@ -347,7 +349,7 @@ def test_what_only_asks_writes_nothing(tony_home: Path) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("name", ["make_folder", "Ledger.holdings", "host_checks.folder"])
+@pytest.mark.parametrize("name", ["make_folder", "Ledger.reservations", "host_checks.check_folder"])
 def test_what_cannot_be_looked_at_is_one_finding_of_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -362,7 +364,7 @@ def test_what_cannot_be_looked_at_is_one_finding_of_many(
     assert wrong
     assert all(told(one).startswith("wrong: /broken: Input/output error") for one in wrong)
     assert len(found) >= 13
-    if name != "Ledger.holdings":
+    if name != "Ledger.reservations":
         assert found["a container"].verdict is SKIPPED
 
 
@@ -370,7 +372,7 @@ def test_an_error_that_names_no_file_is_told_without_one() -> None:
     def broken() -> Finding:
         raise OSError(24, "Too many open files")
 
-    assert told(doctor._looked("F", "less", broken)) == "wrong: Too many open files; less"
+    assert told(doctor._checked("F", "less", broken)) == "wrong: Too many open files; less"
 
 
 def probed(job: Job) -> List[Finding]:
