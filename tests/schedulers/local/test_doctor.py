@@ -262,7 +262,7 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUSY", "GPU-b, 4711")
     assert "processes run on them already: 4711" in told(doctor._gpus(Job("j", ())))
     three = Job("j", (), local=Local(gpus=3))
-    assert "says 3, and nvidia-smi shows 2" in told(doctor._gpus(three))
+    assert "is 3, and nvidia-smi shows 2" in told(doctor._gpus(three))
     program(tmp_path, "nvidia-smi", "#!/no/such/interpreter\n")
     assert "cannot be run" in told(doctor._gpus(Job("j", ())))
 
