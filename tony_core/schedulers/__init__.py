@@ -28,7 +28,7 @@ BUILT_IN: Dict[str, Tuple[str, str]] = {
 
 _POOL_MODULES = {
     "local": "tony_core.schedulers.local.pool",
-    "yarn": "tony_core.schedulers.yarn.master.pool",
+    "yarn": "tony_core.schedulers.yarn.master.pool_factory",
 }
 
 

@@ -56,7 +56,7 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
         ),
         (
             f"{_EXCEPTION}User ada does not have permission to submit {APP} to queue private",
-            "ada may not submit to the queue private (its ACL does not say so)",
+            "ada may not submit to the queue private (its ACL does not allow it)",
         ),
         (
             "Invalid resource request! Cannot allocate containers as requested resource is greater"
@@ -127,7 +127,7 @@ def test_what_may_be_mended_by_waiting_is_told_apart(said: str, kind: type) -> N
         (
             ApplicationNotFound("ApplicationNotFoundException", "no"),
             NoSuchApplication,
-            f"{APP}: the ResourceManager does not know it (any more)",
+            f"{APP}: the ResourceManager does not know it, or no longer",
         ),
         (Unreachable("rm:8032: connection refused"), SchedulerError, "rm:8032: connection refused"),
         (ConfigurationError("no HDFS"), LastingRefusal, "no HDFS"),

@@ -21,12 +21,12 @@ _NOT_IN_A_VARIABLE = re.compile(r'[\\"$`\n\r\0]|\{\{|<LOG_DIR>|<CPS>')
 
 
 def quote_word(text: str) -> str:
-    """One word of a command."""
+    """One word of a command, quoted."""
     return _BEFORE_QUOTES.sub(r"\\\1", shlex.quote(text))
 
 
 def container_command(words: Sequence[str], stdout: str, stderr: str) -> str:
-    """A container's command, its output in files of its log folder.
+    """A container's command, with its output in files of its log folder.
 
     Where a site's ``yarn.nodemanager.env-whitelist`` lacks PATH, the node's shell has one of its
     own that no process sees, and a Python that was started by its name does not know where it is.

@@ -1,11 +1,11 @@
-"""Artifacts as files that YARN brings into a container's folder.
+"""Artifacts as YARN's local resources: files that a node puts into a container's folder.
 
-A node keeps what it brought: PUBLIC files for everybody, PRIVATE ones for their user, so that
-the next job finds them there; APPLICATION ones go with the job. PUBLIC is refused by the node
-unless the file and all folders above it are open to everybody, so that is found out first.
+A node caches them: PUBLIC ones for all users, PRIVATE ones for their user, so that the next job
+finds them there; APPLICATION ones are removed with the job. A node refuses a PUBLIC file unless
+the file and all folders above it are open to all users, so that is checked first.
 
-A node brings each file under one name only, without an error: of several names for one file it
-keeps the last. So YARN is asked for the first, and ``start.py`` links the others to it.
+A node puts each file into the folder under one name only, without an error: of several names for
+one file it keeps the last. So YARN gets the first name, and ``node/start.py`` links the others.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _EXECUTE, _READ = 0o001, 0o004
 
 
 def select_master_artifacts(artifacts: Iterable[Artifact], *, preprocess: bool) -> List[Artifact]:
-    """What the master's container needs: our code, what is its own, and what every task has
-    when the preprocessing command runs in it."""
+    """The artifacts of the master's container: TonY's own code, the master's own, and those of
+    every task if the preprocessing command runs in it."""
     return [
         item
         for item in artifacts
@@ -36,14 +36,14 @@ def select_master_artifacts(artifacts: Iterable[Artifact], *, preprocess: bool) 
 def local_files(
     artifacts: Iterable[Artifact], visibility: Mapping[str, str]
 ) -> Dict[str, LocalFile]:
-    """By the name in the container's folder. ``visibility`` is by URI; else PRIVATE."""
+    """Local resources by their name in the container's folder. ``visibility`` is by URI."""
     return {item.name: local_file(item, visibility.get(item.uri, PRIVATE)) for item in artifacts}
 
 
 def split_links(
     files: Mapping[str, LocalFile],
 ) -> Tuple[Dict[str, LocalFile], Dict[str, str]]:
-    """Each file under one name, and the name that each further name of it is a link to."""
+    """The files under one name each, and the further names as links (name to target)."""
     first: Dict[LocalFile, str] = {}
     links: Dict[str, str] = {}
     for name, file in files.items():
@@ -53,7 +53,7 @@ def split_links(
 
 
 def local_file(item: Artifact, visibility: str = PRIVATE) -> LocalFile:
-    """One of them. A web server has no times that YARN would compare."""
+    """An artifact as a local resource. YARN compares no times of files on web servers."""
     web = scheme_of(item.uri) in ("http", "https")
     return LocalFile(
         location=item.uri,
@@ -65,12 +65,12 @@ def local_file(item: Artifact, visibility: str = PRIVATE) -> LocalFile:
 
 
 def visibility_by_uri(entries: Iterable[Mapping[str, Any]]) -> Dict[str, str]:
-    """By URI, of artifacts as a parcel holds them."""
+    """The visibility of each artifact of the master's credentials, by URI."""
     return {str(one["uri"]): str(one["visibility"]) for one in entries if one.get("visibility")}
 
 
 class Visibility:
-    """Who may see a file, found out once for each."""
+    """Finds the visibility of artifacts, once for each."""
 
     def __init__(self, root: str, files: Callable[[str], FileSystem]) -> None:
         self._root = root.rstrip("/") + "/"
@@ -79,13 +79,13 @@ class Visibility:
         self._known: Dict[str, str] = {}
 
     def of(self, item: Artifact) -> str:
-        """PRIVATE below the user's own root, which nobody else can read."""
+        """An artifact's visibility: PRIVATE below the user's own staging root."""
         if item.uri not in self._known:
             self._known[item.uri] = self._find(item)
         return self._known[item.uri]
 
     def __call__(self, artifacts: Iterable[Artifact]) -> Dict[str, str]:
-        """By URI."""
+        """The visibility of several artifacts, by URI."""
         return {item.uri: self.of(item) for item in artifacts}
 
     def _find(self, item: Artifact) -> str:
@@ -96,20 +96,20 @@ class Visibility:
             needed = _READ | _EXECUTE if item.kind is Kind.FOLDER else _READ
             return PUBLIC if self._is_open(item.uri, needed) else PRIVATE
         except OSError:
-            return PRIVATE  # who may not even look cannot be everybody
+            return PRIVATE  # its user may not even see it
 
     def _is_open(self, location: str, needed: int) -> bool:
         key = f"{needed}:{location}"
         if key not in self._open:
             mode = self._files(location).stat(location).mode
             may = mode is not None and mode & needed == needed
-            above = _above(location)
-            self._open[key] = may and (not above or self._is_open(above, _EXECUTE))
+            parent = _parent(location)
+            self._open[key] = may and (not parent or self._is_open(parent, _EXECUTE))
         return self._open[key]
 
 
-def _above(location: str) -> str:
-    """The folder it is in; empty for the root of a file system."""
+def _parent(location: str) -> str:
+    """The folder above; empty for the root of a file system."""
     start, path = _split(location)
     trimmed = path.rstrip("/")
     if not trimmed:

@@ -1,17 +1,17 @@
-"""Placement constraints, as users of YARN's own tools write them, to what the protocol says.
+"""Placement constraints in the syntax of YARN's own tools, parsed into messages of the protocol.
 
-A constraint says where containers may stand by what else stands there::
+A constraint says where containers may run, by the containers or attributes of a node or rack::
 
-    IN,SCOPE,TAG[,TAG...]                    where a container with one of these tags is
-    NOTIN,SCOPE,TAG[,TAG...]                 where none is
-    CARDINALITY,SCOPE,TAG[,TAG...],MIN,MAX   where there are from MIN to MAX of them
-    NAME=VALUE, NAME!=VALUE                  on nodes whose attribute says so
-    AND(C:C...), OR(C:C...)                  of these
+    IN,SCOPE,TAG[,TAG...]                    where a container with one of these tags runs
+    NOTIN,SCOPE,TAG[,TAG...]                 where no such container runs
+    CARDINALITY,SCOPE,TAG[,TAG...],MIN,MAX   where MIN to MAX of them run
+    NAME=VALUE, NAME!=VALUE                  on nodes with (without) this attribute
+    AND(C:C...), OR(C:C...)                  combinations of constraints
 
-SCOPE is ``NODE`` or ``RACK``. A tag alone means containers of this application; ``all/TAG``,
-``not-self/TAG``, ``app-id/ID/TAG`` and ``app-tag/NAME/TAG`` those of others. A *placement spec*
-says for whom: ``TAG=NUMBER,C:TAG=NUMBER,C`` (or ``TAG(NUMBER),C``). For a role the constraint
-may stand alone; the number is how YARN's tools say how many to start, and means nothing here.
+SCOPE is ``NODE`` or ``RACK``. A plain tag means containers of this application; ``all/TAG``,
+``not-self/TAG``, ``app-id/ID/TAG`` and ``app-tag/NAME/TAG`` mean those of others. A *placement
+spec* has a constraint for each tag: ``TAG=NUMBER,C:TAG=NUMBER,C`` (or ``TAG(NUMBER),C``). A role's
+spec may be a constraint without tag. YARN's tools start NUMBER containers; here it has no effect.
 
 Pure; the nodes' Python (3.9), standard library only.
 """
@@ -43,11 +43,11 @@ _NAME = re.compile(r"[^\s,:=()!/]+(?:/[^\s,:=()!/]+)*")
 
 
 class ConstraintError(ValueError):
-    """This is no placement constraint; the text says what is wrong where."""
+    """A text is not a placement constraint; the message says why."""
 
 
 class SimpleConstraint(NamedTuple):
-    """So many of some targets in each node or rack."""
+    """A number of targets in each node or rack."""
 
     scope: str
     kind: int
@@ -59,7 +59,7 @@ class SimpleConstraint(NamedTuple):
     partition: str = ""  # within this part of the cluster
 
     def message(self) -> PlacementConstraint:
-        """For a message."""
+        """The constraint as a message."""
         named = [(self.kind, self.key, self.values)] if self.values else []
         if self.partition:
             named.append((_ATTRIBUTE, _PARTITION, (self.partition,)))
@@ -78,13 +78,13 @@ class SimpleConstraint(NamedTuple):
 
 
 class CompositeConstraint(NamedTuple):
-    """All of these, or one of them."""
+    """All of several constraints, or one of them."""
 
     kind: int
     parts: Tuple[Constraint, ...]
 
     def message(self) -> PlacementConstraint:
-        """For a message."""
+        """The constraint as a message."""
         return PlacementConstraint(
             composite_constraint=CompositePlacementConstraint(
                 composite_type=self.kind,
@@ -99,12 +99,12 @@ Constraint = Union[SimpleConstraint, CompositeConstraint]
 class PlacementRule(NamedTuple):
     """One part of a placement spec."""
 
-    tag: str  # whose containers it is about; empty: the role's own
+    tag: str  # of the containers it places; empty: of the role
     constraint: Optional[Constraint]
 
 
 def parse_constraint(text: str) -> Constraint:
-    """One constraint; :class:`ConstraintError` says what is wrong with it."""
+    """Parse one constraint; raises :class:`ConstraintError`."""
     text = text.strip()
     match = re.fullmatch(r"(and|or)\s*\((.*)\)", text, re.I | re.S)
     if match:
@@ -120,22 +120,22 @@ def parse_constraint(text: str) -> Constraint:
     if verb == "cardinality":
         scope = _scope(words, text)
         if len(words) < 5:
-            raise _error(text, "it is CARDINALITY,SCOPE,TAG,MIN,MAX")
+            raise _error(text, "expected CARDINALITY,SCOPE,TAG,MIN,MAX")
         key, tags = _tags(words[2:-2], text)
         least, most = _number(words[-2], text), _number(words[-1], text)
         if least > most:
-            raise _error(text, f"from {least} to {most} is nothing")
+            raise _error(text, f"{least} is more than {most}")
         return SimpleConstraint(scope, _TAG, key, tags, least, most)
     match = _NODE_ATTRIBUTE.fullmatch(text)
     if match:
         values = tuple(word for word in match.group(3).split(",") if word)
         operator = _EQUAL if match.group(2) == "=" else _UNEQUAL
         return SimpleConstraint(NODE, _ATTRIBUTE, match.group(1), values, 1, UNBOUND, operator)
-    raise _error(text, "it begins with IN, NOTIN, CARDINALITY, AND or OR")
+    raise _error(text, "expected IN, NOTIN, CARDINALITY, AND or OR")
 
 
 def parse_placement_spec(text: str) -> List[PlacementRule]:
-    """A placement spec: constraints by the tag of those they are about."""
+    """Parse a placement spec; raises :class:`ConstraintError`."""
     found: List[PlacementRule] = []
     for part in _split(text, text):
         match = _SOURCE.fullmatch(part.strip())
@@ -155,10 +155,7 @@ def parse_placement_spec(text: str) -> List[PlacementRule]:
 def role_constraint(
     spec: Optional[str], tags: Tuple[str, ...]
 ) -> Tuple[Optional[Constraint], Tuple[str, ...]]:
-    """What a role's placement spec and tags mean for its containers: constraint and tags.
-
-    A spec with a tag gives that tag to a role that has none.
-    """
+    """Constraint and tags of a role's containers; a spec with a tag gives it to a role without."""
     if not spec or not spec.strip():
         return None, tags
     placed = parse_placement_spec(spec)
@@ -168,16 +165,18 @@ def role_constraint(
     if len(placed) == 1 and not tags:
         return placed[0].constraint, (placed[0].tag,)
     there = ", ".join(one.tag for one in placed)
-    raise _error(spec, f"it is for {there}, and the role's allocation tags are {', '.join(tags)}")
+    raise _error(
+        spec, f"it has parts for {there}, and the role's allocation tags are {', '.join(tags)}"
+    )
 
 
 def request_constraint(
     role: str, spec: Optional[str], tags: Tuple[str, ...], application: Optional[str]
 ) -> Tuple[Optional[Constraint], Tuple[str, ...]]:
-    """What stands for an ask: the role's own spec, else the whole application's.
+    """Constraint and tags of a request: by the role's own spec, else by the application's.
 
-    In that one a part for a tag is for the roles that have it, and for the role of that name
-    when it has no tags; a part without a tag is for every role.
+    In the application's spec, a part with a tag is for roles with that tag, and for the role of
+    that name if it has no tags; a part without a tag is for every role.
     """
     if spec and spec.strip():
         return role_constraint(spec, tags)
@@ -190,7 +189,7 @@ def request_constraint(
 
 
 def application_constraints(spec: Optional[str]) -> List[PlacementConstraintMapEntry]:
-    """What an application's placement spec means: constraints by tag, told at registration."""
+    """The constraints of an application by tag, for its master's registration."""
     if not spec or not spec.strip():
         return []
     entries: Dict[str, PlacementConstraintMapEntry] = {}
@@ -203,10 +202,10 @@ def application_constraints(spec: Optional[str]) -> List[PlacementConstraintMapE
 
 
 def add_node_label(constraint: Optional[Constraint], label: Optional[str]) -> Optional[Constraint]:
-    """The same, in one partition of the cluster.
+    """Limit a constraint to the nodes with a label (a partition of the cluster).
 
-    Schedulers look for a partition beside the tags of a simple constraint; of several constraints
-    it is one more.
+    YARN's schedulers expect the partition beside the tags of a simple constraint; beside other
+    constraints it is one more constraint.
     """
     if not label:
         return constraint
@@ -217,7 +216,7 @@ def add_node_label(constraint: Optional[Constraint], label: Optional[str]) -> Op
 
 
 def _split(text: str, whole: str) -> List[str]:
-    """At the colons outside of brackets."""
+    """Split at the colons outside of brackets."""
     parts, depth, begin = [], 0, 0
     for at, letter in enumerate(text):
         if letter == "(":
@@ -225,7 +224,7 @@ def _split(text: str, whole: str) -> List[str]:
         elif letter == ")":
             depth -= 1
             if depth < 0:
-                raise _error(whole, "a bracket is closed that was not opened")
+                raise _error(whole, "a bracket is closed but not opened")
         elif letter == ":" and not depth:
             parts.append(text[begin:at])
             begin = at + 1
@@ -233,21 +232,21 @@ def _split(text: str, whole: str) -> List[str]:
         raise _error(whole, "a bracket is not closed")
     parts.append(text[begin:])
     if any(not part.strip() for part in parts):
-        raise _error(whole, "there is nothing between two colons, or around one")
+        raise _error(whole, "a part between colons is empty")
     return parts
 
 
 def _scope(words: List[str], text: str) -> str:
     scope = words[1].lower() if len(words) > 1 else ""
     if scope not in (NODE, RACK):
-        raise _error(text, f"the scope is NODE or RACK, not {scope.upper() or 'nothing'}")
+        raise _error(text, f"expected the scope NODE or RACK, not {scope.upper() or 'nothing'}")
     return scope
 
 
 def _tags(words: List[str], text: str) -> Tuple[str, Tuple[str, ...]]:
-    """Whose containers, and their tags."""
+    """Namespace and tags."""
     if not words or not all(_NAME.fullmatch(word) for word in words):
-        raise _error(text, "it names no tag, or one that cannot be")
+        raise _error(text, "it names no tag, or an invalid one")
     spaces, tags = set(), []
     for word in words:
         space, _, tag = word.rpartition("/")
@@ -262,9 +261,9 @@ def _tags(words: List[str], text: str) -> Tuple[str, Tuple[str, ...]]:
 
 def _number(word: str, text: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) < 19):
-        raise _error(text, f"{word!r} is no number")
+        raise _error(text, f"{word!r} is not a number")
     return int(word)
 
 
 def _error(text: str, why: str) -> ConstraintError:
-    return ConstraintError(f"{text.strip()!r} is no placement constraint: {why}")
+    return ConstraintError(f"{text.strip()!r} is not a placement constraint: {why}")

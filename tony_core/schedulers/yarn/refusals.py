@@ -1,8 +1,8 @@
-"""Why a cluster did not take an application, in one clear message each.
+"""Why a cluster refused an application, in one clear message each.
 
-What is known before is told by ``checks``; what remains is what only the ResourceManager can
-say (a race, a setting of the server) and what it says late: of an application that it has already
-been given, and then ends before it began, or of what a master asks for.
+:mod:`checks` reports what is known before a submit. The rest only the ResourceManager can tell (a
+race, a setting of the server), some of it late: it ends an application that it had accepted before
+that could begin, or refuses what a master requests.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
             re.I,
         ),
         lambda m: (
-            f"{m[1]} may not submit to the queue {m[2].strip('.,')} (its ACL does not say so)"
+            f"{m[1]} may not submit to the queue {m[2].strip('.,')} (its ACL does not allow it)"
         ),
     ),
     (
@@ -115,16 +115,16 @@ _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
 
 
 _TEMPORARY = re.compile(r"Queue \S+ (?:is (?:STOPPED|DRAINING)|already has \d+ applications)", re.I)
-"""Of what is known, what is not so for ever: the same job may be taken later."""
+"""Of the known refusals those that pass: the same job may be accepted later."""
 
 
 def explain_refusal(diagnostics: str) -> str:
-    """What the ResourceManager said against an application, as a person would say it."""
+    """Why the ResourceManager refused an application: in our words, else in its own."""
     return match_refusal(diagnostics) or _strip_class(diagnostics) or "it gave no reason"
 
 
 def match_refusal(diagnostics: str) -> Optional[str]:
-    """In our words, where we have some."""
+    """A known refusal in our words; None if it is unknown."""
     text = " ".join(diagnostics.split())
     for pattern, words in _REFUSALS:
         found = pattern.search(text)
@@ -134,27 +134,27 @@ def match_refusal(diagnostics: str) -> Optional[str]:
 
 
 def _strip_class(diagnostics: str) -> str:
-    """In YARN's words, without the Java class before them."""
+    """YARN's words without the Java class before them."""
     return _CLASS.sub("", " ".join(diagnostics.split()))
 
 
 def refused_submission(app_id: str, diagnostics: str) -> SchedulerError:
-    """The ResourceManager took the application, and then ended it before it began."""
+    """The error for an application that the ResourceManager accepted and then refused."""
     return _error_class(diagnostics)(
         f"the cluster refused {app_id}: {explain_refusal(diagnostics)}"
     )
 
 
 def _error_class(text: str) -> Type[SchedulerError]:
-    """Whether a later try may be taken: what we do not know, may."""
+    """The error's class: lasting for a known refusal, unless it may pass."""
     text = " ".join(text.split())
     return LastingRefusal if match_refusal(text) and not _TEMPORARY.search(text) else SchedulerError
 
 
 def translate_error(error: HadoopError, what: str) -> SchedulerError:
-    """An error of Hadoop as the port tells it: whose fault it is stands in its words."""
+    """Translate an error of Hadoop into one of the port."""
     if isinstance(error, ApplicationNotFound):
-        return NoSuchApplication(f"{what}: the ResourceManager does not know it (any more)")
+        return NoSuchApplication(f"{what}: the ResourceManager does not know it, or no longer")
     if isinstance(error, Unreachable):
         return SchedulerError(str(error))
     if isinstance(error, ConfigurationError):
@@ -168,7 +168,7 @@ def translate_error(error: HadoopError, what: str) -> SchedulerError:
 
 
 def parse_id(app_id: str) -> ApplicationId:
-    """The id that this text is; else NoSuchApplication."""
+    """Parse an application id; raises :class:`NoSuchApplication`."""
     try:
         return ApplicationId.parse(app_id)
     except ValueError:

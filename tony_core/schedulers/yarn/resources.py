@@ -1,4 +1,4 @@
-"""What a job asks for and what YARN counts: the same amounts under two names.
+"""Resources as a job asks for them and as YARN counts them, and amounts of them in words.
 
 YARN knows a GPU as the resource type ``yarn.io/gpu``; memory and cores are types as well.
 """
@@ -17,7 +17,7 @@ _SINGULARS = {VCORES: "vcore", GPU: "GPU"}
 
 
 def to_capability(resources: Resources) -> Capability:
-    """As YARN is asked."""
+    """A job's resources as YARN counts them."""
     other = {name: amount for name, amount in resources.other if amount}
     if resources.gpus:
         other[GPU] = resources.gpus
@@ -25,7 +25,7 @@ def to_capability(resources: Resources) -> Capability:
 
 
 def to_resources(capability: Capability) -> Resources:
-    """As a job says it."""
+    """YARN's resources as a job asks for them."""
     other = {name: amount for name, amount in capability.other.items() if name != GPU and amount}
     return Resources(
         memory_mb=capability.memory_mb,
@@ -36,7 +36,7 @@ def to_resources(capability: Capability) -> Resources:
 
 
 def sum_amounts(amounts: Iterable[Mapping[str, int]]) -> Dict[str, int]:
-    """All of them together."""
+    """The sum of several amounts, by resource type."""
     summed: Dict[str, int] = {}
     for one in amounts:
         for name, amount in one.items():
@@ -45,22 +45,22 @@ def sum_amounts(amounts: Iterable[Mapping[str, int]]) -> Dict[str, int]:
 
 
 def multiply_amounts(amounts: Mapping[str, int], count: int) -> Dict[str, int]:
-    """So many of it."""
+    """An amount a number of times."""
     return {name: amount * count for name, amount in amounts.items()}
 
 
 def format_amount(name: str, amount: int) -> str:
-    """One amount for a person: ``6 GPUs``."""
+    """One amount in words: ``6 GPUs``."""
     words = _SINGULARS.get(name) if amount == 1 else None
     return f"{amount} {words or _PLURALS.get(name, name)}"
 
 
 def unit_name(name: str) -> str:
-    """What a resource type is called where no number stands before it."""
+    """The name of a resource type without a number."""
     return _PLURALS.get(name, name)
 
 
 def format_amounts(amounts: Mapping[str, int]) -> str:
-    """Several amounts: ``512 MB of memory, 1 vcore``."""
+    """Several amounts in words: ``512 MB of memory, 1 vcore``."""
     parts = [format_amount(name, amount) for name, amount in amounts.items() if amount]
     return ", ".join(parts) or "nothing"

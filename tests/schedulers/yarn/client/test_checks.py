@@ -315,12 +315,12 @@ class TestPlacement:
             role("ps", placement_spec="NOTIN,NODE,ps"), role(placement_spec="NOTIN,SHELF,worker")
         )
         assert one(wanted, limits()) == (
-            "tony.worker.placement-spec: 'NOTIN,SHELF,worker' is no placement constraint:"
-            " the scope is NODE or RACK, not SHELF"
+            "tony.worker.placement-spec: 'NOTIN,SHELF,worker' is not a placement constraint:"
+            " expected the scope NODE or RACK, not SHELF"
         )
 
     def test_one_of_the_whole_application(self) -> None:
-        assert "tony.application.placement-spec: 'garbage' is no placement" in one(
+        assert "tony.application.placement-spec: 'garbage' is not a placement" in one(
             job(placement_spec="garbage"), limits()
         )
 

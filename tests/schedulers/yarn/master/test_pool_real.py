@@ -79,7 +79,7 @@ def test_a_gang_of_different_kinds(hadoop: GetHadoop, masters_on: MakeMasters) -
         (Ask("b", 2, 1, Resources(64, 1, 0, (("fpga", 1),))), "fpga"),
         (Ask("c", 2, 1, SMALL, "no-such-label"), "no-such-label"),
         (Ask("d", 2, 1, SMALL, "reserved"), "reserved"),
-        (Ask("e", 2, 1, SMALL, None, "NEAR,NODE,e"), "no placement constraint"),
+        (Ask("e", 2, 1, SMALL, None, "NEAR,NODE,e"), "not a placement constraint"),
     ]:
         master.pool.request([ask], False)
         refused = master.next(Refused)

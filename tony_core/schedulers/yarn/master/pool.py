@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence
 
 from tony_core.hadoop.errors import AttemptNotFound, HadoopError, InvalidToken
 from tony_core.hadoop.tokens import Token
@@ -250,8 +250,8 @@ class YarnPool(port.ContainerPool):
         with self._changed:
             url = self._tracking_url if self._tracking_url != self._sent_url else None
             self._sent_url = self._tracking_url
-            said = self._requests.next_update(self._add_own_usage(nodes), now)
-            return HeartbeatRequest(said, self._containers.next_releases(), self._progress, url)
+            update = self._requests.next_update(self._add_own_usage(nodes), now)
+            return HeartbeatRequest(update, self._containers.next_releases(), self._progress, url)
 
     def on_answer(self, answer: Allocation) -> bool:
         self._tokens.update(answer.node_tokens)
@@ -491,10 +491,3 @@ class YarnPool(port.ContainerPool):
     def _join(self) -> None:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-
-
-def open_master(arguments: Any) -> Tuple[port.MasterContext, YarnPool]:
-    """Context and pool of the master that runs in this container (``yarn-start master``)."""
-    from tony_core.schedulers.yarn.master.pool_factory import open_in_container
-
-    return open_in_container(arguments)

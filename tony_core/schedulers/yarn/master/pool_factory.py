@@ -33,7 +33,7 @@ from tony_core.schedulers.yarn.master.webproxy import web_proxy
 JOB_FOLDER = "tony-job"
 
 
-def open_in_container(arguments: Any) -> Tuple[port.MasterContext, YarnPool]:
+def open_master(arguments: Any) -> Tuple[port.MasterContext, YarnPool]:
     """Context and pool of the master in this container's working folder."""
     credentials = Credentials.of_container(os.environ)
     token = am_rm_token(credentials)

@@ -1,11 +1,10 @@
-"""What a master's page must know of the web proxy that it stands behind, from the site's words.
+"""What a master's page must know about the web proxy in front of it, from the site's properties.
 
-The proxy is a part of each ResourceManager's web server, unless the site runs one of its own
-(``yarn.web-proxy.address``). Who may look follows YARN: with ``yarn.acl.enable`` the owner, the
-job's view list and the cluster's administrators; without, everybody whom the web pages let
-in, unless the job names a list of its own. Where the web pages authenticate no user, all who
-come are the static user; what that means for a page stands in
-:mod:`tony_core.master.web.proxy_gate`.
+The proxy is a part of each ResourceManager's web server, unless the site runs its own
+(``yarn.web-proxy.address``). Access follows YARN: with ``yarn.acl.enable`` the owner, the job's
+view list and the cluster's administrators have it; without, every user of the web pages, unless
+the job has a view list. Where the web pages do not authenticate users, every user is the static
+user; :mod:`tony_core.master.web.proxy_gate` says what that means for a page.
 
 Runs on the nodes' Python (3.9), standard library only.
 """
@@ -47,7 +46,7 @@ def web_proxy(conf: SiteConfiguration, application: ApplicationId, view_acl: str
 
 
 def static_user(conf: SiteConfiguration) -> str:
-    """In whose name everybody asks; empty where the web pages want to know who it is."""
+    """The user that all requests come from; empty if the web pages authenticate users."""
     filters = conf.text("hadoop.http.filter.initializers")
     named = conf.text("hadoop.http.authentication.type", "simple").lower() != "simple" or (
         not conf.boolean("hadoop.http.authentication.simple.anonymous.allowed", True)
@@ -58,11 +57,10 @@ def static_user(conf: SiteConfiguration) -> str:
 
 
 def view_list(conf: SiteConfiguration, view_acl: str) -> str:
-    """The list of those who may look besides the owner, as YARN would decide it.
+    """The users and groups that may view the page beside the owner, as YARN decides it.
 
-    But for one thing: a site that keeps lists and names no administrators has everybody for
-    one, in YARN's eyes; and one whose list is a blank has none. Both look the same here, so
-    none it is.
+    With one difference: to YARN, a site with ACLs that names no administrators makes every user
+    one, and a site whose list is blank has none. Both look the same here, and count as none.
     """
     if not conf.boolean("yarn.acl.enable", False):
         return view_acl.strip() or "*"

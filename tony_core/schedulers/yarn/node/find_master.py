@@ -1,12 +1,12 @@
-"""The verb ``yarn-find-master``: where the next master is, for an executor that lost its own.
+"""The verb ``yarn-find-master``: finds the next master for an executor that lost its own.
 
-On YARN nobody but the ResourceManager starts a master. The next one writes its address into the
-application's folder on the staging file system; this looks there for a while, and copies what it
-finds to where the executor reads it (``TONY_MASTER_FILE``). The exit codes are those that
-executors know of their successor command: somebody else starts it (:data:`NOT_YET`), or there is
-no next master (:data:`OVER`), when the folder is gone: a master removes it when the job has ended.
+On YARN only the ResourceManager starts a master. The next one writes its address into the
+application's folder on the staging file system. This verb polls that folder for a while, and
+copies the address to where the executor reads it (``TONY_MASTER_FILE``). The exit codes are those
+of every successor command: the ResourceManager starts the next master (:data:`NOT_YET`), or there
+is none (:data:`OVER`), because a master removes the folder when the job has ended.
 
-Many executors look at once: each pauses for a time of its own between two looks.
+Many executors poll at once, so each pauses for a random time between two looks.
 
 Standard library only, Python 3.8.
 """
@@ -29,33 +29,33 @@ FOUND = 0
 USAGE = 2
 NOT_YET = 3
 OVER = 4
-SEARCH_S = 20.0  # how long one run looks
-PAUSE_S = 2.0  # between two looks, and as much again at random
+SEARCH_S = 20.0  # how long one run polls
+PAUSE_S = 2.0  # between two polls, and up to as much again at random
 
 
 def main(argv: Sequence[str]) -> int:
-    """See the module."""
+    """Poll for the next master; returns an exit code."""
     if argv:
         sys.stderr.write("usage: yarn-find-master\n")
         return USAGE
     try:
-        told = job_credentials.read_executor_credentials(read_container_secrets(os.environ))
+        credentials = job_credentials.read_executor_credentials(read_container_secrets(os.environ))
     except (OSError, ValueError) as error:
         sys.stderr.write("yarn-find-master: %s\n" % error)
         return USAGE
-    files = open_files(told.site, told.user)
+    files = open_files(credentials.site, credentials.user)
     target = os.environ.get("TONY_MASTER_FILE") or MASTER_FILE
     end = time.monotonic() + SEARCH_S
-    code = copy_master_address(files, told.state_dir, target)
+    code = copy_master_address(files, credentials.state_dir, target)
     while code == NOT_YET and time.monotonic() < end:
         time.sleep(PAUSE_S * (1 + random.random()))
-        code = copy_master_address(files, told.state_dir, target)
-    # What was found may be the master that was lost; and it was not us who started another.
+        code = copy_master_address(files, credentials.state_dir, target)
+    # The address may be that of the lost master, and this verb starts none itself.
     return NOT_YET if code == FOUND else code
 
 
 def open_files(site: Mapping[str, str], user: str) -> FileSystem:
-    """The staging file system, as the client found it."""
+    """The staging file system, by the properties that the client sent."""
     from tony_core.files.hdfs import WebHdfsFileSystem
     from tony_core.hadoop.site.configuration import SiteConfiguration
 
@@ -63,9 +63,9 @@ def open_files(site: Mapping[str, str], user: str) -> FileSystem:
 
 
 def copy_master_address(files: FileSystem, state_dir: str, target: str) -> int:
-    """One look; the exit code it comes to."""
+    """Copy the master's address if it has changed; returns an exit code."""
     try:
-        said = files.get(state_dir.rstrip("/") + "/master.json", 1 << 16)
+        content = files.get(state_dir.rstrip("/") + "/master.json", 1 << 16)
     except FileNotFoundError:
         try:
             return NOT_YET if files.exists(state_dir) else OVER
@@ -73,11 +73,11 @@ def copy_master_address(files: FileSystem, state_dir: str, target: str) -> int:
             return _report_error(error)
     except (OSError, ValueError) as error:
         return _report_error(error)
-    if said == _read_file(target):
+    if content == _read_file(target):
         return NOT_YET
     scratch = "%s.%d" % (target, os.getpid())
     with open(scratch, "wb") as file:
-        file.write(said)
+        file.write(content)
     os.replace(scratch, target)
     return FOUND
 
@@ -91,7 +91,7 @@ def _read_file(path: str) -> Optional[bytes]:
 
 
 def _report_error(error: Exception) -> int:
-    """The file system may be back later."""
+    """Log an error of the file system, which may recover."""
     sys.stderr.write("yarn-find-master: %s\n" % error)
     return NOT_YET
 

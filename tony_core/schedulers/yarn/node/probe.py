@@ -1,10 +1,9 @@
-"""The verb ``yarn-probe``: a look at the cluster from inside one of its containers.
+"""The verb ``yarn-probe``: checks the cluster from inside one of its containers.
 
-``tony doctor`` submits it as an application of its own, through the same staging, launch and
-runtime as a job. It registers with the ResourceManager as a master does, shows what it found
-on a page (so the proxy is tried as well), and ends by itself: when the page has been read, or
-after :data:`SHOWN_S`. What it found stands in the application's diagnostics too, for a doctor
-who cannot get through the proxy.
+``tony doctor`` submits it as an application of its own, with the same staging, launch and runtime
+as a job. It registers with the ResourceManager as a master does, shows its findings on a page (so
+the proxy is tried as well), and ends when the page has been read, or after :data:`SHOW_S`. The
+findings are in the application's diagnostics too, in case the proxy does not work.
 
 Runs on the nodes' Python (3.9), standard library only.
 """
@@ -35,10 +34,10 @@ MOST_NODES = 200
 
 
 def main(argv: Sequence[str]) -> int:
-    """Look, show, end; the words are the nodes' addresses to try."""
+    """Check, show the findings, end; ``argv`` holds the NodeManagers' addresses."""
     credentials = Credentials.of_container(os.environ)
-    parcel = read_master_credentials(credentials.secrets)
-    conf = SiteConfiguration.of(parcel.site)
+    job = read_master_credentials(credentials.secrets)
+    conf = SiteConfiguration.of(job.site)
     token = am_rm_token(credentials)
     if token is None:
         sys.stderr.write("this container has no token for the ResourceManager\n")
@@ -56,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
         rm.register(host, server.server_port, url)
         found["registered_s"] = round(time.monotonic() - began, 3)
         found["page_url"] = url
-        found["storage"] = _error_of(lambda: check_storage(parcel, conf))
+        found["storage"] = _error_of(lambda: check_storage(job, conf))
         found["nodes"] = find_unreachable_nodes(argv[:MOST_NODES])
         found["ready"] = True
         end = time.monotonic() + SHOW_S
@@ -83,13 +82,13 @@ def inspect_node() -> Dict[str, Any]:
     }
 
 
-def check_storage(parcel: MasterCredentials, conf: SiteConfiguration) -> str:
-    """A file written below the staging root, read again and removed, from here."""
+def check_storage(job: MasterCredentials, conf: SiteConfiguration) -> str:
+    """Write, read and remove a file below the staging root; the problem, if there is one."""
     from tony_core.files.hdfs import WebHdfsFileSystem
     from tony_core.files.location import join
 
-    files = WebHdfsFileSystem(conf, parcel.user)
-    place = join(parcel.root, f"probe-{os.getpid()}-{time.time_ns()}")
+    files = WebHdfsFileSystem(conf, job.user)
+    place = join(job.root, f"probe-{os.getpid()}-{time.time_ns()}")
     data = os.urandom(64 * 1024)
     try:
         files.put(place, data, 0o600)
@@ -101,10 +100,10 @@ def check_storage(parcel: MasterCredentials, conf: SiteConfiguration) -> str:
 
 
 def find_unreachable_nodes(addresses: Sequence[str]) -> Dict[str, str]:
-    """Of the NodeManagers those that do not answer, and why."""
+    """The NodeManagers that cannot be reached, and why."""
     found: Dict[str, str] = {}
 
-    def knock(address: str) -> None:
+    def connect(address: str) -> None:
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), CONNECT_S).close()
@@ -113,7 +112,7 @@ def find_unreachable_nodes(addresses: Sequence[str]) -> Dict[str, str]:
 
     threads: List[threading.Thread] = []
     for address in addresses:
-        threads.append(threading.Thread(target=knock, args=(address,), daemon=True))
+        threads.append(threading.Thread(target=connect, args=(address,), daemon=True))
         threads[-1].start()
     for thread in threads:
         thread.join(2 * CONNECT_S)
@@ -140,7 +139,7 @@ def _serve(found: Dict[str, Any], read: threading.Event) -> ThreadingHTTPServer:
                 read.set()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody reads it."""
+            """Requests are not logged."""
 
     server = ThreadingHTTPServer(("", 0), Page)
     server.daemon_threads = True
