@@ -234,7 +234,6 @@ class TestNameNodes:
             lambda: hdfs.stat("/d"),
             lambda: hdfs.delete("/d"),
             lambda: hdfs.noted("/d", "n"),
-            lambda: hdfs.summary("/d"),
         ]
         for call in calls:
             try:

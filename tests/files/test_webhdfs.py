@@ -154,14 +154,13 @@ def test_a_server_of_old_lists_at_once(hdfs: FakeHdfs) -> None:
     assert hdfs.story() == ["nn0 LISTSTATUS_BATCH", "nn0 LISTSTATUS"]
 
 
-def test_mkdir_chmod_delete_summary_checksum(hdfs: FakeHdfs) -> None:
-    hdfs.plays("mkdirs", "chmod", "deleted", "delete-none", "summary", "checksum-leads")
+def test_mkdir_chmod_delete_checksum(hdfs: FakeHdfs) -> None:
+    hdfs.plays("mkdirs", "chmod", "deleted", "delete-none", "checksum-leads")
     hdfs.node_plays("checksum")
     files = hdfs.client()
     files.mkdir("hdfs:///w/d", 0o1770)
     files.chmod("hdfs:///w/d", 0o600)
     assert files.delete("hdfs:///w/d") and not files.delete("hdfs:///w/d")
-    assert files.summary("hdfs:///w").size == 10
     assert files.checksum("hdfs:///w/f").startswith("MD5-of-0MD5-of-512CRC32C:0000")
     assert [asked.query.get("permission") for asked in hdfs.seen[:2]] == ["1770", "600"]
     assert [asked.query.get("recursive") for asked in hdfs.seen[2:4]] == ["true", "true"]

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 from tony_core.files.location import join, masked, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation, wait_limit
 from tony_core.files.webhdfs.answers import Status
-from tony_core.files.webhdfs.client import Summary, WebHdfs
+from tony_core.files.webhdfs.client import WebHdfs
 from tony_core.files.webhdfs.connection import Address
 from tony_core.files.webhdfs.datanodes import Upload
 from tony_core.files.webhdfs.namenodes import PATIENCE_S, Patience, Service
@@ -145,11 +145,6 @@ class WebHdfsFileSystem(FileSystem):
         """What :meth:`note` has kept there; None if nothing."""
         with self._on(location) as (hdfs, path):
             return hdfs.attribute(path, name)
-
-    def summary(self, location: str) -> Summary:
-        """How much a folder holds."""
-        with self._on(location) as (hdfs, path):
-            return hdfs.summary(path)
 
     # ------------------------------------------------------------------ writing
 

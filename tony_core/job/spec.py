@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 # The command of a role that runs TensorBoard as the executor sees fit.
 TENSORBOARD_COMMAND = "tony:tensorboard"
@@ -311,11 +311,6 @@ class Job:
         return (tracked[0].name, 0) if len(tracked) == 1 else None
 
     @property
-    def has_chief_role(self) -> bool:
-        """Whether a role literally named ``chief`` ends the job by its success."""
-        return any(role.name == "chief" for role in self.roles)
-
-    @property
     def tracked_tasks(self) -> int:
         """TASK_NUM: how many tasks are waited for."""
         return sum(r.instances for r in self.roles if r.tracking is Tracking.TRACKED)
@@ -335,8 +330,3 @@ class Job:
             if item.key == key:
                 return item.value
         return default
-
-
-def as_mapping(pairs: Tuple[Tuple[str, str], ...]) -> Mapping[str, str]:
-    """Ordered pairs as a mapping; a later pair wins."""
-    return dict(pairs)

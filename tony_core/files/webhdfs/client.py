@@ -7,7 +7,7 @@ import errno
 import io
 import secrets
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from .answers import (
     NO_NODE,
@@ -35,17 +35,6 @@ _NO_ATTRIBUTE = (
 )
 
 _T = TypeVar("_T")
-
-
-class Summary(NamedTuple):
-    """What a folder holds, with all that is below it."""
-
-    folders: int
-    files: int
-    size: int  # bytes in the files
-    space: int  # bytes on disks: with every replica
-    file_quota: int  # names that there may be; -1: no limit
-    space_quota: int
 
 
 class WebHdfs:
@@ -268,20 +257,6 @@ class WebHdfs:
             raise
         with understood(path):
             return base64.b64decode(found["XAttrs"][0]["value"][2:])
-
-    def summary(self, path: str) -> Summary:
-        """How much a folder holds."""
-        answer = self._json("GET", path, "GETCONTENTSUMMARY")
-        with understood(path):
-            found = answer["ContentSummary"]
-            return Summary(
-                folders=int(found["directoryCount"]),
-                files=int(found["fileCount"]),
-                size=int(found["length"]),
-                space=int(found["spaceConsumed"]),
-                file_quota=int(found["quota"]),
-                space_quota=int(found["spaceQuota"]),
-            )
 
     # ------------------------------------------------------------------ one call
 
