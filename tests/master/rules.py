@@ -209,7 +209,7 @@ class Rules:
         assert len(sessions) <= 1, f"programs of sessions {sorted(sessions)} at once"
         for task in state.tasks.values():
             assert task.restarts <= task.role.max_restarts, f"{task.name}: too many tries"
-            assert not task.restarts or task.role.restarts_alone, f"{task.name}: not alone"
+            assert not task.restarts or task.role.has_task_restart, f"{task.name}: not alone"
         budgets = state.budgets
         assert 0 <= budgets.user_used <= budgets.user_limit
         assert 0 <= budgets.system_used <= budgets.system_limit

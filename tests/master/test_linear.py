@@ -398,7 +398,7 @@ def again_alone_beside_what_is_left(count: int) -> Wide:
 @pytest.fixture(autouse=True)
 def many_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """What only jobs of thousands do is done here, too."""
-    monkeypatch.setattr("tony_core.job.spec.FCFS_TOLD", FEW // 2)
+    monkeypatch.setattr("tony_core.job.spec.MOST_FCFS_ADDRESSES", FEW // 2)
 
 
 @pytest.fixture(autouse=True)

@@ -202,7 +202,7 @@ def test_tasks_of_an_fcfs_job_start_alone() -> None:
 
 
 def test_a_task_of_a_large_fcfs_job_is_told_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tony_core.job.spec.FCFS_TOLD", 3)
+    monkeypatch.setattr("tony_core.job.spec.MOST_FCFS_ADDRESSES", 3)
     job = JOB.replace(mode=Mode.FCFS)
     made = orders(job, Counting())
     command = start(job, "worker:0")

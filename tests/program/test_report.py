@@ -213,7 +213,7 @@ def test_every_python(tmp_path: Path, minor: str) -> None:
     done = run(code, found[-1], TONY_REPORT_FILE=str(path))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("5 Task(role='worker', index=0")
-    assert lines(path)[-1]["step"] == 3
+    assert [line["step"] for line in lines(path) if "step" in line][-1] == 3
 
 
 class TestTask:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 TENSORBOARD_COMMAND = "tony:tensorboard"
 
 # In an FCFS job of more tasks, tasks do not get the addresses of those that were ready before.
-FCFS_TOLD = 1000
+MOST_FCFS_ADDRESSES = 1000
 
 
 class Tracking(str, Enum):
@@ -109,7 +109,7 @@ class Role:
         return self.least < self.instances
 
     @property
-    def restarts_alone(self) -> bool:
+    def has_task_restart(self) -> bool:
         """Whether its tasks are started again while everybody else's programs go on."""
         ignored = self.tracking is Tracking.SIDECAR and not self.stop_on_failure
         return ignored or self.restart_scope is RestartScope.TASK
@@ -316,9 +316,9 @@ class Job:
         return sum(r.instances for r in self.roles if r.tracking is Tracking.TRACKED)
 
     @property
-    def tells_addresses(self) -> bool:
+    def shares_addresses(self) -> bool:
         """Whether tasks get each other's addresses: not where thousands start one by one (FCFS)."""
-        return self.mode is Mode.GANG or sum(r.instances for r in self.roles) <= FCFS_TOLD
+        return self.mode is Mode.GANG or sum(r.instances for r in self.roles) <= MOST_FCFS_ADDRESSES
 
     def replace(self, **changes: Any) -> Job:
         """A copy with some fields changed."""

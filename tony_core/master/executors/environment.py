@@ -103,7 +103,7 @@ def shared_texts(gang: Gang, framework: Framework) -> Dict[str, str]:
     spec = cluster_spec(gang)
     sent = len(spec) * len(gang.starting or gang.peers)
     fits = len(spec) <= MAX_SPEC and (framework.needs_full_spec or sent <= MAX_SENT)
-    fits = fits and gang.job.tells_addresses
+    fits = fits and gang.job.shares_addresses
     return {**({CLUSTER_SPEC: spec} if fits else {}), **framework.shared(gang)}
 
 

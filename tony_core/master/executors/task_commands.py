@@ -150,7 +150,7 @@ class TaskCommands:
         ]
         lines = clashes(self._job, names)
         if not plan.facts.has_spec:
-            count = len(plan.gang.peers) if self._job.tells_addresses else "thousands of"
+            count = len(plan.gang.peers) if self._job.shares_addresses else "thousands of"
             lines.append(
                 f"{CLUSTER_SPEC} is not set: {count} addresses are too many for"
                 " an environment variable, or to be sent to every task of a framework that"

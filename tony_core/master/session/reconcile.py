@@ -90,7 +90,7 @@ def _restarts(state: State) -> Mapping[str, Any]:
     """Which try each task is in that alone is started again."""
     out: Dict[str, Any] = {}
     for role in state.job.roles:
-        for task in state.by_role[role.name] if role.restarts_alone else ():
+        for task in state.by_role[role.name] if role.has_task_restart else ():
             if task.restarts:
                 last = list(task.last_quick) if task.last_quick else None
                 out[task.name] = {"restarts": task.restarts, "last_quick": last}

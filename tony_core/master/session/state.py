@@ -361,9 +361,9 @@ class State:
         """The tasks that a cluster spec may hold."""
         for role in self.job.roles:
             if also is not None and role is also.role:
-                by_itself = also.is_sidecar or not self.job.tells_addresses
+                by_itself = also.is_sidecar or not self.job.shares_addresses
                 yield from [also] if by_itself else self.by_role[role.name]
-            elif role.tracking is not Tracking.SIDECAR and self.job.tells_addresses:
+            elif role.tracking is not Tracking.SIDECAR and self.job.shares_addresses:
                 yield from self.by_role[role.name]
 
     @property

@@ -287,7 +287,7 @@ def judge_late(state: State) -> None:
     if state.chief_done:
         state.chief_done = False  # its deadlines were the earlier master's
         follow_chief(state)
-    for task, failure in sorted(lost, key=lambda item: item[0].role.restarts_alone):
+    for task, failure in sorted(lost, key=lambda item: item[0].role.has_task_restart):
         if not comes_back(state, task, failure):
             fail(state, failure)
     # The bad ones first, and the worst of them: another may be the last of the tracked tasks.

@@ -92,7 +92,7 @@ def comes_back(state: State, task: TaskRecord, failure: Failure) -> bool:
 def _may_come_back(state: State, task: TaskRecord) -> bool:
     """Whether its role, the session and the time allow it."""
     begun = task.is_sidecar or state.job.mode is Mode.FCFS or task.role.name in state.started
-    return task.role.restarts_alone and begun and goes_on(state, task)
+    return task.role.has_task_restart and begun and goes_on(state, task)
 
 
 def goes_on(state: State, task: TaskRecord) -> bool:
