@@ -261,7 +261,7 @@ def rarely(world: World, chance: Chance) -> None:
         world.takeover()
 
 
-_BETWEEN = (Phase.SETTLING, Phase.CLEARING, Phase.BACKOFF, Phase.ENDING)
+_BETWEEN = (Phase.SETTLING, Phase.CLEANUP, Phase.BACKOFF, Phase.ENDING)
 
 
 def while_it_ends(world: World, chance: Chance) -> None:

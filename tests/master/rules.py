@@ -100,7 +100,7 @@ class Rules:
         if message.cause in NODE_CAUSES and number == task.number:
             executor.broken = True
 
-    def check_told(self, told: c.Tell) -> None:
+    def check_told(self, told: c.AddStoryLine) -> None:
         """Whether that may be told now."""
         if told.kind == "session-started":
             self.check_cleared(told)
@@ -121,7 +121,7 @@ class Rules:
         elif told.kind == "task-state" and told.fields["state"] in TERMINAL:
             self.check_end(told, told.fields)
 
-    def check_cleared(self, told: c.Tell) -> None:
+    def check_cleared(self, told: c.AddStoryLine) -> None:
         """Nothing of a session runs when the next begins."""
         for name, executor in self.executors.items():
             runs = executor.phase == "running" and not executor.gone
@@ -129,7 +129,7 @@ class Rules:
                 sidecar = self.machine.state.tasks[executor.task].is_sidecar
                 assert sidecar, f"{told}, and {executor.task} still runs in {name}"
 
-    def check_end(self, told: c.Tell, fields: Mapping[str, Any]) -> None:
+    def check_end(self, told: c.AddStoryLine, fields: Mapping[str, Any]) -> None:
         """A task ends once, and well only if somebody said so."""
         assert told.session <= self.machine.state.session, str(told)
         end = (self.masters, told.task, told.session, fields["restart"])
@@ -169,7 +169,7 @@ class Rules:
         if (event.message.session, event.message.restart) >= executor.told:
             return
         for told in commands:
-            if isinstance(told, c.Tell) and told.task == executor.task:
+            if isinstance(told, c.AddStoryLine) and told.task == executor.task:
                 ends = told.fields.get("state") in (TaskState.SUCCEEDED, TaskState.FAILED)
                 assert not ends, f"{told} by a late {event}"
 

@@ -22,7 +22,7 @@ from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session import reconcile
 from tony_core.master.session.machine import SessionMachine
-from tony_core.master.session.records import Hold, Phase
+from tony_core.master.session.records import ContainerState, Phase
 from tony_core.master.state.journal import Journal
 from tony_core.master.view import JobInfo
 from tony_core.protocol.reactor import Reactor
@@ -141,7 +141,7 @@ class Wide(World):
     def do_WriteJournal(self, command: c.WriteJournal) -> None:
         self.journal = dict(command.record)
 
-    def do_Tell(self, command: c.Tell) -> None:
+    def do_AddStoryLine(self, command: c.AddStoryLine) -> None:
         self.story.append(command)
 
     def do_Finish(self, command: c.Finish) -> None:
@@ -272,7 +272,7 @@ def restarted(count: int) -> Wide:
     world.let()
     world.end("worker:0", 1)
     world.after(4)
-    assert world.machine.state.phase is Phase.CLEARING
+    assert world.machine.state.phase is Phase.CLEANUP
     world.let().after(30)
     world.let()
     assert world.machine.state.session == 1
@@ -382,7 +382,7 @@ def again_alone_beside_what_is_left(count: int) -> Wide:
     del world.queue[count // 2 :]
     world.let().slow = True
     while (
-        sum(x.hold is Hold.STOPPING for x in list(dict.values(world.machine.state.open)))
+        sum(x.state is ContainerState.STOPPING for x in list(dict.values(world.machine.state.open)))
         < count // 2
     ):
         world.after(5)

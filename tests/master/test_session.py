@@ -21,7 +21,7 @@ from tony_core.job.spec import (
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.reconcile import journal_record
-from tony_core.master.session.records import Hold, InvalidTransition, Phase, TaskState
+from tony_core.master.session.records import ContainerState, InvalidTransition, Phase, TaskState
 from tony_core.master.session.takeover import ADOPTION_S
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers import port
@@ -191,7 +191,7 @@ def test_in_a_fresh_restart_no_sidecar_begins_before_the_session(lost: bool) -> 
         world.settle()
     world.end("worker:0", 1)
     world.after(0.2)
-    assert world.machine.state.phase is Phase.CLEARING
+    assert world.machine.state.phase is Phase.CLEANUP
     ends, world.queue = world.queue, []
     if lost:
         waiting[0].do()
@@ -1157,11 +1157,11 @@ def test_a_late_word_on_an_earlier_session_clears_nothing() -> None:
     assert (world.machine.state.session, len(world.running())) == (1, 2)
     world.end("worker:0", 2).after(3)
     world.report("c2", Stopped(0, True))
-    assert world.machine.state.open["c2"].hold is Hold.CLEARING, (
+    assert world.machine.state.open["c2"].state is ContainerState.CLEANUP, (
         "its program of session 1 still runs"
     )
     world.settle()
-    assert world.machine.state.open["c2"].hold is not Hold.CLEARING
+    assert world.machine.state.open["c2"].state is not ContainerState.CLEANUP
 
 
 def test_what_no_node_could_start_is_not_tried_again() -> None:

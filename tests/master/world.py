@@ -15,7 +15,7 @@ from tony_core.job.spec import Job, Resources, Role, Tracking
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.machine import SessionMachine
-from tony_core.master.session.records import Hold
+from tony_core.master.session.records import ContainerState
 from tony_core.protocol.messages import Ended, Ready, Register, Running, Stopped
 from tony_core.schedulers import port
 from tony_core.schedulers.port import AppState, Cause, Container
@@ -65,7 +65,7 @@ class World(Rules):
         self.now = 100.0
         self.queue: List[Happening] = []
         self.finished: Optional[c.Finish] = None
-        self.story: List[c.Tell] = []
+        self.story: List[c.AddStoryLine] = []
         self.journal: Dict[str, Any] = {}
         self.number = 0
         self.started: List[Tuple[int, Tuple[str, ...]]] = []
@@ -317,7 +317,7 @@ class World(Rules):
         assert set(before.get("done", ())) <= set(self.journal["done"]), f"{before}, {command}"
         assert before.get("outcome") in (None, self.journal["outcome"]), f"{before}, {command}"
 
-    def do_Tell(self, command: c.Tell) -> None:
+    def do_AddStoryLine(self, command: c.AddStoryLine) -> None:
         """The story, which never goes back."""
         self.hear(f"{self.now:.1f} {command.session} {command.kind.value}: {command.text}")
         if command.kind == "session-started":
@@ -351,7 +351,7 @@ class World(Rules):
 
     def ending(self) -> List[str]:
         """The containers in which a program is being ended."""
-        return [x.id for x in self.machine.state.open.values() if x.hold is Hold.CLEARING]
+        return [x.id for x in self.machine.state.open.values() if x.state is ContainerState.CLEANUP]
 
     def told(self, kind: str) -> List[str]:
         """What was told of a kind."""

@@ -117,11 +117,11 @@ class Master:
         self._lease = Lease.of(job.timeouts, self.reactor.now(), context.attempt)
         self._milestones = Milestones(self.reactor, self.keep)
         self._journal_gate = JournalGate(
-            self.reactor, self._journal, context.attempt == 1, self._go_on, self._tell,
+            self.reactor, self._journal, context.attempt == 1, self._go_on, self._add_line,
             self._publisher.trouble,
         )  # fmt: skip
         self._telemetry = Telemetry(
-            self.reactor, self._publisher, self._page, self._journal, self.feed, self._tell,
+            self.reactor, self._publisher, self._page, self._journal, self.feed, self._add_line,
             self._connection_lost,
         )  # fmt: skip
         times = job.timeouts
@@ -163,7 +163,7 @@ class Master:
             ),
             c.EndSession: self._end_session,
             c.WriteJournal: self._write_journal,
-            c.Tell: self._tell,
+            c.AddStoryLine: self._add_line,
             c.Finish: self._finish,
         }
 
@@ -211,7 +211,7 @@ class Master:
         self._journal.began(self._publisher.info.started)
         for text in self._previous.troubles:
             self.log(text)
-            self._tell(c.Tell(StoryKind.TAKEOVER, text, c.Weight.WARNING))
+            self._add_line(c.AddStoryLine(StoryKind.TAKEOVER, text, c.Weight.WARNING))
         if self._context.attempt > 1:
             # The pool's first word tells what the earlier master left.
             self._inherit = self.reactor.call_later(INHERIT_S, self._inherited, ())
@@ -220,7 +220,7 @@ class Master:
             self._publisher.summarise()
 
     def _inherited(self, containers: Tuple[Container, ...]) -> None:
-        """What the earlier master left; said once, or nothing was said in time."""
+        """Take over what the earlier master left; nothing, if the scheduler reports none."""
         if self._inherit is None:
             return
         self._inherit.cancel()
@@ -268,13 +268,13 @@ class Master:
         self._arm()
 
     def keep(self) -> None:
-        """Write the story down as far as it is told, at once."""
+        """Write the story down as far as it goes, at once."""
         if not self._over:
             self._history.flush()
             self._publisher.summarise(at_once=True)
 
     def kill(self, reason: str, by_user: bool = True) -> None:
-        """Somebody wants the job's end."""
+        """End the job."""
         self.feed(ShutdownAsked(reason, by_user))
 
     def _arm(self) -> None:
@@ -322,13 +322,13 @@ class Master:
     def _run_preprocess(self, command: c.RunPreprocess) -> None:
         from tony_core.master import preprocess  # few jobs have one
 
-        told = preprocess.told(self._job, self._context, self._artifacts, command.command)
+        request = preprocess.told(self._job, self._context, self._artifacts, command.command)
 
         def done(code: int, parameters: Optional[str], tail: Any) -> None:
             self._preprocess = None
             self.feed(e.PreprocessEnded(code, parameters, tuple(tail)))
 
-        self._preprocess = preprocess.Preprocess(self.reactor, told, done)
+        self._preprocess = preprocess.Preprocess(self.reactor, request, done)
 
     def _release(self, command: c.ReleaseContainer) -> None:
         self._pool_events.containers.pop(command.container_id, None)
@@ -378,8 +378,10 @@ class Master:
         for order in orders:
             self._executors.send(order.container_id, order.start, {"shared": shared})
         for note in notes:
-            self._tell(
-                c.Tell(StoryKind.ENVIRONMENT, note, c.Weight.WARNING, session=command.session)
+            self._add_line(
+                c.AddStoryLine(
+                    StoryKind.ENVIRONMENT, note, c.Weight.WARNING, session=command.session
+                )
             )
 
     def _write_journal(self, command: c.WriteJournal) -> None:
@@ -409,7 +411,7 @@ class Master:
         self._executors.close()
         self._finalizer.perform(command)
 
-    # ------------------------------------------------------------------ what is heard
+    # ------------------------------------------------------------------ what the parts report
 
     def _container_ended(self, container_id: str) -> None:
         timer = self._stops.pop(container_id, None)
@@ -443,16 +445,16 @@ class Master:
             self._lease.let_go(self.reactor.now())
             self._arm()
 
-    # ------------------------------------------------------------------ saying
+    # ------------------------------------------------------------------ story and history
 
-    def _tell(self, told: c.Tell) -> None:
-        self._story.tell(told, self._publisher.wall(self.reactor.now()))
+    def _add_line(self, line: c.AddStoryLine) -> None:
+        self._story.add(line, self._publisher.wall(self.reactor.now()))
         self._publisher.changed()
 
     def warn(self, kind: StoryKind, text: str) -> None:
         """Log trouble that the job outlives, and show it in its story."""
         self.log(text)
-        self._tell(c.Tell(kind, text, c.Weight.WARNING))
+        self._add_line(c.AddStoryLine(kind, text, c.Weight.WARNING))
 
     def _written(self, line: bytes, loud: bool) -> None:
         self._history.add(line, self.reactor.now())
@@ -461,9 +463,9 @@ class Master:
             self.reactor.call_later(0, self._publisher.summarise)
         elif loud and not (self._soon is not None and self._soon.active):
             # Decisions come several at a time, and a file elsewhere may take half a second.
-            self._soon = self.reactor.call_later(GATHERED_S, self._told)
+            self._soon = self.reactor.call_later(GATHERED_S, self._write_history)
 
-    def _told(self) -> None:
+    def _write_history(self) -> None:
         if not self._over:
             self._history.flush()
             self._publisher.summarise()

@@ -1,7 +1,7 @@
-"""The job's story: every line the session machine tells, numbered, in order.
+"""The job's story: every line that the session machine adds, numbered, in order.
 
 One list for three readers: the page's time line and its long polls, the history's segments,
-and the client's live view. A line is encoded once, when it is told. Only the newest lines
+and the client's live view. A line is encoded once, when it is added. Only the newest lines
 stay in memory; history has them all.
 """
 
@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Tuple
 
 from tony_core.history.layout import ATTEMPT_GAP
-from tony_core.master.session.commands import Tell, Weight
+from tony_core.master.session.commands import AddStoryLine, Weight
 
 KEPT = 20_000
 LARGEST = 1 << 53  # a number beyond is none of ours: damage
@@ -33,7 +33,7 @@ class Story:
         self.last = 0
 
     def inherit(self, events: List[Mapping[str, Any]]) -> None:
-        """What an earlier master told, from history."""
+        """Take over an earlier master's lines, from history."""
         for event in events:
             number = event.get("n")
             if isinstance(number, int) and self.last < number < LARGEST:
@@ -41,22 +41,22 @@ class Story:
                 self._lines.append((number, _encode(event)))
         self.last += ATTEMPT_GAP
 
-    def tell(self, told: Tell, at: float) -> None:
+    def add(self, line: AddStoryLine, at: float) -> None:
         """Add a line; ``at`` is seconds since the epoch."""
         self.last += 1
-        line: Dict[str, Any] = {
+        entry: Dict[str, Any] = {
             "n": self.last,
             "time": round(at, 3),
-            "kind": told.kind.value,
-            "text": self._clean(told.text),
-            "weight": told.weight.value,
-            "task": told.task,
-            "session": told.session,
-            "fields": self._clean(dict(told.fields)),
+            "kind": line.kind.value,
+            "text": self._clean(line.text),
+            "weight": line.weight.value,
+            "task": line.task,
+            "session": line.session,
+            "fields": self._clean(dict(line.fields)),
         }
-        data = _encode(line)
+        data = _encode(entry)
         self._lines.append((self.last, data))
-        self._written(data, told.weight in LOUD)
+        self._written(data, line.weight in LOUD)
         waiting, self._waiting = self._waiting, []
         for wake in waiting:
             wake()
@@ -85,11 +85,11 @@ class Story:
         return [json.loads(data) for _, data in lines]
 
     def wait(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` once when the next line is told."""
+        """Call ``wake`` once when the next line is added."""
         self._waiting.append(wake)
 
     def release(self) -> None:
-        """Wake everybody: nothing more will be told."""
+        """Wake all that wait: no line will be added any more."""
         waiting, self._waiting = self._waiting, []
         for wake in waiting:
             wake()

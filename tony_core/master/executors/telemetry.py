@@ -10,7 +10,7 @@ from typing import Callable, Dict, Mapping, Set, Tuple
 
 from tony_core.history.layout import StoryKind
 from tony_core.master.publish import Publisher
-from tony_core.master.session.commands import Tell, Weight
+from tony_core.master.session.commands import AddStoryLine, Weight
 from tony_core.master.session.events import ExecutorReported
 from tony_core.master.state.journal import Journal
 from tony_core.master.web.routes import Page
@@ -30,7 +30,7 @@ class Telemetry:
         page: Page,
         journal: Journal,
         feed: Callable[[ExecutorReported], None],
-        tell: Callable[[Tell], None],
+        add_line: Callable[[AddStoryLine], None],
         disconnected: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
@@ -38,7 +38,7 @@ class Telemetry:
         self._page = page
         self.address = journal.address
         self._feed = feed
-        self._tell = tell
+        self._add_line = add_line
         self.disconnected = disconnected
         self._tasks: Dict[str, Tuple[str, int]] = {}  # container -> task, session
         self._tensorboard = ""  # the container that serves it
@@ -123,4 +123,4 @@ class Telemetry:
         self, container_id: str, text: str, weight: Weight, kind: StoryKind = StoryKind.SERVING
     ) -> None:
         task, session = self._task(container_id)
-        self._tell(Tell(kind, text, weight, task, session))
+        self._add_line(AddStoryLine(kind, text, weight, task, session))

@@ -12,7 +12,7 @@ its start, twice running, is not tried again: a third time would be no different
 about the program (``verdict.is_telling``) is never compared.
 
 A task that is started again alone has a budget of its own (``tony.<role>.max-restarts``), which
-pays whoever's fault it was and does not heal; its pauses and the rule on the same failure are those
+pays for every failure and does not heal; its pauses and the rule on the same failure are those
 of sessions.
 """
 

@@ -48,7 +48,7 @@ class StopContainer(NamedTuple):
 
 
 class PrepareTask(NamedTuple):
-    """Tell an executor which task it is in this session.
+    """AddStoryLine an executor which task it is in this session.
 
     ``restart`` says how often the task was started again alone, and ``same_ports`` whether the
     executor is to hold those that it held for it before.
@@ -99,7 +99,7 @@ class StopTask(NamedTuple):
 
 
 class AcknowledgeEnd(NamedTuple):
-    """Tell an executor that its program's end is written down."""
+    """AddStoryLine an executor that its program's end is written down."""
 
     container_id: str
     session: int
@@ -127,7 +127,7 @@ class Weight(str, Enum):
     ERROR = "error"
 
 
-class Tell(NamedTuple):
+class AddStoryLine(NamedTuple):
     """One line of the job's story, with its fields: the page, the history, the error."""
 
     kind: StoryKind
@@ -148,5 +148,5 @@ class Finish(NamedTuple):
 
 Command = Union[
     RunPreprocess, RequestContainers, ReleaseContainer, LaunchExecutor, StopContainer, PrepareTask,
-    StartTasks, StopTask, AcknowledgeEnd, EndSession, WriteJournal, Tell, Finish,
+    StartTasks, StopTask, AcknowledgeEnd, EndSession, WriteJournal, AddStoryLine, Finish,
 ]  # fmt: skip

@@ -54,7 +54,7 @@ def follow_chief(state: State) -> None:
     state.chief_done = True
     # Not retired: TensorBoard stands beside the chief until the job's end.
     state.done.update(task.name for task in state.by_role["chief"])
-    state.tell(StoryKind.CHIEF_DONE, "the chief has succeeded: the job ends", Weight.DECISION)
+    state.add_line(StoryKind.CHIEF_DONE, "the chief has succeeded: the job ends", Weight.DECISION)
     state.none_returns = True
     grace = state.job.timeouts.chief_grace_s
     state.wait(Deadline.CHIEF_GRACE, grace, "others")
@@ -106,7 +106,9 @@ def group_overdue(state: State, wait: Wait) -> None:
     if item.ignored:
         state.untracked.add(item.role)
         text = f"{item.role} is no longer waited for ({wait.setting} passed)"
-        state.tell(StoryKind.UNTRACKED, f"{text}; a failure of it still counts", Weight.DECISION)
+        state.add_line(
+            StoryKind.UNTRACKED, f"{text}; a failure of it still counts", Weight.DECISION
+        )
         return
     for task in state.inside(item.role):
         if task.state in TERMINAL:

@@ -41,7 +41,7 @@ from tony_core.job.spec import Job
 from tony_core.master.session.budgets import HEALTHY_S, Fault
 from tony_core.master.session.commands import Weight
 from tony_core.master.session.reconcile import held, is_short
-from tony_core.master.session.records import Failure, Hold, Phase, TaskRecord, TaskState
+from tony_core.master.session.records import ContainerState, Failure, Phase, TaskRecord, TaskState
 from tony_core.master.session.shutdown import clear_session, stop_container
 from tony_core.master.session.state import PREPARED, State
 from tony_core.master.session.verdict import NODE_CAUSES, describe, fault_of
@@ -96,9 +96,9 @@ def move_up(state: State) -> None:
     """Before a session begins: the living are the first of their role."""
     for name in elastic_roles(state.job):
         tasks = [task for task in state.by_role[name] if task.name not in state.done]
-        rank = {Hold.LIVE: 0, Hold.LAUNCHED: 1}
+        rank = {ContainerState.LIVE: 0, ContainerState.LAUNCHED: 1}
         keyed = [
-            (rank.get(record.hold, 2) if record else 2, task.index, record and record.id)
+            (rank.get(record.state, 2) if record else 2, task.index, record and record.id)
             for task in tasks
             for record in (state.container_of(task),)
         ]
@@ -108,13 +108,13 @@ def move_up(state: State) -> None:
 
 
 def _bind(state: State, task: TaskRecord, container: object) -> None:
-    """Make this container the task's; its executor was told nothing else yet."""
+    """Make this container the task's; its executor does not know a task of its own yet."""
     task.container = container if isinstance(container, str) else None
     record = state.container_of(task)
     if record is not None:
         record.task = task.name
         state.waits.cancel(Deadline.REGISTRATION, task.name)
-        if record.hold is Hold.LAUNCHED:
+        if record.state is ContainerState.LAUNCHED:
             wait_for_registration(state, task)
 
 
@@ -215,7 +215,7 @@ def newcomers(state: State) -> List[TaskRecord]:
     out = []
     for name in state.outside:
         record = state.container_of(state.tasks[name])
-        if record is not None and record.hold is Hold.LIVE:
+        if record is not None and record.state is ContainerState.LIVE:
             out.append(state.tasks[name])
     return out
 
@@ -223,7 +223,7 @@ def newcomers(state: State) -> List[TaskRecord]:
 def _is_coming(state: State, task: TaskRecord) -> bool:
     """Whether its executor has yet to call."""
     record = state.container_of(task)
-    called = record is not None and record.hold is Hold.LIVE
+    called = record is not None and record.state is ContainerState.LIVE
     return task.state in (S.REQUESTED, S.LAUNCHED) and not called
 
 
@@ -280,7 +280,7 @@ def stop_growing(state: State) -> None:
         task.container = None
     if has_held:
         text = "a task has succeeded: nothing grows any more, what waits goes back"
-        state.tell(StoryKind.ELASTIC, text, Weight.DECISION)
+        state.add_line(StoryKind.ELASTIC, text, Weight.DECISION)
 
 
 # ------------------------------------------------------------------ shrinking
@@ -306,7 +306,7 @@ def may_shrink(state: State, cause: Failure) -> bool:
 def _is_gone(state: State, task: TaskRecord) -> bool:
     """Whether its container cannot serve a next session."""
     record = state.container_of(task)
-    if record is None or record.hold is Hold.STOPPING:
+    if record is None or record.state is ContainerState.STOPPING:
         return True
     return task.state is S.FAILED and task.cause in NODE_CAUSES
 
@@ -327,12 +327,14 @@ def shrink(state: State, cause: Failure) -> None:
             _lost_more(state, name)
             lost = ", ".join(f"{task.name} lost on {state.node_of(task)}" for task in gone)
             text = f"goes on with {_left(state, name)} of {len(before)} {name}: {lost}"
-            state.tell(StoryKind.ELASTIC, f"{text} ({describe(cause)})", Weight.WARNING, role=name)
+            state.add_line(
+                StoryKind.ELASTIC, f"{text} ({describe(cause)})", Weight.WARNING, role=name
+            )
     begin_round(state, "a new round without what was lost", SHRINK_GRACE_S)
 
 
 def begin_round(state: State, text: str, grace_s: float) -> None:
     """End the programs; the next session is a round."""
     state.regrouping = True
-    state.tell(StoryKind.ROUND, f"{text} (session {state.session + 1})", Weight.DECISION)
+    state.add_line(StoryKind.ROUND, f"{text} (session {state.session + 1})", Weight.DECISION)
     clear_session(state, "a new round begins", grace_s, False)

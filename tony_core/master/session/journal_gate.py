@@ -32,7 +32,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional
 
 from tony_core.history.layout import StoryKind
-from tony_core.master.session.commands import Tell, Weight
+from tony_core.master.session.commands import AddStoryLine, Weight
 from tony_core.master.state.journal import Journal
 from tony_core.protocol.reactor import Reactor, Timer
 
@@ -49,7 +49,7 @@ class JournalGate:
         journal: Journal,
         first: bool,
         resume: Callable[[], None],
-        add_line: Callable[[Tell], None],
+        add_line: Callable[[AddStoryLine], None],
         trouble: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
@@ -76,7 +76,7 @@ class JournalGate:
             self.is_closed = True
 
     def close(self) -> None:
-        """Hold nothing any more: the job has ended."""
+        """ContainerState nothing any more: the job has ended."""
         self.is_bypassed = False
         if self._retry is not None:
             self._retry.cancel()
@@ -104,7 +104,9 @@ class JournalGate:
             self._trouble("")
             where = self._journal.folder.folder
             self._add_line(
-                Tell(StoryKind.JOURNAL, f"the job's state is kept again at {where}", Weight.INFO)
+                AddStoryLine(
+                    StoryKind.JOURNAL, f"the job's state is kept again at {where}", Weight.INFO
+                )
             )
         held = self.is_closed
         self._open()
@@ -121,7 +123,7 @@ class JournalGate:
             " tried again. A master that died now would begin from what was written last"
         )
         self._trouble(text)
-        self._add_line(Tell(StoryKind.JOURNAL, text, Weight.WARNING))
+        self._add_line(AddStoryLine(StoryKind.JOURNAL, text, Weight.WARNING))
         self._resume()
 
 

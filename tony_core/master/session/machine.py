@@ -74,7 +74,13 @@ from tony_core.master.session.events import (
     Tick,
 )
 from tony_core.master.session.reconcile import ask, journal
-from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, Hold, Phase, TaskState
+from tony_core.master.session.records import (
+    HOLDS_CONTAINER,
+    TERMINAL,
+    ContainerState,
+    Phase,
+    TaskState,
+)
 from tony_core.master.session.state import State
 from tony_core.master.session.waits import Deadline, Wait
 from tony_core.protocol import messages
@@ -88,7 +94,7 @@ S, P, D = TaskState, Phase, Deadline
 def note_node_lost(state: State, event: port.NodeLost) -> None:
     """A node went away; the ends of its containers follow."""
     task_ends.avoid(state, event.node)
-    state.tell(StoryKind.NODE_LOST, f"node {event.node} went away", Weight.WARNING)
+    state.add_line(StoryKind.NODE_LOST, f"node {event.node} went away", Weight.WARNING)
 
 
 def note_preemption(state: State, event: port.PreemptionAsked) -> None:
@@ -96,7 +102,7 @@ def note_preemption(state: State, event: port.PreemptionAsked) -> None:
     records = [state.open[name] for name in event.container_ids if name in state.open]
     names = [record.task or record.id for record in records]
     text = "the scheduler will take back the containers of " + ", ".join(names)
-    state.tell(StoryKind.PREEMPTION_WARNED, text, Weight.WARNING)
+    state.add_line(StoryKind.PREEMPTION_WARNED, text, Weight.WARNING)
 
 
 def note_waiting(state: State, event: port.Waiting) -> None:
@@ -104,7 +110,7 @@ def note_waiting(state: State, event: port.Waiting) -> None:
     if event.reason != state.waiting:
         state.waiting = event.reason
         if event.reason:
-            state.tell(StoryKind.WAITING, event.reason)
+            state.add_line(StoryKind.WAITING, event.reason)
 
 
 def note_nothing(state: State, event: Event) -> None:
@@ -178,7 +184,7 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.follow_chief),
     Rule((P.ACTIVE,), lambda state: state.none_returns, completion.end_returning),
     Rule(_RUNNING, lambda state: state.has_ended, completion.look_at_the_rest),
-    Rule((P.CLEARING,), shutdown.is_cleared, recovery.follow_session),
+    Rule((P.CLEANUP,), shutdown.is_cleared, recovery.follow_session),
     Rule(_OPEN, lambda state: state.asks_changed, ask),
     Rule((P.ENDING,), shutdown.is_finished, shutdown.finish),
     Rule(_OPEN, lambda state: state.gone, task_restart.give_turns),
@@ -310,20 +316,20 @@ def check_tasks(state: State) -> None:
     assert state.budgets.user_left >= 0 and state.budgets.system_left >= 0
 
 
-_ALL_BOUND = (P.ACTIVE, P.SETTLING, P.CLEARING, P.BACKOFF)
+_ALL_BOUND = (P.ACTIVE, P.SETTLING, P.CLEANUP, P.BACKOFF)
 
 
 def check_containers(state: State) -> None:
     """What must hold of containers that have not ended."""
     for record in state.open.values():
-        assert record.hold is not Hold.ENDED, f"{record.id} has ended and is still open"
-        if record.hold is Hold.STOPPING:
+        assert record.state is not ContainerState.ENDED, f"{record.id} has ended and is still open"
+        if record.state is ContainerState.STOPPING:
             assert (D.STOP, record.id) in state.waits, f"{record.id}: a stop with no deadline"
-        if record.hold is Hold.CLEARING:
+        if record.state is ContainerState.CLEANUP:
             assert (D.CLEAR, record.id) in state.waits, f"{record.id}: cleared for ever"
-        is_bound = state.task_of(record.id) is not None or record.hold is Hold.STOPPING
+        is_bound = state.task_of(record.id) is not None or record.state is ContainerState.STOPPING
         assert is_bound or state.phase not in _ALL_BOUND, f"{record.id}: kept without a task"
-    if state.phase is P.CLEARING:
+    if state.phase is P.CLEANUP:
         assert not shutdown.is_cleared(state), "cleared, and no next session"
 
 

@@ -1,7 +1,7 @@
 """What a reader must find in history even if this master is gone the next second.
 
 The first launch and the first running program of a session are such milestones: from then on
-somebody may ask for logs. History is written a moment later, so that the rest of a gang that
+a reader may ask for logs. History is written a moment later, so that the rest of a gang that
 gets as far at the same time is in it too.
 """
 

@@ -26,8 +26,8 @@ from tony_core.master.session.state import State
 from tony_core.schedulers.port import Ask
 
 _UNWRITTEN = (Phase.NEW, Phase.PREPROCESSING, Phase.ADOPTING, Phase.ENDED)
-_ASKING = (Phase.ACTIVE, Phase.SETTLING)
-_BETWEEN = (Phase.CLEARING, Phase.BACKOFF)
+_REQUESTING = (Phase.ACTIVE, Phase.SETTLING)
+_BETWEEN = (Phase.CLEANUP, Phase.BACKOFF)
 
 
 # ------------------------------------------------------------------ the journal
@@ -64,7 +64,7 @@ def _key(state: State) -> Tuple[Any, ...]:
 
 
 def journal_record(state: State) -> Mapping[str, Any]:
-    """All that a next master is told; small."""
+    """All that a next master reads; small."""
     return {
         "session": state.session,
         "elapsed_s": state.now - (state.began if state.began is not None else state.now),
@@ -135,7 +135,7 @@ def ask(state: State) -> None:
 
 def _count(state: State, role: Role) -> int:
     """How many containers of a role the scheduler is to give."""
-    wants = state.phase in _ASKING
+    wants = state.phase in _REQUESTING
     if state.phase in _BETWEEN and not state.is_fresh:
         wants = role.tracking is Tracking.SIDECAR
     return state.states[role.name][TaskState.REQUESTED] if wants else 0

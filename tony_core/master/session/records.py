@@ -48,7 +48,7 @@ class Phase(str, Enum):
     ADOPTING = "adopting"
     ACTIVE = "active"
     SETTLING = "settling"
-    CLEARING = "clearing"
+    CLEANUP = "clearing"
     BACKOFF = "backoff"
     ENDING = "ending"
     ENDED = "ended"
@@ -59,9 +59,9 @@ PHASE_MOVES: Mapping[Phase, FrozenSet[Phase]] = {
     P.NEW: frozenset({P.PREPROCESSING, P.ADOPTING, P.ACTIVE, P.ENDING}),
     P.PREPROCESSING: frozenset({P.ACTIVE, P.ENDING}),
     P.ADOPTING: frozenset({P.PREPROCESSING, P.ACTIVE, P.ENDING}),
-    P.ACTIVE: frozenset({P.SETTLING, P.CLEARING, P.ENDING}),
-    P.SETTLING: frozenset({P.CLEARING, P.ENDING}),
-    P.CLEARING: frozenset({P.BACKOFF, P.ACTIVE, P.ENDING}),
+    P.ACTIVE: frozenset({P.SETTLING, P.CLEANUP, P.ENDING}),
+    P.SETTLING: frozenset({P.CLEANUP, P.ENDING}),
+    P.CLEANUP: frozenset({P.BACKOFF, P.ACTIVE, P.ENDING}),
     P.BACKOFF: frozenset({P.ACTIVE, P.ENDING}),
     P.ENDING: frozenset({P.ENDED}),
     P.ENDED: frozenset(),
@@ -71,23 +71,23 @@ PHASE_MOVES: Mapping[Phase, FrozenSet[Phase]] = {
 # ------------------------------------------------------------------ containers
 
 
-class Hold(str, Enum):
+class ContainerState(str, Enum):
     """Where one of our containers stands."""
 
     LAUNCHED = "launched"  # our executor was started in it
     LIVE = "live"  # the executor has called
-    CLEARING = "clearing"  # the executor ends a session's program; the container stays
+    CLEANUP = "clearing"  # the executor ends a session's program; the container stays
     STOPPING = "stopping"  # being ended
     ENDED = "ended"
 
 
-H = Hold
-CONTAINER_MOVES: Mapping[Hold, FrozenSet[Hold]] = {
-    H.LAUNCHED: frozenset({H.LIVE, H.STOPPING, H.ENDED}),
-    H.LIVE: frozenset({H.CLEARING, H.STOPPING, H.ENDED}),
-    H.CLEARING: frozenset({H.LIVE, H.STOPPING, H.ENDED}),
-    H.STOPPING: frozenset({H.ENDED}),
-    H.ENDED: frozenset(),
+C = ContainerState
+CONTAINER_MOVES: Mapping[ContainerState, FrozenSet[ContainerState]] = {
+    C.LAUNCHED: frozenset({C.LIVE, C.STOPPING, C.ENDED}),
+    C.LIVE: frozenset({C.CLEANUP, C.STOPPING, C.ENDED}),
+    C.CLEANUP: frozenset({C.LIVE, C.STOPPING, C.ENDED}),
+    C.STOPPING: frozenset({C.ENDED}),
+    C.ENDED: frozenset(),
 }
 
 
@@ -96,7 +96,7 @@ class ContainerRecord:
     """What the machine knows of one container."""
 
     container: Container
-    hold: Hold = Hold.LAUNCHED
+    state: ContainerState = ContainerState.LAUNCHED
     task: Optional[str] = None  # whose it is, over warm sessions too
     inherited: bool = False
     call_by: Optional[float] = None  # when its executor must have called, whatever its task

@@ -46,7 +46,7 @@ def begin(state: State) -> None:
     command = state.job.master.preprocess
     if command:
         state.move_phase(Phase.PREPROCESSING)
-        state.tell(StoryKind.PREPROCESS, f"running {command}")
+        state.add_line(StoryKind.PREPROCESS, f"running {command}")
         state.emit(RunPreprocess(command))
     else:
         start_session(state, 0)
@@ -121,7 +121,7 @@ def start_session(state: State, number: int) -> None:
             state.move(task, S.PENDING)
         state.released.pop(task.role.name, None)
     state.regrouping = False
-    state.tell(StoryKind.SESSION_STARTED, f"session {number} begins", Weight.DECISION)
+    state.add_line(StoryKind.SESSION_STARTED, f"session {number} begins", Weight.DECISION)
     state.has_ended = bool(state.done)  # the last that was waited for may have succeeded meanwhile
 
 
@@ -173,7 +173,7 @@ def decide(state: State, wait: Wait) -> None:
         end = _describe_budget(state, fault)
     text = diagnostics(cause, shown, end)
     weight = Weight.ERROR if end else Weight.DECISION
-    state.tell(StoryKind.ROOT_CAUSE, text, weight, state.tasks.get(cause.task), **state.root)
+    state.add_line(StoryKind.ROOT_CAUSE, text, weight, state.tasks.get(cause.task), **state.root)
     if end:
         state.request_end(AppState.FAILED, text, RESTART_GRACE_S)
     else:
@@ -193,7 +193,7 @@ def _restart(state: State, fault: Fault) -> None:
     """Take the old session down, keeping what is healthy."""
     budgets = state.budgets
     left = budgets.user_left if fault is Fault.USER else budgets.system_left
-    state.tell(
+    state.add_line(
         StoryKind.RESTARTING,
         f"session {state.session + 1} follows; {left} more for the {fault.value}'s failures",
         Weight.DECISION,
@@ -208,7 +208,7 @@ def follow_session(state: State) -> None:
     pause = 0.0 if state.regrouping else state.budgets.backoff(state.jitter())
     if pause > 0:
         state.move_phase(Phase.BACKOFF)
-        state.tell(StoryKind.BACKOFF, f"next session in {pause:.1f} s")
+        state.add_line(StoryKind.BACKOFF, f"next session in {pause:.1f} s")
         state.wait(Deadline.BACKOFF, pause)
     else:
         start_session(state, state.session + 1)
@@ -218,4 +218,4 @@ def heal_budget(state: State, wait: Wait) -> None:
     """Ten healthy minutes have passed."""
     if state.budgets.healthy():
         text = "ten healthy minutes: the system's budget is whole again"
-        state.tell(StoryKind.BUDGET_HEALED, text)
+        state.add_line(StoryKind.BUDGET_HEALED, text)

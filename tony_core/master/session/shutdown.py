@@ -1,8 +1,9 @@
 """How things are ended: a container, a session's programs, the job.
 
-A container is ended by moving it to *stopping*: its executor is told, the scheduler is, and a
-deadline is set. A session's programs are ended where containers and executors stay (*clearing*):
-the next session begins when nothing of them is left. The end of the job is the same for good.
+A container is ended by moving it to *stopping*: its executor gets the order first, then the
+scheduler, and a deadline is set. A session's programs are ended where containers and executors stay
+(*cleanup*): the next session begins when nothing of them is left. The end of the job is the same
+for good.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     TERMINAL,
     ContainerRecord,
-    Hold,
+    ContainerState,
     Phase,
     TaskRecord,
     TaskState,
@@ -40,9 +41,9 @@ CLEAR_ALLOWANCE_S = 5.0
 
 def stop_container(state: State, record: ContainerRecord, grace_s: float, reason: str) -> None:
     """End a container; its completion follows, or the deadline for it passes."""
-    if record.hold in (Hold.STOPPING, Hold.ENDED):
+    if record.state in (ContainerState.STOPPING, ContainerState.ENDED):
         return
-    state.move_container(record, Hold.STOPPING)
+    state.move_container(record, ContainerState.STOPPING)
     if record.task is None:
         state.unclaimed.setdefault(record.container.role, []).append(record)
     state.waits.cancel(Deadline.CLEAR, record.id)
@@ -60,9 +61,9 @@ def give_up_container(state: State, wait: Wait) -> None:
     record = state.open.pop(wait.name, None)
     if record is None:
         return
-    state.move_container(record, Hold.ENDED)
+    state.move_container(record, ContainerState.ENDED)
     text = f"container {record.id} did not end in time"
-    state.tell(StoryKind.NOT_ENDED, text, Weight.WARNING)
+    state.add_line(StoryKind.NOT_ENDED, text, Weight.WARNING)
     task = state.tasks[record.task] if record.task else None
     if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
         state.move(task, S.LOST, "its container did not end in time")
@@ -76,7 +77,7 @@ def give_up_container(state: State, wait: Wait) -> None:
 def stop_program(state: State, record: ContainerRecord, grace_s: float, reason: str) -> None:
     """End the program in a container that stays; the executor's word follows, or its deadline."""
     task = state.tasks[record.task or ""]
-    state.move_container(record, Hold.CLEARING)
+    state.move_container(record, ContainerState.CLEANUP)
     state.emit(StopTask(record.id, task.session, grace_s, reason))
     wait_for_program(state, record, grace_s)
 
@@ -98,14 +99,14 @@ def end_task(state: State, task: TaskRecord, reason: str) -> None:
     if task.state in TERMINAL:
         return
     record = state.container_of(task)
-    if task.state is S.RUNNING and record is not None and record.hold is Hold.LIVE:
+    if task.state is S.RUNNING and record is not None and record.state is ContainerState.LIVE:
         stop_program(state, record, state.job.timeouts.kill_grace_s, reason)
     state.move(task, S.KILLED, f"ended by the master: {reason}")
 
 
 def clear_session(state: State, reason: str, grace_s: float, fresh: bool) -> None:
     """End the session's programs; the next session follows when nothing of them is left."""
-    state.move_phase(Phase.CLEARING)
+    state.move_phase(Phase.CLEANUP)
     state.waits.cancel_kinds(Deadline.HEALTHY)
     state.emit(EndSession(state.session))
     for record in list(state.open.values()):
@@ -118,9 +119,9 @@ def clear_session(state: State, reason: str, grace_s: float, fresh: bool) -> Non
             stop_container(state, record, grace_s, "a fresh session")
         elif task.is_sidecar or task.name in state.done:
             continue
-        elif record.hold is Hold.LIVE:
+        elif record.state is ContainerState.LIVE:
             stop_program(state, record, grace_s, reason)
-        elif record.hold is Hold.CLEARING:
+        elif record.state is ContainerState.CLEANUP:
             wait_for_program(state, record, grace_s)
     state.waits.cancel(Deadline.START)
     for task in state.tasks.values():
@@ -133,7 +134,7 @@ def clear_session(state: State, reason: str, grace_s: float, fresh: bool) -> Non
 
 def is_cleared(state: State) -> bool:
     """Whether nothing of the old session's programs is left."""
-    return not state.holds_any(Hold.CLEARING, Hold.STOPPING)
+    return not state.any_container(ContainerState.CLEANUP, ContainerState.STOPPING)
 
 
 # ------------------------------------------------------------------ the job
@@ -168,12 +169,12 @@ def begin_end(state: State) -> None:
     first = end.diagnostics.split("\n", 1)[0]  # the rest is in the story
     task = state.tasks.get(str(state.root.get("task")))
     first = task.shorten(first) if task is not None else first
-    state.tell(StoryKind.ENDING, f"{end.state.value}: {first}", weight, state=end.state.value)
+    state.add_line(StoryKind.ENDING, f"{end.state.value}: {first}", weight, state=end.state.value)
     state.waits.cancel_kinds(*CANCELLED_AT_END)
 
 
 def holds_on(state: State) -> bool:
-    """Whether nothing was told yet that the job ends."""
+    """Whether the job's end has been decided, and nothing is being ended yet."""
     return (Deadline.END,) not in state.waits and not state.end_overdue
 
 
@@ -213,6 +214,6 @@ def finish(state: State) -> None:
     state.waits.cancel_kinds(Deadline.END, Deadline.STOP)
     if state.open:
         names = ", ".join(list(state.open)[:10])
-        state.tell(StoryKind.LEFT_BEHIND, f"did not end in time: {names}", Weight.ERROR)
+        state.add_line(StoryKind.LEFT_BEHIND, f"did not end in time: {names}", Weight.ERROR)
     assert state.outcome is not None
     state.emit(Finish(state.outcome, state.diagnostics, dict(state.root)))

@@ -42,7 +42,7 @@ from tony_core.master.session.reconcile import is_short, note_granted
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     ContainerRecord,
-    Hold,
+    ContainerState,
     Phase,
     Run,
     TaskRecord,
@@ -87,7 +87,7 @@ def release_stage(state: State) -> None:
     wanted = [name for name in fresh if state.counts[name][S.REQUESTED]]
     if wanted:
         text = "asking for " + _describe_asks(state, wanted)
-        state.tell(StoryKind.STAGE_RELEASED, text, roles=wanted)
+        state.add_line(StoryKind.STAGE_RELEASED, text, roles=wanted)
     note_allocation(state)
 
 
@@ -111,7 +111,9 @@ def place_role(state: State, name: str) -> None:
         if task.name in state.returning:
             continue  # it has a time of its own
         record = state.container_of(task)
-        if not elastic or (record is not None and record.hold in (Hold.LIVE, Hold.LAUNCHED)):
+        if not elastic or (
+            record is not None and record.state in (ContainerState.LIVE, ContainerState.LAUNCHED)
+        ):
             place(state, task)
         else:
             task.container = None
@@ -122,9 +124,9 @@ def place_role(state: State, name: str) -> None:
 def place(state: State, task: TaskRecord) -> None:
     """Give a pending task its old container, or want one."""
     record = state.container_of(task)
-    if record is not None and record.hold is Hold.LIVE:
+    if record is not None and record.state is ContainerState.LIVE:
         _prepare(state, task, record)
-    elif record is not None and record.hold is Hold.LAUNCHED:
+    elif record is not None and record.state is ContainerState.LAUNCHED:
         state.move(task, S.LAUNCHED)
         if (Deadline.REGISTRATION, task.name) not in state.waits:
             wait_for_registration(state, task)  # its last end had taken the deadline away
@@ -134,7 +136,7 @@ def place(state: State, task: TaskRecord) -> None:
 
 
 def _prepare(state: State, task: TaskRecord, record: ContainerRecord) -> None:
-    """Tell a living executor which task it is now."""
+    """AddStoryLine a living executor which task it is now."""
     state.move(task, S.REGISTERED)
     state.wait(Deadline.READY, state.job.timeouts.registration_s, task.name)
     container = record.container
@@ -168,7 +170,7 @@ def take_containers(state: State) -> None:
         if task is None:
             state.emit(ReleaseContainer(container.id))
             continue
-        record = ContainerRecord(container, Hold.LAUNCHED, task.name)
+        record = ContainerRecord(container, ContainerState.LAUNCHED, task.name)
         state.containers[container.id] = state.open[container.id] = record
         task.container = container.id
         state.move(task, S.ALLOCATED)
@@ -223,7 +225,7 @@ def note_allocation(state: State) -> None:
 
 
 def give_back(state: State, wait: Wait) -> None:
-    """Hold nothing any more, and try again later: the gang was not complete in time."""
+    """ContainerState nothing any more, and try again later: the gang was not complete in time."""
     missing: Dict[str, str] = {}
     for name in state.released:
         if name in state.started or state.job.role(name).tracking is Tracking.SIDECAR:
@@ -247,7 +249,7 @@ def give_back(state: State, wait: Wait) -> None:
     text = "missing " + ", ".join(missing.values()) if missing else "not complete"
     where = f" in queue {state.job.queue}"
     why = f" ({state.waiting})" if state.waiting else ""
-    state.tell(
+    state.add_line(
         StoryKind.ALLOCATION_TIMEOUT,
         f"after {wait.setting} the gang is not complete: {text}{where}{why}; everything"
         f" held was given back, next try in {pause:.1f} s",
@@ -269,12 +271,12 @@ def try_allocation_again(state: State, wait: Wait) -> None:
 
 def note_registered(state: State, record: ContainerRecord, message: Register) -> None:
     """An executor called, for the first time or again."""
-    if record.hold is Hold.STOPPING:
+    if record.state is ContainerState.STOPPING:
         state.emit(StopContainer(record.id, 0.0, "it is being ended"))
         return
     task = state.task_of(record.id)
-    if record.hold is Hold.LAUNCHED:
-        state.move_container(record, Hold.LIVE)
+    if record.state is ContainerState.LAUNCHED:
+        state.move_container(record, ContainerState.LIVE)
         if task is not None:
             state.waits.cancel(Deadline.REGISTRATION, task.name)
             state.called.append(record)
@@ -283,7 +285,7 @@ def note_registered(state: State, record: ContainerRecord, message: Register) ->
 
 
 def prepare_called(state: State) -> None:
-    """Tell the executors that have called which tasks they are."""
+    """AddStoryLine the executors that have called which tasks they are."""
     while state.called:
         record = state.called.popleft()
         task = state.task_of(record.id)
@@ -297,7 +299,7 @@ def prepare_called(state: State) -> None:
 
 def _repeat(state: State, task: TaskRecord, record: ContainerRecord, message: Register) -> None:
     """Send again what may have been lost with the connection that this one replaces."""
-    if record.hold is Hold.CLEARING:
+    if record.state is ContainerState.CLEANUP:
         state.emit(StopTask(record.id, task.session, 0.0, "said again"))
     elif task.state is S.REGISTERED and message.phase in ("idle", "ended"):
         _send_prepare(state, task, record)
@@ -372,7 +374,7 @@ def check_barrier(state: State, wave: int, late: bool = False) -> None:
         role, size = state.job.role(name), len(state.inside(name))
         if role.is_elastic:
             text = f"{size} of {role.least}..{role.instances} {name} begin"
-            state.tell(StoryKind.ELASTIC, text, Weight.DECISION, role=name, size=size)
+            state.add_line(StoryKind.ELASTIC, text, Weight.DECISION, role=name, size=size)
     start(state, [task for name in roles for task in state.inside(name)])
     if newcomers(state):
         wait_to_grow(state)
@@ -395,10 +397,10 @@ def _is_enough(state: State, wave: int, roles: List[str], late: bool) -> bool:
     pause = pause_of(state)
     if not late:
         if (Deadline.GATHER, str(wave)) not in state.waits:
-            state.gathering[wave] = state.now
+            state.gather_since[wave] = state.now
             state.wait(Deadline.GATHER, pause, str(wave))
         return False
-    if coming and state.now - state.gathering[wave] < MOST_PAUSES * pause:
+    if coming and state.now - state.gather_since[wave] < MOST_PAUSES * pause:
         state.wait(Deadline.GATHER, pause, str(wave))
         return False
     return True

@@ -28,15 +28,15 @@ from typing import (
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Job, Mode, RestartMode, Tracking
 from tony_core.master.session.budgets import Budgets
-from tony_core.master.session.commands import Command, Member, Tell, Weight
+from tony_core.master.session.commands import AddStoryLine, Command, Member, Weight
 from tony_core.master.session.records import (
     CONTAINER_MOVES,
     PHASE_MOVES,
     TASK_MOVES,
     TERMINAL,
     ContainerRecord,
+    ContainerState,
     Failure,
-    Hold,
     InvalidTransition,
     Phase,
     TaskRecord,
@@ -138,14 +138,14 @@ class State:
         self.open: Dict[str, ContainerRecord] = {}  # those that have not ended
         self.unclaimed: Dict[str, List[ContainerRecord]] = {}  # by role: see has_unclaimed()
         self.bad_nodes: Set[str] = set()  # that are avoided
-        self._found: List[ContainerRecord] = []  # see holds_any()
+        self._found: List[ContainerRecord] = []  # see any_container()
 
         # elastic roles
         self.outside: Set[str] = set()  # tasks that are not in this round
         self.regrouping = False  # programs are ended for a round, not for a failure
         self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
         self.lost_at: Dict[str, float] = {}
-        self.gathering: Dict[int, float] = {}  # wave -> since when the rest of it is waited for
+        self.gather_since: Dict[int, float] = {}  # wave -> since when the rest of it is waited for
         self.growing_since = 0.0  # since when newcomers are waited for
         self.since = 0.0  # when the session's last barrier was passed
         self.grown = False  # the job comes to its end: it does not grow any more
@@ -154,7 +154,7 @@ class State:
         self.leaving = False  # nothing is taken over: what is left ends, then the job goes on
         self.judged = False  # executors that did not call are being ended
         self.strangers: Set[str] = set()  # containers that may run programs to begin once more
-        self.heard: Set[str] = set()  # inherited containers whose executors have called
+        self.callers: Set[str] = set()  # inherited containers whose executors have called
         self.late: Optional[Late] = None  # what is to be judged once the session goes on
 
         # what has happened, and no rule has answered yet
@@ -177,7 +177,7 @@ class State:
         """Add a command."""
         self.out.append(command)
 
-    def tell(
+    def add_line(
         self,
         kind: StoryKind,
         text: str,
@@ -190,7 +190,7 @@ class State:
         name = task.name if task else ""
         text = task.shorten(text) if task else text
         session = task.session if task else self.session
-        self.emit(Tell(kind, text, weight, name, session, fields))
+        self.emit(AddStoryLine(kind, text, weight, name, session, fields))
 
     def wait(
         self,
@@ -221,12 +221,12 @@ class State:
         self.phase = new
         self.asks_changed = True
 
-    def move_container(self, record: ContainerRecord, new: Hold) -> None:
+    def move_container(self, record: ContainerRecord, new: ContainerState) -> None:
         """Take a container to a state, by the table."""
-        if new not in CONTAINER_MOVES[record.hold]:
+        if new not in CONTAINER_MOVES[record.state]:
             story = self.tasks[record.task].story if record.task else self.phases
-            raise InvalidTransition(record.id, record.hold, new, story)
-        record.hold = new
+            raise InvalidTransition(record.id, record.state, new, story)
+        record.state = new
 
     def move(self, task: TaskRecord, new: TaskState, why: str = "", quiet: bool = False) -> None:
         """Take a task to a state, by the table."""
@@ -266,7 +266,7 @@ class State:
             if why:
                 text += f": {why}"
             loud = Weight.WARNING if new in (S.FAILED, S.LOST) else Weight.INFO
-            self.tell(StoryKind.TASK_STATE, text, loud, task, state=new.value, node=node,
+            self.add_line(StoryKind.TASK_STATE, text, loud, task, state=new.value, node=node,
                 restart=task.restarts,
             )  # fmt: skip
 
@@ -373,15 +373,15 @@ class State:
 
     # ------------------------------------------------------------------ containers
 
-    def holds_any(self, *holds: Hold) -> bool:
+    def any_container(self, *states: ContainerState) -> bool:
         """Whether a container stands there.
 
         Asked at the end of each of thousands: those found before are asked first, all in the end.
         """
-        while self._found and self._found[-1].hold not in holds:
+        while self._found and self._found[-1].state not in states:
             self._found.pop()
         if not self._found:
-            self._found = [record for record in self.open.values() if record.hold in holds]
+            self._found = [record for record in self.open.values() if record.state in states]
         return bool(self._found)
 
     def has_unclaimed(self, role: str) -> bool:
@@ -390,7 +390,9 @@ class State:
         Asked for each of thousands: the list is looked through once.
         """
         records = self.unclaimed.get(role, [])
-        while records and (records[-1].hold is not Hold.STOPPING or records[-1].task is not None):
+        while records and (
+            records[-1].state is not ContainerState.STOPPING or records[-1].task is not None
+        ):
             records.pop()
         return bool(records)
 

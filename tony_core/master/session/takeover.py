@@ -29,8 +29,8 @@ from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     TERMINAL,
     ContainerRecord,
+    ContainerState,
     Failure,
-    Hold,
     Phase,
     Run,
     TaskRecord,
@@ -72,7 +72,7 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
     """An earlier master left these containers, and this journal."""
     journal = event.journal
     for container in event.containers:
-        record = ContainerRecord(container, Hold.LAUNCHED, inherited=True)
+        record = ContainerRecord(container, ContainerState.LAUNCHED, inherited=True)
         state.containers[container.id] = state.open[container.id] = record
     state.began = state.now - float(_number(journal.get("elapsed_s")))
     outcome = journal.get("outcome")
@@ -80,13 +80,13 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
         # The programs of both masters would write to the same places otherwise.
         if state.open:
             text = f"{len(state.open)} containers of an earlier master belong to no session"
-            state.tell(StoryKind.TAKEOVER, f"{text}: they are ended first", Weight.DECISION)
+            state.add_line(StoryKind.TAKEOVER, f"{text}: they are ended first", Weight.DECISION)
         _end_what_is_left(state, "it belongs to no session")
         return
     _restore(state, journal)
     watch_application(state)
     text = f"a new master takes over {len(event.containers)} containers"
-    state.tell(StoryKind.TAKEOVER, f"{text} of session {state.session}", Weight.DECISION)
+    state.add_line(StoryKind.TAKEOVER, f"{text} of session {state.session}", Weight.DECISION)
     if outcome:
         text = str(journal.get("diagnostics", ""))
         state.request_end(AppState(str(outcome)), text, 0.0)
@@ -146,7 +146,7 @@ def note_call(state: State, container_id: str, message: Register) -> None:
     record = state.open.get(container_id)
     if record is None:
         return
-    if state.phase is Phase.ADOPTING and record.hold is Hold.LAUNCHED:
+    if state.phase is Phase.ADOPTING and record.state is ContainerState.LAUNCHED:
         _adopt(state, record, message)
     else:
         note_registered(state, record, message)
@@ -154,8 +154,8 @@ def note_call(state: State, container_id: str, message: Register) -> None:
 
 def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
     """Take over the task that an executor of the earlier master has."""
-    state.heard.add(record.id)
-    state.move_container(record, Hold.LIVE)
+    state.callers.add(record.id)
+    state.move_container(record, ContainerState.LIVE)
     task = state.tasks.get(message.task)
     fits = (
         task is not None
@@ -218,7 +218,9 @@ def is_time_to_judge(state: State) -> bool:
     """Whether every inherited executor has called, or its time is over."""
     if state.judged or waits_for_ends(state) or _is_due(state):
         return False
-    return (Deadline.ADOPTION,) not in state.waits or not state.holds_any(Hold.LAUNCHED)
+    return (Deadline.ADOPTION,) not in state.waits or not state.any_container(
+        ContainerState.LAUNCHED
+    )
 
 
 def end_silent(state: State) -> None:
@@ -226,7 +228,7 @@ def end_silent(state: State) -> None:
     state.judged = True
     state.waits.cancel(Deadline.ADOPTION)
     for record in list(state.open.values()):
-        if record.hold is Hold.LAUNCHED:
+        if record.state is ContainerState.LAUNCHED:
             stop_container(state, record, 0.0, "its executor did not call the new master")
     state.strangers.update(x.id for x in state.open.values() if _may_hide(state, x))
 
@@ -237,7 +239,11 @@ def _may_hide(state: State, record: ContainerRecord) -> bool:
     No executor has reported it, and it would not be judged as lost: its role starts one by one, or
     its start was not written down any more.
     """
-    if not record.inherited or record.hold is not Hold.STOPPING or record.id in state.heard:
+    if (
+        not record.inherited
+        or record.state is not ContainerState.STOPPING
+        or record.id in state.callers
+    ):
         return False
     name = record.container.role
     return any(
@@ -267,7 +273,7 @@ def go_on(state: State) -> None:
     ended = [t for t in state.tasks.values() if t.state in TERMINAL and t.name not in state.done]
     spare: Spare = {}
     for record in state.open.values():
-        if record.hold is Hold.LIVE and record.task is None:
+        if record.state is ContainerState.LIVE and record.task is None:
             spare.setdefault(record.container.role, deque()).append(record)
     if state.regrouping or _has_gaps(state):
         _go_on_with_round(state, spare)
@@ -392,8 +398,8 @@ def _start_ready(state: State) -> None:
     gangs: Dict[Tuple[str, ...], List[TaskRecord]] = {}
     for task in state.tasks.values():
         if task.state is S.READY and may_start(state, task):
-            alone = task.is_sidecar or state.job.mode is Mode.FCFS or task.restarts > 0
-            key = ("alone", task.name) if alone else ("", str(state.released[task.role.name]))
+            single = task.is_sidecar or state.job.mode is Mode.FCFS or task.restarts > 0
+            key = (task.name,) if single else ("", str(state.released[task.role.name]))
             gangs.setdefault(key, []).append(task)
     for tasks in gangs.values():
         start(state, tasks)

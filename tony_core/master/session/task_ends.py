@@ -23,8 +23,8 @@ from tony_core.master.session.records import (
     OPEN,
     TERMINAL,
     ContainerRecord,
+    ContainerState,
     Failure,
-    Hold,
     Phase,
     TaskRecord,
     TaskState,
@@ -63,7 +63,7 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     task.stderr_tail = tuple(message.stderr_tail)
     task.usage = dict(message.usage)
     record = state.open.get(container_id)
-    asked = record is not None and record.hold in (Hold.CLEARING, Hold.STOPPING)
+    asked = record is not None and record.state in (ContainerState.CLEANUP, ContainerState.STOPPING)
     if message.exit_code == 0 and message.cause == "exited":
         state.move(task, S.SUCCEEDED)
     elif message.cause == "stopped" and (asked or state.phase not in JUDGED):
@@ -73,7 +73,7 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
         state.move(task, S.FAILED, how_it_ended(failure_of(state, task)), quiet=outside)
     if message.cause in NODE_CAUSES and record is not None:
         avoid(state, record.container.node)
-        if record.hold is Hold.CLEARING:
+        if record.state is ContainerState.CLEANUP:
             stop_container(state, record, 0.0, f"its node is avoided ({message.cause})")
     if task.state is not S.KILLED:
         state.ended.append(task)
@@ -84,15 +84,15 @@ def note_stopped(state: State, container_id: str, message: Stopped) -> None:
     record = state.open.get(container_id)
     if record is None:
         return
-    if record.hold is Hold.STOPPING and state.phase is Phase.ENDING and message.clean:
+    if record.state is ContainerState.STOPPING and state.phase is Phase.ENDING and message.clean:
         _let_go(state, record)
         return
     task = state.task_of(record.id)
-    if record.hold is Hold.LIVE and not message.clean and task is not None:
+    if record.state is ContainerState.LIVE and not message.clean and task is not None:
         _replace_container(state, record, message.session)
         if task.state in HOLDS_CONTAINER:
             lose_silently(state, task, "not-clean", "something of its last program is left")
-    if record.hold is not Hold.CLEARING:
+    if record.state is not ContainerState.CLEANUP:
         return
     if task is not None and message.session < task.session:
         return  # late, of an earlier program: this one may still run
@@ -100,14 +100,14 @@ def note_stopped(state: State, container_id: str, message: Stopped) -> None:
     if task is not None and task.state not in TERMINAL and task.session == message.session:
         state.move(task, S.KILLED, "ended by the master")
     if message.clean:
-        state.move_container(record, Hold.LIVE)
+        state.move_container(record, ContainerState.LIVE)
     else:
         _replace_container(state, record, message.session)
 
 
 def _replace_container(state: State, record: ContainerRecord, session: int) -> None:
     """End a container whose program could not be ended: nothing else runs beside the rest of it."""
-    state.tell(
+    state.add_line(
         StoryKind.NOT_CLEAN,
         f"something of session {session} is left in {record.id} on"
         f" {record.container.node}: the container is replaced",
@@ -130,7 +130,7 @@ def _let_go(state: State, record: ContainerRecord) -> None:
     if task is not None and task.state in HOLDS_CONTAINER:
         state.move(task, S.KILLED, "the job ended")
     del state.open[record.id]
-    state.move_container(record, Hold.ENDED)
+    state.move_container(record, ContainerState.ENDED)
     state.waits.cancel(Deadline.STOP, record.id)
 
 
@@ -156,13 +156,13 @@ def note_reported(state: State, container_id: str, message: Reported) -> None:
         healed = state.budgets.saved_checkpoint(message.saved) or healed
     if healed:
         text = "the program got further than any session before: its retries are whole again"
-        state.tell(StoryKind.BUDGET_HEALED, text, Weight.DECISION, task)
+        state.add_line(StoryKind.BUDGET_HEALED, text, Weight.DECISION, task)
 
 
 def note_lost(state: State, event: ExecutorLost) -> None:
     """An executor is silent for longer than the heartbeats allow."""
     record = state.open.get(event.container_id)
-    if record is None or record.hold is Hold.STOPPING:
+    if record is None or record.state is ContainerState.STOPPING:
         return
     task = state.task_of(record.id)
     stop_container(state, record, 0.0, event.reason)
@@ -178,20 +178,20 @@ def note_completed(state: State, event: Completed) -> None:
     record = state.open.pop(event.container_id, None)
     if record is None:
         return
-    before = record.hold
-    state.move_container(record, Hold.ENDED)
+    before = record.state
+    state.move_container(record, ContainerState.ENDED)
     state.waits.cancel(Deadline.STOP, record.id)
     state.waits.cancel(Deadline.CLEAR, record.id)
     state.gone.append(record)
     # One that an earlier master left may have called that one.
-    uncalled = before is Hold.LAUNCHED and not record.inherited
+    uncalled = before is ContainerState.LAUNCHED and not record.inherited
     if event.cause in _NODES or (event.cause is Cause.EXITED and uncalled):
         avoid(state, record.container.node)
     task = state.tasks[record.task] if record.task else None
     if task is None or task.container != record.id:
         return
     outside = task.name in state.outside
-    if task.state in HOLDS_CONTAINER and before is Hold.STOPPING:
+    if task.state in HOLDS_CONTAINER and before is ContainerState.STOPPING:
         state.move(task, S.KILLED, "ended by the master", quiet=outside)
         if outside:
             state.ended.append(task)
@@ -203,7 +203,7 @@ def note_completed(state: State, event: Completed) -> None:
         lost = S.FAILED if event.cause is Cause.MEMORY else S.LOST
         state.move(task, lost, how_it_ended(failure_of(state, task)), quiet=outside)
         state.ended.append(task)
-    elif task.state is S.FAILED and before is not Hold.STOPPING:
+    elif task.state is S.FAILED and before is not ContainerState.STOPPING:
         _add_cause(state, task, event)
 
 
@@ -236,7 +236,7 @@ def forgive(state: State, wait: Wait) -> None:
     """Take containers from a node again, of which no trouble was heard for long."""
     state.bad_nodes.discard(wait.name)
     state.asks_changed = True
-    state.tell(StoryKind.NODE_FORGIVEN, f"node {wait.name} is no longer avoided")
+    state.add_line(StoryKind.NODE_FORGIVEN, f"node {wait.name} is no longer avoided")
 
 
 def registration_overdue(state: State, wait: Wait) -> None:
@@ -338,7 +338,7 @@ def _ended_outside(state: State, task: TaskRecord) -> None:
     if task.state is not S.KILLED:
         text = f"{task.name}, which waits for the next round, lost its container"
         how = how_it_ended(failure_of(state, task))
-        state.tell(StoryKind.ELASTIC, f"{text}: {how}", Weight.WARNING)
+        state.add_line(StoryKind.ELASTIC, f"{text}: {how}", Weight.WARNING)
     lost_outside(state, task)
 
 
@@ -409,7 +409,7 @@ def fail(state: State, failure: Failure) -> None:
     settled = wait is None or wait.until <= state.now
     if len(state.failures) == 1 and state.settle_s >= 1.0 and not settled:
         text = f"session {state.session} fails; its cause is known within {state.settle_s:g} s"
-        state.tell(StoryKind.SESSION_FAILED, text, Weight.WARNING)
+        state.add_line(StoryKind.SESSION_FAILED, text, Weight.WARNING)
 
 
 def settle_sooner(state: State) -> None:

@@ -5,13 +5,13 @@ Theory of operation
 
 Sidecars are, and the tasks of a role with ``tony.<role>.restart-scope=task``: when the program of
 one fails, or its container goes away under it, it is *returning* (pending, with a deadline of its
-own) until its next try is placed. The session stays the same, and its peers are told nothing.
+own) until its next try is placed. The session stays the same, and its peers do not notice.
 
 *When.* Once its barrier was passed: before that no peer runs that could go on, and the rules of
 sessions hold. Not when the session fails for another cause meanwhile, nor after the chief's
 success. A sidecar is no part of the session: it is tried again whatever becomes of that.
 
-*Who pays.* The task, whoever's fault it was: ``tony.<role>.max-restarts`` in each session (of a
+*Who pays.* The task, for every failure: ``tony.<role>.max-restarts`` in each session (of a
 sidecar, in its whole job). The first try follows at once (a sidecar's within a second), the others
 after the pauses of sessions.
 When no try is left, or the same failure came twice running within 30 s of the start, the failure
@@ -42,7 +42,7 @@ from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode
 from tony_core.master.session.budgets import Fault, pause, quick_of
 from tony_core.master.session.commands import Weight
-from tony_core.master.session.records import Failure, Hold, Phase, TaskRecord, TaskState
+from tony_core.master.session.records import ContainerState, Failure, Phase, TaskRecord, TaskState
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import place
 from tony_core.master.session.state import State
@@ -58,7 +58,7 @@ from tony_core.master.session.waits import Deadline, Wait
 S = TaskState
 #: A container in which an unknown program may run, or in which none could run again.
 _LEFT: FrozenSet[str] = NODE_CAUSES | {"start-timeout"}
-_SIDECARS = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEARING, Phase.BACKOFF)
+_SIDECARS = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEANUP, Phase.BACKOFF)
 
 
 def comes_back(state: State, task: TaskRecord, failure: Failure) -> bool:
@@ -81,11 +81,10 @@ def comes_back(state: State, task: TaskRecord, failure: Failure) -> bool:
     else:
         _begin_again(state, task, stays)
         return True
-    kind, alone = (
-        (StoryKind.SIDECAR_GIVEN_UP, "") if task.is_sidecar else (StoryKind.TASK_GIVEN_UP, " alone")
-    )
-    text = f"{task.name} is not tried again{alone} ({why})"
-    state.tell(kind, text, Weight.WARNING, task)
+    kind = StoryKind.SIDECAR_GIVEN_UP if task.is_sidecar else StoryKind.TASK_GIVEN_UP
+    how = "" if task.is_sidecar else " alone"
+    text = f"{task.name} is not tried again{how} ({why})"
+    state.add_line(kind, text, Weight.WARNING, task)
     return False
 
 
@@ -98,7 +97,7 @@ def _may_come_back(state: State, task: TaskRecord) -> bool:
 def goes_on(state: State, task: TaskRecord) -> bool:
     """Whether there is still something for it to come back to."""
     if task.is_sidecar:
-        between = state.phase in (Phase.CLEARING, Phase.BACKOFF)
+        between = state.phase in (Phase.CLEANUP, Phase.BACKOFF)
         return state.phase in _SIDECARS and not (between and state.is_fresh)
     return state.phase is Phase.ACTIVE and not state.chief_done
 
@@ -117,7 +116,7 @@ def _is_same_again(state: State, task: TaskRecord, failure: Failure) -> bool:
 def _may_stay(state: State, task: TaskRecord) -> bool:
     """Whether the next try may have the container of the last."""
     record = state.container_of(task)
-    return record is not None and record.hold is Hold.LIVE and task.cause not in _LEFT
+    return record is not None and record.state is ContainerState.LIVE and task.cause not in _LEFT
 
 
 # ------------------------------------------------------------------ the way back
@@ -139,7 +138,9 @@ def _begin_again(state: State, task: TaskRecord, stays: bool) -> None:
     where = f" on {state.node_of(task)}" if stays else " in another container"
     text = f"{task.name} is started again alone{where}"
     tries = f"{task.restarts} of {task.role.max_restarts}"
-    state.tell(StoryKind.TASK_AGAIN, f"{text} ({tries}); the others go on", Weight.DECISION, task)
+    state.add_line(
+        StoryKind.TASK_AGAIN, f"{text} ({tries}); the others go on", Weight.DECISION, task
+    )
     wait_for_turn(state, task)
 
 
@@ -154,7 +155,7 @@ def wait_for_turn(state: State, task: TaskRecord) -> None:
 def is_going(state: State, task: TaskRecord) -> bool:
     """Whether a container is being ended in which its last program may still run."""
     record = state.container_of(task)
-    if record is not None and record.hold is Hold.STOPPING:
+    if record is not None and record.state is ContainerState.STOPPING:
         return True
     # What an earlier master left, and whose executor did not call.
     return state.has_unclaimed("") or state.has_unclaimed(task.role.name)
