@@ -58,7 +58,7 @@ class Site:
     conf: Mapping[str, str] = field(default_factory=dict)  # any other TonY key
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """The site's name in messages."""
         return f"the connection {self.name}" if self.name else f"the scheduler {self.scheduler}"
 
@@ -107,7 +107,7 @@ class Site:
         if given:
             # With addresses and without a folder, the files on this machine are another site's.
             alone = bool(self.resource_managers) and not self.hadoop_conf_dir
-            env[GIVEN] = json.dumps({"source": self.words, "properties": given, "alone": alone})
+            env[GIVEN] = json.dumps({"source": self.label, "properties": given, "alone": alone})
         return env
 
     def _properties(self) -> Dict[str, str]:

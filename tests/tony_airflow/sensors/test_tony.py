@@ -106,9 +106,9 @@ def test_a_job_that_ends_otherwise_fails_it_for_good(go: Path) -> None:
     ("options", "message"),
     [
         ({}, "by one of application_id, tag and name"),
-        ({"name": "x", "state": "DONE"}, "'DONE' is no state"),
+        ({"name": "x", "state": "DONE"}, "'DONE' is not a state"),
         ({"name": "x", "metric": "loss"}, "above= or below="),
-        ({"name": "x", "metric": "loss", "below": "low"}, "below is 'low', which is no number"),
+        ({"name": "x", "metric": "loss", "below": "low"}, "below is 'low', which is not a number"),
         ({"name": "x", "submitted_after": "2026-01-01"}, "without a time zone"),
     ],
 )

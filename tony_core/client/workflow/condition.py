@@ -77,7 +77,7 @@ class Condition:
             wrong.append("submitted_after is for a tag or a name: an id names one application")
         for state in self.states:
             if state not in STATES:
-                wrong.append(f"{state!r} is no state (expected one of {', '.join(STATES)})")
+                wrong.append(f"{state!r} is not a state (expected one of {', '.join(STATES)})")
         if not self.states:
             wrong.append("state is empty")
         bounds = [one for one in (self.above, self.below) if one is not None]

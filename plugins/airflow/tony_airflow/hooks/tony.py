@@ -155,7 +155,7 @@ class TonyHook(BaseHook):
             arguments,
             scheduler=site.scheduler,
             defaults={**site.conf_below(), **arguments.defaults},
-            defaults_from=site.words,
+            defaults_from=site.label,
         )
         loaded = load(arguments, env=site.env(), finds_job_file=False)
         _mask(loaded.job.settings)
@@ -212,7 +212,7 @@ class TonyHook(BaseHook):
         with self.get_conn().client() as client:
             root = self.site.history_location or client.scheduler.history_root(None)
             if not root:
-                raise SchedulerError(f"{self.site.words} keeps no history of its jobs")
+                raise SchedulerError(f"{self.site.label} keeps no history of its jobs")
             return find_past(root, app_id)
 
     def logs(
@@ -290,7 +290,7 @@ class TonyHook(BaseHook):
         if self.site.webhdfs_conn_id:
             return self.site.webhdfs_conn_id
         raise SiteError(
-            f"{self.site.words} names no WebHDFS connection (webhdfs_conn_id), so nothing can be"
+            f"{self.site.label} names no WebHDFS connection (webhdfs_conn_id), so nothing can be"
             " looked for or staged on HDFS"
         )
 
@@ -323,7 +323,7 @@ class TonyHook(BaseHook):
     def _empty_job(self) -> Job:
         site = self.site
         arguments = JobArguments(
-            scheduler=site.scheduler, defaults=site.conf_below(), defaults_from=site.words
+            scheduler=site.scheduler, defaults=site.conf_below(), defaults_from=site.label
         )
         return load_job(arguments, env=site.env(), program=(), needs_command=False).job
 

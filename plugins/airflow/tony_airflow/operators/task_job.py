@@ -109,12 +109,12 @@ class TaskJob:
         return reusable
 
     def refuse_if_stopped(self) -> None:
-        """AirflowException when the task was told to end: it needs no job."""
+        """AirflowException when Airflow has stopped the task: it needs no job."""
         if self.is_killed:
             raise AirflowException("the task was stopped before its job was submitted")
 
     def adopt(self, app_id: str) -> None:
-        """Take a job as the task's; end it at once if the task was told to end."""
+        """Take a job as the task's; end it at once if Airflow has stopped the task."""
         self.app_id = app_id
         self._adopted_at = time.monotonic()
         if self.is_killed:
@@ -151,7 +151,7 @@ class TaskJob:
         event: Optional[Mapping[str, Any]] = None,
         lease_s: Optional[float] = None,
     ) -> Optional[JobView]:
-        """Wait for the job's end; None when the task was told to end, or another try has the job.
+        """Wait for the job's end; None if the task was stopped, or another try has it.
 
         A job that has ended already is read at once, with its whole history. ``event`` is a
         trigger's event of its end: the log then has the story, and the scheduler may have forgotten

@@ -336,7 +336,7 @@ class TonyOperator(ResumableJobMixin, JobOperator):
         """OpenLineage's call, where its provider is installed."""
         from tony_airflow.assets import lineage_of
 
-        source = self._job.hook.site.words if self._job is not None else ""
+        source = self._job.hook.site.label if self._job is not None else ""
         return lineage_of(self._summary, source, self.model_path)
 
     # ------------------------------------------------------------------ submitting and waiting
@@ -362,7 +362,7 @@ class TonyOperator(ResumableJobMixin, JobOperator):
         finally:
             job.is_submitting = False
         self._submitted_lease_s = lease_s or 0.0
-        self.log.info("submitted %s to %s", app_id, job.hook.site.words)
+        self.log.info("submitted %s to %s", app_id, job.hook.site.label)
         return app_id
 
     def _lease_s(self) -> Optional[float]:

@@ -253,7 +253,7 @@ def _by_id(hook: TonyHook, app_id: str) -> Any:
         return hook.view(app_id)  # history may have what the scheduler has forgotten
     except NotFound:
         raise NoSuchApplication(
-            f"{hook.site.words} knows no application {app_id}, and history holds none"
+            f"{hook.site.label} knows no application {app_id}, and history holds none"
         ) from None
 
 
@@ -280,4 +280,4 @@ def _number(value: Union[float, str, None], name: str) -> Optional[float]:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is {value!r}, which is no number") from None
+        raise ValueError(f"{name} is {value!r}, which is not a number") from None
