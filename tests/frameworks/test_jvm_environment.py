@@ -11,7 +11,12 @@ from tests.frameworks.gangs import gang, job
 from tony_core.frameworks import find_framework
 from tony_core.job.spec import MasterSpec
 from tony_core.master import preprocess
-from tony_core.master.executors.environment import TENSORBOARD, Facts, port_names, task_environment
+from tony_core.master.executors.environment import (
+    TENSORBOARD,
+    StartInfo,
+    port_names,
+    task_environment,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-jvm-tony.md"
 
@@ -45,7 +50,7 @@ def test_each_task_finds_what_it_found(framework: str) -> None:
     chiefs: Set[str] = set()
     for peer in made.peers:
         by_framework = find_framework(framework).environment(made, peer)
-        env = task_environment(made, peer, Facts("app_1", 1, parameters="p"), by_framework)
+        env = task_environment(made, peer, StartInfo("app_1", 1, parameters="p"), by_framework)
         missing = {*_TASK.split(), *names.split()} - set(env)
         assert not missing, f"{peer.name}: {missing}"
         assert env["NUM_AM_RETRIES"] == env["SESSION_ID"] == "1"  # how often, not how often at most

@@ -16,10 +16,10 @@ from tony_core.job.spec import (
 )
 from tony_core.master.executors.environment import (
     CLUSTER_SPEC,
-    Facts,
+    StartInfo,
     clashes,
     cluster_spec,
-    facts_of,
+    identity_variables,
     port_names,
     shared_texts,
     task_environment,
@@ -50,19 +50,19 @@ def peer_of(gang: Gang, name: str) -> Peer:
     return next(peer for peer in gang.peers if peer.name == name)
 
 
-def seen(job: Job, name: str, facts: Facts, **from_framework: str) -> Dict[str, str]:
+def seen(job: Job, name: str, info: StartInfo, **from_framework: str) -> Dict[str, str]:
     gang = a_gang(job)
-    return task_environment(gang, peer_of(gang, name), facts, from_framework)
+    return task_environment(gang, peer_of(gang, name), info, from_framework)
 
 
-FACTS = Facts("app_1", 3)
+INFO = StartInfo("app_1", 3)
 
 
 def test_every_variable_of_the_job_files_page() -> None:
     job = a_job(
         program=Program(checkpoint_dir="/ckpt", tensorboard_log_dir="/tb"),
     )
-    env = seen(job, "worker:0", Facts("app_1", 3, parameters="p"))
+    env = seen(job, "worker:0", StartInfo("app_1", 3, parameters="p"))
     assert env == {
         "PYTHONUNBUFFERED": "1",
         "JOB_NAME": "worker",
@@ -83,13 +83,13 @@ def test_every_variable_of_the_job_files_page() -> None:
 
 
 def test_only_the_chief_is_told_that_it_is() -> None:
-    assert "IS_CHIEF" not in seen(a_job(), "worker:1", FACTS)
-    assert "IS_CHIEF" not in seen(a_job(), "ps:0", FACTS)
+    assert "IS_CHIEF" not in seen(a_job(), "worker:1", INFO)
+    assert "IS_CHIEF" not in seen(a_job(), "ps:0", INFO)
 
 
 def test_no_parameters_and_empty_ones_differ() -> None:
-    assert "MODEL_PARAMS" not in seen(a_job(), "worker:0", FACTS)
-    assert seen(a_job(), "worker:0", Facts("a", 0, parameters=""))["MODEL_PARAMS"] == ""
+    assert "MODEL_PARAMS" not in seen(a_job(), "worker:0", INFO)
+    assert seen(a_job(), "worker:0", StartInfo("a", 0, parameters=""))["MODEL_PARAMS"] == ""
 
 
 def test_the_users_word_beats_the_frameworks_and_the_facts_beat_the_users() -> None:
@@ -97,7 +97,7 @@ def test_the_users_word_beats_the_frameworks_and_the_facts_beat_the_users() -> N
         container_env=(("A", "container"), ("B", "container"), ("MASTER_PORT", "1")),
         shell_env=(("B", "shell"), ("JOB_NAME", "wrong"), ("PYTHONUNBUFFERED", "")),
     )
-    env = seen(a_job(program=program), "worker:1", FACTS, MASTER_PORT="2", RANK="1")
+    env = seen(a_job(program=program), "worker:1", INFO, MASTER_PORT="2", RANK="1")
     assert (env["A"], env["B"]) == ("container", "shell")
     assert (env["MASTER_PORT"], env["RANK"]) == ("1", "1")
     assert env["JOB_NAME"] == "worker"
@@ -124,7 +124,7 @@ def test_a_cluster_spec_that_no_variable_can_hold_is_left_out() -> None:
     gang = a_gang(a_job(role("worker", 12000)))
     texts = shared_texts(gang, Needy())
     assert CLUSTER_SPEC not in texts
-    env = facts_of(gang, gang.peers[0], Facts("a", 0, has_spec=CLUSTER_SPEC in texts))
+    env = identity_variables(gang, gang.peers[0], StartInfo("a", 0, has_spec=CLUSTER_SPEC in texts))
     assert CLUSTER_SPEC not in env
 
 
@@ -155,8 +155,8 @@ def test_tensorboards_port_is_the_chiefs_or_its_own_roles() -> None:
 
 def test_tb_port_is_told_to_who_holds_it() -> None:
     gang = a_gang(a_job(), tensorboard=99)
-    assert facts_of(gang, gang.peers[0], FACTS)["TB_PORT"] == "99"
-    assert "TB_PORT" not in seen(a_job(), "worker:0", FACTS)
+    assert identity_variables(gang, gang.peers[0], INFO)["TB_PORT"] == "99"
+    assert "TB_PORT" not in seen(a_job(), "worker:0", INFO)
 
 
 def test_tensorboard_runs_beside_the_chief_when_the_job_names_a_log_folder() -> None:

@@ -10,15 +10,15 @@ from tony_core.master.executors.liveness import RECONNECT_S, Liveness
 def test_heartbeats_keep_an_executor_alive() -> None:
     live = Liveness(1.0, 5)
     for second in range(100):
-        live.heard("a", float(second))
+        live.note_message("a", float(second))
         assert live.expired(second + 0.9) == []
     assert live.next_deadline() == 99 + 5
 
 
 def test_a_silent_one_is_lost_once_and_the_setting_is_named() -> None:
     live = Liveness(0.5, 4)
-    live.heard("a", 0.0)
-    live.heard("b", 1.0)
+    live.note_message("a", 0.0)
+    live.note_message("b", 1.0)
     assert live.expired(1.99) == []
     (lost,) = live.expired(2.0)
     assert lost.container_id == "a"
@@ -32,7 +32,7 @@ def test_a_silent_one_is_lost_once_and_the_setting_is_named() -> None:
 
 def test_a_closed_connection_has_the_shorter_allowance() -> None:
     live = Liveness(1.0, 25)
-    live.heard("a", 0.0)
+    live.note_message("a", 0.0)
     live.closed("a", 1.0, "the connection was lost (reset)")
     assert not live.is_connected("a")
     assert live.next_deadline() == 1.0 + RECONNECT_S
@@ -43,16 +43,16 @@ def test_a_closed_connection_has_the_shorter_allowance() -> None:
 
 def test_a_reconnect_within_the_allowance_is_no_loss() -> None:
     live = Liveness(1.0, 25)
-    live.heard("a", 0.0)
+    live.note_message("a", 0.0)
     live.closed("a", 1.0, "reset")
-    live.heard("a", 5.0)
+    live.note_message("a", 5.0)
     assert live.is_connected("a")
     assert live.expired(20.0) == []
 
 
 def test_what_ended_is_forgotten_and_a_close_after_it_means_nothing() -> None:
     live = Liveness(1.0, 5)
-    live.heard("a", 0.0)
+    live.note_message("a", 0.0)
     live.forget("a")
     live.closed("a", 0.5, "reset")
     assert live.next_deadline() is None
@@ -71,7 +71,7 @@ def test_thousands_are_cheap() -> None:
     began = time.process_time()
     for round_ in range(10):
         for number in range(10_000):
-            live.heard(str(number), float(round_))
+            live.note_message(str(number), float(round_))
         assert live.expired(float(round_)) == []
     assert time.process_time() - began < 5.0  # of the processor; 0.1 s where it is idle
     assert len(live.expired(9.0 + 25.0)) == 10_000

@@ -19,7 +19,7 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Job, Program, Resources, Role
 from tony_core.master import preprocess
 from tony_core.master.preprocess import Preprocess
-from tony_core.master.preprocess_child import MAX_PARAMETERS, parameters, spec
+from tony_core.master.preprocess_child import MAX_PARAMETERS, encode_request, parameters
 
 Outcome = Tuple[int, Optional[str], Sequence[str]]
 
@@ -29,12 +29,12 @@ def a_job(**program: Any) -> Job:
 
 
 def told(folder: Path, command: str, job: Job, artifacts: Sequence[Artifact] = ()) -> bytes:
-    return spec(
+    return encode_request(
         preprocess.command_line(job, command),
         preprocess.environment(job, "app_1"),
         str(folder),
         str(folder),
-        [item.to_json() for item in preprocess.wanted(artifacts)],
+        [item.to_json() for item in preprocess.select_artifacts(artifacts)],
         0.3,
     )
 
@@ -134,7 +134,7 @@ def test_what_the_scheduler_has_brought_is_used_where_it_is(tmp_path: Path) -> N
         Artifact("data.txt", Use.RESOURCE, Kind.FILE, "data.txt", "far://away/content"),
     ]
     listed = [item.to_json() for item in artifacts]
-    words = spec("sh prepare.sh", {}, str(logs), "", listed, 1.0, str(container))
+    words = encode_request("sh prepare.sh", {}, str(logs), "", listed, 1.0, str(container))
     found: List[Outcome] = []
     with Running() as running:
         running.do(

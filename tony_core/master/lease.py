@@ -1,4 +1,4 @@
-"""The client's lease: a job whose client is gone ends, when the client asked for that.
+"""The client's lease: where the client asked for one, its job ends with the client.
 
 Airflow and Azkaban set ``tony.client.lease``: their operator looks at the job's page every
 few seconds, and each look renews the lease. A look that waits for news (a long poll) is a
@@ -49,18 +49,18 @@ class Lease:
         self.renew(now)
 
     def renew(self, now: float) -> None:
-        """The client was heard of."""
+        """Renew it: the client sent a request."""
         self._first_s = None
         self._renewed = now
 
     def next_deadline(self) -> Optional[float]:
-        """When it passes if the client stays silent; None when it never does (again)."""
+        """When it passes unless the client renews it; None when it never does (again)."""
         if self.seconds is None or self._passed or self._waiting:
             return None
         return self._renewed + (self.seconds if self._first_s is None else self._first_s)
 
     def check(self, now: float) -> Optional[str]:
-        """Why the job must end, said once; None while the lease holds."""
+        """Return, once, why the job must end; None while the lease holds."""
         deadline = self.next_deadline()
         if deadline is None or now < deadline:
             return None

@@ -1,7 +1,7 @@
-"""Nothing secret reaches the page, history or a diagnostic.
+"""Keeps secrets out of the page, history and diagnostics.
 
-:mod:`tony_core.job.mask` decides what is a secret. The job's own are known here, so wherever one
-turns up (a program that prints its environment, a command line with a token) it is covered.
+:mod:`tony_core.job.mask` decides what is a secret. This module knows the job's own, and
+masks them wherever they occur (a program that prints its environment, a command line).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tony_core.protocol.job_key import unpack_key
 
 
 class Masker:
-    """Covers a job's own secrets in anything made of strings."""
+    """Masks a job's own secrets in anything made of strings."""
 
     def __init__(self, job: Job, secret: bytes = b"") -> None:
         values = job_secrets(job)
@@ -26,20 +26,20 @@ class Masker:
         self._known = KnownSecrets(values)
 
     def text(self, text: str) -> str:
-        """One text as people may see it."""
+        """Mask the secrets in a text."""
         return self._known.mask(text)
 
     def log(self, text: str) -> None:
-        """A line for whoever looks for what went wrong: the master's own stderr."""
+        """Write a line to the master's log, its stderr."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         try:
             sys.stderr.write(f"{stamp} {self.text(text)}\n")
             sys.stderr.flush()
         except OSError:
-            pass  # its disk is full: the story says so
+            pass  # the disk is full; the story shows that
 
     def clean(self, value: Any) -> Any:
-        """The same for what is nested."""
+        """Mask the secrets in nested values."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):

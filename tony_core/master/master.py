@@ -3,7 +3,7 @@
 Theory of operation
 ===================
 
-One thread, one reactor. Whatever happens (a pool's word, an executor's message, a timer, a
+One thread, one reactor. Whatever happens (a pool's event, an executor's message, a timer, a
 signal, a page request) becomes a callback on it; what concerns the job becomes an event of
 the :class:`SessionMachine`, which answers with commands; each is performed by the method
 that the table names for its type. An event that comes up while a command is performed waits
@@ -39,11 +39,11 @@ from tony_core.master.executors.telemetry import Telemetry
 from tony_core.master.lease import Lease
 from tony_core.master.masking import Masker
 from tony_core.master.pool_events import PoolEvents
+from tony_core.master.publish import Milestones
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.journal_gate import JournalGate
 from tony_core.master.session.machine import SessionMachine
-from tony_core.master.session.milestones import Milestones
 from tony_core.master.state.finalize import Finalizer, finish_application
 from tony_core.master.state.journal import Journal, write_master_file
 from tony_core.master.state.previous_attempt import read_previous_attempt
@@ -65,12 +65,12 @@ if TYPE_CHECKING:
 
 STOP_EXTRA_S = 3.0  # from an executor's grace to the scheduler's own stop
 CRASH_HISTORY_S = 2.0  # for what waits to be put when this process ends
-INHERIT_S = 30.0  # for the scheduler to say what an earlier master left
-GATHERED_S = 0.5  # that a decision waits for others until history elsewhere is written
+INHERIT_S = 30.0  # for the scheduler to list the containers of the previous attempt
+DECISIONS_S = 0.5  # that a decision waits for others until a remote history is written
 
 
 class Master:
-    """One attempt. See the module."""
+    """One attempt at being the job's master. See the module."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Master:
         self._stops: Dict[str, Timer] = {}
         self._preprocess: Optional[Preprocess] = None
         self._inherit: Optional[Timer] = None
-        self.executors_call = ""  # HOST:PORT, once it is listened at
+        self.executors_call = ""  # HOST:PORT, once the port is open
         self._masker = Masker(job, context.secret)
         self.log = self.reactor.log = self._masker.log
         self._journal = Journal(context.state_dir, context.attempt, self._journal_changed, self.log)
@@ -213,37 +213,39 @@ class Master:
             self.log(text)
             self._add_line(c.AddStoryLine(StoryKind.TAKEOVER, text, c.Weight.WARNING))
         if self._context.attempt > 1:
-            # The pool's first word tells what the earlier master left.
+            # The pool's first event has the containers of the previous attempt.
             self._inherit = self.reactor.call_later(INHERIT_S, self._inherited, ())
         else:
             self.feed(e.Begin())
             self._publisher.summarise()
 
     def _inherited(self, containers: Tuple[Container, ...]) -> None:
-        """Take over what the earlier master left; nothing, if the scheduler reports none."""
+        """Take over the previous attempt's containers: from the pool, or none after a timeout."""
         if self._inherit is None:
             return
         self._inherit.cancel()
         self._inherit = None
-        past = self._previous.journal
+        journal = self._previous.journal
         addresses = {
-            item.id: past.executors[item.id] for item in containers if item.id in past.executors
+            item.id: journal.executors[item.id]
+            for item in containers
+            if item.id in journal.executors
         }
-        self.feed(e.ContainersInherited(containers, past.record))
+        self.feed(e.ContainersInherited(containers, journal.record))
         self._reconnector.call_all(addresses)
         self._publisher.summarise()
 
     # ------------------------------------------------------------------ the machine
 
     def feed(self, event: e.Event) -> None:
-        """Let the machine handle an event, and perform what it wants."""
+        """Let the session machine handle an event, and perform its commands."""
         if self._over:
             return
         self._queue.append((event, self.reactor.now()))
         self._go_on()
 
     def _go_on(self) -> None:
-        """Perform what is wanted and take in what happened, in order, until there is no more."""
+        """Perform commands and handle events, in order, while the journal gate is open."""
         if self._feeding:
             return
         self._feeding = True
@@ -257,7 +259,7 @@ class Master:
                     self._commands.extend(self._machine.handle(event, now))
                     message = event.message if isinstance(event, e.ExecutorReported) else None
                     if isinstance(message, Running):
-                        self._milestones.reached(message.session, "running")
+                        self._milestones.mark(message.session, "running")
                     elif isinstance(message, Ended):
                         self._pool.look_closely()
                 else:
@@ -268,13 +270,13 @@ class Master:
         self._arm()
 
     def keep(self) -> None:
-        """Write the story down as far as it goes, at once."""
+        """Write story and summary to history at once."""
         if not self._over:
             self._history.flush()
             self._publisher.summarise(at_once=True)
 
     def kill(self, reason: str, by_user: bool = True) -> None:
-        """End the job."""
+        """End the job, for this reason."""
         self.feed(ShutdownAsked(reason, by_user))
 
     def _arm(self) -> None:
@@ -322,7 +324,9 @@ class Master:
     def _run_preprocess(self, command: c.RunPreprocess) -> None:
         from tony_core.master import preprocess  # few jobs have one
 
-        request = preprocess.told(self._job, self._context, self._artifacts, command.command)
+        request = preprocess.build_request(
+            self._job, self._context, self._artifacts, command.command
+        )
 
         def done(code: int, parameters: Optional[str], tail: Any) -> None:
             self._preprocess = None
@@ -345,10 +349,10 @@ class Master:
             self._context.python or self._job.runtime.python,
         )
         self._pool.launch(container, launch)
-        self._milestones.reached(self._machine.state.session, "launched")
+        self._milestones.mark(self._machine.state.session, "launched")
 
     def _stop_container(self, command: c.StopContainer) -> None:
-        """First by a word to its executor, which has its grace; then by the scheduler."""
+        """Ask its executor to stop, within its grace; then the scheduler."""
         container_id = command.container_id
         self._reconnector.forget(container_id)
         timer = self._stops.pop(container_id, None)
@@ -368,15 +372,15 @@ class Master:
 
     def _start_tasks(self, command: c.StartTasks) -> None:
         try:
-            shared, orders = self._task_commands.start(command, self._services.serve)
+            shared, starts = self._task_commands.start(command, self._services.serve)
             notes = list(self._task_commands.notes(command))
         except Exception as error:  # a framework's code, perhaps not ours: its session fails
             self.log(f"{self._job.framework}: {type(error).__name__}: {error}")
             text = f"the framework {self._job.framework} cannot start: {error}"
             self.feed(e.ServiceFailed(command.session, text))
             return
-        for order in orders:
-            self._executors.send(order.container_id, order.start, {"shared": shared})
+        for each in starts:
+            self._executors.send(each.container_id, each.start, {"shared": shared})
         for note in notes:
             self._add_line(
                 c.AddStoryLine(
@@ -411,7 +415,7 @@ class Master:
         self._executors.close()
         self._finalizer.perform(command)
 
-    # ------------------------------------------------------------------ what the parts report
+    # ------------------------------------------------------------------ from executors and clients
 
     def _container_ended(self, container_id: str) -> None:
         timer = self._stops.pop(container_id, None)
@@ -445,14 +449,14 @@ class Master:
             self._lease.let_go(self.reactor.now())
             self._arm()
 
-    # ------------------------------------------------------------------ story and history
+    # ------------------------------------------------------------------ the story
 
     def _add_line(self, line: c.AddStoryLine) -> None:
         self._story.add(line, self._publisher.wall(self.reactor.now()))
         self._publisher.changed()
 
     def warn(self, kind: StoryKind, text: str) -> None:
-        """Log trouble that the job outlives, and show it in its story."""
+        """Log trouble that does not end the job, and show it in its story."""
         self.log(text)
         self._add_line(c.AddStoryLine(kind, text, c.Weight.WARNING))
 
@@ -462,16 +466,16 @@ class Master:
             self._history.flush()
             self.reactor.call_later(0, self._publisher.summarise)
         elif loud and not (self._soon is not None and self._soon.active):
-            # Decisions come several at a time, and a file elsewhere may take half a second.
-            self._soon = self.reactor.call_later(GATHERED_S, self._write_history)
+            # Decisions come several at a time, and a remote file may take half a second.
+            self._soon = self.reactor.call_later(DECISIONS_S, self._save_decisions)
 
-    def _write_history(self) -> None:
+    def _save_decisions(self) -> None:
         if not self._over:
             self._history.flush()
             self._publisher.summarise()
 
     def close(self) -> None:
-        """Give back what this process holds, whatever became of the job."""
+        """Close what this process holds."""
         if self._preprocess is not None:
             self._preprocess.end()
         self._server.close()
@@ -483,7 +487,7 @@ class Master:
         self.reactor.close()
 
     def running(self) -> List[str]:
-        """The containers that have not ended, as far as this master knows."""
+        """List the containers that have not ended, as far as this master knows."""
         return list(self._pool_events.containers)
 
 

@@ -1,9 +1,7 @@
-"""The pool's events on their way to the session machine.
+"""Passes the pool's events to the session machine, on the reactor's thread and in order.
 
-The pool speaks from threads of its own; everything is taken over to the reactor's thread,
-in order. One thing is put right here: a container's end often overtakes the last words of
-its executor, because they come by another road. While the executor's connection stands, the
-end waits for it to close, shortly.
+A container's end often overtakes the last messages of its executor, which come on another
+way. While the executor is connected, the end waits a moment for the connection to close.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers import port
 from tony_core.schedulers.port import Container, PoolEvent
 
-LAST_WORDS_S = 0.3
+LAST_MESSAGES_S = 0.3
 
 
 class PoolEvents:
@@ -44,18 +42,18 @@ class PoolEvents:
         }
 
     def sink(self, event: PoolEvent) -> None:
-        """What the pool calls, from any thread."""
+        """Take an event, from any thread."""
         self._reactor.call_soon_threadsafe(self._take, event)
 
     def close(self) -> None:
-        """The job is over: nothing more is taken in."""
+        """Take no more events."""
         self._closed = True
         for _, timer in self._waiting.values():
             timer.cancel()
         self._waiting.clear()
 
     def connection_ended(self, container_id: str) -> None:
-        """Its executor has said what it had to say."""
+        """Pass on the end of a container whose executor sends no more."""
         found = self._waiting.pop(container_id, None)
         if found is not None:
             found[1].cancel()
@@ -81,7 +79,7 @@ class PoolEvents:
         if not self._executors.is_connected(event.container_id):
             self._pass_on(event)
             return
-        timer = self._reactor.call_later(LAST_WORDS_S, self.connection_ended, event.container_id)
+        timer = self._reactor.call_later(LAST_MESSAGES_S, self.connection_ended, event.container_id)
         self._waiting[event.container_id] = (event, timer)
 
     def _pass_on(self, event: port.Completed) -> None:

@@ -1,8 +1,8 @@
-"""``tony.am.command``: run once, before the first session, beside the master.
+"""``tony.am.command``: runs once, before the first session, beside the master.
 
-The work is done by :mod:`tony_core.master.preprocess_child` in a process of its own; here
-it is started, heard and ended. Its log files (``preprocess.stdout``, ``preprocess.stderr``)
-stand in the master's own folder.
+:mod:`tony_core.master.preprocess_child` runs the command in a process of its own; this module
+starts that process, reads its result and ends it. The command's logs (``preprocess.stdout``,
+``preprocess.stderr``) stand in the master's own folder.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.port import MasterContext
 
 AM = "am"  # the master's name among the roles of an artifact
-EXTRA_S = 5.0  # beyond the command's grace, for what is killed to go
+EXTRA_S = 5.0  # after the command's grace, for killed processes to end
 
 #: (exit code, parameters, last lines of stderr)
 Done = Callable[[int, Optional[str], Sequence[str]], None]
 
 
 def environment(job: Job, app_id: str) -> Dict[str, str]:
-    """What the command sees besides the master's own environment."""
+    """Return the command's variables besides the master's own environment."""
     env = {
         **dict(job.program.container_env),
         **dict(job.program.shell_env),
@@ -44,14 +44,16 @@ def environment(job: Job, app_id: str) -> Dict[str, str]:
     return env
 
 
-def told(job: Job, context: MasterContext, artifacts: Sequence[Artifact], command: str) -> bytes:
-    """What the child is told: all of it as plain data."""
-    return preprocess_child.spec(
+def build_request(
+    job: Job, context: MasterContext, artifacts: Sequence[Artifact], command: str
+) -> bytes:
+    """Build the child's request: plain data on one line."""
+    return preprocess_child.encode_request(
         command_line(job, command),
         environment(job, context.app_id),
         context.work_dir,
         context.store_root,
-        [item.to_json() for item in wanted(artifacts)],
+        [item.to_json() for item in select_artifacts(artifacts)],
         job.timeouts.kill_grace_s,
         context.localized_dir,
     )
@@ -64,8 +66,8 @@ def command_line(job: Job, command: str) -> str:
     return f'export VIRTUAL_ENV="$PWD/venv" PATH="$PWD/venv/bin:$PATH"\n{command}'
 
 
-def wanted(artifacts: Sequence[Artifact]) -> List[Artifact]:
-    """What stands in its working folder: what a task has, and ``tony.am.resources``."""
+def select_artifacts(artifacts: Sequence[Artifact]) -> List[Artifact]:
+    """Select what its working folder holds: what a task has, and ``tony.am.resources``."""
     uses = (Use.SOURCE, Use.VENV, Use.RESOURCE)
     return [item for item in artifacts if item.use in uses and item.wanted_by(AM)]
 
@@ -73,11 +75,11 @@ def wanted(artifacts: Sequence[Artifact]) -> List[Artifact]:
 class Preprocess:
     """One run of the command."""
 
-    def __init__(self, reactor: Reactor, told: bytes, done: Done) -> None:
+    def __init__(self, reactor: Reactor, request: bytes, done: Done) -> None:
         self._reactor = reactor
         self._done = done
         self._answer = bytearray()
-        self._grace_s = float(json.loads(told)["grace_s"])
+        self._grace_s = float(json.loads(request)["grace_s"])
         package = Path(__file__).resolve().parent.parent.parent
         # Not -m: under -I -S nothing but the standard library is on the path.
         code = (
@@ -90,18 +92,18 @@ class Preprocess:
             stdout=subprocess.PIPE,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(told + b"\n")
+        self._process.stdin.write(request + b"\n")
         self._process.stdin.flush()
         reactor.watch(self._process.stdout, on_read=self._read)
 
     def end(self) -> None:
-        """The job ends: so does the command. No word follows."""
+        """End the command, without calling ``done``: the job ends."""
         process, self._process = self._process, None
         if process is None:
             return
         assert process.stdin is not None and process.stdout is not None
         self._reactor.unwatch(process.stdout)
-        process.stdin.close()  # that is how it knows
+        process.stdin.close()  # the child ends the command then
         try:
             process.wait(self._grace_s + EXTRA_S)
         except subprocess.TimeoutExpired:

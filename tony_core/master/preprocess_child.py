@@ -1,11 +1,11 @@
 """The process beside the master that runs ``tony.am.command``.
 
-A process of its own, because laying out the working folder (unpacking a venv) takes time
-and memory that the master has not got, and because the command must not outlive the
-master: this process sees the master's end as the end of its standard input, and it is the
-subreaper of everything the command starts, so nothing is left.
+It is a process of its own for two reasons. Laying out the working folder (unpacking a venv) takes
+time and memory that the master lacks. And the command must not outlive the master: this process
+sees the master's end as the end of its stdin, and as the subreaper of everything that the command
+starts it ends all of that.
 
-In: one line of JSON on stdin (see :func:`spec`), then silence. Out: one line on stdout.
+It reads one line of JSON from stdin (:func:`encode_request`) and writes one line to stdout.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ POLL_S = 0.03
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
-def spec(
+def encode_request(
     command: str,
     env: Mapping[str, str],
     work_dir: str,
     root: str,
     artifacts: Sequence[Mapping[str, Any]],
     grace_s: float,
-    localised: str = "",
+    localized_dir: str = "",
 ) -> bytes:
-    """What this process is told.
+    """Encode what this process has to know.
 
-    ``localised`` is where the scheduler has put the artifacts under their names already; the
-    command's own folder is made there too, ``work_dir`` being for its logs alone.
+    ``localized_dir`` is where the scheduler has put the artifacts under their names. The command's
+    own folder is made there too; ``work_dir`` gets only its logs.
     """
     return json.dumps(
         {
@@ -50,39 +50,39 @@ def spec(
             "root": root,
             "artifacts": list(artifacts),
             "grace_s": grace_s,
-            "localised": localised,
+            "localized_dir": localized_dir,
         }
     ).encode()
 
 
 def main() -> int:
-    """Run it, and say how it ended."""
-    told = json.loads(sys.stdin.buffer.readline())
+    """Run the command and write how it ended."""
+    request = json.loads(sys.stdin.buffer.readline())
     _become_subreaper()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        answer = _run(told)
-    except Exception as error:  # whatever went wrong is the answer, and the job's end
+        answer = _run(request)
+    except Exception as error:  # the job ends with this message
         answer = {"exit_code": 1, "stderr_tail": [f"{type(error).__name__}: {error}"]}
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
     return 0
 
 
-def _run(told: Mapping[str, Any]) -> Dict[str, Any]:
-    base = told["work_dir"]
-    localised = told["localised"]
-    cwd = os.path.join(localised or base, "preprocess")
+def _run(request: Mapping[str, Any]) -> Dict[str, Any]:
+    base = request["work_dir"]
+    localized_dir = request["localized_dir"]
+    cwd = os.path.join(localized_dir or base, "preprocess")
     shutil.rmtree(cwd, ignore_errors=True)
     os.makedirs(cwd)
-    lay_out(cwd, told["root"], told["artifacts"], localised)
-    parameters_file = os.path.join(localised or base, "preprocess.parameters")
+    lay_out(cwd, request["root"], request["artifacts"], localized_dir)
+    parameters_file = os.path.join(localized_dir or base, "preprocess.parameters")
     with open(parameters_file, "wb"):
         pass
     env = {
         **os.environ,
         "HOME": _home(os.environ, cwd),
-        **told["env"],
+        **request["env"],
         "TONY_PARAMETERS_FILE": parameters_file,
     }
     out_path = os.path.join(base, "preprocess.stdout")
@@ -90,12 +90,12 @@ def _run(told: Mapping[str, Any]) -> Dict[str, Any]:
     try:
         with open(out_path, "wb") as out, open(err_path, "wb") as err:
             child = subprocess.Popen(
-                ["/bin/bash", "-c", told["command"]],
+                ["/bin/bash", "-c", request["command"]],
                 cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
             )  # fmt: skip
             code = _wait(child)
     finally:
-        end_descendants(float(told["grace_s"]))
+        end_descendants(float(request["grace_s"]))
     return {
         "exit_code": code if code >= 0 else exit_code_of(-code),
         "parameters": parameters(_text(parameters_file), _text(out_path)),
@@ -104,14 +104,14 @@ def _run(told: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _home(environment: Mapping[str, str], cwd: str) -> str:
-    """A folder that can be written, as tasks have it: nodes of a cluster say /home/."""
+    """Return a writable home folder, as tasks have; clusters' nodes often set /home/."""
     home = environment.get("HOME", "")
     usable = home.startswith("/") and os.path.isdir(home) and os.access(home, os.W_OK)
     return home if usable else cwd
 
 
 def parameters(from_file: str, stdout: str) -> Optional[str]:
-    """What every task is to know: the file's content, else the last line of stdout."""
+    """Return the parameters for every task: the file's content, else the last line of stdout."""
     found: Optional[str] = from_file.strip("\n") or None
     if found is None:
         lines = [line for line in stdout.splitlines() if line.strip()]
@@ -126,9 +126,9 @@ def parameters(from_file: str, stdout: str) -> Optional[str]:
 
 
 def lay_out(
-    cwd: str, root: str, artifacts: Sequence[Mapping[str, Any]], localised: str = ""
+    cwd: str, root: str, artifacts: Sequence[Mapping[str, Any]], localized_dir: str = ""
 ) -> None:
-    """The working folder, as a task has it: the source's content, links to the rest."""
+    """Lay out the working folder as a task has it: the source's content, links to the rest."""
     if not artifacts:
         return
     from tony_core.bundle.unpack import localize
@@ -136,7 +136,7 @@ def lay_out(
 
     for data in artifacts:
         item = Artifact.from_json(data)
-        path = os.path.join(localised, item.name) if localised else localize(item, root)
+        path = os.path.join(localized_dir, item.name) if localized_dir else localize(item, root)
         if item.use is Use.SOURCE:
             shutil.copytree(path, cwd, symlinks=True, dirs_exist_ok=True)
             _make_writable(cwd)
@@ -152,7 +152,7 @@ def _make_writable(folder: str) -> None:
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Its exit code; the master's end ends it."""
+    """Wait for the exit code; raise InterruptedError when the master ends."""
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)
     while child.poll() is None:
@@ -166,16 +166,16 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def end_descendants(grace_s: float) -> None:
-    """TERM, then KILL, until nothing is left below this process.
+    """Send TERM, then KILL, until no process is left below this one.
 
     As executors do it (``tony_executor.processes``): TERM goes once to every process, followed by
-    CONT, since a stopped one does not hear it; and to newcomers only until it has gone to one
-    that minds it. From then on they may be what that one does with its grace.
+    CONT, since a stopped one does not take it; and to new processes only until one of them has a
+    handler for it: from then on new ones may belong to that handler's work.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end = time.monotonic() + grace_s
-    told: Set[int] = set()
-    minded = False
+    signalled: Set[int] = set()
+    handled = False
     while True:
         _reap()
         left = descendants(os.getpid())
@@ -183,13 +183,13 @@ def end_descendants(grace_s: float) -> None:
             return
         if time.monotonic() > end:
             _send(left, signal.SIGKILL)
-        elif not minded:
-            fresh = [pid for pid in left if pid not in told]
-            # Asked before any is told: a handler's first act may be to take itself away.
-            minded = any(_minds(pid, signal.SIGTERM) for pid in fresh)
+        elif not handled:
+            fresh = [pid for pid in left if pid not in signalled]
+            # Checked before the signal is sent: a handler may remove itself first.
+            handled = any(_handles(pid, signal.SIGTERM) for pid in fresh)
             _send(fresh, signal.SIGTERM)
             _send(fresh, signal.SIGCONT)
-            told.update(fresh)
+            signalled.update(fresh)
         time.sleep(POLL_S)
 
 
@@ -201,8 +201,8 @@ def _send(pids: Sequence[int], number: int) -> None:
             pass
 
 
-def _minds(pid: int, number: int) -> bool:
-    """Whether the signal does more, or less, than what it does by default."""
+def _handles(pid: int, number: int) -> bool:
+    """Whether the process catches, ignores or blocks the signal."""
     bit = 1 << (number - 1)
     try:
         with open(f"/proc/{pid}/status", "rb") as stream:
@@ -214,7 +214,7 @@ def _minds(pid: int, number: int) -> bool:
 
 
 def descendants(root: int) -> List[int]:
-    """Every process below ``root`` that is not a zombie."""
+    """List every process below ``root`` that is not a zombie."""
     children: Dict[int, List[int]] = {}
     dead = set()
     for name in os.listdir("/proc"):
@@ -253,7 +253,7 @@ def _become_subreaper() -> None:
 
 
 def _text(path: str, limit: int = 1 << 20) -> str:
-    """The end of a file."""
+    """Read the end of a file."""
     with open(path, "rb") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - limit))

@@ -1,17 +1,16 @@
-"""From the session machine's snapshot to everything that shows it.
+"""From the session machine to everything that shows the job: page, history, scheduler.
 
-A snapshot is taken only when somebody looks and something has changed, and for a job of
-thousands of tasks at most once a second. The scheduler hears of progress at most once a
-second as well; history gets its summary at the start, when a session's first containers and
-programs are started, at decisions (at most one in some seconds while it runs, of ten thousand tasks
-one in fifty) and at the end.
+A snapshot is taken only when a reader asks and something has changed; of a job with thousands of
+tasks at most once a second. The scheduler gets progress at most once a second as well. History gets
+its summary at the start, at milestones (:class:`Milestones`), at decisions (at most one in some
+seconds while the job runs, of ten thousand tasks one in fifty) and at the end.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
 
 from tony_core.history.series import SeriesStore
 from tony_core.history.store import HistoryWriter
@@ -26,12 +25,13 @@ if TYPE_CHECKING:
 Report = Callable[[float, str], None]
 
 REPORT_S = 1.0
+MILESTONE_S = 0.1  # for the rest of a gang to get as far
 SUMMARY_S = 5.0
-SUMMARISED_A_S = 200  # tasks, at most and on average: each costs a tenth of a millisecond
+TASKS_A_S = 200  # summarised on average: each takes a tenth of a millisecond
 
 
 class Publisher:
-    """What the page shows, history keeps and the scheduler is told."""
+    """Publishes a job's state: to its page, its history and the scheduler."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Publisher:
         self._report_to = None
 
     def wall(self, at: float) -> float:
-        """The master's clock as seconds since the epoch."""
+        """Convert the master's clock to seconds since the epoch."""
         return at + self._offset
 
     def changed(self) -> None:
-        """Something a reader may see is different now."""
+        """Note that something changed that readers may see."""
         self.version += 1
         if not self._reporting and self._report_to is not None:
             self._reporting = True
@@ -86,7 +86,7 @@ class Publisher:
             self._reactor.call_later(REPORT_S if self._reported else 0.0, self._report)
 
     def view(self) -> Tuple[JobView, int]:
-        """The newest snapshot worth taking, and the version it shows."""
+        """Return a snapshot, at most a second old, and the version that it shows."""
         now = self._reactor.now()
         least = min(1.0, self._tasks / 4000)
         if self._seen is None or (
@@ -108,7 +108,7 @@ class Publisher:
         return [task.to_json() for task in self.view()[0].tasks]
 
     def encoded(self, name: str, make: Callable[[], Any]) -> Tuple[bytes, int]:
-        """An answer as bytes, made once for each version."""
+        """Return an answer as JSON, encoded once for each version."""
         _, version = self.view()
         known = self._encoded.get(name)
         if known is None or known[0] != version:
@@ -117,12 +117,12 @@ class Publisher:
         return known[1], version
 
     def trouble(self, text: str) -> None:
-        """What is wrong around the job for as long as it lasts; empty when it is over."""
+        """Show a problem around the job on its page; an empty text removes it."""
         self.info.trouble = text
         self.changed()
 
     def link(self, name: str, url: Optional[str]) -> None:
-        """Add a link, or take it away."""
+        """Add a link to the page, or remove it."""
         if url is None:
             self.info.links.pop(name, None)
         else:
@@ -132,9 +132,9 @@ class Publisher:
     # ------------------------------------------------------------------ history
 
     def summarise(self, final: bool = False, at_once: bool = False) -> None:
-        """Replace the history's summary; soon again only at a milestone or the end."""
+        """Replace the history's summary, now or after a pause unless ``final`` or ``at_once``."""
         now = self._reactor.now()
-        due = self._summarised + max(SUMMARY_S, self._tasks / SUMMARISED_A_S)
+        due = self._summarised + max(SUMMARY_S, self._tasks / TASKS_A_S)
         if not (final or at_once) and now < due:
             if self._later is None or not self._later.active:
                 self._later = self._reactor.call_later(due - now, self.summarise)
@@ -158,3 +158,23 @@ class Publisher:
         if report != self._reported:
             self._reported = report
             self._report_to(*report)
+
+
+class Milestones:
+    """Calls ``save`` once for each milestone of each session.
+
+    The first launch and the first running program of a session are milestones: from then on users
+    may ask for logs, so history must know the containers even if this master dies. ``save`` follows
+    a moment later, so that it includes the rest of a gang.
+    """
+
+    def __init__(self, reactor: Reactor, save: Callable[[], None]) -> None:
+        self._reactor = reactor
+        self._save = save
+        self._reached: Set[Tuple[int, str]] = set()
+
+    def mark(self, session: int, milestone: str) -> None:
+        """Note a milestone, perhaps not for the first time in this session."""
+        if (session, milestone) not in self._reached:
+            self._reached.add((session, milestone))
+            self._reactor.call_later(MILESTONE_S, self._save)

@@ -1,4 +1,4 @@
-"""The job's story: every line that the session machine adds, numbered, in order.
+"""The job's story: every line that the session machine or the master adds, numbered, in order.
 
 One list for three readers: the page's time line and its long polls, the history's segments,
 and the client's live view. A line is encoded once, when it is added. Only the newest lines
@@ -15,7 +15,7 @@ from tony_core.history.layout import ATTEMPT_GAP
 from tony_core.master.session.commands import AddStoryLine, Weight
 
 KEPT = 20_000
-LARGEST = 1 << 53  # a number beyond is none of ours: damage
+LARGEST = 1 << 53  # a larger number is damage
 
 LOUD = (Weight.DECISION, Weight.ERROR)
 
@@ -23,7 +23,7 @@ Clean = Callable[[Any], Any]
 
 
 class Story:
-    """Numbered lines, and who waits for the next one."""
+    """Numbered lines, and the readers that wait for the next one."""
 
     def __init__(self, clean: Clean, written: Callable[[bytes, bool], None]) -> None:
         self._clean = clean
@@ -33,7 +33,7 @@ class Story:
         self.last = 0
 
     def inherit(self, events: List[Mapping[str, Any]]) -> None:
-        """Take over an earlier master's lines, from history."""
+        """Take over the previous attempts' lines, from history."""
         for event in events:
             number = event.get("n")
             if isinstance(number, int) and self.last < number < LARGEST:
@@ -57,12 +57,10 @@ class Story:
         data = _encode(entry)
         self._lines.append((self.last, data))
         self._written(data, line.weight in LOUD)
-        waiting, self._waiting = self._waiting, []
-        for wake in waiting:
-            wake()
+        self.release()
 
     def since(self, number: int, limit: int = 2000) -> Tuple[bytes, int]:
-        """The lines after a number as a JSON list, and the number to ask with next."""
+        """Return the lines after a number as a JSON list, and the number to ask with next."""
         found: List[bytes] = []
         reached = number
         if number < self.last:
@@ -80,7 +78,7 @@ class Story:
         return b"[" + b",".join(found) + b"]", reached
 
     def newest(self, count: int) -> List[Mapping[str, Any]]:
-        """The last lines, for the page."""
+        """Return the last lines, for the page."""
         lines = list(self._lines)[-count:]
         return [json.loads(data) for _, data in lines]
 
@@ -89,13 +87,13 @@ class Story:
         self._waiting.append(wake)
 
     def release(self) -> None:
-        """Wake all that wait: no line will be added any more."""
+        """Wake all readers: no more lines follow."""
         waiting, self._waiting = self._waiting, []
         for wake in waiting:
             wake()
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """It waits no more."""
+        """Remove a reader that went away."""
         if wake in self._waiting:
             self._waiting.remove(wake)
 

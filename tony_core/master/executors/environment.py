@@ -6,14 +6,14 @@ From the weakest to the strongest:
 2. the framework's variables (``TF_CONFIG``, ``MASTER_ADDR``...);
 3. ``--container_env``, then ``--shell_env``: what the user says beats the framework, since
    much of a framework's environment is a matter of tuning (an interface, a timeout);
-4. the facts of the task (``JOB_NAME``, ``SESSION_ID``...): one text for all tasks, which is
+4. the task's identity (``JOB_NAME``, ``SESSION_ID``...): one text for all tasks, which is
    what a user can give, is never right for these.
 
-A name given by the user that the framework or the facts set as well is reported
-(:func:`clashes`), so that nobody searches for it. The cluster spec stands once in the
+A name given by the user that the framework or TonY sets as well is reported
+(:func:`clashes`). The cluster spec stands once in the
 message's ``shared`` part and is referred to. One variable may not be longer than 128 KiB
-(the kernel's limit for one string), and a framework that needs the rendezvous point only is
-not worth sending thousands of tasks the addresses of thousands: then the spec is left out,
+(the kernel's limit for one string), and a framework that needs only the rank 0 address is
+not worth sending thousands of addresses to thousands of tasks: then the spec is left out,
 and the story says so. The job's virtual environment is put on the PATH by the executor,
 which knows where it stands on its node.
 """
@@ -32,12 +32,12 @@ from tony_core.protocol.messages import WORKING_FOLDER, shared_reference
 VENV = "venv"
 TENSORBOARD = "tensorboard"  # the port's name, and the role that runs nothing else
 CLUSTER_SPEC = "CLUSTER_SPEC"
-TASK_RESTARTS = "TASK_RESTARTS"  # of one start, not of the gang: orders.py sets it
+TASK_RESTARTS = "TASK_RESTARTS"  # of one start, not of the gang: task_commands.py sets it
 MAX_SPEC = 120 * 1024  # below the kernel's MAX_ARG_STRLEN, with room for the name
 MAX_SENT = 64 * 1024 * 1024  # of one spec to all its tasks, when only our own page asks for it
 UNSET = ("MALLOC_ARENA_MAX",)  # set by clusters for their own JVMs; slows programs down
 
-FACTS = (
+IDENTITY = (
     "JOB_NAME", "TASK_INDEX", "TASK_NUM", "JOB_ID", "APP_ID", "IS_CHIEF", "SESSION_ID",
     "ATTEMPT_NUMBER", "NUM_AM_RETRIES", "DISTRIBUTED_MODE", "TONY_CHECKPOINT_DIR",
     "TONY_TENSORBOARD_LOG_DIR", "TB_PORT", TASK_RESTARTS,
@@ -46,7 +46,7 @@ FACTS = (
 
 
 @dataclass(frozen=True)
-class Facts:
+class StartInfo:
     """What is the same for every task of a start."""
 
     app_id: str
@@ -107,22 +107,22 @@ def shared_texts(gang: Gang, framework: Framework) -> Dict[str, str]:
     return {**({CLUSTER_SPEC: spec} if fits else {}), **framework.shared(gang)}
 
 
-def facts_of(gang: Gang, peer: Peer, facts: Facts) -> Dict[str, str]:
+def identity_variables(gang: Gang, peer: Peer, info: StartInfo) -> Dict[str, str]:
     """The variables that say which task of which session of which job this is."""
     job = gang.job
-    session = str(facts.session)
+    session = str(info.session)
     env = {
         "JOB_NAME": peer.role,
         "TASK_INDEX": str(peer.index),
         "TASK_NUM": str(tracked_now(gang)),
-        "JOB_ID": facts.app_id,
-        "APP_ID": facts.app_id,
+        "JOB_ID": info.app_id,
+        "APP_ID": info.app_id,
         "SESSION_ID": session,
         "ATTEMPT_NUMBER": session,
         "NUM_AM_RETRIES": session,
         "DISTRIBUTED_MODE": job.mode.value,
     }
-    if facts.has_spec:
+    if info.has_spec:
         env[CLUSTER_SPEC] = shared_reference(CLUSTER_SPEC)
     if gang.is_chief(peer):
         env["IS_CHIEF"] = "true"
@@ -132,8 +132,8 @@ def facts_of(gang: Gang, peer: Peer, facts: Facts) -> Dict[str, str]:
         env["TONY_TENSORBOARD_LOG_DIR"] = job.program.tensorboard_log_dir
     if TENSORBOARD in peer.ports:
         env["TB_PORT"] = str(peer.ports[TENSORBOARD])
-    if facts.parameters is not None:
-        env["MODEL_PARAMS"] = facts.parameters
+    if info.parameters is not None:
+        env["MODEL_PARAMS"] = info.parameters
     return env
 
 
@@ -151,7 +151,7 @@ def tracked_now(gang: Gang) -> int:
 
 
 def task_environment(
-    gang: Gang, peer: Peer, facts: Facts, from_framework: Mapping[str, str]
+    gang: Gang, peer: Peer, info: StartInfo, from_framework: Mapping[str, str]
 ) -> Dict[str, str]:
     """Every variable of one task, by the precedence above."""
     return {
@@ -159,7 +159,7 @@ def task_environment(
         **from_framework,
         **dict(gang.job.program.container_env),
         **dict(gang.job.program.shell_env),
-        **facts_of(gang, peer, facts),
+        **identity_variables(gang, peer, info),
     }
 
 
@@ -180,11 +180,11 @@ def unset_for(env: Mapping[str, str]) -> List[str]:
 
 
 def clashes(job: Job, from_framework: Sequence[str]) -> List[str]:
-    """What to tell a user whose variables are set by somebody else as well."""
+    """Warn of each variable of the user's that the framework sets as well."""
     given = {name for name, _ in (*job.program.container_env, *job.program.shell_env)}
     out = []
     for name in sorted(given.intersection(from_framework)):
         out.append(f"{name} is the job's own value, not the one that {job.framework} needs")
-    for name in sorted(given.intersection(FACTS)):
+    for name in sorted(given.intersection(IDENTITY)):
         out.append(f"{name} given by the job is not used: it differs from task to task")
     return out

@@ -1,12 +1,11 @@
 """Which executors are alive: heartbeat bookkeeping, without a clock or a socket.
 
-A container's executor is in one of two lists, each ordered by time, since every entry of a
-list has the same allowance: *heard* (a connection stands; ordered by its last frame) and
-*away* (its connection closed; ordered by when). So a frame costs one move to the end of a
-dictionary, whatever the number of executors, and only the head of each list is ever looked
-at. A frame or a new connection within the allowance is no loss, and nobody hears of it; a
-connection that closes is noticed at once, and gets the shorter allowance, because an
-executor that lives calls again at once.
+An executor is in one of two lists, each ordered by time, since all entries of a list have the same
+allowance: *connected* (ordered by the last message) and *away* (its connection closed; ordered by
+when). So a message costs one move to the end of a dictionary, whatever the number of executors,
+and only the head of each list is ever looked at. An executor that sends a message or connects again
+within its allowance is not lost, and no other part learns of it. A closed connection gets the
+shorter allowance, because an executor that lives reconnects at once.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Lost:
 
 
 class Liveness:
-    """Who was heard when. Times are the caller's."""
+    """When each executor was last active. Times are the caller's."""
 
     def __init__(self, heartbeat_s: float, max_missed: int) -> None:
         self.silence_s = heartbeat_s * max_missed
@@ -38,43 +37,43 @@ class Liveness:
             f"tony.task.max-missed-heartbeats={max_missed}"
             f" x tony.task.heartbeat-interval-ms={heartbeat_s * 1000:g}"
         )
-        self._heard: OrderedDict[str, float] = OrderedDict()
+        self._last_message: OrderedDict[str, float] = OrderedDict()
         self._away: OrderedDict[str, Tuple[float, str]] = OrderedDict()
 
-    def heard(self, container_id: str, now: float) -> None:
-        """A frame came, the first one of a connection included."""
+    def note_message(self, container_id: str, now: float) -> None:
+        """Note a message, or a new connection."""
         self._away.pop(container_id, None)
-        self._heard[container_id] = now
-        self._heard.move_to_end(container_id)
+        self._last_message[container_id] = now
+        self._last_message.move_to_end(container_id)
 
     def closed(self, container_id: str, now: float, reason: str) -> None:
-        """Its connection is gone; silence when it is not known (it ended, or never called)."""
-        if self._heard.pop(container_id, None) is not None:
+        """Note a closed connection; no effect if it is not known (it ended, or never called)."""
+        if self._last_message.pop(container_id, None) is not None:
             self._away[container_id] = (now, reason)
 
     def expect(self, container_id: str, now: float, reason: str) -> None:
-        """It should call (an earlier master's executor); its allowance runs from now."""
-        if container_id not in self._heard:
+        """Start the allowance of an executor of the previous attempt, which should call."""
+        if container_id not in self._last_message:
             self._away[container_id] = (now, reason)
             self._away.move_to_end(container_id)
 
     def forget(self, container_id: str) -> None:
-        """Its container ended, or its loss is known."""
-        self._heard.pop(container_id, None)
+        """Remove an executor whose container has ended or whose loss is known."""
+        self._last_message.pop(container_id, None)
         self._away.pop(container_id, None)
 
     def is_connected(self, container_id: str) -> bool:
-        """Whether a connection of it stands."""
-        return container_id in self._heard
+        """Whether it is connected."""
+        return container_id in self._last_message
 
     def expired(self, now: float) -> List[Lost]:
-        """Take out those whose allowance has passed."""
+        """Remove and return those whose allowance has passed."""
         out: List[Lost] = []
-        while self._heard:
-            container_id, at = next(iter(self._heard.items()))
+        while self._last_message:
+            container_id, at = next(iter(self._last_message.items()))
             if now - at < self.silence_s:
                 break
-            del self._heard[container_id]
+            del self._last_message[container_id]
             reason = f"no word from its executor for {self.silence_s:g} s ({self._setting})"
             out.append(Lost(container_id, reason))
         while self._away:
@@ -87,10 +86,10 @@ class Liveness:
         return out
 
     def next_deadline(self) -> Optional[float]:
-        """When the next allowance passes if nothing is heard until then."""
+        """When the next allowance passes without a message."""
         times = []
-        if self._heard:
-            times.append(next(iter(self._heard.values())) + self.silence_s)
+        if self._last_message:
+            times.append(next(iter(self._last_message.values())) + self.silence_s)
         if self._away:
             times.append(next(iter(self._away.values()))[0] + self.reconnect_s)
         return min(times, default=None)

@@ -1,10 +1,9 @@
-"""The next master: it calls the executors that the earlier one journalled.
+"""Calls the executors of the previous attempt after a takeover.
 
-The pool's first event names the containers that are still there. Each whose address is
-known is called, again and again while it may still answer (a reset host, a full queue);
-the others find this master by ``master.json``. How long an executor may take before it
-counts as lost is the session machine's business (adoption); when that is over nobody is
-called any more.
+Executors may wait a long time for a next master, so this one calls each whose address the journal
+has, and retries while it may still answer (a host that resets connections, a full queue). The
+others find this master by ``master.json``. The session machine decides how long an executor may
+take before it counts as lost; after that no more calls are made.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Callable, Dict, Mapping
 from tony_core.master.executors.server import ExecutorServer
 from tony_core.protocol.reactor import Reactor
 
-AGAIN_S = 0.5
-TRIES = 40  # the adoption's 20 s
+RETRY_S = 0.5
+TRIES = 40  # the 20 s of a takeover
 
 
 class Reconnector:
-    """Calls executors until they answer."""
+    """Calls each executor until it answers."""
 
     def __init__(
         self, reactor: Reactor, executors: ExecutorServer, log: Callable[[str], None]
@@ -36,11 +35,11 @@ class Reconnector:
             self._call(container_id, address)
 
     def stop(self) -> None:
-        """Nobody is called any more."""
+        """Make no more calls."""
         self._tries.clear()
 
     def forget(self, container_id: str) -> None:
-        """It ended, or spoke."""
+        """Call this one no more: it has ended or connected."""
         self._tries.pop(container_id, None)
 
     def _call(self, container_id: str, address: str) -> None:
@@ -58,10 +57,10 @@ class Reconnector:
             if tries is None:
                 return
             if tries == 0:
-                self._log(f"{container_id}: called at {address}: {reason}; called again")
+                self._log(f"{container_id}: called at {address}: {reason}; retrying")
             self._tries[container_id] = tries + 1
             if tries + 1 < TRIES:
-                self._reactor.call_later(AGAIN_S, self._call, container_id, address)
+                self._reactor.call_later(RETRY_S, self._call, container_id, address)
             else:
                 self.forget(container_id)
 

@@ -1,14 +1,13 @@
-"""Where executors call: connections in, events out.
+"""The master's end of the executors' connections: messages in, events out.
 
-A connection is nobody's until its first authenticated word, a Register that names a
-container of this job. From then on every message is an event of the session machine, news
-for the page (measures, what is served), or only a sign of life. A second connection of the
-same container replaces the first: the executor knows better which one works.
+A connection belongs to no container until its first authenticated message, a Register that names a
+container of this job. From then on every message is an event of the session machine, telemetry for
+the page (measures, what is served), or only a sign of life. A second connection of the same
+container replaces the first: the executor knows better which one works.
 
-Repeated words are answered here when the answer is known: an end that was acknowledged is
-acknowledged again, and goes no further, until that container is prepared for the same program
-again (which then ends anew). Who names a container that this job does not have,
-or has no more, is told to shut down.
+This module answers repeated messages whose answer is known: an acknowledged end is acknowledged
+again and goes no further, until that container is prepared for the same program again (which then
+ends anew). An executor whose container is not this job's (any more) gets a Shutdown.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ from tony_core.protocol.messages import (
 )
 from tony_core.protocol.reactor import Reactor, Timer
 
-REGISTER_S = 15.0  # from a connection's proof to its Register
-CALLERS = 65535  # who may wait to be let in; the kernel (net.core.somaxconn) lowers it
-MOST_STRANGERS = 512  # and a quarter of the descriptors we may have
+REGISTER_S = 15.0  # from a connection's handshake to its Register
+BACKLOG = 65535  # of the listener; the kernel (net.core.somaxconn) lowers it
+MOST_UNREGISTERED = 512  # and at most a quarter of the descriptors of this process
 
 
 class ExecutorListener(Protocol):
@@ -91,18 +90,18 @@ class ExecutorServer:
         self._to = listener
         self._log = log
         self._known: Set[str] = set()  # containers of ours that have not ended
-        self._leaving: Set[str] = set()  # told to end
+        self._leaving: Set[str] = set()  # those that got a Shutdown
         self._links: Dict[str, Link] = {}
         self._owner: Dict[Link, str] = {}
         self._hosts: Dict[str, str] = {}
         self._nodes: Dict[str, str] = {}  # the numeric address that each calls from
-        self._strangers: Dict[Link, Any] = {}  # connections without a Register -> their timer
+        self._unregistered: Dict[Link, Any] = {}  # connections without a Register -> their timer
         self._acknowledged: Dict[str, Set[Tuple[int, int]]] = {}  # session, restart
         self._bounds: Dict[str, Bounds] = {}
         self._outsiders = Bounds()  # of those that have no container here
         self._listener: Optional[Listener] = None
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        most = max(8, min(MOST_STRANGERS, soft // 4)) if soft > 0 else MOST_STRANGERS
+        most = max(8, min(MOST_UNREGISTERED, soft // 4)) if soft > 0 else MOST_UNREGISTERED
         self.limiter = HandshakeLimiter(reactor, most, log)
         self._welcome: Welcome
         self._pinger: Optional[Timer] = None
@@ -125,12 +124,12 @@ class ExecutorServer:
         self._welcome = welcome
         self._ping_later()
         self._listener = self.limiter.listener = listen(
-            self._reactor, host, 0, self.accept, backlog=CALLERS
+            self._reactor, host, 0, self.accept, backlog=BACKLOG
         )
         return self._listener.port
 
     def accept(self, sock: socket.socket) -> None:
-        """Somebody connected."""
+        """Take a new connection, for the handshake first."""
         channel = self._channel(dialler=False)
         self.limiter.add(
             Link(
@@ -146,10 +145,10 @@ class ExecutorServer:
     def call(
         self, address: str, connected: Callable[[], None], failed: Callable[[str], None]
     ) -> None:
-        """Call an executor of an earlier master; one of the two callbacks follows."""
+        """Call an executor of the previous attempt; one of the two callbacks follows."""
 
         def closed(link: Link, reason: str) -> None:
-            known = link in self._owner or link in self._strangers
+            known = link in self._owner or link in self._unregistered
             self._lost(link, reason)
             if not known:
                 failed(reason)
@@ -175,18 +174,18 @@ class ExecutorServer:
         return Channel(self._key.secret, dialler, binding=self._key.fingerprint, largest=MOST_BYTES)
 
     def expect(self, container_id: str) -> None:
-        """A container of ours, whose executor may call."""
+        """Note a container of this job, whose executor may connect."""
         self._known.add(container_id)
 
     def drop(self, container_id: str) -> None:
-        """Its executor is lost: what may still come over this connection is not waited for."""
+        """Close the connection of an executor that counts as lost."""
         link = self._links.pop(container_id, None)
         if link is not None:
             self._owner.pop(link, None)
             link.close()
 
     def forget(self, container_id: str) -> None:
-        """It ended."""
+        """Close the connection of a container that has ended, and forget all about it."""
         self.drop(container_id)
         self._known.discard(container_id)
         self._leaving.discard(container_id)
@@ -197,17 +196,20 @@ class ExecutorServer:
         self._bounds.pop(container_id, None)
 
     def nodes(self) -> List[str]:
-        """The numeric addresses of the nodes where executors of this job are; any thread."""
+        """List the numeric addresses of the executors' nodes. Thread-safe."""
         return list(self._nodes.values())
 
     def is_connected(self, container_id: str) -> bool:
-        """Whether its executor can be spoken to."""
+        """Whether its executor is connected."""
         return container_id in self._links
 
     def send(
         self, container_id: str, message: Message, raw: Optional[Mapping[str, bytes]] = None
     ) -> bool:
-        """False when there is no connection: what matters is said again when there is one."""
+        """Send a message; return False where there is no connection.
+
+        The session machine repeats what matters when the executor registers again.
+        """
         link = self._links.get(container_id)
         if link is None:
             return False
@@ -219,43 +221,43 @@ class ExecutorServer:
         return True
 
     def acknowledge(self, container_id: str, session: int, restart: int = 0) -> None:
-        """That end is written down, whether or not it can be said now."""
+        """Note that an end is in the journal, and tell the executor if it is connected."""
         known = self._acknowledged.setdefault(container_id, set())
         if len(known) >= SESSIONS:
-            known.clear()  # an end that is repeated goes to the session machine again
+            known.clear()  # repeated ends go to the session machine again
         known.add((session, restart))
         self.send(container_id, Acknowledge(session, restart))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the port and every connection."""
         if self._pinger is not None:
             self._pinger.cancel()
         if self._listener is not None:
             self._listener.close()
         self.limiter.close()
-        for link in [*self._links.values(), *self._strangers]:
+        for link in [*self._links.values(), *self._unregistered]:
             link.close()
-        for timer in self._strangers.values():
+        for timer in self._unregistered.values():
             timer.cancel()
         self._links.clear()
-        self._strangers.clear()
+        self._unregistered.clear()
         self._owner.clear()
 
     # ------------------------------------------------------------------ from the links
 
     def _established(self, link: Link) -> None:
         self.limiter.remove(link)
-        self._strangers[link] = self._reactor.call_later(REGISTER_S, self._never_registered, link)
+        self._unregistered[link] = self._reactor.call_later(REGISTER_S, self._expire, link)
 
-    def _never_registered(self, link: Link) -> None:
-        del self._strangers[link]
+    def _expire(self, link: Link) -> None:
+        del self._unregistered[link]
         self._log_about(None, f"{link.peer}: closed: no Register within {REGISTER_S:g} s")
         link.close()
 
     def _lost(self, link: Link, reason: str) -> None:
         if self.limiter.closed(link, reason):
             return
-        timer = self._strangers.pop(link, None)
+        timer = self._unregistered.pop(link, None)
         if timer is not None:
             timer.cancel()
         container_id = self._owner.pop(link, None)
@@ -290,7 +292,7 @@ class ExecutorServer:
         if container_id is None or handler is None:
             when = "before Register" if container_id is None else "is not for a master"
             raise ProtocolError(f"{type(message).__name__} {when}")
-        self._liveness.heard(container_id, self._reactor.now())
+        self._liveness.note_message(container_id, self._reactor.now())
         admitted = self._bounds_of(container_id).admit(message)
         if admitted is not None:
             handler(container_id, admitted)
@@ -306,13 +308,13 @@ class ExecutorServer:
             self._log(text)
 
     def _register(self, link: Link, message: Register, ended: Optional[Ended]) -> None:
-        timer = self._strangers.pop(link, None)
+        timer = self._unregistered.pop(link, None)
         if timer is not None:
             timer.cancel()
         container_id = message.container_id
         if container_id not in self._known:
             self._log_about(
-                None, f"{container_id}: not a container of this job (any more): sent away"
+                None, f"{container_id}: not a container of this job (any more): shut down"
             )
             link.send(Shutdown(0.0, "this job has no such container (any more)"))
             link.flush_then_close()
@@ -325,7 +327,7 @@ class ExecutorServer:
         if old is not None and old is not link:
             self._owner.pop(old, None)
             old.close()
-        self._liveness.heard(container_id, self._reactor.now())
+        self._liveness.note_message(container_id, self._reactor.now())
         host = message.listen_host or message.host
         shown = f"[{host}]" if ":" in host else host
         address = f"{shown}:{message.listen_port}"
@@ -360,7 +362,7 @@ class ExecutorServer:
         self._report(container_id, m)
 
     def _ping(self) -> None:
-        """A connection on which nothing is said is kept known to be alive."""
+        """Ping each executor, so that it knows that an idle connection is alive."""
         for link in list(self._links.values()):
             link.send(Ping())
         self._ping_later()

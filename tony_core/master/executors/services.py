@@ -1,7 +1,7 @@
-"""What a framework runs in the master for a session: started, watched, ended.
+"""What a framework runs in the master for a session: started, watched, closed.
 
-A service works on threads of its own and may call back at any time; its word reaches the
-session machine on the reactor's thread, and only while its session lasts.
+A service works on threads of its own and may call back at any time. Its failure reaches the session
+machine on the reactor's thread, and only while its session lasts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Services:
         self._open: Dict[int, List[Service]] = {}
 
     def serve(self, session: int, size: int) -> Mapping[str, str]:
-        """Start what this session needs; what its tasks must know of it."""
+        """Start what this session needs; return the variables that its tasks need."""
 
         def failed(reason: str, task: str, exit_code: int) -> None:
-            self._reactor.call_soon_threadsafe(self._tell, session, reason, task, exit_code)
+            self._reactor.call_soon_threadsafe(self._report, session, reason, task, exit_code)
 
         running = self._open.setdefault(session, [])
         context = ServiceContext(self._host, failed, self._log, self._nodes)
@@ -53,15 +53,15 @@ class Services:
         return service.environment()
 
     def close(self, session: int) -> None:
-        """That session is over."""
+        """Close the services of a session that is over."""
         for service in self._open.pop(session, ()):
             service.close()
 
     def close_all(self) -> None:
-        """The job is over."""
+        """Close all services: the job is over."""
         for session in list(self._open):
             self.close(session)
 
-    def _tell(self, session: int, reason: str, task: str, exit_code: int) -> None:
+    def _report(self, session: int, reason: str, task: str, exit_code: int) -> None:
         if session in self._open:
             self._failed(session, reason, task, exit_code)

@@ -1,8 +1,8 @@
-"""What executors are told, built from the session machine's commands. No I/O.
+"""Messages and launches for executors, built from the session machine's commands. No I/O.
 
 A *start* is one passing of the barrier: one gang, its shared texts encoded once, and its
-framework's services. It is kept while its session lasts, because a task whose connection
-broke in the wrong moment is told the very same again.
+framework's services. It is kept while its session lasts, because a task whose connection broke at
+the wrong moment gets the same start again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tony_core.job.spec import Job, Mode, Tracking
 from tony_core.master.executors.environment import (
     CLUSTER_SPEC,
     TASK_RESTARTS,
-    Facts,
+    StartInfo,
     clashes,
     classpath,
-    facts_of,
+    identity_variables,
     port_names,
     shared_texts,
     task_environment,
@@ -33,12 +33,12 @@ from tony_core.protocol.job_key import executor_key
 from tony_core.protocol.messages import Prepare, Start, Welcome
 from tony_core.schedulers.port import Launch
 
-#: (session, how many tasks train) -> what the framework's services tell the tasks.
+#: (session, how many tasks train) -> the variables that the framework's services need.
 Serve = Callable[[int, int], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class Order:
+class StartOrder:
     """One Start for one container."""
 
     container_id: str
@@ -48,7 +48,7 @@ class Order:
 @dataclass(frozen=True)
 class _Plan:
     gang: Gang
-    facts: Facts
+    info: StartInfo
     shared: bytes
 
 
@@ -63,7 +63,7 @@ class TaskCommands:
         self._artifacts = artifacts
         self._app_id = app_id
         self._plans: Dict[Tuple[int, str], _Plan] = {}  # (session, task) -> its start
-        self._said: Set[str] = set()
+        self._noted: Set[str] = set()
 
     def welcome(self, attempt: int, silence_s: float, master_lost_s: float) -> Welcome:
         """The answer to an executor's Register; ``master_lost_s`` is the scheduler's default."""
@@ -83,7 +83,7 @@ class TaskCommands:
     def launch(
         self, task: str, container_id: str, master: str, secret: bytes, python: str
     ) -> Launch:
-        """Our executor for a container; the program's own environment never travels here."""
+        """Launch an executor; the program's own environment is never part of a launch."""
         role = self._job.role(task.rpartition(":")[0])
         runtime = find(self._artifacts, Use.RUNTIME)
         folder = runtime.name if runtime else "tony-runtime"
@@ -104,7 +104,7 @@ class TaskCommands:
         return item.use is not Use.JOB and item.wanted_by(role)
 
     def prepare(self, command: PrepareTask) -> Prepare:
-        """Which task of which session, and what ports it needs."""
+        """Prepare a task of a session with its ports."""
         role, _, index = command.task.rpartition(":")
         source = find(self._artifacts, Use.SOURCE)
         span = self._job.network.port_range
@@ -123,33 +123,33 @@ class TaskCommands:
             same_ports=command.same_ports,
         )
 
-    def start(self, command: StartTasks, serve: Serve) -> Tuple[bytes, List[Order]]:
-        """The shared texts, encoded once, and a Start for each task."""
+    def start(self, command: StartTasks, serve: Serve) -> Tuple[bytes, List[StartOrder]]:
+        """Build the shared texts, encoded once, and a Start for each task."""
         plan = self._plan(command, serve)
         peers = {peer.name: peer for peer in plan.gang.peers}
         where = {f"{item.role}:{item.index}": item.container_id for item in command.members}
-        restart = command.restart
-        orders = [
-            Order(where[task], self._start(plan, peers[task], restart)) for task in command.tasks
+        starts = [
+            StartOrder(where[task], self._start(plan, peers[task], command.restart))
+            for task in command.tasks
         ]
-        return plan.shared, orders
+        return plan.shared, starts
 
     def forget(self, session: int) -> None:
-        """That session is over."""
+        """Forget the starts of a session that is over."""
         self._plans = {key: plan for key, plan in self._plans.items() if key[0] != session}
 
     def notes(self, command: StartTasks) -> Iterator[str]:
-        """What the user should know of this start; each said once."""
+        """Yield what the user should know of this start; each line once per job."""
         plan = self._plans.get((command.session, command.tasks[0]))
         if plan is None:
             return
         peer = next(peer for peer in plan.gang.peers if peer.name == command.tasks[0])
         names = [
             *self._framework.environment(plan.gang, peer),
-            *facts_of(plan.gang, peer, plan.facts),
+            *identity_variables(plan.gang, peer, plan.info),
         ]
         lines = clashes(self._job, names)
-        if not plan.facts.has_spec:
+        if not plan.info.has_spec:
             count = len(plan.gang.peers) if self._job.shares_addresses else "thousands of"
             lines.append(
                 f"{CLUSTER_SPEC} is not set: {count} addresses are too many for"
@@ -157,8 +157,8 @@ class TaskCommands:
                 " does not need them"
             )
         for line in lines:
-            if line not in self._said:
-                self._said.add(line)
+            if line not in self._noted:
+                self._noted.add(line)
                 yield line
 
     def _plan(self, command: StartTasks, serve: Serve) -> _Plan:
@@ -174,18 +174,18 @@ class TaskCommands:
         elif not command.restart and self._gathered(command):
             gang = replace(gang, services=serve(command.session, len(gang.ranked())))
         texts = shared_texts(gang, self._framework)
-        facts = Facts(self._app_id, command.session, command.parameters, CLUSTER_SPEC in texts)
-        plan = _Plan(gang, facts, json.dumps(texts).encode())
+        info = StartInfo(self._app_id, command.session, command.parameters, CLUSTER_SPEC in texts)
+        plan = _Plan(gang, info, json.dumps(texts).encode())
         self._plans.update(((command.session, task), plan) for task in command.tasks)
         return plan
 
     def _gathered(self, command: StartTasks) -> bool:
-        """Whether these tasks train together: sidecars have no part in the services."""
+        """Whether these tasks train together; sidecars have no services."""
         role = self._job.role(command.tasks[0].rpartition(":")[0])
         return role.tracking is not Tracking.SIDECAR or self._job.mode is Mode.FCFS
 
     def _ordered(self, members: Tuple[Member, ...]) -> List[Member]:
-        """The job's order of roles, the chief's first where there is one."""
+        """Sort by the job's order of roles, the chief's role first."""
         chief = self._job.chief
         names = [role.name for role in self._job.roles]
         if chief is not None:
@@ -196,13 +196,13 @@ class TaskCommands:
     def _start(self, plan: _Plan, peer: Peer, restart: int) -> Start:
         role = self._job.role(peer.role)
         env = task_environment(
-            plan.gang, peer, plan.facts, self._framework.environment(plan.gang, peer)
+            plan.gang, peer, plan.info, self._framework.environment(plan.gang, peer)
         )
         env[TASK_RESTARTS] = str(restart)
-        brought = classpath(self._artifacts, role.name)
-        if brought:
+        staged = classpath(self._artifacts, role.name)
+        if staged:
             theirs = env.get("CLASSPATH", "")
-            env["CLASSPATH"] = f"{brought}:{theirs}" if theirs else brought
+            env["CLASSPATH"] = f"{staged}:{theirs}" if theirs else staged
         return Start(
             session=plan.gang.session,
             command=role.command,
@@ -216,7 +216,7 @@ class TaskCommands:
 
 
 def _same(gang: Gang, command: StartTasks) -> bool:
-    """Whether the task still stands where it stood in that gang."""
+    """Whether the task has the same address as in that gang."""
     name = command.tasks[0]
     old: Optional[Peer] = next((peer for peer in gang.peers if peer.name == name), None)
     new = next((m for m in command.members if f"{m.role}:{m.index}" == name), None)
@@ -228,5 +228,5 @@ def _peer(member: Member) -> Peer:
 
 
 def _is_open(name: str, value: str) -> bool:
-    """Whether the executor may have it, too: what is secret, only the program gets (by Start)."""
+    """Whether the executor may have it too; secrets go to the program only (by Start)."""
     return not is_secret(name) and mask_text(value) == value

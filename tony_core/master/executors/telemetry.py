@@ -1,7 +1,7 @@
-"""What executors say besides the session machine's events: for the page and the metrics.
+"""What executors report besides the session machine's events: for the page and the metrics.
 
-Measures, reported values, a TensorBoard that answers, notes for a person. An event passes
-through here on its way to the machine, and leaves what the page shows of it.
+Measures, reported values, a TensorBoard that answers, notes for people. An event passes through
+here on its way to the machine, and leaves what the page shows of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TENSORBOARD = "tensorboard"
 
 
 class Telemetry:
-    """Which container is which task now, and what its executor said."""
+    """Takes what executors report: notes what the page shows, passes events on."""
 
     def __init__(
         self,
@@ -42,19 +42,19 @@ class Telemetry:
         self.disconnected = disconnected
         self._tasks: Dict[str, Tuple[str, int]] = {}  # container -> task, session
         self._tensorboard = ""  # the container that serves it
-        self._told: Set[str] = set()  # matters of which one line is enough
+        self._noted_once: Set[str] = set()  # keys of notes that are shown once
 
     def prepared(self, container_id: str, task: str, session: int) -> None:
-        """The container is this task of this session now."""
+        """Note which task of which session a container is from now on."""
         self._tasks[container_id] = (task, session)
 
     def ended(self, container_id: str) -> None:
-        """The container is no more."""
+        """Remove a container that has ended."""
         if container_id == self._tensorboard:
-            self._serves_no_more()
+            self._remove_tensorboard()
 
     def report(self, event: ExecutorReported) -> None:
-        """Note what the page shows of it, and pass it on."""
+        """Note what the page shows of an event, and pass it on."""
         container_id, message = event
         if isinstance(message, Ended):
             task, latest = self._task(container_id)
@@ -71,7 +71,7 @@ class Telemetry:
         self._feed(event)
 
     def measured(self, container_id: str, session: int, values: Mapping[str, float]) -> None:
-        """Numbers of a task at this moment."""
+        """Add measures of a task."""
         task, _ = self._task(container_id)
         if task:
             at = self._publisher.wall(self._reactor.now())
@@ -79,7 +79,7 @@ class Telemetry:
             self._publisher.changed()
 
     def serving(self, container_id: str, message: Serving, host: str) -> None:
-        """A web server beside the program answers, or does not (any more)."""
+        """Link TensorBoard while it answers."""
         if message.name != TENSORBOARD:
             return
         if message.port:
@@ -87,31 +87,31 @@ class Telemetry:
                 url = self._page.open_tensorboard()
             except OSError as error:
                 text = f"TensorBoard answers, but the master cannot open a port for it: {error}"
-                self._say(container_id, text, Weight.WARNING)
+                self._note(container_id, text, Weight.WARNING)
                 return
             self._tensorboard = container_id
             self._page.tensorboard = (host, message.port)
             if self._publisher.info.links.get(TENSORBOARD) != url:
                 self._publisher.link(TENSORBOARD, url)
-                self._say(container_id, f"TensorBoard answers at {url}", Weight.DECISION)
+                self._note(container_id, f"TensorBoard answers at {url}", Weight.DECISION)
             return
         if container_id == self._tensorboard:
-            self._serves_no_more()
+            self._remove_tensorboard()
         if message.message:
             text = f"TensorBoard does not answer: {message.message}"
-            self._say(container_id, text, Weight.WARNING)
+            self._note(container_id, text, Weight.WARNING)
 
     def noted(self, container_id: str, message: Noted) -> None:
-        """A line for the story."""
+        """Add a note to the story."""
         if message.once:
-            if message.once in self._told:
+            if message.once in self._noted_once:
                 return
-            self._told.add(message.once)
+            self._noted_once.add(message.once)
         weight = Weight.WARNING if message.level == "warning" else Weight.INFO
         task, _ = self._task(container_id)
-        self._say(container_id, f"{task}: {message.text}", weight, kind=StoryKind.NOTE)
+        self._note(container_id, f"{task}: {message.text}", weight, kind=StoryKind.NOTE)
 
-    def _serves_no_more(self) -> None:
+    def _remove_tensorboard(self) -> None:
         self._tensorboard = ""
         self._page.tensorboard = None
         self._publisher.link(TENSORBOARD, None)
@@ -119,7 +119,7 @@ class Telemetry:
     def _task(self, container_id: str) -> Tuple[str, int]:
         return self._tasks.get(container_id, ("", -1))
 
-    def _say(
+    def _note(
         self, container_id: str, text: str, weight: Weight, kind: StoryKind = StoryKind.SERVING
     ) -> None:
         task, session = self._task(container_id)
