@@ -13,7 +13,6 @@ import pytest
 from tests.importgraph import CHECKOUT, Graph, crossings, room_of, within
 
 _BOTTOM = (
-    "tony_core.dataclass",
     "tony_core.exit_causes",
     "tony_core.unexpected_errors",
     "tony_core.jsontext",
@@ -37,17 +36,16 @@ _CLIENT = (
 ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core": (),
     "tony_core.version": (),
-    "tony_core.dataclass": (),
     "tony_core.exit_causes": (),
     "tony_core.unexpected_errors": (),
     "tony_core.jsontext": (),
     "tony_core.loopback": (),
-    "tony_core.plugins": ("tony_core.dataclass",),
-    "tony_core.job": ("tony_core.dataclass", "tony_core.jsontext"),
+    "tony_core.plugins": (),
+    "tony_core.job": ("tony_core.jsontext",),
     "tony_core.protocol": ("tony_core.protocol.job_key",),
     # Of hadoop: where the NameNodes are, by the site files.
-    "tony_core.files": ("tony_core.hadoop", "tony_core.dataclass"),
-    "tony_core.hadoop": ("tony_core.version", "tony_core.dataclass"),
+    "tony_core.files": ("tony_core.hadoop",),
+    "tony_core.hadoop": ("tony_core.version",),
     "tony_core.bundle": ("tony_core.bundle.unpack", "tony_core.bundle.jobfolder", *_BOTTOM),
     # What was bundled is unpacked on the nodes: one of two ways from there into the bundle.
     "tony_core.bundle.unpack": ("tony_core.bundle", *_BOTTOM),
@@ -61,7 +59,6 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     ),
     "tony_core.view": ("tony_core.schedulers", "tony_core.jsontext"),
     "tony_core.frameworks": (
-        "tony_core.dataclass",
         "tony_core.job",
         "tony_core.plugins",
         "tony_core.protocol",
@@ -75,7 +72,6 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.history",
         "tony_core.protocol",
         "tony_core.protocol.job_key",
-        "tony_core.dataclass",
         "tony_core.exit_causes",
         "tony_core.unexpected_errors",
         "tony_core.jsontext",

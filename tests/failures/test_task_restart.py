@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Tuple
 
 import pytest
 
 from tests.failures.wreck import ONCE, Wreck, one_role, until
-from tony_core.dataclass import replace
 from tony_core.job.spec import Job, Mode, RestartScope, Tracking
 from tony_core.schedulers.port import AppState
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict
 
@@ -13,7 +14,6 @@ import pytest
 from tests.fuzzing import fuzz, mutations
 from tests.master.shell import ScriptedPool, a_job
 from tests.master.test_main import context
-from tony_core.dataclass import replace
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.history.reader import read_job
 from tony_core.job.jsonfile import job_from_json, job_to_json

@@ -122,7 +122,7 @@ import sys, time
 from pathlib import Path
 from tests.master.shell import ScriptedPool, a_job
 from tests.master.test_main import context
-from tony_core.dataclass import replace
+from dataclasses import replace
 from tony_core.master.main import serve
 class Pool(ScriptedPool):
     def start(self, sink, page_url):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from tests.fuzzing import bounds, fuzz, mutations
 from tony_azkaban.folder import named_in_flow, names_in
 from tony_azkaban.outputs import inert, metrics, outputs, write
-from tony_core.dataclass import replace
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.schedulers.port import AppState
 from tony_core.view import JobView, TaskView

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
@@ -19,7 +20,6 @@ from tests.client.scripted import Scripted
 from tests.fuzzing import fuzz, mutations
 from tony_azkaban.execution import read
 from tony_azkaban.server import Server, ServerError, jobs_of, parse
-from tony_core.dataclass import replace
 from tony_core.schedulers.port import AppState, AppStatus
 
 RUNNING_NODE = {"id": "train", "nestedId": "train", "status": "RUNNING", "attempt": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Iterator, List
 
 import pytest
@@ -14,7 +15,6 @@ from tony_airflow.links.tony import TENSORBOARD
 from tony_airflow.operators.task_job import TaskJob
 from tony_core.client.errors import PageError
 from tony_core.client.page import Page
-from tony_core.dataclass import replace
 from tony_core.schedulers.port import AppState
 from tony_core.view import PAGE, JobView
 

@@ -74,7 +74,6 @@ PROGRAM = (
 PROGRAM_WEBHDFS = "tony_webhdfs"
 _TOP = (
     "__init__.py",
-    "dataclass.py",
     "exit_causes.py",
     "unexpected_errors.py",
     "jsontext.py",

@@ -21,9 +21,9 @@ which knows where it stands on its node.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from tony_core.dataclass import dataclass
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import TENSORBOARD_COMMAND, Job, Role, Tracking

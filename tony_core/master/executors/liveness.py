@@ -11,9 +11,8 @@ shorter allowance, because an executor that lives reconnects at once.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import List, Optional, Tuple
-
-from tony_core.dataclass import dataclass
 
 #: How long an executor whose connection closed has to call again, at most.
 RECONNECT_S = 10.0

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from tony_core.dataclass import dataclass, field
 from tony_core.files.location import is_remote, join
 from tony_core.jsontext import is_number, read_object
 from tony_core.master.state.folder import StateFolder, state_folder

@@ -11,9 +11,9 @@ all its budgets, at no cost for the user.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, List, Mapping, Tuple
 
-from tony_core.dataclass import dataclass
 from tony_core.files.location import is_remote
 from tony_core.history.layout import segment_name
 from tony_core.history.reader import place, read_events, segments
