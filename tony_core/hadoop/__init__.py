@@ -1,7 +1,7 @@
-"""Hadoop without a JVM, by the standard library alone.
+"""Hadoop without a JVM, on the standard library alone.
 
-From the bottom up: ``protobuf`` and ``messages`` (what is said), ``sasl`` and ``wire`` (how, as
-bytes), ``connection``, ``failover`` and ``service`` (to whom), ``rm_client``, ``rm_master`` and
-``nm`` (one method for each call); beside them ``siteconf`` and ``endpoints`` (where things
-are), ``ids``, ``records``, ``tokens``, ``credentials``, ``launch`` and ``urls``.
+``rpc`` holds the wire protocol from the bottom up: protocol buffers, SASL, connections, and calls
+with failover. ``yarn`` has one typed method for each call of the ResourceManager and NodeManagers,
+``site`` reads a site's configuration, and ``logs`` reads aggregated logs. Tokens and credentials
+belong to all of them.
 """

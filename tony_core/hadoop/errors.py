@@ -1,7 +1,7 @@
-"""What can go wrong with a Hadoop: whose fault it is, and whether trying again can help.
+"""Errors of a Hadoop cluster: whose fault they are, and whether a retry can help.
 
 A server answers with the name of a Java class. The table at the end of this module maps the
-names once; a class that is not in it stays a plain :class:`RemoteError`, which nobody retries.
+names once; a class that is not in it stays a plain :class:`RemoteError`, which is not retried.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Dict, Optional, Tuple, Type
 
 
 class Fault(str, Enum):
-    """Who has to do something about it."""
+    """Who has to act."""
 
     CONFIG = "configuration"  # the site's files, or what was asked of us
     USER = "user"  # a request that the cluster will never grant, or not to this user
@@ -63,13 +63,13 @@ class AuthenticationError(Unreachable):
 
 
 class Closed(HadoopError):
-    """We closed the connection ourselves while somebody waited."""
+    """We closed the connection ourselves during a call."""
 
     fault = Fault.OURS
 
 
 class ProtocolError(HadoopError):
-    """What came is no RPC of Hadoop, or breaks its rules."""
+    """The answer is not RPC of Hadoop, or violates its protocol."""
 
     fault = Fault.OURS
 
@@ -112,7 +112,7 @@ class RemoteError(HadoopError):
 
 
 class ApplicationNotFound(RemoteError):
-    """The ResourceManager knows no such application (any more)."""
+    """The ResourceManager knows no such application any more."""
 
 
 class AttemptNotFound(RemoteError):

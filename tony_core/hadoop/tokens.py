@@ -1,7 +1,7 @@
-"""Tokens: what proves to a server of Hadoop who calls.
+"""Tokens, by which a caller authenticates itself to a server of Hadoop.
 
-A token is an identifier, which anybody may read, and a password, which the server derives
-from it. Neither is ever shown. Kinds say what a token is for.
+A token has an identifier, which is public, and a password, which the server derives from it. No
+message shows either. The kind says what the token is for.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def hmac_md5(key: bytes, data: bytes) -> bytes:
 
 
 def equal_in_constant_time(one: bytes, other: bytes) -> bool:
-    """Compared in a time that does not tell where they differ."""
+    """Compare in constant time."""
     difference = len(one) ^ len(other)
     for a, b in zip(one, other):
         difference |= a ^ b
@@ -84,7 +84,7 @@ def equal_in_constant_time(one: bytes, other: bytes) -> bool:
 
 
 def new_nonce() -> bytes:
-    """Something that nobody said before."""
+    """A nonce that was never used before."""
     return base64.b64encode(os.urandom(30))
 
 

@@ -77,7 +77,7 @@ _WEB = b"HTTP"
 
 
 class User(NamedTuple):
-    """Who calls, where nobody checks (SIMPLE); ``real`` is who acts for them."""
+    """The caller on a cluster without authentication; ``real`` is who acts for that user."""
 
     name: str
     real: str = ""

@@ -118,7 +118,7 @@ class NewApplication(NamedTuple):
 
 
 class AppReport(NamedTuple):
-    """The ResourceManager's word on an application."""
+    """The ResourceManager's report of an application."""
 
     id: ApplicationId
     name: str

@@ -1,4 +1,4 @@
-"""The ResourceManager as clients call it: submit, look, kill.
+"""The ResourceManager as clients call it: submit, report, kill.
 
 One method for each call of ApplicationClientProtocol that we use. All of them may be sent
 again: submitting an application a second time is answered like the first.
@@ -121,14 +121,14 @@ class RmClient:
     # ---------------------------------------------------------------- applications
 
     def new_application(self) -> NewApplication:
-        """An id that nobody else has."""
+        """A fresh application id, and the largest container that the cluster grants."""
         answer = self.service.call(NEW_APPLICATION, calls.GetNewApplicationRequest())
         return NewApplication(
             ApplicationId.of(answer.application_id), Capability.of(answer.maximum_capability)
         )
 
     def submit(self, context: calls.ApplicationSubmissionContext) -> None:
-        """Hand an application over. It may still be refused afterwards: see its report.
+        """Submit an application. It may still be refused afterwards: see its report.
 
         Tags are kept as they come and searched in lower case: so they come in lower case.
         """
@@ -174,7 +174,7 @@ class RmClient:
     def kill(
         self, application: ApplicationId, diagnostics: str = "", *, within_s: float = 30.0
     ) -> None:
-        """End an application; returns when the ResourceManager says that it is done."""
+        """End an application; returns when the ResourceManager has done it."""
         deadline = Deadline(within_s, f"killing {application}")
         request = calls.KillApplicationRequest(application_id=application.message())
         if diagnostics:
@@ -190,7 +190,7 @@ class RmClient:
         self.service.call(FAIL_ATTEMPT, request)
 
     def attempts(self, application: ApplicationId) -> List[AttemptReport]:
-        """The lives of an application's master, the first one first."""
+        """The attempts of an application, by number."""
         request = calls.GetApplicationAttemptsRequest(application_id=application.message())
         found = self.service.call(ATTEMPTS, request).application_attempts
         return sorted((AttemptReport.of(one) for one in found), key=lambda one: one.id)
@@ -260,5 +260,5 @@ class RmClient:
         return [ResourceType(one.name, one.units) for one in answer.resource_type_info]
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         self.service.close()

@@ -64,7 +64,7 @@ NodeTokens = Mapping[NodeId, Token]
 
 
 class Registered(NamedTuple):
-    """What the ResourceManager says at the start."""
+    """The answer to a registration."""
 
     maximum: Capability
     queue: str
@@ -74,7 +74,7 @@ class Registered(NamedTuple):
 
 
 class Preempted(NamedTuple):
-    """What the ResourceManager will take back: for certain, or unless others are offered."""
+    """Containers that the ResourceManager will preempt, or will unless others are offered."""
 
     certain: Tuple[ContainerId, ...]
     negotiable: Tuple[ContainerId, ...]
@@ -94,7 +94,7 @@ class Allocation(NamedTuple):
     command: str  # "", "RESYNC" or "SHUTDOWN"
     allocated: Tuple[Container, ...]
     completed: Tuple[ContainerStatus, ...]
-    previous: Tuple[Container, ...]  # of earlier attempts, told late
+    previous: Tuple[Container, ...]  # of earlier attempts, reported late
     headroom: Optional[Capability]  # what this application could still get; absent: not said
     updated_nodes: Tuple[NodeReport, ...]
     cluster_nodes: int
@@ -195,7 +195,7 @@ class RmMaster:
     def finish(
         self, status: str, diagnostics: str, tracking_url: str = "", *, within_s: float = 30.0
     ) -> None:
-        """The application's last word; ``status`` is a name of FINAL_STATUSES."""
+        """Report the application's end; ``status`` is a name of FINAL_STATUSES."""
         deadline = Deadline(within_s, "finishApplicationMaster")
         request = calls.FinishApplicationMasterRequest(
             diagnostics=diagnostics,
@@ -204,11 +204,11 @@ class RmMaster:
         )
         while not self.service.call(FINISH, request, within_s=deadline.left()).is_unregistered:
             if not deadline.left():
-                raise deadline.passed("the ResourceManager has not taken note of the end")
+                raise deadline.passed("the ResourceManager has not recorded the end")
             time.sleep(_FINISH_POLL_S)
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         self.service.close()
 
     def _roll(self, answer: calls.AllocateResponse) -> Optional[Token]:

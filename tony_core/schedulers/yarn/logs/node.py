@@ -120,7 +120,7 @@ class NodeLogs:
             try:
                 data = self._read(log, opened, limit)
             except (LogsUnavailable, FormatError):
-                data = b""  # nobody read on for too long, or the node went away: ask anew
+                data = b""  # the stream was idle for too long, or the node went away: ask again
             if data:
                 return data
         opened = self._from(log, offset)
@@ -162,7 +162,7 @@ class NodeLogs:
                 self._finish(opened)
                 return None
             opened.close()
-        # It grows faster than anybody can ask: read it from its beginning, once.
+        # It grows faster than it can be asked for: read it from its beginning, once.
         opened = self._ask(log, None)
         opened.skip(offset)
         return opened
@@ -221,14 +221,14 @@ class NodeLogs:
             answer = self._web.get(address, f"{target}?{query}", tls=self._tls)
             if answer.status == 200:
                 return answer
-            said = _error_text(answer.text(1 << 14).decode(errors="replace"))
+            message = _error_text(answer.text(1 << 14).decode(errors="replace"))
         except WebUnreachable as error:
             raise LogsUnavailable(str(error)) from None
-        if answer.status in (401, 403) or "is not authorized" in said:
-            raise LogsDenied(said)
-        if answer.status == 404 and name and "Cannot find this log" in said:
+        if answer.status in (401, 403) or "is not authorized" in message:
+            raise LogsDenied(message)
+        if answer.status == 404 and name and "Cannot find this log" in message:
             raise NoSuchLog(name)
-        raise LogsUnavailable(f"{address} answered {answer.status}: {said}")
+        raise LogsUnavailable(f"{address} answered {answer.status}: {message}")
 
     def _keep(self, log: _Log, opened: _OpenLog) -> None:
         self._open[log] = opened
@@ -255,14 +255,14 @@ def parse_log_names(listing: Any) -> List[str]:
 
 
 def visible_names(names: List[str]) -> List[str]:
-    """Those that anybody wants to see, each once."""
+    """The names without YARN's own files, each once."""
     return sorted({name for name in names if name not in _HIDDEN})
 
 
 def _error_text(text: str) -> str:
-    """What a server says went wrong, out of a page, XML, JSON or a Java exception."""
+    """A server's error message, out of a page, XML, JSON or a Java exception."""
     found = re.search(r'<message>(.*?)</message>|"message"\s*:\s*"(.*?)"', text, re.S)
-    said = next((part for part in found.groups() if part), text) if found else text
-    said = re.sub(r"<[^>]*>", " ", said)
-    said = re.sub(r"^(?:[\w.]+(?:Exception|Error): )+", "", " ".join(said.split()))
-    return said[:300]
+    message = next((part for part in found.groups() if part), text) if found else text
+    message = re.sub(r"<[^>]*>", " ", message)
+    message = re.sub(r"^(?:[\w.]+(?:Exception|Error): )+", "", " ".join(message.split()))
+    return message[:300]

@@ -298,11 +298,11 @@ class MasterNodes:
         self._known: OrderedDict[str, NodePlace] = OrderedDict()
 
     def of(self, app_id: str, container_id: str) -> NodePlace:
-        """Where a master's container ran; an empty place when it is none, or nobody knows."""
+        """The node of a master's container; empty for other containers, or if it is unknown."""
         if container_id not in self._known:
-            told = self._ask(app_id)
-            self._known.update(told)
-            if told:
+            answer = self._ask(app_id)
+            self._known.update(answer)
+            if answer:
                 self._known.setdefault(container_id, NodePlace())  # a task's, not a master's
             while len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
@@ -317,18 +317,18 @@ class MasterNodes:
         target = f"/ws/v1/cluster/apps/{quote(app_id, safe='')}/appattempts?{query}"
         for address in service.addresses:
             try:
-                with self._web.get(str(address), target, tls=service.tls) as answer:
-                    if answer.status == 200:
-                        return parse_master_nodes(answer.json())
+                with self._web.get(str(address), target, tls=service.tls) as response:
+                    if response.status == 200:
+                        return parse_master_nodes(response.json())
             except WebUnreachable:
                 continue  # or it is the other one of the pair
         return {}
 
 
-def parse_master_nodes(told: Any) -> Dict[str, NodePlace]:
-    """By container, out of what a ResourceManager says of an application's attempts."""
+def parse_master_nodes(answer: Any) -> Dict[str, NodePlace]:
+    """By container, from a ResourceManager's list of an application's attempts."""
     found: Dict[str, NodePlace] = {}
-    part = told.get("appAttempts") if isinstance(told, dict) else None
+    part = answer.get("appAttempts") if isinstance(answer, dict) else None
     attempts = part.get("appAttempt") if isinstance(part, dict) else None
     for attempt in attempts if isinstance(attempts, list) else [attempts]:
         if isinstance(attempt, dict) and attempt.get("containerId"):

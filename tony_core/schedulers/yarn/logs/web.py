@@ -1,7 +1,7 @@
 """HTTP to the web services that have logs: answers as streams, connections kept.
 
-A connection is used again once its answer was read to the end. What nobody wants the rest of
-is closed, since an answer may be a log of gigabytes.
+A connection is used again once its answer was read to the end. An answer that is not read to
+its end is closed, since an answer may be a log of gigabytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WebResponse:
             ) from None
 
     def text(self, longest: int = _MAX_TEXT) -> bytes:
-        """All of it, as far as anybody wants to see it."""
+        """All of it, up to a length."""
         found = b""
         with self:
             while len(found) < longest:
@@ -103,7 +103,7 @@ class LogWebClient:
         return self._ask(key, None, target)
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         while self._idle:
             self._idle.popitem()[1].close()
 
