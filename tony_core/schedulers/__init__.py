@@ -10,6 +10,7 @@ needed: the processes beside every container import this package.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ def scheduler_names() -> List[str]:
 
 def open_scheduler(name: str, env: Optional[Mapping[str, str]] = None) -> Scheduler:
     """The client's side of a scheduler; ``env`` stands for ``os.environ``."""
-    import importlib
-
     if name in BUILT_IN:
         module, attribute = BUILT_IN[name]
         factory = getattr(importlib.import_module(module), attribute)
@@ -65,8 +64,6 @@ def missing(name: str) -> str:
 
 def open_master(arguments: SimpleNamespace) -> Tuple[MasterContext, ContainerPool]:
     """The master's side, by the words that the scheduler started this master with."""
-    import importlib
-
     name: str = arguments.scheduler
     if name in BUILT_IN:
         opener = importlib.import_module(_POOL_MODULES[name]).open_master
@@ -100,7 +97,7 @@ def plugin_of(name: str) -> Optional[Plugin]:
 
 
 def _plugins(group: str) -> Dict[str, Plugin]:
-    """What other distributions registered."""
+    """The plugins of other distributions, by name."""
     from tony_core.plugins import installed
 
     return installed(group)

@@ -10,6 +10,7 @@ Runs on the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from typing import Set
@@ -55,10 +56,8 @@ def _reflink(source: int, target: int, device: int) -> bool:
     if device in _no_reflinks:
         return False
     try:
-        import fcntl
-
         fcntl.ioctl(target, _FICLONE, source)
-    except (ImportError, OSError):
+    except OSError:
         _no_reflinks.add(device)
         return False
     return True

@@ -46,7 +46,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.exit_causes import decode_status, exit_code_of
-from tony_core.schedulers.local import engine, home, processes
+from tony_core.schedulers.local import attempts, engine, home, processes
 from tony_core.schedulers.local.processes import MB, MemoryWatch
 
 GRACE_S = 0.25  # from TERM to KILL
@@ -331,8 +331,6 @@ def main(argv: Sequence[str]) -> int:
 
 def _finalize_if_last(spec: Mapping[str, Any], folder: home.ContainerFolder) -> None:
     """Start the finalization of an application whose master is dead, after its last container."""
-    from tony_core.schedulers.local import attempts
-
     app = home.AppFolder(os.path.dirname(os.path.dirname(folder.path)))
     end = time.monotonic() + LOCK_S
     try:
