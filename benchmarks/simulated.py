@@ -26,6 +26,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import socket
 
+from tony_core.exit_causes import ExitCause
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Resources, Role, Timeouts
 from tony_core.master.main import serve
@@ -45,7 +46,6 @@ from tony_core.schedulers.port import (
     Allocated,
     AppState,
     Ask,
-    Cause,
     Completed,
     Container,
     ContainerPool,
@@ -101,7 +101,7 @@ class GivingPool(ContainerPool):
         pass
 
     def stop(self, container_id: str) -> None:
-        self._end(container_id, Cause.RELEASED)
+        self._end(container_id, ExitCause.RELEASED)
 
     def report(self, progress: float, tracking_url: str) -> None:
         pass
@@ -112,14 +112,14 @@ class GivingPool(ContainerPool):
     def close(self) -> None:
         pass
 
-    def _end(self, container_id: str, cause: Cause) -> None:
+    def _end(self, container_id: str, cause: ExitCause) -> None:
         if container_id in self._open:
             self._open.discard(container_id)
             self._sink(Completed(container_id, 0, cause))
 
     def _read(self) -> None:
         for line in sys.stdin:
-            self._end(line.split()[1], Cause.EXITED)
+            self._end(line.split()[1], ExitCause.EXITED)
         os._exit(1)  # the measuring process is gone
 
 

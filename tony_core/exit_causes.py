@@ -120,6 +120,20 @@ MEANINGS: Mapping[ExitCause, Meaning] = {
     ExitCause.UNKNOWN: Meaning(Fault.SYSTEM, "it ended for an unknown cause"),
 }
 
+#: The causes that a scheduler reports.
+CONTAINER_CAUSES = (
+    ExitCause.EXITED,
+    ExitCause.RELEASED,
+    ExitCause.MEMORY,
+    ExitCause.PREEMPTED,
+    ExitCause.LOST,
+    ExitCause.DISKS,
+    ExitCause.KILLED,
+    ExitCause.LAUNCH,
+    ExitCause.FILES,
+    ExitCause.UNKNOWN,
+)
+
 #: Of a container that exited by itself, before its executor reported the end of its program.
 NO_RESULT = Meaning(Fault.SYSTEM, "its executor ended without a result")
 

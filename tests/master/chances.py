@@ -16,6 +16,7 @@ import sys
 from typing import Any, Callable, Dict, List, Protocol, Sequence, TypeVar
 
 from tests.master.world import PS, Executor, Happening, World, job, role
+from tony_core.exit_causes import CONTAINER_CAUSES, ExitCause
 from tony_core.job.spec import (
     GroupDependency,
     Job,
@@ -28,10 +29,10 @@ from tony_core.job.spec import (
 )
 from tony_core.master.session import events as e
 from tony_core.master.session.records import Phase
-from tony_core.master.session.verdict import NODE_CAUSES, PROGRAM_CAUSES
+from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers import port
-from tony_core.schedulers.port import AppState, Cause
+from tony_core.schedulers.port import AppState
 
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ MOST_THINGS = 60
 SLOW_S = 6.0  # in which the words that something has ended may come, and may not
 
 #: How a program ends that does not end by itself, in the words that the master knows.
-CAUSES = [*sorted(set(PROGRAM_CAUSES) - {"exited"}), *sorted(NODE_CAUSES) * 3]
+CAUSES = sorted(cause.value for cause in ExitCause if cause not in CONTAINER_CAUSES)
+CAUSES += [cause.value for cause in sorted(NODE_CAUSES)] * 3
 
 
 class Chance(Protocol):
@@ -165,7 +167,7 @@ def happen(world: World, chance: Chance) -> None:
         node = f"n{chance.number(0, 2)}"
         world.feed(port.NodeLost(node))
         for executor in [x for x in living(world) if x.container.node == node]:
-            world.complete(executor, -1, Cause.LOST)
+            world.complete(executor, -1, ExitCause.LOST)
     else:
         alive = living(world)
         if alive:
@@ -216,7 +218,7 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
         executor.phase = "ended"
         world.said_end(executor, code, cause="exited" if ends else chance.one_of(CAUSES))
     elif choice == 9:
-        world.complete(executor, -1, chance.one_of(list(Cause)))
+        world.complete(executor, -1, chance.one_of(CONTAINER_CAUSES))
     elif choice == 10:
         world.feed(e.ExecutorLost(name, "silent"))
     elif choice == 15:

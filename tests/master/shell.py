@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
 
 from tests.master.reactors import Running
+from tony_core.exit_causes import ExitCause
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Job, MasterSpec, Resources, Role, Timeouts
 from tony_core.master.master import Master
@@ -37,7 +38,6 @@ from tony_core.schedulers.port import (
     Allocated,
     AppState,
     Ask,
-    Cause,
     Completed,
     Container,
     ContainerPool,
@@ -129,9 +129,9 @@ class ScriptedPool(ContainerPool):
     def stop(self, container_id: str) -> None:
         self.stopped.append(container_id)
         if self.obedient:
-            self.end(container_id, 143, Cause.RELEASED)
+            self.end(container_id, 143, ExitCause.RELEASED)
 
-    def end(self, container_id: str, code: int = 0, cause: Cause = Cause.EXITED) -> None:
+    def end(self, container_id: str, code: int = 0, cause: ExitCause = ExitCause.EXITED) -> None:
         """A container ends, once."""
         if container_id not in self._ended:
             self._ended.add(container_id)

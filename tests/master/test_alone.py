@@ -7,13 +7,14 @@ from typing import Any, Dict, FrozenSet, List, Tuple
 import pytest
 
 from tests.master.world import PS, World, job, role
+from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import GroupDependency, MasterSpec, Mode, RestartScope, Tracking
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.records import Phase
 from tony_core.protocol.messages import Ended, Ready, Reported, Running, Stopped
 from tony_core.schedulers import port
-from tony_core.schedulers.port import AppState, Cause
+from tony_core.schedulers.port import AppState
 
 TASK: Dict[str, Any] = {"restart_scope": RestartScope.TASK}
 RUN_S = 40.0  # longer than what may be "the same again"
@@ -234,7 +235,7 @@ def test_nothing_begins_while_the_old_container_is_there() -> None:
     world.queue.clear()  # it hangs
     world.after(10)
     assert world.state("worker:1") == "pending"
-    world.complete(old, -1, Cause.LOST)
+    world.complete(old, -1, ExitCause.LOST)
     world.settle()
     assert (world.machine.state.session, world.running()) == (0, ["worker:0", "worker:1"])
 
@@ -246,7 +247,7 @@ def test_what_is_left_of_the_old_program_costs_the_container() -> None:
     world.queue.clear()
     world.report(old.container.id, Stopped(0, False))
     assert world.told("not-clean")
-    world.later("end old", lambda: world.complete(old, 0, Cause.RELEASED))
+    world.later("end old", lambda: world.complete(old, 0, ExitCause.RELEASED))
     world.settle().after(1).settle()
     assert old.gone and world.running() == ["worker:0", "worker:1"]
     assert world.machine.state.tasks["worker:1"].restarts == 2
@@ -373,7 +374,7 @@ def test_what_does_not_come_back_to_a_next_master_is_lost_alone(in_place: Frozen
 
 def test_what_no_node_could_start_does_not_come_back() -> None:
     world = world_of(role("worker", 2, **TASK), role("ps", **PS))
-    world.complete(world.executor("worker:1"), 127, Cause.FILES, "it was removed: submit again")
+    world.complete(world.executor("worker:1"), 127, ExitCause.FILES, "it was removed: submit again")
     world.after(1).settle()
     assert world.outcome is AppState.FAILED
     world.check_nothing_is_left()

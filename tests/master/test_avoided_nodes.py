@@ -7,10 +7,11 @@ from typing import List
 import pytest
 
 from tests.master.world import World, job, role
+from tony_core.exit_causes import ExitCause
 from tony_core.master.session import commands as c
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.task_ends import AVOIDED_S
-from tony_core.schedulers.port import Ask, Cause
+from tony_core.schedulers.port import Ask
 
 
 def a_job() -> World:
@@ -35,8 +36,8 @@ def asked_after(world: World) -> List[Ask]:
     return asked
 
 
-@pytest.mark.parametrize(("code", "cause"), [(127, Cause.LAUNCH), (127, Cause.EXITED)])
-def test_a_node_that_could_not_start_an_executor_is(code: int, cause: Cause) -> None:
+@pytest.mark.parametrize(("code", "cause"), [(127, ExitCause.LAUNCH), (127, ExitCause.EXITED)])
+def test_a_node_that_could_not_start_an_executor_is(code: int, cause: ExitCause) -> None:
     """It has the most room of all, and would be given everything again."""
     world = a_job()
     bad, other = (world.executor(name).container.node for name in ("worker:0", "worker:1"))
@@ -50,9 +51,16 @@ def test_a_node_that_could_not_start_an_executor_is(code: int, cause: Cause) -> 
 
 @pytest.mark.parametrize(
     "cause",
-    [Cause.KILLED, Cause.PREEMPTED, Cause.RELEASED, Cause.MEMORY, Cause.UNKNOWN, Cause.FILES],
+    [
+        ExitCause.KILLED,
+        ExitCause.PREEMPTED,
+        ExitCause.RELEASED,
+        ExitCause.MEMORY,
+        ExitCause.UNKNOWN,
+        ExitCause.FILES,
+    ],
 )
-def test_for_other_ends_before_the_call_it_is_not_to_blame(cause: Cause) -> None:
+def test_for_other_ends_before_the_call_it_is_not_to_blame(cause: ExitCause) -> None:
     world = a_job()
     world.kill("worker:0", cause)
     assert not world.machine.state.bad_nodes
@@ -60,7 +68,7 @@ def test_for_other_ends_before_the_call_it_is_not_to_blame(cause: Cause) -> None
 
 def test_an_executor_that_had_called_says_nothing_of_its_node() -> None:
     world = a_job().settle()
-    world.kill("worker:0", Cause.EXITED, 1)
+    world.kill("worker:0", ExitCause.EXITED, 1)
     assert not world.machine.state.bad_nodes
 
 
@@ -69,16 +77,16 @@ def test_nor_does_one_that_an_earlier_master_left() -> None:
     world = a_job().settle()
     executor = world.executor("worker:0")
     world.takeover()
-    world.complete(executor, 1, Cause.EXITED)
+    world.complete(executor, 1, ExitCause.EXITED)
     assert not world.machine.state.bad_nodes
 
 
 def test_one_that_was_stopped_before_its_call_is_no_sign_either() -> None:
     world = a_job()
     executor = world.executor("worker:0")
-    world.kill("worker:1", Cause.PREEMPTED)
+    world.kill("worker:1", ExitCause.PREEMPTED)
     stop_container(
         world.machine.state, world.machine.state.open[executor.container.id], 0.0, "for a test"
     )
-    world.complete(executor, 143, Cause.EXITED)
+    world.complete(executor, 143, ExitCause.EXITED)
     assert not world.machine.state.bad_nodes

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, List
 
 from tests.master.world import PS, World, job, role
+from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Job, MasterSpec, RestartMode, Timeouts, Tracking
 from tony_core.master.session import commands as c
 from tony_core.master.view import JobInfo, view_job
 from tony_core.protocol.messages import Reported
-from tony_core.schedulers.port import AppState, Cause
+from tony_core.schedulers.port import AppState
 
 
 def elastic(least: int = 2, most: int = 4, *others: Any, **more: Any) -> Job:
@@ -233,7 +234,7 @@ def test_losses_outside_mean_nothing_and_are_asked_for_ever_more_slowly() -> Non
         if world.wanted["worker"][1]:
             world.grant("worker", 1)
             container = next(x for x in reversed(list(world.executors.values())))
-            world.complete(container, 1, Cause.LAUNCH, "bad image")
+            world.complete(container, 1, ExitCause.LAUNCH, "bad image")
     assert sizes(world) == [2] and world.machine.state.losses["worker"] >= 3
     assert ("regrow", "worker") in world.machine.state.waits
 

@@ -7,18 +7,18 @@ from typing import Any, List
 import pytest
 
 from tests.master.world import World, job, role
+from tony_core.exit_causes import Fault
 from tony_core.frameworks.standalone import Standalone
 from tony_core.job.spec import Metrics, Program, Resources, Role
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session import commands as c
-from tony_core.master.session.budgets import Fault
 from tony_core.master.session.task_ends import AVOIDED_S, avoid
-from tony_core.master.session.verdict import NODE_CAUSES, PROGRAM_CAUSES
+from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.schedulers.port import Ask
 
 
 def test_every_cause_of_a_node_is_the_systems_fault() -> None:
-    assert {PROGRAM_CAUSES[cause] for cause in NODE_CAUSES} == {Fault.SYSTEM}
+    assert {cause.fault for cause in NODE_CAUSES} == {Fault.SYSTEM}
 
 
 def test_the_task_gets_another_container_elsewhere_and_the_others_keep_theirs() -> None:

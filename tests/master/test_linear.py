@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import pytest
 
 from tests.master.world import PS, World, job, role
+from tony_core.exit_causes import ExitCause
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job, Mode, RestartScope, Tracking
 from tony_core.master import publish
@@ -27,7 +28,7 @@ from tony_core.master.state.journal import Journal
 from tony_core.master.view import JobInfo
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers import port
-from tony_core.schedulers.port import Cause, PoolInfo
+from tony_core.schedulers.port import PoolInfo
 
 FEW = 100
 MOST = 2.6  # the work of twice as many, over the work; 4 where each event looks at all
@@ -286,7 +287,7 @@ def all_lost(count: int) -> Wide:
     world.begin()
     world.let()
     for name in world.each():
-        world.kill(name, Cause.LOST)
+        world.kill(name, ExitCause.LOST)
     world.let().after(30)
     world.let()
     assert len(world.running()) == count
@@ -367,7 +368,7 @@ def each_again_alone(count: int) -> Wide:
     world.let().after(30)
     world.let()
     for name in world.each():
-        world.kill(name, Cause.LOST)
+        world.kill(name, ExitCause.LOST)
     world.let().after(30)
     world.let()
     assert len(world.running()) == count

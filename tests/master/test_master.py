@@ -11,6 +11,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.master.shell import SECRET, ScriptedExecutor, ScriptedPool, Shell, a_job, until
+from tony_core.exit_causes import ExitCause
 from tony_core.history.reader import read_job
 from tony_core.job.spec import History, MasterSpec, Program, Resources, Role, Setting, Timeouts
 from tony_core.protocol.job_key import executor_key
@@ -31,7 +32,7 @@ from tony_core.protocol.messages import (
     Stopped,
     Welcome,
 )
-from tony_core.schedulers.port import AppState, Cause, Container, ShutdownAsked, Waiting
+from tony_core.schedulers.port import AppState, Container, ShutdownAsked, Waiting
 
 ONE = Role("worker", 1, Resources(), "true")
 
@@ -114,8 +115,9 @@ def test_a_failure_restarts_the_session_in_the_same_containers(tmp_path: Path) -
         assert shell.join()[0] is AppState.SUCCEEDED
 
 
-def test_an_exit_cause_of_a_later_version_stays_as_it_is_with_a_warning(tmp_path: Path) -> None:
-    with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0))) as shell:
+def test_an_exit_cause_of_a_later_version_is_warned_about_and_not_the_users(tmp_path: Path) -> None:
+    spec = MasterSpec(user_retries=0, infrastructure_retries=0)
+    with Shell(tmp_path, a_job(ONE, master=spec)) as shell:
         (executor,) = shell.gang(1)
         executor.say(Ended(0, 9, cause="moonlight"))
         until(lambda: any("unknown exit cause 'moonlight'" in text for text in shell.story("note")))
@@ -123,6 +125,7 @@ def test_an_exit_cause_of_a_later_version_stays_as_it_is_with_a_warning(tmp_path
         shell.join()
     history = read_job(str(tmp_path / "history"), "app_1")
     assert history.job["root_cause"]["cause"] == "moonlight"
+    assert history.job["root_cause"]["fault"] == "system"
 
 
 def test_the_end_of_a_failed_job_says_why_everywhere(tmp_path: Path) -> None:
@@ -265,7 +268,7 @@ def test_last_words_count_though_the_container_is_said_to_have_ended(tmp_path: P
     with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0))) as shell:
         (executor,) = shell.gang(1)
         until(lambda: shell.json("/api/job")["counts"].get("running"))
-        shell.pool.end(executor.container_id, 137, Cause.EXITED)
+        shell.pool.end(executor.container_id, 137, ExitCause.EXITED)
         executor.say(Ended(0, 4, stderr_tail=["the real cause"]))
         executor.hang_up()
         state, text = shell.join()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.master.chances import Seeded
 from tests.master.world import PS, Executor, World, job, registered, role
+from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import (
     GroupDependency,
     Job,
@@ -25,7 +26,7 @@ from tony_core.master.session.records import ContainerState, InvalidTransition, 
 from tony_core.master.session.takeover import ADOPTION_S
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers import port
-from tony_core.schedulers.port import AppState, Cause, Container
+from tony_core.schedulers.port import AppState, Container
 
 
 def world_of(*roles: Any, settle_s: float = 0.2, **more: Any) -> World:
@@ -322,7 +323,7 @@ class TestAGroupDependencyThatIsIgnored:
 def test_the_infrastructures_late_word_is_the_cause() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 1, stderr_tail=("connection reset by peer",)).settle()
-    world.after(1).kill("worker:2", Cause.PREEMPTED).after(3).settle()
+    world.after(1).kill("worker:2", ExitCause.PREEMPTED).after(3).settle()
     assert world.machine.state.root["task"] == "worker:2"
     assert world.machine.state.root["fault"] == "system"
     assert world.machine.state.budgets.user_used == 0
@@ -356,7 +357,7 @@ def test_what_the_scheduler_adds_to_a_word_of_the_executor_counts() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 1).after(0.1)
     world.end("worker:1", 1)
-    world.kill("worker:1", Cause.MEMORY).after(4).settle()
+    world.kill("worker:1", ExitCause.MEMORY).after(4).settle()
     assert world.machine.state.root["cause"] == "memory"
     assert world.state("worker:1") != "lost", "the executor's word on the end is final"
 
@@ -522,7 +523,7 @@ def test_a_crash_with_the_same_last_line_or_a_timeout_is_not_tried_a_third_time(
 def test_memory_passed_at_once_twice_running_is_not_tried_a_third_time() -> None:
     world = world_of(role("worker"), master=retries(user=9)).settle()
     for _ in range(2):
-        world.after(5).kill("worker:0", Cause.MEMORY, 137).settle()
+        world.after(5).kill("worker:0", ExitCause.MEMORY, 137).settle()
     assert world.finished is not None
     assert "twice running" in world.finished.diagnostics
 
@@ -606,9 +607,9 @@ def test_a_long_message_stands_once_in_the_story_and_whole_in_the_end() -> None:
 def test_the_systems_quick_failures_are_tried_as_long_as_its_budget_lasts() -> None:
     world = world_of(role("worker"), master=retries(user=0, system=3)).settle()
     for _ in range(3):
-        world.after(1).kill("worker:0", Cause.PREEMPTED).settle().after(60).settle()
+        world.after(1).kill("worker:0", ExitCause.PREEMPTED).settle().after(60).settle()
         assert world.outcome is None
-    world.after(1).kill("worker:0", Cause.PREEMPTED).settle()
+    world.after(1).kill("worker:0", ExitCause.PREEMPTED).settle()
     assert world.outcome is AppState.FAILED
 
 
@@ -1051,7 +1052,7 @@ def test_what_ends_while_a_takeover_goes_on_is_judged(ends: str) -> None:
     world.takeover()
     world.queue.pop(0).do()
     if ends == "lost":
-        world.kill("worker:0", Cause.EXITED)
+        world.kill("worker:0", ExitCause.EXITED)
     else:
         world.end("worker:0")
     world.settle().after(1).settle()
@@ -1113,8 +1114,8 @@ def test_ten_thousand_tasks_come_up_in_a_blink() -> None:
 
 def test_a_task_over_its_memory_has_failed_and_one_whose_node_went_is_lost() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
-    world.kill("worker:0", Cause.MEMORY, 137)
-    world.kill("worker:1", Cause.LOST)
+    world.kill("worker:0", ExitCause.MEMORY, 137)
+    world.kill("worker:1", ExitCause.LOST)
     assert world.states() == {"worker:0": "failed", "worker:1": "lost", "worker:2": "running"}
 
 
@@ -1129,7 +1130,7 @@ def test_the_story_tells_a_failure_once_before_it_has_settled() -> None:
 def test_a_sidecar_that_was_told_to_start_has_a_deadline_over_a_restart() -> None:
     board = role("board", tracking=Tracking.SIDECAR)
     world = world_of(role("worker"), board, master=MasterSpec(user_retries=1)).settle()
-    world.complete(world.executor("board:0"), 1, Cause.EXITED)
+    world.complete(world.executor("board:0"), 1, ExitCause.EXITED)
     world.after(2)
     while world.state("board:0") != "ready":
         world.queue.pop(0).do()
@@ -1167,7 +1168,7 @@ def test_a_late_word_on_an_earlier_session_clears_nothing() -> None:
 def test_what_no_node_could_start_is_not_tried_again() -> None:
     world = world_of(role("worker", 2))
     world.queue.pop(0).do()  # granted and launched
-    world.complete(world.executor("worker:0"), 127, Cause.FILES, "it was removed: submit again")
+    world.complete(world.executor("worker:0"), 127, ExitCause.FILES, "it was removed: submit again")
     world.after(1).settle()
     assert (world.outcome, world.machine.state.session) == (AppState.FAILED, 0)
     assert world.finished is not None
@@ -1182,7 +1183,7 @@ def test_what_is_left_of_a_program_that_ran_fails_its_task() -> None:
     world = world_of(role("worker", 2), role("ps", 1, **PS), settle_s=0.0).settle()
     left = world.executor("worker:1").container.id
     world.report(left, Stopped(0, False))
-    world.complete(world.executors[left], 0, Cause.RELEASED)
+    world.complete(world.executors[left], 0, ExitCause.RELEASED)
     world.after(1).settle()
     assert world.machine.state.session == 1, "the gang begins anew"
     assert world.executor("worker:1").container.id != left

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tests.master.rules import Executor, Rules
+from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Job, Resources, Role, Tracking
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
@@ -18,7 +19,7 @@ from tony_core.master.session.machine import SessionMachine
 from tony_core.master.session.records import ContainerState
 from tony_core.protocol.messages import Ended, Ready, Register, Running, Stopped
 from tony_core.schedulers import port
-from tony_core.schedulers.port import AppState, Cause, Container
+from tony_core.schedulers.port import AppState, Container
 
 
 def role(name: str, instances: int = 1, **more: Any) -> Role:
@@ -192,10 +193,10 @@ class World(Rules):
         executor = self.executors[command.container_id]
         self.later(
             f"end {command.container_id}",
-            lambda: self.complete(executor, 0, Cause.RELEASED),
+            lambda: self.complete(executor, 0, ExitCause.RELEASED),
         )
 
-    def complete(self, executor: Executor, code: int, cause: Cause, text: str = "") -> None:
+    def complete(self, executor: Executor, code: int, cause: ExitCause, text: str = "") -> None:
         """The scheduler says that a container ended (perhaps not for the first time)."""
         executor.gone = True
         self.feed(port.Completed(executor.container.id, code, cause, text))
@@ -301,7 +302,7 @@ class World(Rules):
         more["restart"] = executor.restart
         self.report(executor.container.id, Ended(executor.session, code, **more))
 
-    def kill(self, name: str, cause: Cause = Cause.LOST, code: int = -1) -> World:
+    def kill(self, name: str, cause: ExitCause = ExitCause.LOST, code: int = -1) -> World:
         """A task's container goes away."""
         self.complete(self.executor(name), code, cause)
         return self

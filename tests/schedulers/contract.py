@@ -23,13 +23,13 @@ import pytest
 
 from tony_core.bundle import jobfolder
 from tony_core.bundle.client import planning, staging
+from tony_core.exit_causes import ExitCause
 from tony_core.files.artifact import Artifact, Use
 from tony_core.job.spec import FileRef, Job, Resources, Role
 from tony_core.schedulers.port import (
     Allocated,
     AppState,
     Ask,
-    Cause,
     Completed,
     Container,
     ContainerPool,
@@ -215,7 +215,7 @@ def test_a_container_is_granted_launched_and_ends(harness: Harness) -> None:
     assert container.resources.memory_mb >= 64
     master.launch(container, "pass")
     end = master.end_of(container)
-    assert (end.exit_code, end.cause) == (0, Cause.EXITED)
+    assert (end.exit_code, end.cause) == (0, ExitCause.EXITED)
     kinds = [type(event) for event in master.heard if not isinstance(event, Waiting)]
     assert kinds == [Allocated, Started, Completed]
 
@@ -235,7 +235,7 @@ def test_an_exit_code_is_passed_on(harness: Harness, code: int) -> None:
     master = harness.master()
     container = master.run(f"import sys; print('last words', file=sys.stderr); sys.exit({code})")
     end = master.end_of(container)
-    assert (end.exit_code, end.cause) == (code, Cause.EXITED)
+    assert (end.exit_code, end.cause) == (code, ExitCause.EXITED)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
@@ -243,7 +243,7 @@ def test_a_signal_is_an_exit_code_of_128_and_its_number(harness: Harness, number
     master = harness.master()
     container = master.run(f"import os; os.kill(os.getpid(), {int(number)})")
     end = master.end_of(container)
-    assert (end.exit_code, end.cause) == (128 + number, Cause.EXITED)
+    assert (end.exit_code, end.cause) == (128 + number, ExitCause.EXITED)
 
 
 def test_what_cannot_start_completes_as_a_failed_launch(harness: Harness) -> None:
@@ -251,7 +251,7 @@ def test_what_cannot_start_completes_as_a_failed_launch(harness: Harness) -> Non
     (container,) = master.get()
     master.pool.launch(container, Launch(("no-such-program-anywhere",), {}, ()))
     end = master.end_of(container)
-    assert end.cause in (Cause.LAUNCH, Cause.EXITED)
+    assert end.cause in (ExitCause.LAUNCH, ExitCause.EXITED)
     assert end.exit_code == 127
     assert "no-such-program-anywhere" in end.diagnostics
     master.quiet(0.3, Started)
@@ -410,7 +410,7 @@ def test_over_its_memory_limit_a_container_is_killed(harness: Harness) -> None:
         resources=Resources(memory_mb=128),  # no scheduler rounds that up
     )
     end = master.end_of(container)
-    assert end.cause is Cause.MEMORY
+    assert end.cause is ExitCause.MEMORY
     assert end.exit_code != 0
     assert "128 MB" in end.diagnostics
 
@@ -461,7 +461,7 @@ def test_stop_leaves_nothing(harness: Harness, tmp_path: Path, words: tuple[str,
     master.pool.stop(container.id)
     master.pool.stop(container.id)
     end = master.end_of(container)
-    assert end.cause is Cause.RELEASED
+    assert end.cause is ExitCause.RELEASED
     assert running(marker) == []
     master.pool.stop(container.id)
     master.pool.release(container.id)
@@ -481,7 +481,7 @@ def test_stop_gives_time_to_say_goodbye(harness: Harness, tmp_path: Path) -> Non
     until((tmp_path / "ready").exists, "the program")
     master.pool.stop(container.id)
     end = master.end_of(container)
-    assert end.cause is Cause.RELEASED
+    assert end.cause is ExitCause.RELEASED
     assert goodbye.read_text() == "bye"
 
 
@@ -497,7 +497,7 @@ def test_the_end_of_the_process_is_the_end_of_its_descendants(
     argv = (sys.executable, "-I", "-S", "-c", code, marker)
     master.pool.launch(container, Launch(argv, {}, ()))
     end = master.end_of(container)
-    assert (end.exit_code, end.cause) == (137, Cause.EXITED)
+    assert (end.exit_code, end.cause) == (137, ExitCause.EXITED)
     assert running(marker) == []
 
 
@@ -542,7 +542,7 @@ def test_a_next_master_is_told_what_runs(harness: Harness, tmp_path: Path) -> No
     assert [container.id for container in previous.containers] == [kept.id]
     go.touch()
     end = second.end_of(kept)
-    assert (end.exit_code, end.cause) == (3, Cause.EXITED)
+    assert (end.exit_code, end.cause) == (3, ExitCause.EXITED)
     second.quiet(0.2, Completed)
 
 
@@ -559,7 +559,7 @@ def test_a_next_master_is_told_what_ended_meanwhile(harness: Harness) -> None:
     previous = second.next(PreviousContainers).containers
     assert {c.id for c in previous} == {container.id, other.id}
     end = second.end_of(container)
-    assert (end.exit_code, end.cause) == (4, Cause.EXITED)
+    assert (end.exit_code, end.cause) == (4, ExitCause.EXITED)
 
 
 def test_a_next_master_can_stop_and_ask(harness: Harness) -> None:
@@ -570,7 +570,7 @@ def test_a_next_master_can_stop_and_ask(harness: Harness) -> None:
     second = harness.next_master(master)
     second.next(PreviousContainers)
     second.pool.stop(container.id)
-    assert second.end_of(container).cause is Cause.RELEASED
+    assert second.end_of(container).cause is ExitCause.RELEASED
     (another,) = second.get()
     assert another.id != container.id
     second.launch(another, "pass")

@@ -10,7 +10,7 @@ run in them, and reports in one stream of events. The master cannot tell which s
   a count of zero withdraws it. A pool may grant more; the master releases the surplus.
 * *A gang* is granted whole or not at all where the scheduler can promise that; elsewhere
   containers arrive one by one, and the master keeps the allocation deadline.
-* *Ends* come with a :class:`Cause`, mapped once from the scheduler's own codes. Unknown stays
+* *Ends* come with a :class:`ExitCause`, mapped once from the scheduler's own codes. Unknown stays
   unknown.
 * *Events* reach the ``sink`` given to :meth:`ContainerPool.start` from any thread; never before
   ``start`` has returned its :class:`PoolInfo`, and never after :meth:`ContainerPool.close`.
@@ -40,6 +40,7 @@ from typing import (
     Union,
 )
 
+from tony_core.exit_causes import ExitCause
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job, Resources
 
@@ -274,21 +275,6 @@ class Cleaner:
 # --------------------------------------------------------------------------- master side
 
 
-class Cause(str, Enum):
-    """Why a container ended. Mapped once from the scheduler's own codes."""
-
-    EXITED = "exited"  # by itself, with an exit code (a signal is 128 + its number)
-    RELEASED = "released"  # the master stopped or released it
-    MEMORY = "memory"  # over its memory limit
-    PREEMPTED = "preempted"
-    LOST = "lost"  # its node went away
-    DISKS = "disks"  # the node's disks failed
-    KILLED = "killed"  # by the scheduler or an administrator
-    LAUNCH = "launch"  # it never started: localisation, image, token
-    FILES = "files"  # nor will another: what was staged is gone, changed, or closed to the nodes
-    UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True)
 class Ask:
     """``count`` containers for one role of one session: an absolute number, zero withdraws.
@@ -345,7 +331,7 @@ class Completed(NamedTuple):
 
     container_id: str
     exit_code: int
-    cause: Cause
+    cause: ExitCause
     diagnostics: str = ""
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Any, Callable, Dict, List, Optional, Set, Type, TypeVar
 
 from tests.cluster.fakeyarn.cluster import FakeYarn
+from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.credentials import Credentials, am_rm_token
 from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.tokens import Token
@@ -151,7 +152,7 @@ class Driver:
                         self.launch(container)
             if isinstance(event, port.Completed):
                 self.held.pop(event.container_id, None)
-                if self.refills and event.cause in (port.Cause.LAUNCH, port.Cause.LOST):
+                if self.refills and event.cause in (ExitCause.LAUNCH, ExitCause.LOST):
                     self._refilled += 1
                     self.ask(1, session=1000 + self._refilled)
             self._changed.notify_all()

@@ -19,10 +19,11 @@ import pytest
 
 from tests.schedulers.contract import Master, ended, until
 from tests.schedulers.local.fixtures import LocalHarness
+from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Docker, Job, Local, MasterSpec, Resources, Role
 from tony_core.schedulers.local import engine, home, images
 from tony_core.schedulers.local.images import Engine, Images
-from tony_core.schedulers.port import Cause, Container, Launch, SchedulerError
+from tony_core.schedulers.port import Container, Launch, SchedulerError
 
 ENGINE = """\
 import json, os, signal, sys, time
@@ -179,7 +180,7 @@ def test_it_runs_in_the_image_and_its_exit_code_is_its_own(master: Master, notes
     code = "import os, sys; print(os.environ['A'], flush=True); sys.exit(7)"
     container = run(master, code, A="1 = 'one'\nand \"two\"")
     end = master.end_of(container)
-    assert (end.exit_code, end.cause) == (7, Cause.EXITED)
+    assert (end.exit_code, end.cause) == (7, ExitCause.EXITED)
     assert 'and "two"' in end.diagnostics
     assert kept(notes) == []
     assert engine.list_pids(container.id) == []
@@ -214,7 +215,7 @@ def test_stopping_it_leaves_nothing(master: Master, notes: Path, tmp_path: Path)
     until(began.exists, "its beginning")
     assert len(engine.list_pids(container.id)) >= 2
     master.pool.stop(container.id)
-    assert master.end_of(container).cause is Cause.RELEASED
+    assert master.end_of(container).cause is ExitCause.RELEASED
     assert kept(notes) == []
     assert engine.list_pids(container.id) == []
 
@@ -225,7 +226,7 @@ def test_the_end_of_its_shim_leaves_nothing_either(
     container = run(master, "import time; time.sleep(60)")
     until(lambda: kept(notes), "the container")
     os.kill(pid_in(harness.folder(master).container(container.id).shim), signal.SIGKILL)
-    assert master.end_of(container).cause is Cause.KILLED
+    assert master.end_of(container).cause is ExitCause.KILLED
     assert kept(notes) == []
     assert engine.list_pids(container.id) == []
 
@@ -249,7 +250,7 @@ def test_the_next_master_finds_it_and_can_stop_it(
     master.close()
     following = harness.next_master(master)
     following.pool.stop(container.id)
-    assert following.end_of(container).cause is Cause.RELEASED
+    assert following.end_of(container).cause is ExitCause.RELEASED
     assert kept(notes) == []
     following.close()
 
@@ -257,7 +258,7 @@ def test_the_next_master_finds_it_and_can_stop_it(
 def test_over_its_limit_it_ends_for_memory(master: Master, notes: Path) -> None:
     code = "waste = bytearray(180 << 20)\nimport time; time.sleep(60)"
     end = master.end_of(run(master, code, memory_mb=64))
-    assert end.cause is Cause.MEMORY
+    assert end.cause is ExitCause.MEMORY
     assert "MB used of 64 MB" in end.diagnostics
     assert kept(notes) == []
 
@@ -265,14 +266,14 @@ def test_over_its_limit_it_ends_for_memory(master: Master, notes: Path) -> None:
 def test_what_the_kernel_ends_for_memory_is_said_so(master: Master, notes: Path) -> None:
     (notes / "oom").touch()
     end = master.end_of(run(master, "import os; os.kill(os.getpid(), 9)"))
-    assert (end.exit_code, end.cause) == (137, Cause.MEMORY)
+    assert (end.exit_code, end.cause) == (137, ExitCause.MEMORY)
     assert "control group" in end.diagnostics
 
 
 def test_an_engine_that_cannot_start_it_says_why(master: Master, notes: Path) -> None:
     (notes / "broken").touch()
     end = master.end_of(run(master, ""))
-    assert end.cause is Cause.LAUNCH
+    assert end.cause is ExitCause.LAUNCH
     assert "creating cgroup: no room" in end.diagnostics
 
 

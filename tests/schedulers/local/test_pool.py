@@ -15,6 +15,7 @@ import pytest
 
 from tests.schedulers.contract import SMALL, Master, running, until
 from tests.schedulers.local.fixtures import MOST_MB, LocalHarness
+from tony_core.exit_causes import ExitCause
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Local, Resources
 from tony_core.schedulers.local import home, ledger, processes
@@ -23,7 +24,6 @@ from tony_core.schedulers.port import (
     Allocated,
     AppState,
     Ask,
-    Cause,
     Completed,
     Container,
     Launch,
@@ -56,7 +56,7 @@ def test_a_killed_shim_leaves_nothing_and_one_end(
     until(lambda: len(running(marker)) == 3, "the program, its child and its grandchild")
     shim_of(harness, master, container).send(signal.SIGKILL)
     end = master.end_of(container)
-    assert (end.exit_code, end.cause) == (137, Cause.KILLED)
+    assert (end.exit_code, end.cause) == (137, ExitCause.KILLED)
     assert "watches over the container was killed" in end.diagnostics
     assert running(marker) == []
     master.quiet(0.2, Completed)
@@ -72,7 +72,7 @@ def test_a_stopped_shim_still_ends_its_container(
     master.next(Started)
     shim_of(harness, master, container).send(signal.SIGSTOP)
     master.pool.stop(container.id)
-    assert master.end_of(container).cause is Cause.RELEASED
+    assert master.end_of(container).cause is ExitCause.RELEASED
 
 
 def test_a_shim_ended_by_somebody_else_is_no_release(harness: LocalHarness) -> None:
@@ -81,7 +81,7 @@ def test_a_shim_ended_by_somebody_else_is_no_release(harness: LocalHarness) -> N
     master.next(Started)
     shim_of(harness, master, container).send(signal.SIGTERM)
     end = master.end_of(container)
-    assert (end.exit_code, end.cause) == (143, Cause.KILLED)
+    assert (end.exit_code, end.cause) == (143, ExitCause.KILLED)
     assert str(os.getpid()) in end.diagnostics
 
 
@@ -215,7 +215,7 @@ def test_an_artifact_that_is_gone_is_a_failed_launch(
     kind: Kind,
 ) -> None:
     end = run_with(harness.master(), [artifact("lost", tmp_path / "gone.zip", kind)], "pass")
-    assert end.cause is Cause.LAUNCH
+    assert end.cause is ExitCause.LAUNCH
     assert "lost" in end.diagnostics
     assert "gone.zip" in end.diagnostics
 
@@ -228,7 +228,7 @@ def test_an_archive_that_is_none_is_a_failed_launch(
     broken.parent.mkdir(parents=True)
     broken.write_bytes(b"PK\x03\x04 no archive at all")
     end = run_with(harness.master(), [artifact("bad", broken, Kind.ARCHIVE)], "pass")
-    assert end.cause is Cause.LAUNCH
+    assert end.cause is ExitCause.LAUNCH
     assert "bad cannot be localized" in end.diagnostics
 
 
@@ -241,7 +241,7 @@ def test_names_that_cannot_be_are_a_failed_launch(
 ) -> None:
     (tmp_path / "x").write_text("x")
     artifacts = [artifact(name, tmp_path / "x", Kind.FILE) for name in (first, second)]
-    assert run_with(harness.master(), artifacts, "pass").cause is Cause.LAUNCH
+    assert run_with(harness.master(), artifacts, "pass").cause is ExitCause.LAUNCH
 
 
 # ------------------------------------------------------------------ memory and GPUs
@@ -291,7 +291,7 @@ def test_each_gpu_is_handed_to_one_container(harness: LocalHarness, tmp_path: Pa
         code = f"import os; open({str(path)!r}, 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])"
         master.launch(container, code)
     for container in containers:
-        while Completed(container.id, 0, Cause.EXITED, "exit code 0") not in master.heard:
+        while Completed(container.id, 0, ExitCause.EXITED, "exit code 0") not in master.heard:
             master.next(Completed)
         assert (tmp_path / container.id).read_text() == container.gpu_ids[0]
     master.pool.request([Ask("worker", 0, 1, Resources(memory_mb=64, gpus=3))], True)
@@ -359,4 +359,4 @@ def test_a_ledger_on_a_full_disk_grants_nothing_and_ends_nothing(
     assert len(second.next(Allocated).containers) == 2
     assert given.id not in {item.container_id for item in book.reservations()}
     first.pool.stop(kept.id)
-    assert first.end_of(kept).cause is Cause.RELEASED
+    assert first.end_of(kept).cause is ExitCause.RELEASED

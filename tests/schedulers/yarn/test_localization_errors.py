@@ -6,7 +6,7 @@ from typing import Optional
 
 import pytest
 
-from tony_core.schedulers.port import Cause
+from tony_core.exit_causes import ExitCause
 from tony_core.schedulers.yarn import diagnostics
 from tony_core.schedulers.yarn.diagnostics import explain_localization_error
 from tony_core.schedulers.yarn.master.container_exits import clean_diagnostics, describe_exit
@@ -70,7 +70,7 @@ def test_one_sentence_says_what_to_do(text: str, means: Optional[str]) -> None:
 def test_a_task_is_told_without_the_stack_trace() -> None:
     code, cause, words = describe_exit(-1000, False, CHANGED.format(OBJECT))
     assert words == f"the node could not localize its files: {DAMAGED}"
-    assert (code, cause) == (127, Cause.FILES), "another node would not fare better"
+    assert (code, cause) == (127, ExitCause.FILES), "another node would not fare better"
 
 
 def test_a_master_is_told_without_the_stack_trace() -> None:

@@ -19,8 +19,9 @@ of sessions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from tony_core.exit_causes import Fault
 
 HEALTHY_S = 600.0
 BACKOFF_FIRST_S = 1.0
@@ -41,13 +42,6 @@ def pause(count: int, jitter: float) -> float:
 def quick_of(data: Optional[Sequence[Any]]) -> Optional[Quick]:
     """One that a journal holds."""
     return (str(data[0]), int(data[1]), str(data[2])) if data else None
-
-
-class Fault(str, Enum):
-    """Whose failure it was."""
-
-    USER = "user"
-    SYSTEM = "system"
 
 
 @dataclass

@@ -10,6 +10,7 @@ others end, and a failure of theirs fails the session.
 
 from __future__ import annotations
 
+from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
 from tony_core.master.session.commands import Weight
 from tony_core.master.session.records import OPEN, TERMINAL, Phase, TaskState
@@ -116,7 +117,7 @@ def group_overdue(state: State, wait: Wait) -> None:
         if state.chief_done:
             end_task(state, task, f"{wait.setting} passed; ignored")
             continue
-        task.cause = "dependency-timeout"
+        task.cause = ExitCause.DEPENDENCY_TIMEOUT
         task.message = f"waited for {wait.reason}; {wait.setting} passed"
         failure = failure_of(state, task)
         state.move(task, S.FAILED, task.message)

@@ -36,9 +36,10 @@ from __future__ import annotations
 
 from typing import Dict, List
 
+from tony_core.exit_causes import Fault
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Job
-from tony_core.master.session.budgets import HEALTHY_S, Fault
+from tony_core.master.session.budgets import HEALTHY_S
 from tony_core.master.session.commands import Weight
 from tony_core.master.session.reconcile import held, is_short
 from tony_core.master.session.records import ContainerState, Failure, Phase, TaskRecord, TaskState

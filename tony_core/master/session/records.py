@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Role, Tracking
 from tony_core.master.session.budgets import Quick
-from tony_core.schedulers.port import Cause, Container
+from tony_core.schedulers.port import Container
 
 
 class InvalidTransition(Exception):
@@ -187,7 +188,7 @@ class TaskRecord:
     exit_code: Optional[int] = None
     signal: int = 0
     cause: str = ""
-    container_cause: Optional[Cause] = None  # when its container's end decided
+    container_cause: Optional[ExitCause] = None  # when its container's end decided
     message: str = ""
     stderr_tail: Tuple[str, ...] = ()
     usage: Mapping[str, float] = field(default_factory=dict)
@@ -268,8 +269,8 @@ class Failure:
     at: float
     exit_code: int
     signal: int
-    cause: str  # protocol.messages.Ended.cause, or the container's Cause value, or ours
-    container_cause: Optional[Cause] = None
+    cause: str  # protocol.messages.Ended.cause, or the container's ExitCause value, or ours
+    container_cause: Optional[ExitCause] = None
     message: str = ""
     stderr_tail: Tuple[str, ...] = ()
     ran_s: Optional[float] = None  # how long the program had run

@@ -7,8 +7,8 @@ has ended.
 
 from __future__ import annotations
 
+from tony_core.exit_causes import Fault
 from tony_core.history.layout import StoryKind
-from tony_core.master.session.budgets import Fault
 from tony_core.master.session.commands import RunPreprocess, Weight
 from tony_core.master.session.elastic import may_shrink, move_up, put_all_inside, shrink
 from tony_core.master.session.events import Begin, PreprocessEnded

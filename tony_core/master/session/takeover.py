@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Deque, Dict, List, Mapping, Tuple
 
+from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode
 from tony_core.master.session.commands import Weight
@@ -369,7 +370,7 @@ def _place_missing(state: State, spare: Spare) -> List[Tuple[TaskRecord, Failure
                 wait_for_turn(state, task)
                 continue
             if name in state.started and not task.is_sidecar:
-                task.cause = "not-taken-over"
+                task.cause = ExitCause.NOT_TAKEN_OVER
                 task.message = "its executor did not come back after the master's end"
                 failure = failure_of(state, task)
                 state.move(task, S.LOST, how_it_ended(failure))

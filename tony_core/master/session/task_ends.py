@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tony_core.exit_causes import ExitCause, Fault
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode, Tracking
-from tony_core.master.session.budgets import HEALTHY_S, Fault
+from tony_core.master.session.budgets import HEALTHY_S
 from tony_core.master.session.commands import AcknowledgeEnd, Weight
 from tony_core.master.session.elastic import lost_outside
 from tony_core.master.session.events import ExecutorLost, ServiceFailed
@@ -36,14 +37,14 @@ from tony_core.master.session.task_restart import comes_back, needs_container
 from tony_core.master.session.verdict import NODE_CAUSES, fault_of, how_it_ended
 from tony_core.master.session.waits import Deadline, Wait
 from tony_core.protocol.messages import Ended, Reported, Stopped
-from tony_core.schedulers.port import AppState, Cause, Completed
+from tony_core.schedulers.port import AppState, Completed
 
 S = TaskState
 JUDGED = (Phase.ACTIVE, Phase.SETTLING)
 #: A node on which something of ours failed gets another chance after so long.
 AVOIDED_S = HEALTHY_S
 #: Another container there would fare no better.
-_NODES = (Cause.LOST, Cause.DISKS, Cause.LAUNCH)
+_NODES = (ExitCause.LOST, ExitCause.DISKS, ExitCause.LAUNCH)
 
 # ------------------------------------------------------------------ reports of executors
 
@@ -64,9 +65,9 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     task.usage = dict(message.usage)
     record = state.open.get(container_id)
     asked = record is not None and record.state in (ContainerState.CLEANUP, ContainerState.STOPPING)
-    if message.exit_code == 0 and message.cause == "exited":
+    if message.exit_code == 0 and message.cause == ExitCause.EXITED:
         state.move(task, S.SUCCEEDED)
-    elif message.cause == "stopped" and (asked or state.phase not in JUDGED):
+    elif message.cause == ExitCause.STOPPED and (asked or state.phase not in JUDGED):
         state.move(task, S.KILLED, "ended by the master")
     else:
         outside = task.name in state.outside
@@ -91,7 +92,7 @@ def note_stopped(state: State, container_id: str, message: Stopped) -> None:
     if record.state is ContainerState.LIVE and not message.clean and task is not None:
         _replace_container(state, record, message.session)
         if task.state in HOLDS_CONTAINER:
-            lose_silently(state, task, "not-clean", "something of its last program is left")
+            lose_silently(state, task, ExitCause.NOT_CLEAN, "something of its last program is left")
     if record.state is not ContainerState.CLEANUP:
         return
     if task is not None and message.session < task.session:
@@ -167,7 +168,7 @@ def note_lost(state: State, event: ExecutorLost) -> None:
     task = state.task_of(record.id)
     stop_container(state, record, 0.0, event.reason)
     if task is not None and (task.state in HOLDS_CONTAINER or needs_container(state, task)):
-        lose_silently(state, task, "silent", event.reason)
+        lose_silently(state, task, ExitCause.SILENT, event.reason)
 
 
 # ------------------------------------------------------------------ containers end
@@ -185,7 +186,7 @@ def note_completed(state: State, event: Completed) -> None:
     state.gone.append(record)
     # One that an earlier master left may have called that one.
     uncalled = before is ContainerState.LAUNCHED and not record.inherited
-    if event.cause in _NODES or (event.cause is Cause.EXITED and uncalled):
+    if event.cause in _NODES or (event.cause is ExitCause.EXITED and uncalled):
         avoid(state, record.container.node)
     task = state.tasks[record.task] if record.task else None
     if task is None or task.container != record.id:
@@ -200,7 +201,7 @@ def note_completed(state: State, event: Completed) -> None:
         task.cause = event.cause.value
         task.container_cause = event.cause
         task.message = event.diagnostics
-        lost = S.FAILED if event.cause is Cause.MEMORY else S.LOST
+        lost = S.FAILED if event.cause is ExitCause.MEMORY else S.LOST
         state.move(task, lost, how_it_ended(failure_of(state, task)), quiet=outside)
         state.ended.append(task)
     elif task.state is S.FAILED and before is not ContainerState.STOPPING:
@@ -209,7 +210,8 @@ def note_completed(state: State, event: Completed) -> None:
 
 def _add_cause(state: State, task: TaskRecord, event: Completed) -> None:
     """Note the infrastructure's word on a task that has failed: it may be the cause."""
-    if state.phase is Phase.SETTLING and event.cause is not Cause.EXITED and not task.is_sidecar:
+    by_itself = event.cause is ExitCause.EXITED
+    if state.phase is Phase.SETTLING and not by_itself and not task.is_sidecar:
         failure = failure_of(state, task)
         message = event.diagnostics or task.message
         state.failures.append(replace(failure, container_cause=event.cause, message=message))
@@ -247,7 +249,7 @@ def registration_overdue(state: State, wait: Wait) -> None:
         stop_container(state, record, 0.0, f"waited for {wait.reason}")
     if task.state in HOLDS_CONTAINER:
         message = f"waited for {wait.reason}; {wait.setting} passed"
-        lose_silently(state, task, "registration-timeout", message)
+        lose_silently(state, task, ExitCause.REGISTRATION_TIMEOUT, message)
 
 
 def start_overdue(state: State, wait: Wait) -> None:
@@ -261,7 +263,7 @@ def start_overdue(state: State, wait: Wait) -> None:
     ]
     for task in late:
         message = f"waited for {wait.reason}; {wait.setting} passed"
-        lose_silently(state, task, "start-timeout", message)
+        lose_silently(state, task, ExitCause.START_TIMEOUT, message)
         judge_ended(state)  # one by one: what it means depends on those that are left
 
 
@@ -383,7 +385,7 @@ def note_service_failed(state: State, event: ServiceFailed) -> None:
         at=state.now,
         exit_code=event.exit_code,
         signal=0,
-        cause="aborted",
+        cause=ExitCause.ABORTED,
         message=event.reason,
         ran_s=state.now - task.started if task and task.started is not None else None,
     )

@@ -38,9 +38,10 @@ from __future__ import annotations
 
 from typing import Any, FrozenSet, Mapping
 
+from tony_core.exit_causes import ExitCause, Fault
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode
-from tony_core.master.session.budgets import Fault, pause, quick_of
+from tony_core.master.session.budgets import pause, quick_of
 from tony_core.master.session.commands import Weight
 from tony_core.master.session.records import ContainerState, Failure, Phase, TaskRecord, TaskState
 from tony_core.master.session.shutdown import stop_container
@@ -57,7 +58,7 @@ from tony_core.master.session.waits import Deadline, Wait
 
 S = TaskState
 #: A container in which an unknown program may run, or in which none could run again.
-_LEFT: FrozenSet[str] = NODE_CAUSES | {"start-timeout"}
+_LEFT: FrozenSet[str] = NODE_CAUSES | {ExitCause.START_TIMEOUT}
 _SIDECARS = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEANUP, Phase.BACKOFF)
 
 

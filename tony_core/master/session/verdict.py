@@ -9,77 +9,53 @@ task's death (gloo, JAX) is never the cause.
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence
 
-from tony_core.master.session.budgets import Fault, Quick
+from tony_core.exit_causes import (
+    MEANINGS,
+    NO_RESULT,
+    ExitCause,
+    Fault,
+    Meaning,
+    exit_code_of,
+    parse_cause,
+    signal_in,
+)
+from tony_core.master.session.budgets import Quick
 from tony_core.master.session.records import Failure
-from tony_core.schedulers.port import Cause
 
 SIGABRT, SIGKILL = 6, 9
 #: Hangup, interrupt, kill, terminate: sent by another process, and no crash of the program.
 _SENT = (1, 2, SIGKILL, 15)
-_LAST_SIGNAL = 64
 QUICK_S = 30.0
-PORT_TAKEN = "address-in-use"
-
-#: What the scheduler said of a container's end: whose fault, and a word for a person.
-CONTAINER_CAUSES: Mapping[Cause, Tuple[Fault, str]] = {
-    Cause.EXITED: (Fault.SYSTEM, "its executor ended without a result"),
-    Cause.RELEASED: (Fault.SYSTEM, "its container was released"),
-    Cause.MEMORY: (Fault.USER, "it went over its memory limit"),
-    Cause.PREEMPTED: (Fault.SYSTEM, "its container was preempted"),
-    Cause.LOST: (Fault.SYSTEM, "its node was lost"),
-    Cause.DISKS: (Fault.SYSTEM, "its node's disks failed"),
-    Cause.KILLED: (Fault.SYSTEM, "its container was killed from outside"),
-    Cause.LAUNCH: (Fault.SYSTEM, "its container could not be started"),
-    Cause.FILES: (Fault.SYSTEM, "its container could not be started"),
-    Cause.UNKNOWN: (Fault.SYSTEM, "its container ended for an unknown cause"),
-}
-
-#: What an executor said of its program's end.
-PROGRAM_CAUSES: Mapping[str, Fault] = {
-    "exited": Fault.USER,
-    "stopped": Fault.SYSTEM,
-    "execution-timeout": Fault.USER,
-    "registry-timeout": Fault.SYSTEM,
-    "not-found": Fault.USER,
-    "not-executable": Fault.USER,
-    "environment": Fault.USER,
-    "localisation": Fault.SYSTEM,
-    PORT_TAKEN: Fault.SYSTEM,
-    "port-range-full": Fault.SYSTEM,  # others may give ports back; too small is refused before
-    "disk-full": Fault.SYSTEM,
-    "gpus": Fault.SYSTEM,  # fewer than the scheduler said, or none that works
-    "aborted": Fault.USER,  # the program asked its framework to end all ranks
-    "dependency-timeout": Fault.USER,
-    # what the master itself says
-    "silent": Fault.SYSTEM,
-    "registration-timeout": Fault.SYSTEM,
-    "start-timeout": Fault.SYSTEM,
-    "not-taken-over": Fault.SYSTEM,
-    "not-clean": Fault.SYSTEM,
-}
+#: Ends that the exit code describes.
+_WITH_EXIT_CODE = (ExitCause.EXITED, ExitCause.ABORTED)
+PORT_TAKEN = ExitCause.ADDRESS_IN_USE
 
 #: Another program in the same container would fare no better.
-NODE_CAUSES = frozenset(("gpus",))
+NODE_CAUSES = frozenset((ExitCause.GPUS,))
 
 #: No container anywhere would fare better.
-HOPELESS = (Cause.FILES,)
+HOPELESS = (ExitCause.FILES,)
 
-_FIRST = (Cause.LOST, Cause.PREEMPTED, Cause.MEMORY, Cause.DISKS, Cause.FILES)
+_FIRST = (ExitCause.LOST, ExitCause.PREEMPTED, ExitCause.MEMORY, ExitCause.DISKS, ExitCause.FILES)
 
 
 def fault_of(failure: Failure) -> Fault:
     """Which budget pays."""
-    if failure.container_cause is not None:
-        return CONTAINER_CAUSES[failure.container_cause][0]
-    return PROGRAM_CAUSES.get(failure.cause, Fault.USER)
+    return _meaning(failure).fault
+
+
+def _meaning(failure: Failure) -> Meaning:
+    if failure.container_cause is ExitCause.EXITED:
+        return NO_RESULT
+    return MEANINGS[failure.container_cause or parse_cause(failure.cause)]
 
 
 def _rank(failure: Failure) -> int:
     if failure.container_cause in _FIRST:
         return 0
-    if failure.signal == SIGKILL or failure.exit_code == 128 + SIGKILL:
+    if failure.signal == SIGKILL or failure.exit_code == exit_code_of(SIGKILL):
         return 1
     if failure.cause == PORT_TAKEN:
         return 1
@@ -98,10 +74,10 @@ def is_telling(failure: Failure) -> bool:
 
     A signal from outside says nothing about the program, and so does a crash without a last line.
     """
-    if failure.container_cause is not None or failure.cause != "exited":
+    if failure.container_cause is not None or failure.cause != ExitCause.EXITED:
         return True
-    number = failure.signal or failure.exit_code - 128  # as a shell passes it on
-    if not 0 < number <= _LAST_SIGNAL:
+    number = failure.signal or signal_in(failure.exit_code)
+    if not number:
         return True
     return number not in _SENT and bool(failure.stderr_tail)
 
@@ -118,10 +94,10 @@ def how_it_ended(failure: Failure) -> str:
     """Half a line for a person: exit code or signal or cause, and after how long."""
     after = f" after {failure.ran_s:.1f} s" if failure.ran_s is not None else ""
     if failure.container_cause is not None:
-        how = CONTAINER_CAUSES[failure.container_cause][1]
+        how = _meaning(failure).words
     elif failure.signal:
         how = f"signal {failure.signal} (exit code {failure.exit_code})"
-    elif failure.cause in ("exited", "aborted"):
+    elif failure.cause in _WITH_EXIT_CODE:
         how = f"exit code {failure.exit_code}"
     else:
         how = failure.cause
@@ -131,7 +107,7 @@ def how_it_ended(failure: Failure) -> str:
 def describe(failure: Failure) -> str:
     """One line for a person: which task, where, how it ended."""
     where = f" on {failure.node}" if failure.node else ""
-    plain = failure.container_cause is None and failure.cause in ("exited", "aborted")
+    plain = failure.container_cause is None and failure.cause in _WITH_EXIT_CODE
     joint = " failed with " if plain else " failed: "
     return f"{failure.task}{where}{joint}{how_it_ended(failure)}"
 

@@ -13,13 +13,13 @@ import subprocess
 import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from tony_core.exit_causes import exit_code_of
+from tony_core.exit_causes import ExitCause, exit_code_of
 from tony_core.job.spec import Resources
 from tony_core.schedulers.local import attempts, engine, home, images, processes
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder
 from tony_core.schedulers.local.images import Images
 from tony_core.schedulers.local.processes import Identity
-from tony_core.schedulers.port import Cause, Completed, Container, Launch
+from tony_core.schedulers.port import Completed, Container, Launch
 
 FORCE_S = 6.0  # a shim that has not ended its container by then is ended itself
 
@@ -185,7 +185,7 @@ class RunningContainer:
             words += f"; left behind: {kept}" if kept else ""
         else:
             cause, exit_code, words = record
-        if cause is Cause.EXITED and exit_code != 0:
+        if cause is ExitCause.EXITED and exit_code != 0:
             text = home.tail(self.folder.process_log, lines=5, limit=2048)
             words += f"; its last output:\n{text}" if text else ""
         return Completed(self.container.id, exit_code, cause, words)
@@ -219,7 +219,7 @@ class RunningContainer:
             os.close(self.pidfd)
             self.pidfd = None
 
-    def _end_without_record(self, left: List[int]) -> Tuple[Cause, int, str]:
+    def _end_without_record(self, left: List[int]) -> Tuple[ExitCause, int, str]:
         words = "the process that watches over the container was killed"
         log = home.tail(self.folder.shim_log, lines=5)
         if log:
@@ -227,15 +227,15 @@ class RunningContainer:
         if left:
             words += f"; left behind, as they cannot be killed: {left}"
         asked = os.path.exists(self.folder.stop)
-        cause = Cause.RELEASED if asked else Cause.KILLED
+        cause = ExitCause.RELEASED if asked else ExitCause.KILLED
         return cause, exit_code_of(signal.SIGKILL), words
 
 
-def _read_exit(path: str) -> Optional[Tuple[Cause, int, str]]:
+def _read_exit(path: str) -> Optional[Tuple[ExitCause, int, str]]:
     """How a container ended, as its shim wrote it; None where it wrote nothing, or not whole."""
     data = home.read_json(path) or {}
     try:
-        return Cause(data["cause"]), int(data["exit_code"]), str(data["diagnostics"])
+        return ExitCause(data["cause"]), int(data["exit_code"]), str(data["diagnostics"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
 

@@ -27,6 +27,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Resources
 from tony_core.schedulers import port
 from tony_core.schedulers.local import attempts, capacity, finalize, home, processes
@@ -254,7 +255,7 @@ class LocalPool(port.ContainerPool):
         if not self._requests.take_granted(container.id):
             if container.id not in self._running and not self._was_launched(container.id):
                 self._emit(
-                    port.Completed(container.id, 127, port.Cause.LAUNCH, "it was never granted")
+                    port.Completed(container.id, 127, ExitCause.LAUNCH, "it was never granted")
                 )
             return
         try:
@@ -272,7 +273,7 @@ class LocalPool(port.ContainerPool):
             self._requests.free([container.id])
             home.write_json(self._folder.container(container.id).ended, {"at": time.time()})
             words = f"the container could not be started: {error}"
-            self._emit(port.Completed(container.id, 127, port.Cause.LAUNCH, words))
+            self._emit(port.Completed(container.id, 127, ExitCause.LAUNCH, words))
             return
         self._running[container.id] = running
         if running.shim is not None:

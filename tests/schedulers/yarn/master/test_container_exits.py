@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tony_core.schedulers.port import Cause
+from tony_core.exit_causes import ExitCause
 from tony_core.schedulers.yarn.master.container_exits import clean_diagnostics, describe_exit
 
 NODE_SAYS = """\
@@ -43,38 +43,38 @@ Dump of the process-tree for container_1_0045_01_000001 :
 @pytest.mark.parametrize(
     ("status", "asked", "code", "cause"),
     [
-        (0, False, 0, Cause.EXITED),
-        (3, False, 3, Cause.EXITED),
-        (137, False, 137, Cause.EXITED),
-        (143, False, 143, Cause.EXITED),
-        (143, True, 143, Cause.RELEASED),
-        (0, True, 0, Cause.RELEASED),
-        (-100, False, 137, Cause.LOST),
-        (-100, True, 137, Cause.RELEASED),
-        (-101, False, 137, Cause.DISKS),
-        (-101, True, 137, Cause.DISKS),
-        (-102, False, 137, Cause.PREEMPTED),
-        (-103, False, 137, Cause.MEMORY),
-        (-104, False, 137, Cause.MEMORY),
-        (-104, True, 137, Cause.MEMORY),
-        (-105, False, 137, Cause.RELEASED),
-        (-106, False, 137, Cause.KILLED),
-        (-107, False, 137, Cause.KILLED),
-        (-108, False, 137, Cause.PREEMPTED),
-        (-109, False, 137, Cause.KILLED),
-        (-1000, False, 127, Cause.LAUNCH),
-        (-1, False, 127, Cause.LAUNCH),
-        (-4711, False, -4711, Cause.UNKNOWN),
-        (-4711, True, 137, Cause.RELEASED),
+        (0, False, 0, ExitCause.EXITED),
+        (3, False, 3, ExitCause.EXITED),
+        (137, False, 137, ExitCause.EXITED),
+        (143, False, 143, ExitCause.EXITED),
+        (143, True, 143, ExitCause.RELEASED),
+        (0, True, 0, ExitCause.RELEASED),
+        (-100, False, 137, ExitCause.LOST),
+        (-100, True, 137, ExitCause.RELEASED),
+        (-101, False, 137, ExitCause.DISKS),
+        (-101, True, 137, ExitCause.DISKS),
+        (-102, False, 137, ExitCause.PREEMPTED),
+        (-103, False, 137, ExitCause.MEMORY),
+        (-104, False, 137, ExitCause.MEMORY),
+        (-104, True, 137, ExitCause.MEMORY),
+        (-105, False, 137, ExitCause.RELEASED),
+        (-106, False, 137, ExitCause.KILLED),
+        (-107, False, 137, ExitCause.KILLED),
+        (-108, False, 137, ExitCause.PREEMPTED),
+        (-109, False, 137, ExitCause.KILLED),
+        (-1000, False, 127, ExitCause.LAUNCH),
+        (-1, False, 127, ExitCause.LAUNCH),
+        (-4711, False, -4711, ExitCause.UNKNOWN),
+        (-4711, True, 137, ExitCause.RELEASED),
     ],
 )
-def test_codes(status: int, asked: bool, code: int, cause: Cause) -> None:
+def test_codes(status: int, asked: bool, code: int, cause: ExitCause) -> None:
     assert describe_exit(status, asked, "")[:2] == (code, cause)
 
 
 def test_what_the_node_says_without_its_frame() -> None:
     assert clean_diagnostics(NODE_SAYS) == "its last output:\nTraceback: no\nsuch thing"
-    assert describe_exit(3, False, NODE_SAYS) == (3, Cause.EXITED, clean_diagnostics(NODE_SAYS))
+    assert describe_exit(3, False, NODE_SAYS) == (3, ExitCause.EXITED, clean_diagnostics(NODE_SAYS))
 
 
 def test_too_much_memory_is_said_with_the_numbers() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import List
 
+from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Capability, Container, ContainerStatus
-from tony_core.schedulers.port import Cause, Completed, PoolEvent, Started
+from tony_core.schedulers.port import Completed, PoolEvent, Started
 from tony_core.schedulers.yarn.master.containers import Containers
 from tony_core.schedulers.yarn.master.placement import ContainerUsage
 
@@ -24,7 +25,7 @@ def ended(given: Container, code: int = 0) -> ContainerStatus:
     return ContainerStatus(given.id, "COMPLETE", code, "")
 
 
-def causes(events: List[PoolEvent]) -> List[Cause]:
+def causes(events: List[PoolEvent]) -> List[ExitCause]:
     return [event.cause for event in events if isinstance(event, Completed)]
 
 
@@ -32,7 +33,7 @@ def test_an_end_is_said_once() -> None:
     holding = Containers(1)
     held = holding.add(container(1), "worker")
     held.launched = held.started = True
-    assert causes(holding.record_end(ended(held.allocation, 3))) == [Cause.EXITED]
+    assert causes(holding.record_end(ended(held.allocation, 3))) == [ExitCause.EXITED]
     assert holding.record_end(ended(held.allocation, 3)) == []
     assert holding.find(str(held.allocation.id)) is None
 
@@ -80,7 +81,7 @@ def test_what_was_never_launched_goes_back_in_silence() -> None:
 def test_what_is_lost_before_it_was_launched_is_said() -> None:
     holding = Containers(1)
     holding.add(container(1), "worker")
-    assert causes(holding.record_end(ended(container(1), -100))) == [Cause.LOST]
+    assert causes(holding.record_end(ended(container(1), -100))) == [ExitCause.LOST]
 
 
 def test_what_is_to_be_released_is_said_again_after_a_restart() -> None:
@@ -91,7 +92,7 @@ def test_what_is_to_be_released_is_said_again_after_a_restart() -> None:
     said = holding.next_releases()
     holding.resync()
     assert holding.next_releases() == said
-    assert causes(holding.record_end(ended(container(1), -100))) == [Cause.RELEASED]
+    assert causes(holding.record_end(ended(container(1), -100))) == [ExitCause.RELEASED]
     holding.resync()
     assert holding.next_releases() == []
 
@@ -102,7 +103,7 @@ def test_a_launch_that_failed_is_said_at_once_and_its_end_not_again() -> None:
     held.launched = True
     said = holding.fail_launch(held, "no such image")
     assert said is not None
-    assert (said.cause, said.exit_code) == (Cause.LAUNCH, 127)
+    assert (said.cause, said.exit_code) == (ExitCause.LAUNCH, 127)
     assert holding.fail_launch(held, "again") is None
     assert len(holding.next_releases()) == 1
     assert holding.record_end(ended(container(1), -100)) == []
@@ -114,17 +115,17 @@ def test_what_was_stopped_before_it_started_counts_as_stopped() -> None:
     held.launched = held.end_requested = True
     said = holding.fail_launch(held, "no such container")
     assert said is not None
-    assert said.cause is Cause.RELEASED
+    assert said.cause is ExitCause.RELEASED
 
 
 def test_of_earlier_masters() -> None:
     holding = Containers(2)
     assert holding.inherit(container(5), "worker") is not None
     assert holding.inherit(container(5), "worker") is None
-    assert causes(holding.record_end(ended(container(5), 4))) == [Cause.EXITED]
+    assert causes(holding.record_end(ended(container(5), 4))) == [ExitCause.EXITED]
     assert holding.inherit(container(5), "worker") is None
     # One that ended while there was no master, and one of ours that is long over.
-    assert causes(holding.record_end(ended(container(6), 4))) == [Cause.EXITED]
+    assert causes(holding.record_end(ended(container(6), 4))) == [ExitCause.EXITED]
     assert holding.record_end(ended(container(6), 4)) == []
     assert holding.record_end(ended(container(7, attempt=2), 4)) == []
 
@@ -148,7 +149,7 @@ def test_an_end_that_was_asked_for_and_never_told_is_said_all_the_same() -> None
     held.end_requested = True
     held.stopped_at = 100.0
     assert holding.end_unreported(99.0) == []
-    assert causes(holding.end_unreported(101.0)) == [Cause.RELEASED]
+    assert causes(holding.end_unreported(101.0)) == [ExitCause.RELEASED]
     assert holding.end_unreported(101.0) == []
     assert [one.serial for one in holding.next_releases()] == [5]
     assert holding.record_end(ended(container(5), -105)) == []

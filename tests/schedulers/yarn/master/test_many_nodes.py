@@ -20,12 +20,12 @@ from tests.cluster.fakeyarn.harness import hasten
 from tests.cluster.fakeyarn.manager import Limits
 from tests.cluster.fakeyarn.server import DROP, LOSE
 from tests.cluster.fakeyarn.wire import Call, Fault
+from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import (
     Ask,
-    Cause,
     Completed,
     NodeLost,
     PreemptionAsked,
@@ -149,7 +149,8 @@ class TestResourceManager:
             for container in held:
                 driver.launch(container)
             driver.wait(lambda: len(driver.heard(Completed)) == 8, "eight failures")
-            assert {one.cause for one in driver.heard(Completed)} <= {Cause.LAUNCH, Cause.LOST}
+            causes = {one.cause for one in driver.heard(Completed)}
+            assert causes <= {ExitCause.LAUNCH, ExitCause.LOST}
             driver.ask(8, session=1)
             driver.settled(8)
             driver.end()
@@ -173,7 +174,7 @@ class TestResourceManager:
             driver.wait(lambda: driver.live() == driver.running() == rest, "the others")
             driver.end()
             ends = [one for one in driver.heard(Completed) if one.container_id in there]
-            assert {one.cause for one in ends} <= {Cause.RELEASED, Cause.LOST}
+            assert {one.cause for one in ends} <= {ExitCause.RELEASED, ExitCause.LOST}
             assert len(ends) == len(there)
 
     def test_it_asks_to_begin_anew(self, make_yarn: MakeYarn) -> None:
@@ -250,7 +251,7 @@ class TestNodes:
             )
             failed = driver.heard(Completed)
             assert failed
-            assert {one.cause for one in failed} == {Cause.LAUNCH}
+            assert {one.cause for one in failed} == {ExitCause.LAUNCH}
             assert all("no space left" in one.diagnostics for one in failed)
             driver.settled(60 - len(failed))
             driver.ask(len(failed), session=1, avoid_nodes=(bad.host,))
@@ -288,7 +289,7 @@ class TestNodes:
             driver.wait(lambda: len(driver.held) == 60 - len(there), "the ends there")
             ends = driver.heard(Completed)
             assert {one.container_id for one in ends} == there
-            assert {one.cause for one in ends} == {Cause.LOST}
+            assert {one.cause for one in ends} == {ExitCause.LOST}
             driver.wait(lambda: driver.heard(NodeLost), "the word of it")
             assert {one.node for one in driver.heard(NodeLost)} == {first}
             driver.ask(len(there), session=1)
@@ -308,7 +309,7 @@ class TestNodes:
             driver.wait(lambda: len(driver.held) == 15, "their ends")
             (asked,) = driver.heard(PreemptionAsked)
             assert set(asked.container_ids) == {str(one) for one in victims}
-            assert {one.cause for one in driver.heard(Completed)} == {Cause.PREEMPTED}
+            assert {one.cause for one in driver.heard(Completed)} == {ExitCause.PREEMPTED}
             driver.settled(15)
             driver.end()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Sequence, cast
 
 from tests.schedulers.yarn.master.test_containers import container
+from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Container, ContainerStatus
 from tony_core.schedulers import port
@@ -84,7 +85,7 @@ def test_a_nodes_word_counts_for_what_ended_by_itself() -> None:
     assert heard == []
     pool.on_status(ContainerStatus(one.id, "COMPLETE", 3, ""))
     pool.on_status(ContainerStatus(one.id, "COMPLETE", 3, ""))
-    assert heard == [port.Completed(str(one.id), 3, port.Cause.EXITED, "")]
+    assert heard == [port.Completed(str(one.id), 3, ExitCause.EXITED, "")]
 
 
 def test_what_a_node_cannot_be_told_goes_by_the_resource_manager() -> None:

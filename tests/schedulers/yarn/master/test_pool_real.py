@@ -11,12 +11,12 @@ from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.schedulers.contract import SMALL, Master, until
 from tests.schedulers.yarn.fixtures import YarnMasters
+from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import (
     Allocated,
     AppState,
     Ask,
-    Cause,
     Completed,
     Container,
     NodeLost,
@@ -130,7 +130,7 @@ def test_the_resource_manager_restarts(hadoop: GetHadoop, masters_on: MakeMaster
     found = granted(master, 3)
     assert len({one.id for one in found}) == 3
     master.pool.stop(first.id)
-    assert master.end_of(first).cause is Cause.RELEASED
+    assert master.end_of(first).cause is ExitCause.RELEASED
     third = master.run("raise SystemExit(3)")
     assert master.end_of(third).exit_code == 3
     master.pool.finish(AppState.SUCCEEDED, "all well")
@@ -164,7 +164,7 @@ def test_a_node_is_lost(hadoop: GetHadoop, masters_on: MakeMasters) -> None:
     assert any(lost in name for name in names)
     for one in containers:
         if one.node == lost:
-            assert master.end_of(one).cause is Cause.LOST
+            assert master.end_of(one).cause is ExitCause.LOST
     master.quiet(0.5, Completed)
 
 
@@ -205,4 +205,4 @@ def test_a_master_that_was_replaced_touches_nothing(
     first.pool.finish(AppState.FAILED, "the old one has nothing to say")
     assert masters.client.report(application).state == "RUNNING"
     second.pool.stop(container.id)
-    assert second.end_of(container).cause is Cause.RELEASED
+    assert second.end_of(container).cause is ExitCause.RELEASED

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, List, Optional, Set
 
+from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Container, ContainerStatus
 from tony_core.schedulers import port
@@ -182,5 +183,5 @@ class Containers:
         end_requested = held.end_requested
         self.release(held, silent=True)
         if end_requested:
-            return port.Completed(str(held.allocation.id), 137, port.Cause.RELEASED, why)
-        return port.Completed(str(held.allocation.id), 127, port.Cause.LAUNCH, why)
+            return port.Completed(str(held.allocation.id), 137, ExitCause.RELEASED, why)
+        return port.Completed(str(held.allocation.id), 127, ExitCause.LAUNCH, why)

@@ -20,6 +20,7 @@ import threading
 import time
 from typing import Callable, List, Optional, Sequence
 
+from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.errors import AttemptNotFound, HadoopError, InvalidToken
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
@@ -159,7 +160,7 @@ class YarnPool(port.ContainerPool):
             if held is None or held.end_requested or held.launched:
                 if held is None:
                     self._emit(
-                        port.Completed(container.id, 127, port.Cause.LAUNCH, "it has ended already")
+                        port.Completed(container.id, 127, ExitCause.LAUNCH, "it has ended already")
                     )
                 return
             held.launched = True
