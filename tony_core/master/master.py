@@ -8,7 +8,7 @@ signal, a page request) becomes a callback on it; what concerns the job becomes 
 the :class:`SessionMachine`, which answers with commands; each is performed by the method
 that the table names for its type. An event that comes up while a command is performed waits
 for its turn (:meth:`Master.feed`), so the machine never sees itself half-way; both wait while
-the journal is being written elsewhere (:mod:`tony_core.master.session.journal_gate`).
+the journal is being written elsewhere (:mod:`tony_core.master.state.journal_gate`).
 
 One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the
 client's lease, the history's flush, the journal's.
@@ -42,10 +42,10 @@ from tony_core.master.pool_events import PoolEvents
 from tony_core.master.publish import Milestones
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
-from tony_core.master.session.journal_gate import JournalGate
 from tony_core.master.session.machine import SessionMachine
 from tony_core.master.state.finalize import Finalizer, finish_application
 from tony_core.master.state.journal import Journal, write_master_file
+from tony_core.master.state.journal_gate import JournalGate
 from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.web.status_site import StatusSite
 from tony_core.protocol.messages import Ended, Running, Shutdown, Stop

@@ -18,7 +18,7 @@ kept, compressed, as an attribute of the folder where the file system has such *
 is short. Once it was written as a file it stays one, so where there is a file, it is the newer of
 the two.
 
-:mod:`tony_core.master.session.journal_gate` decides what waits for a write, and for how long. A
+:mod:`tony_core.master.state.journal_gate` decides what waits for a write, and for how long. A
 thread reads the folder once, before a master begins, for a limited time.
 """
 

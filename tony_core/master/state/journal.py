@@ -1,7 +1,7 @@
 """What a next master must know and could not find out: the journal, and ``master.json``.
 
 The journal holds three things. The session machine's record: what depends on it happens only when
-it is durable (:mod:`tony_core.master.session.journal_gate`). The executors' addresses: written with
+it is durable (:mod:`tony_core.master.state.journal_gate`). The executors' addresses: written with
 a delay, since losing one costs a moment only (``master.json`` is the second way). And the job's end
 once it is decided: a master that dies before it reports the end to the scheduler leaves only that
 report to its successor. It is one small file, replaced atomically, in the job's state folder
