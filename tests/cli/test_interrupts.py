@@ -16,7 +16,7 @@ def test_a_signal_is_raised_until_it_is_deferred() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_signal_that_somebody_swallowed_is_raised_before_anything_is_submitted() -> None:
+def test_a_swallowed_signal_is_raised_before_anything_is_submitted() -> None:
     with Interrupts("nothing was submitted") as interrupts:
         try:
             os.kill(os.getpid(), signal.SIGTERM)

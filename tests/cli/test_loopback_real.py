@@ -71,7 +71,7 @@ def test_a_job_with_one_kind_of_loopback_address(
     assert json.loads((app / "status.json").read_text())["state"] == "SUCCEEDED"
 
 
-def test_a_machine_without_any_says_so(tmp_path: Path, tony_home: Path) -> None:
+def test_a_machine_without_any_is_reported(tmp_path: Path, tony_home: Path) -> None:
     done = inside("none", *command("submit", "--executes", "true"))
     assert done.returncode != 0
     assert "this machine has no loopback address" in done.stdout + done.stderr

@@ -45,7 +45,7 @@ def test_usage_is_one_message_and_exit_code_2(tony: Tony, words: list[str], mess
     assert done.err.count("\n") == 1
 
 
-def test_no_words_at_all(tony: Tony) -> None:
+def test_no_arguments_at_all(tony: Tony) -> None:
     done = tony()
     assert (done.code, done.out) == (2, "")
     assert "usage: tony VERB" in done.err
@@ -76,7 +76,7 @@ SUBMIT = (
 
 @pytest.mark.parametrize("word", SUBMIT)
 @pytest.mark.parametrize("form", ["{} value", "{}=value"])
-def test_every_word_of_submit_in_both_spellings(word: str, form: str) -> None:
+def test_every_option_of_submit_in_both_spellings(word: str, form: str) -> None:
     parser = parser_of("submit")
     for name in (word, word.replace("_", "-")):
         words = form.format(f"--{name}").split()
@@ -126,7 +126,7 @@ def test_an_application_that_is_not_there_is_2(tony: Tony, scripted: Scripted) -
         assert done.out == ""
 
 
-def test_our_own_fault_says_so_and_how_to_see_more(
+def test_an_internal_error_names_itself_and_the_option_for_more(
     tony: Tony, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> None:
@@ -229,7 +229,7 @@ def test_the_bash_completion_works(tony: Tony, scripted: Scripted) -> None:
     ]
 
 
-def test_the_newest_is_meant_and_said(tony: Tony, scripted: Scripted) -> None:
+def test_the_newest_is_the_default_and_is_named(tony: Tony, scripted: Scripted) -> None:
     scripted.apps = {"a_1": status("a_1", submitted=1.0), "b_2": status("b_2", submitted=2.0)}
     done = tony("status")
     assert done.code == 0

@@ -131,7 +131,7 @@ def test_a_scheduler_that_has_forgotten_the_job(
     assert "still running" not in done.err
 
 
-def test_nothing_runs_after_the_outcome_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_progress_is_printed_after_the_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     presenter = PlainPresenter()
     calls = presenter.callbacks()
     assert calls.on_view is not None
@@ -172,7 +172,7 @@ def test_the_older_story_comes_before_the_newest_progress(
     assert said == ["session 0 begins", "RUNNING; 50 %; 1 running"]
 
 
-def test_why_there_is_no_master_yet_is_said_after_a_moment(
+def test_why_there_is_no_master_yet_is_printed_after_a_moment(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     presenter = PlainPresenter()
@@ -191,7 +191,9 @@ def test_why_there_is_no_master_yet_is_said_after_a_moment(
     assert said == [why, f"ACCEPTED; {why}"]
 
 
-def test_what_the_story_says_of_tensorboard_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tensorboards_address_in_the_story_is_not_repeated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     presenter = PlainPresenter()
     calls = presenter.callbacks()
     assert calls.on_links is not None

@@ -123,7 +123,7 @@ def test_two_workers_succeed(here: Path, tony_home: Path) -> None:
     assert "lost" not in master  # an executor that was told to end hangs up
 
 
-def test_what_hdfs_classpath_names_stands_on_the_classpath(here: Path) -> None:
+def test_what_hdfs_classpath_names_is_on_the_classpath(here: Path) -> None:
     (here / "a.jar").write_text("jar")
     (here / "conf").mkdir()
     (here / "conf" / "core-site.xml").write_text("<configuration/>")
@@ -249,7 +249,7 @@ def test_ctrl_c_before_anything_was_submitted(here: Path, tony_home: Path) -> No
     assert not (tony_home / "apps").exists() or os.listdir(tony_home / "apps") == []
 
 
-def test_killed_by_somebody(here: Path) -> None:
+def test_killed_by_another_client(here: Path) -> None:
     with Running(here, *submit("sleep")) as running:
         running.until("running on", times=2)
         app_id = application_of(running.out)
@@ -299,7 +299,7 @@ def test_detach_attach_and_follow_the_logs(here: Path) -> None:
     assert sorted(again) == sorted(found)
 
 
-def test_leaving_an_attached_job_lets_it_go_on(here: Path) -> None:
+def test_an_attached_job_keeps_running_after_ctrl_c(here: Path) -> None:
     app_id = tony(*submit("sleep"), "--detach", cwd=here).stdout.strip()
     try:
         with Running(here, "attach") as attached:

@@ -188,7 +188,7 @@ class TestStatus:
         head(JobView(APP, AppState.RUNNING, "page", session=session))
         assert f"session {session} (restarted {words})" in capsys.readouterr().out
 
-    def test_which_tasks_were_started_again_alone(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_which_tasks_were_restarted(self, capsys: pytest.CaptureFixture[str]) -> None:
         tasks = [task("ps:0", restarts=1), task("worker:0"), task("worker:1", restarts=3)]
         view = from_page({"state": "RUNNING"}, tasks, app_id=APP)
         head(view)
@@ -250,7 +250,7 @@ class TestDescribe:
         for text in ("worker:0", "node7", "loss 0.25", "/l/c1", "session 0 begins"):
             assert text in out
 
-    def test_what_an_ended_task_reported_stands_first(
+    def test_what_an_ended_task_reported_comes_first(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         usage = {"peak_rss_mb": 13.3, "cpu_s": 0.1, "wall_s": 1.9, "peak_threads": 1.0}
@@ -489,7 +489,9 @@ class TestHistory:
         assert "RUNNING" in tony("history", "show", folder.name).out
 
     @pytest.mark.parametrize("other", ["--json", "--metrics"])
-    def test_a_configuration_comes_alone(self, tony: Tony, failed: Scripted, other: str) -> None:
+    def test_a_configuration_is_printed_without_anything_else(
+        self, tony: Tony, failed: Scripted, other: str
+    ) -> None:
         done = tony("history", "show", APP, "--config", other)
         assert (done.code, done.out) == (2, "")
         assert f"cannot be used with {other}" in done.err
@@ -693,7 +695,7 @@ def test_the_checker_finds_what_is_wrong() -> None:
     ]
 
 
-def test_a_kill_that_takes_long_says_why(
+def test_a_kill_that_takes_long_prints_why(
     tony: Tony, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted.apps[APP] = status()

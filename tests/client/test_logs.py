@@ -79,7 +79,7 @@ class TestOneFile:
             logs.CHUNK = before
         assert found == (lines[-wanted:] if wanted else [])
 
-    def test_a_size_that_nobody_can_tell_is_a_problem(self) -> None:
+    def test_an_unknown_size_is_a_problem(self) -> None:
         file = log_file(b"a\n", told=True)
         file._scheduler.unreachable = "its node is away"  # type: ignore[attr-defined]
         file.skip_to_last(1)
@@ -88,7 +88,7 @@ class TestOneFile:
     def test_bytes_that_are_no_text_and_line_ends_of_windows(self) -> None:
         assert list(log_file(b"a\xff\xfeb\r\nc\n").lines()) == ["a��b", "c"]
 
-    def test_a_line_that_never_ends_is_told_in_pieces(self) -> None:
+    def test_a_line_that_never_ends_comes_in_pieces(self) -> None:
         file = log_file(b"x" * (logs.LONGEST_LINE + 5))
         assert [len(text) for text in file.lines()] == [logs.LONGEST_LINE]
         assert list(file.rest()) == ["xxxxx"]
@@ -142,7 +142,7 @@ class TestTheReader:
         reader.update(view(*self.TASKS))
         assert texts(list(reader.read(last=True))) == expected
 
-    def test_masters_that_are_tasks_too_are_told_once(self) -> None:
+    def test_masters_that_are_tasks_too_come_once(self) -> None:
         """As of a job that nobody but the scheduler can tell of any more."""
         scheduler = self.scheduler()
         scheduler.logs["c9", "stderr"] = scheduler.logs["", "master-1.stderr"]
@@ -170,7 +170,7 @@ class TestTheReader:
         assert [line.text for line in reader.read()] == ["here"]
         assert reader.problems == []
 
-    def test_the_masters_alone_are_told_when_nobody_else_can_be(self) -> None:
+    def test_only_the_masters_logs_come_when_no_others_are_known(self) -> None:
         scheduler = self.scheduler()
         for state, told in ((AppState.RUNNING, []), (AppState.FAILED, ["out of c3"])):
             known = replace(with_containers(view(), [("am", LogRef("c3"))]), state=state)
@@ -295,7 +295,7 @@ class TestFollowing:
         assert scheduler.asked == 1
 
 
-def test_what_cannot_be_read_is_said() -> None:
+def test_what_cannot_be_read_is_reported() -> None:
 
     class Refusing(Scripted):
         def read_log(self, *args: Any, **words: Any) -> bytes:
@@ -319,7 +319,7 @@ def test_what_cannot_be_read_is_said() -> None:
         (AppState.ACCEPTED, "", []),
     ],
 )
-def test_that_no_tasks_are_known_is_said(state: AppState, user: str, told: List[str]) -> None:
+def test_that_no_tasks_are_known_is_reported(state: AppState, user: str, told: List[str]) -> None:
     scheduler = Scripted("/gone", replace(status(state=state), user="ann", page_url=None))
     scheduler.user = user
     problems: List[str] = []

@@ -114,7 +114,9 @@ def test_what_is_no_address(url: str) -> None:
 class TestThroughAProxy:
     """As a ResourceManager's does it (tests/master/test_behind_proxy.py asks a real one)."""
 
-    def test_it_says_who_asks_and_waits_on_this_side(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_names_the_client_and_waits_on_this_side(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("HADOOP_USER_NAME", "ann lee")
         pauses: List[float] = []
         with Front() as front:
@@ -137,7 +139,7 @@ class TestThroughAProxy:
         assert pauses[0] == 0.25 and pauses[8] == 5.0, "longer while nothing happens"
         assert pauses[10] == 0.1, "never longer than was asked for"
 
-    def test_it_names_the_user_that_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_names_the_user_that_it_is_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HADOOP_USER_NAME", "ann")
         with Front() as front:
             front.answers = [(200, "application/json", b"{}")]
@@ -146,7 +148,7 @@ class TestThroughAProxy:
             page.close()
         assert front.targets == ["/proxy/application_1_0001/api/job?user.name=bob"]
 
-    def test_a_proxys_own_page_is_not_the_jobs_word(self) -> None:
+    def test_a_proxys_own_page_is_not_the_jobs(self) -> None:
         with Front() as front:
             page = Page(f"{front.url}proxy/application_1_0001/")
             html = b"<html>The requested application exited before setting a tracking URL.</html>"
@@ -157,7 +159,7 @@ class TestThroughAProxy:
                 page.job()
             page.close()
 
-    def test_a_pause_ends_when_nobody_wants_to_hear_any_more(self) -> None:
+    def test_abort_ends_a_pause(self) -> None:
         page = Page("http://127.0.0.1:1/proxy/application_1_0001/")
         page._pause_s = 300.0
         threading.Timer(0.05, page.abort).start()

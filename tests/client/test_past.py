@@ -133,7 +133,7 @@ def test_anothers_job_is_only_seen(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["look", "watch"])
-def test_what_may_not_be_written_is_silence(
+def test_an_end_that_may_not_be_written_is_no_error(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history(tmp_path)
@@ -265,7 +265,7 @@ def test_a_history_without_a_summary_gets_one(tmp_path: Path) -> None:
     assert view.state is AppState.KILLED
 
 
-def test_history_tells_an_end_before_it_is_written_down(
+def test_history_shows_an_end_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master may still do so for a moment; whoever looks meanwhile is told the same."""

@@ -37,7 +37,7 @@ def test_found(text: str, expected: str) -> None:
     assert resolve(scheduler(), text).app_id == expected
 
 
-def test_it_is_said_which_one_when_that_was_not_plain() -> None:
+def test_a_partial_id_is_resolved_and_the_whole_one_named() -> None:
     assert resolve(scheduler(), None).how == "local_2025_aab2, the newest application"
     assert resolve(scheduler(), "local_2024").how == "local_2024_aaa1"
     assert resolve(scheduler(), "local_2024_aaa1").how == ""
@@ -57,7 +57,7 @@ def test_none() -> None:
         resolve(Scripted(), None)
 
 
-def test_nobody_means_anothers_job_without_saying_so() -> None:
+def test_other_users_jobs_are_never_chosen_by_default() -> None:
     made = scheduler()
     made.user = "ann"
     made.set("local_2025_aab2", user="bob")
@@ -79,7 +79,7 @@ def test_the_only_one() -> None:
 
 
 class TestKill:
-    def test_ends_it_and_says_so(self) -> None:
+    def test_kill_ends_it_and_reports_that(self) -> None:
         made = scheduler()
         done = kill(made, "local_2025_aab2", "too slow")
         assert (done.ended, done.was_over) == (True, False)
@@ -91,7 +91,7 @@ class TestKill:
         kill(made, "local_2025_aab2")
         assert made.killed == [("local_2025_aab2", "killed by eve with tony kill")]
 
-    def test_one_that_has_ended_is_silence(self) -> None:
+    def test_killing_an_ended_job_does_nothing(self) -> None:
         made = scheduler()
         assert kill(made, "local_2025_ccc3").was_over
         assert made.killed == []
@@ -112,6 +112,6 @@ class TestKill:
 
 
 @pytest.mark.parametrize("text", ["", " "])
-def test_an_empty_word_is_a_mistake_and_not_the_newest(text: str) -> None:
+def test_an_empty_id_is_a_mistake_and_not_the_newest(text: str) -> None:
     with pytest.raises(NotFound, match="empty"):
         resolve(scheduler(), text)

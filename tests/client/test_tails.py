@@ -149,7 +149,7 @@ def test_it_ends_in_time() -> None:
     assert found.tails and found.left_out and now[0] < 40
 
 
-def test_a_log_that_cannot_be_read_is_told_once_a_task() -> None:
+def test_a_log_that_cannot_be_read_is_reported_once_a_task() -> None:
     class Gone(Scripted):
         def read_log(self, *args: Any, **words: Any) -> bytes:
             raise SchedulerError("the node is gone; token=abcdefgh")

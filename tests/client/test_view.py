@@ -15,7 +15,7 @@ from tony_core.schedulers.port import AppState, LogRef
 from tony_core.view import read_task
 
 
-def test_the_scheduler_says_how_it_ended() -> None:
+def test_the_schedulers_end_wins() -> None:
     page = {"app_id": APP, "state": "RUNNING", "name": "mnist", "progress": 0.5, "waiting": "x"}
     died = status(state=AppState.FAILED, diagnostics="the master died", finished=1010.0)
     view = from_page(page, [], died)
@@ -24,7 +24,7 @@ def test_the_scheduler_says_how_it_ended() -> None:
     assert view.duration_s(9999.0) == 10.0
 
 
-def test_a_job_has_taken_as_long_as_its_tasks_whatever_the_clock_says() -> None:
+def test_a_job_has_taken_as_long_as_its_tasks_whatever_the_clock_shows() -> None:
     ran = {**task(), "started": 1020.0, "duration_s": 50.0}
     view = from_page({"app_id": APP, "state": "RUNNING"}, [ran], status(submitted=1000.0))
     assert view.duration_s(2000.0) == 1000.0
@@ -32,13 +32,13 @@ def test_a_job_has_taken_as_long_as_its_tasks_whatever_the_clock_says() -> None:
     assert from_page({"app_id": APP}, [], status(submitted=1000.0)).duration_s(500.0) == 0.0
 
 
-def test_a_page_that_says_ended_while_the_scheduler_does_not_yet() -> None:
+def test_a_page_that_shows_an_end_before_the_scheduler() -> None:
     view = from_page({"app_id": APP, "state": "SUCCEEDED"}, [], status())
     assert view.state is AppState.SUCCEEDED
     assert view.progress == 1.0
 
 
-def test_the_scheduler_alone() -> None:
+def test_only_the_scheduler_knows_it() -> None:
     view = from_status(status(tracking_url="http://rm/proxy"))
     assert view.links == {"page": "http://rm/proxy"}
     assert view.source == "scheduler"

@@ -116,7 +116,9 @@ def test_the_whole_way_of_a_job(heard: Heard, page: PageServer) -> None:
     assert heard.ticks > 2
 
 
-def test_tasks_are_told_when_they_change_and_progress_by_the_percent(page: PageServer) -> None:
+def test_callbacks_for_tasks_come_when_they_change_and_for_progress_by_the_percent(
+    page: PageServer,
+) -> None:
     stands: List[List[Any]] = []
     progress: List[Optional[float]] = []
     views: List[Any] = []
@@ -150,7 +152,7 @@ def test_tasks_are_told_when_they_change_and_progress_by_the_percent(page: PageS
     assert [{"rss_mb": 9 * 0.502}] in views  # that much was seen, and not told
 
 
-def test_a_silent_page_holds_nobody_up(heard: Heard, page: PageServer) -> None:
+def test_a_page_that_hangs_delays_nothing(heard: Heard, page: PageServer) -> None:
     page.silent.set()
     scheduler = Scripted("", status(page_url=page.url))
 
@@ -165,7 +167,7 @@ def test_a_silent_page_holds_nobody_up(heard: Heard, page: PageServer) -> None:
     page.silent.clear()
 
 
-def test_a_page_that_is_not_there_is_told(heard: Heard, page: PageServer) -> None:
+def test_a_page_that_is_not_there_is_reported(heard: Heard, page: PageServer) -> None:
     scheduler = Scripted("", status(page_url=page.url))
     page.close()
 
@@ -202,7 +204,7 @@ def test_a_takeover_is_followed_and_no_line_is_lost_or_doubled(heard: Heard) -> 
     assert heard.events == ["one", "two", "attempt 2 took over", "three"]
 
 
-def test_what_the_page_no_longer_told_comes_from_history(
+def test_events_that_the_page_did_not_show_come_from_history(
     heard: Heard, page: PageServer, tmp_path: Any
 ) -> None:
     scheduler = Scripted(str(tmp_path), status(page_url=page.url))
@@ -227,7 +229,7 @@ def test_what_the_page_no_longer_told_comes_from_history(
     assert heard.events == ["one", "two", "three"]
 
 
-def test_what_the_page_told_of_the_end_is_not_read_again(heard: Heard, page: PageServer) -> None:
+def test_an_end_that_the_page_showed_is_not_read_again(heard: Heard, page: PageServer) -> None:
     scheduler = Scripted("", status(page_url=page.url))
 
     def unread(job: object) -> str:
@@ -282,7 +284,7 @@ def test_an_end_that_was_not_the_last_is_forgotten(
     assert [item.state for item in view.tasks] == ["succeeded"]
 
 
-def test_what_a_page_says_before_its_last_line_is_not_the_end(
+def test_what_a_page_shows_before_its_last_line_is_not_the_end(
     heard: Heard, page: PageServer, tmp_path: Any
 ) -> None:
     scheduler = Scripted(str(tmp_path), status(page_url=page.url))
@@ -303,7 +305,7 @@ def test_what_a_page_says_before_its_last_line_is_not_the_end(
     assert [item.state for item in view.tasks] == ["stopped"]
 
 
-def test_an_ended_job_is_told_at_once(heard: Heard) -> None:
+def test_an_ended_job_finishes_at_once(heard: Heard) -> None:
     scheduler = Scripted("", status(state=AppState.KILLED, diagnostics="killed by ann"))
     view = Watch(scheduler, APP, heard.callbacks()).run()
     assert view is not None

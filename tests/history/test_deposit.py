@@ -58,7 +58,7 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tries == [b"1"] * 3
 
 
-def test_what_could_not_be_put_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_put_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deposit, "RETRY_S", 0.01)
 
     def put(name: str, data: bytes) -> None:
@@ -81,7 +81,7 @@ def test_a_place_that_hangs_holds_the_end_up_for_its_time_only() -> None:
     go.set()
 
 
-def test_a_place_that_refuses_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_refuses_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deposit, "BROKEN_S", 0.1)
 
     def put(name: str, data: bytes) -> None:

@@ -54,7 +54,7 @@ def test_a_new_place_is_private(tmp_path: Path, umask: int) -> None:
     assert mode(tmp_path / "deep") & 0o022 == 0
 
 
-def test_an_open_place_of_ours_is_made_private_and_that_is_said_once(
+def test_an_open_place_of_ours_is_made_private_and_that_is_reported_once(
     tmp_path: Path, umask: int
 ) -> None:
     root = tmp_path / "history"

@@ -45,7 +45,7 @@ def numbers(root: Path) -> List[int]:
     return [event["n"] for event in read_job(str(root), "app_1").events]
 
 
-def test_a_place_that_cannot_be_made_is_told_and_the_fallback_holds_all(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_made_is_reported_and_the_fallback_holds_all(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     told: List[str] = []
     made = HistoryWriter(
@@ -91,7 +91,9 @@ def test_a_line_waits_no_longer_than_ten_seconds(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1, 2]
 
 
-def test_a_full_segment_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_segment_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "SEGMENT_BYTES", 200)
     made = writer(tmp_path)
     for number in range(50):

@@ -81,12 +81,12 @@ def test_addresses() -> None:
     assert addresses_of(["bad..name", ""]) <= {"127.0.0.1", "::1"}
 
 
-def test_groups_of_nobody() -> None:
+def test_groups_without_a_user() -> None:
     assert groups_of("no such user") == frozenset()
     assert groups_of("root")
 
 
-def test_owner_list_and_everybody_else(tmp_path: Path) -> None:
+def test_owner_list_and_all_others(tmp_path: Path) -> None:
     with shell(tmp_path, view_acl="bob") as made:
         made.launched(1)
         for user, status in {"tester": 200, "bob": 200, "eve": 403, "dr.who": 403, "": 403}.items():
@@ -99,7 +99,7 @@ def test_owner_list_and_everybody_else(tmp_path: Path) -> None:
             assert asks(made, "eve", path)[0] == 403, path
 
 
-def test_where_nobody_is_authenticated_everybody_is_the_static_user(tmp_path: Path) -> None:
+def test_without_authentication_every_user_is_the_static_user(tmp_path: Path) -> None:
     with shell(tmp_path, static_user="dr.who") as made:
         made.launched(1)
         assert [asks(made, user)[0] for user in ("dr.who", "", "tester")] == [200] * 3
@@ -172,7 +172,7 @@ def test_a_client_is_known_by_its_user_agent(tmp_path: Path) -> None:
         assert seen
 
 
-def test_tensorboard_first_is_said_in_html(tmp_path: Path) -> None:
+def test_the_way_to_tensorboard_is_html(tmp_path: Path) -> None:
     job = a_job(ONE, program=Program(tensorboard_first=True))
     with Shell(tmp_path, job, context={"proxy": PROXY._replace(view_acl="*")}) as made:
         made.launched(1)

@@ -155,13 +155,13 @@ def test_a_slow_reader_holds_nothing_but_its_own_answer(relayed: int) -> None:
     connection.close()
 
 
-def test_a_server_that_says_nothing_is_a_bad_gateway(relayed: int) -> None:
+def test_a_server_that_sends_nothing_is_a_bad_gateway(relayed: int) -> None:
     status, body, _ = ask(relayed, "/tensorboard/silent")
     assert status == 502
     assert b"TensorBoard at localhost" in body
 
 
-def test_nobody_there_is_a_bad_gateway() -> None:
+def test_no_server_is_a_bad_gateway() -> None:
     with Running() as running:
 
         def handle(exchange: Exchange) -> None:

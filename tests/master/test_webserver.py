@@ -338,7 +338,7 @@ def test_a_silent_connection_is_closed(site: Site, monkeypatch: pytest.MonkeyPat
         assert read_all(sock) == b""
 
 
-def test_finish_lets_answers_out_and_takes_nobody_new(site: Site) -> None:
+def test_finish_lets_answers_out_and_takes_no_new_reader(site: Site) -> None:
     waiting: List[Exchange] = []
     site.handler = waiting.append
     slow = site.connect()

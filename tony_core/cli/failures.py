@@ -10,8 +10,8 @@ from typing import Optional
 
 from tony_core.cli.interrupts import Interrupted
 from tony_core.cli.output import print_error
-from tony_core.client.errors import ClientError, UsageError
-from tony_core.client.exit_codes import ExitCode, of_signal
+from tony_core.client.errors import ClientError, ExitCode, UsageError
+from tony_core.exit_causes import exit_code_of
 from tony_core.job.problems import JobError, errors
 from tony_core.schedulers.port import (
     BadEnvironment,
@@ -37,10 +37,10 @@ def report_error(error: BaseException, debug: bool) -> Optional[int]:
         print_error("".join(traceback.format_exception(error)))
     if isinstance(error, Interrupted):
         print_message(str(error))
-        return of_signal(error.number)
+        return exit_code_of(error.number)
     if isinstance(error, KeyboardInterrupt):
         print_message("interrupted")
-        return of_signal(signal.SIGINT)
+        return exit_code_of(signal.SIGINT)
     text, code = _message_of(error)
     print_message(text)
     return code

@@ -16,10 +16,10 @@ from typing import Callable, Optional
 
 from tony_core.cli.interrupts import KILLED_BY, SIGNAL_NAMES, Interrupts
 from tony_core.cli.presenters import Presenter
-from tony_core.client.errors import ClientError
-from tony_core.client.exit_codes import of_signal, of_state
+from tony_core.client.errors import ClientError, exit_code_of_state
 from tony_core.client.kill import ALLOWANCE_S, GRACE_S, Killing
 from tony_core.client.watch import Watch
+from tony_core.exit_causes import exit_code_of
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 from tony_core.view import JobView
@@ -89,8 +89,8 @@ class Follow:
 
     def _code(self, view: JobView) -> int:
         if self._killing is not None and self._interrupts.first is not None:
-            return of_signal(self._interrupts.first)
-        return of_state(view.state)
+            return exit_code_of(self._interrupts.first)
+        return exit_code_of_state(view.state)
 
     def _tick(self) -> None:
         received = self._interrupts.received
@@ -136,7 +136,7 @@ class Follow:
                 f"the job is still running. Resume with: tony attach {self._app_id}; end it with:"
                 f" tony kill {self._app_id}"
             )
-            return of_signal(first)
+            return exit_code_of(first)
         assert self._killing is not None
         if self._killing.problem is not None:
             raise SchedulerError(
@@ -148,7 +148,7 @@ class Follow:
             f"returned while {self._app_id} is ending. To see whether it has ended:"
             f" tony status {self._app_id}"
         )
-        return of_signal(first)
+        return exit_code_of(first)
 
 
 def kill_in_background(scheduler: str, app_id: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple, Type, Union
 
-from tony_core.client.exit_codes import of_state
+from tony_core.client.errors import exit_code_of_state
 from tony_core.client.finalize import finalized_view
 from tony_core.client.kill import ALLOWANCE_S, Killed, kill
 from tony_core.client.logs import Line, read_logs
@@ -256,7 +256,7 @@ def result_of(view: JobView) -> Result:
     return Result(
         app_id=view.app_id,
         state=view.state,
-        exit_code=of_state(view.state),
+        exit_code=exit_code_of_state(view.state),
         diagnostics=view.diagnostics,
         duration_s=view.duration_s(time.time()) or 0.0,
         view=view,

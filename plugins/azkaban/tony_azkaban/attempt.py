@@ -16,7 +16,7 @@ from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
 from tony_azkaban.translation import translate_problem
 from tony_core.cli.interrupts import Interrupts
-from tony_core.client.exit_codes import ExitCode, of_state
+from tony_core.client.errors import ExitCode, exit_code_of_state
 from tony_core.client.lookup import history_root
 from tony_core.client.submission import prepare, send
 from tony_core.client.tails import Tails, read_tails
@@ -126,7 +126,7 @@ class Attempt:
         self, scheduler: Scheduler, log: Log, view: JobView, cancellation: Cancellation
     ) -> int:
         """Write the outputs and the end of the log; the exit code."""
-        code = of_state(view.state)
+        code = exit_code_of_state(view.state)
         if cancellation.is_requested:
             code = int(ExitCode.TERMINATED)
             if not cancellation.claim_report():
