@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -21,9 +21,19 @@ from tony_core.job.spec import (
 )
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
+from tony_core.master.session import machine
 from tony_core.master.session.reconcile import journal_record
-from tony_core.master.session.records import ContainerState, InvalidTransition, Phase, TaskState
+from tony_core.master.session.records import (
+    CONTAINER_MOVES,
+    PHASE_MOVES,
+    TASK_MOVES,
+    ContainerState,
+    InvalidTransition,
+    Phase,
+    TaskState,
+)
 from tony_core.master.session.takeover import ADOPTION_S
+from tony_core.master.session.waits import Deadline
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers import port
 from tony_core.schedulers.port import AppState, Container
@@ -1082,6 +1092,25 @@ def test_an_invalid_transition_carries_the_story() -> None:
     task = world.machine.state.tasks["worker:0"]
     with pytest.raises(InvalidTransition, match="registered->ready"):
         world.machine.state.move(task, TaskState.LAUNCHED)
+
+
+def test_containers_and_the_phase_move_by_their_tables_too() -> None:
+    world = world_of(role("worker")).settle()
+    state = world.machine.state
+    record = state.open["c1"]
+    with pytest.raises(InvalidTransition, match=r"c1: live -> launched(?s:.*)requested->allocated"):
+        state.move_container(record, ContainerState.LAUNCHED)
+    with pytest.raises(InvalidTransition, match=r"active -> backoff(?s:.*)new->active"):
+        state.move_phase(Phase.BACKOFF)
+    assert (record.state, state.phase) == (ContainerState.LIVE, Phase.ACTIVE)
+
+
+def test_every_event_deadline_and_state_stands_in_its_table() -> None:
+    assert set(machine.DEADLINES) == set(Deadline)
+    assert set(machine.REPORTS) == set(get_args(e.Report))
+    assert set(machine.FACTS) == set(get_args(e.Event)) - {port.PreviousContainers}
+    assert set(TASK_MOVES) == set(TaskState)
+    assert set(CONTAINER_MOVES) == set(ContainerState) and set(PHASE_MOVES) == set(Phase)
 
 
 def test_nothing_is_decided_after_the_end() -> None:
