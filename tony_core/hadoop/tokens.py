@@ -77,13 +77,13 @@ def claim_of(token: Token) -> ContainerClaim:
     """What a container's token says."""
     if token.kind != CONTAINER:
         raise ValueError(f"a {token.kind} is no token of a container")
-    said = yarn.ContainerTokenIdentifier.decode(token.identifier)
+    claim = yarn.ContainerTokenIdentifier.decode(token.identifier)
     return ContainerClaim(
-        container=ContainerId.of(said.container_id),
-        node=said.nm_host_addr,
-        user=said.app_submitter,
-        memory_mb=said.resource.memory,
-        vcores=said.resource.virtual_cores,
-        expires=said.expiry_time_stamp / 1000,
-        rm=said.rm_identifier,
+        container=ContainerId.of(claim.container_id),
+        node=claim.nm_host_addr,
+        user=claim.app_submitter,
+        memory_mb=claim.resource.memory,
+        vcores=claim.resource.virtual_cores,
+        expires=claim.expiry_time_stamp / 1000,
+        rm=claim.rm_identifier,
     )

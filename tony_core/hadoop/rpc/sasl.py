@@ -13,7 +13,7 @@ proves that it knows the password too (:meth:`DigestMd5.verify`). What the chall
   message to message; so wrapping and unwrapping follow the order of the wire.
 
 The server picks what it offers. We take the strongest of it that is allowed; a site that asks
-for privacy allows nothing less, so that nobody in between can talk us out of it.
+for privacy allows nothing less, so that no man in the middle can weaken it.
 
 MD5 is what the protocol demands, and protects nothing by itself: ``usedforsecurity=False``
 lets Pythons in FIPS mode compute it. ``_md5`` is tried first because ``hashlib`` brings

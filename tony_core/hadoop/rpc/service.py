@@ -51,8 +51,8 @@ Identity = Union[User, Token]
 class Method(Generic[Request, Response]):
     """One call of a protocol.
 
-    ``repeatable``: done twice, it is as if done once; so it may be sent again when nobody
-    knows whether it arrived.
+    ``repeatable``: repeating it has no effect; so it may be sent again when it is unknown
+    whether it arrived.
     """
 
     name: str

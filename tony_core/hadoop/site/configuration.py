@@ -8,7 +8,7 @@ HADOOP_CONF_DIR, then ``$HADOOP_HOME/etc/hadoop``, then /etc/hadoop/conf; each i
 the first folder that has it. They are read one after the other, and a later value replaces an
 earlier one, unless that was ``final``. Deprecated names stand for the new ones. ``${name}`` in
 a value is resolved when it is asked for: properties of the process (``user.name``), the
-configuration, ``${env.NAME}`` and its defaults. At a name that nobody knows resolving ends, and
+configuration, ``${env.NAME}`` and its defaults. At an unknown name resolving ends, and
 what refers to itself stays as it is written, both as in Hadoop.
 
 A program that knows a cluster by other means than files (a connection of Airflow's) says so in the
@@ -229,7 +229,7 @@ def current_name(name: str) -> str:
 
 
 def user_name(env: Optional[Mapping[str, str]] = None) -> str:
-    """Who Hadoop takes us for where nobody checks: HADOOP_USER_NAME, or the login."""
+    """The user name on a cluster without authentication: HADOOP_USER_NAME, or the login."""
     named = (os.environ if env is None else env).get("HADOOP_USER_NAME")
     if named:
         return named
@@ -240,7 +240,7 @@ def user_name(env: Optional[Mapping[str, str]] = None) -> str:
 
 
 class _Given(NamedTuple):
-    """What somebody who knows the cluster says instead of, or over, its files."""
+    """Properties given instead of, or over, those of the files."""
 
     properties: Mapping[str, Property]
     source: str = GIVEN
@@ -252,17 +252,17 @@ def _given(env: Mapping[str, str]) -> _Given:
     if not text:
         return _Given({})
     try:
-        told = json.loads(text)
-        source = str(told.get("source") or GIVEN)
+        given = json.loads(text)
+        source = str(given.get("source") or GIVEN)
         properties = {
             current_name(str(name)): Property(str(value), source)
-            for name, value in told["properties"].items()
+            for name, value in given["properties"].items()
         }
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise ConfigurationError(
             f'{GIVEN} is not of the form {{"properties": {{"NAME": "VALUE"}}}}'
         ) from None
-    return _Given(properties, source, told.get("alone") is True)
+    return _Given(properties, source, given.get("alone") is True)
 
 
 def _folders(env: Mapping[str, str]) -> Iterator[Tuple[str, Optional[str]]]:
@@ -323,7 +323,7 @@ def _property(element: ElementTree.Element, path: str, into: Dict[str, Property]
         return
     name = current_name(found["name"])
     if name in into and into[name].final:
-        return  # it was said that nobody may change it
+        return  # an earlier file has made it final
     final = (found["final"] or "").strip().lower() == "true"
     into[name] = Property(found["value"], path, final)
 

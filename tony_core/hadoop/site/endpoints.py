@@ -174,14 +174,14 @@ def _rm(conf: SiteConfiguration, what: str, port: int, *, tls: bool = False) -> 
                 f"{conf.where()}"
             )
     addresses: List[Address] = []
-    said: List[str] = []
+    sources: List[str] = []
     for member in members:
         tail = f".{member}" if member else ""
         host = conf.text(f"{_RM}.hostname{tail}") or conf.text(f"{_RM}.hostname")
         key = f"{_RM}.{what}{tail}"
         address = _address(conf.text(key) or f"{host}:{port}", key, port)
         addresses.append(_reachable(address, host))
-        said.append(_from(conf, key, f"{_RM}.hostname{tail}", address.port))
+        sources.append(_from(conf, key, f"{_RM}.hostname{tail}", address.port))
     note = ""
     if any(address.host == _ANYWHERE for address in addresses):
         note = (
@@ -191,7 +191,10 @@ def _rm(conf: SiteConfiguration, what: str, port: int, *, tls: bool = False) -> 
         if not conf.files:
             raise ConfigurationError(f"{note}. Set HADOOP_CONF_DIR to the cluster's configuration")
     return Endpoints(
-        "the ResourceManager", tuple(addresses), note or f"{'; '.join(said)}. {conf.where()}", tls
+        "the ResourceManager",
+        tuple(addresses),
+        note or f"{'; '.join(sources)}. {conf.where()}",
+        tls,
     )
 
 

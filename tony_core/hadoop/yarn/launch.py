@@ -1,4 +1,4 @@
-"""What a container starts with, as YARN is told: files, environment, command, credentials.
+"""A container's launch for YARN: files, environment, command, credentials.
 
 Environment and command are written into a script on the node without any quoting
 (``export K="V"``, ``bash -c "CMD"``): who needs quotes puts them there.

@@ -131,7 +131,7 @@ class NodeManager:
     def statuses(
         self, containers: Sequence[ContainerId], *, within_s: Optional[float] = None
     ) -> Tuple[Mapping[ContainerId, ContainerStatus], Mapping[ContainerId, RemoteError]]:
-        """How they do; and why that cannot be said of some."""
+        """The status of each container, and why some have none."""
         request = calls.GetContainerStatusesRequest(
             container_id=tuple(one.message() for one in containers)
         )

@@ -173,7 +173,7 @@ class AppReport(NamedTuple):
             host=_given(message.host),
             rpc_port=message.rpc_port,
             priority=message.priority.priority,
-            used=used if used.memory_mb >= 0 else Capability(),  # -1: not said
+            used=used if used.memory_mb >= 0 else Capability(),  # -1: unknown
             containers=max(0, usage.num_used_containers),
             lifetime_left_s=next((seconds for seconds in left if seconds >= 0), None),
             unmanaged=message.unmanaged_application,
@@ -279,7 +279,7 @@ class Queue(NamedTuple):
     labels: Tuple[str, ...]
     default_label: str
     children: Tuple[Queue, ...]
-    maximum: Mapping[str, Capability]  # by partition, what it may grow to; empty when not said
+    maximum: Mapping[str, Capability]  # by partition, what it may grow to; empty if unknown
     statistics: reports.QueueStatistics
 
     @classmethod

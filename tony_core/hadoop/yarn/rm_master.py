@@ -95,7 +95,7 @@ class Allocation(NamedTuple):
     allocated: Tuple[Container, ...]
     completed: Tuple[ContainerStatus, ...]
     previous: Tuple[Container, ...]  # of earlier attempts, reported late
-    headroom: Optional[Capability]  # what this application could still get; absent: not said
+    headroom: Optional[Capability]  # what this application could still get; None: unknown
     updated_nodes: Tuple[NodeReport, ...]
     cluster_nodes: int
     preempted: Preempted

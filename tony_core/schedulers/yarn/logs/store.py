@@ -3,8 +3,8 @@
 Where they are is the site's decision and has changed between versions, and how they are
 written too (:mod:`~tony_core.hadoop.logs.tfile`, :mod:`~tony_core.hadoop.logs.ifile`): the places
 are
-tried in turn, and a file's kind is told by how it begins. Only what is needed of a file is
-read: its table, and the piece of a log that somebody asks for.
+tried in turn, and a file's format is recognized by its beginning. Only what is needed of a file is
+read: its table, and the requested piece of a log.
 """
 
 from __future__ import annotations
