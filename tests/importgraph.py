@@ -54,6 +54,28 @@ class Graph:
         """The modules that are, or are inside, one of these."""
         return [name for name in self.files if any(within(name, prefix) for prefix in prefixes)]
 
+    def circles(self) -> List[List[str]]:
+        """Modules that import each other, directly or not; imports for types do not count."""
+        reached = {
+            name: {
+                self.module_of(found.imported)
+                for found in self.imports(name)
+                if self.ours(found.imported) and not found.typing_only
+            }
+            - {name}
+            for name in self.files
+        }
+        while True:
+            imported = {name for others in reached.values() for name in others}
+            left = {
+                name: others & reached.keys()
+                for name, others in reached.items()
+                if name in imported and others & reached.keys()
+            }
+            if left == reached:
+                return [sorted((name, *others)) for name, others in sorted(left.items())]
+            reached = left
+
     def module_of(self, name: str) -> str:
         """The module in which a dotted name of ours lives: ``a.b.C`` lives in ``a.b``."""
         while name not in self.files:

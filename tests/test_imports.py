@@ -316,3 +316,24 @@ class TestTheCheckerItself:
         assert within("a.b", "a")
         assert not within("ab", "a")
         assert room_of("a.b.c", ["a", "a.b"]) == "a.b"
+
+
+def test_no_modules_import_each_other(graph: Graph) -> None:
+    assert graph.circles() == []
+
+
+def test_a_circle_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    for name, source in {
+        "a": "import pkg.b",
+        "b": "import pkg.c",
+        "c": "import pkg.a",
+        "d": "import pkg.a",
+    }.items():
+        (package / f"{name}.py").write_text(source)
+    assert Graph({"pkg": package}).circles() == [
+        ["pkg.a", "pkg.b"],
+        ["pkg.b", "pkg.c"],
+        ["pkg.a", "pkg.c"],
+    ]

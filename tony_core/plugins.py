@@ -32,7 +32,7 @@ class Plugin(NamedTuple):
         return self.target.partition(":")[0].strip()
 
     def load(self) -> Any:
-        """The object; whatever somebody else's module raises."""
+        """The object that the entry point names; lets its module's exceptions through."""
         found: Any = importlib.import_module(self.module)
         # An entry point may name extras behind its object: mine:Mine [gpu]
         for name in self.target.partition(":")[2].partition("[")[0].strip().split("."):

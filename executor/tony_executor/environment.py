@@ -2,7 +2,7 @@
 
 From the weakest: a small base of the container's own variables, ours for the program (report
 file, the folder of ``tony.py``), then what the master sends, with shared texts put in. The
-executor's private variables never reach the program, whoever sets them.
+executor's private variables never reach the program, whatever sets them.
 """
 
 from __future__ import annotations

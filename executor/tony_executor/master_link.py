@@ -104,7 +104,7 @@ class MasterLink:
 
 
 class Telemetry:
-    """What a new master cannot know: the newest report, web servers, and notes nobody received."""
+    """What a new master cannot know: the newest report, web servers, notes it did not get."""
 
     def __init__(self) -> None:
         self._reported: Optional[Reported] = None

@@ -4,7 +4,7 @@ Theory of operation
 ===================
 
 We are subreaper: whatever our descendants leave behind, setsid'd or not, becomes our own child. So
-what is below us is all there is of the program, whoever started it.
+what is below us is all there is of the program, whichever process started it.
 
 The quick way goes down the ``children`` files: its cost is that of the program's own tree, not of
 the node's. It may miss what forks meanwhile, so a caller that has to be sure looks again, and at

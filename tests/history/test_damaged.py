@@ -16,7 +16,7 @@ from tests.client.scripted import APP, Scripted, status
 from tests.fuzzing import bounds, fuzz, mutations
 from tony_core.cli import describe
 from tony_core.client.finalize import with_end
-from tony_core.client.lookup import past_view
+from tony_core.client.lookup import recorded_view
 from tony_core.client.merge import end_tasks
 from tony_core.history.reader import expired, list_jobs, read_job
 from tony_core.master.story import Story
@@ -89,7 +89,7 @@ def _show(root: Path) -> None:
     expired(str(root), 10.0)
     past = read_job(str(root), APP)
     for found in (past, with_end(past, status(state=AppState.FAILED, finished=1.0))):
-        view = end_tasks(past_view(found, status(state=AppState.FAILED, finished=1.0)))
+        view = end_tasks(recorded_view(found, status(state=AppState.FAILED, finished=1.0)))
         with redirect_stdout(io.StringIO()):
             describe.show(view, found.events)
         json.dumps(view.to_json())

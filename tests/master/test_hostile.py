@@ -377,7 +377,9 @@ class TestThePage:
         server = attack.shell.master._server
         sock = attack.call(attack.page)
         sock.sendall(b"G")
-        until(lambda: [x for x in list(server._connections) if x.asking_since], "its first byte")
+        until(
+            lambda: [x for x in list(server._connections) if x.request_began_at], "its first byte"
+        )
         with contextlib.suppress(OSError):  # it may be ended before all of it is sent
             for byte in b"ET /":
                 time.sleep(0.03)

@@ -32,8 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Watch to the end."""
-    from tony_core.cli.follow import Follow
-    from tony_core.cli.presenters import presenter_for
+    from tony_core.cli.follow import Follow, presenter_for
 
     with Interrupts() as interrupts:
         scheduler = scheduler_of(args, args.app)

@@ -9,7 +9,8 @@ from typing import Any, Dict, List
 from tony_core.cli.output import line, note, print_error, print_json
 from tony_core.client.submission import Frameworks
 from tony_core.files.registry import filesystem
-from tony_core.job.keys import Status, table
+from tony_core.job.key_types import Status
+from tony_core.job.keys import table
 from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.mask import mask_settings, mask_text
 from tony_core.job.problems import JobError, Problem, errors

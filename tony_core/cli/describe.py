@@ -142,7 +142,7 @@ class Master(NamedTuple):
 
 def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
     from tony_core.client.finalize import look_up
-    from tony_core.client.lookup import explain_unknown, read_past, whole_story
+    from tony_core.client.lookup import explain_unknown, read_job_history, whole_story
 
     scheduler = scheduler_of(args, args.app)
     history = history_of(args)
@@ -152,8 +152,8 @@ def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]
         try:
             story = whole_story(scheduler, scheduler.status(app_id), history)
         except NoSuchApplication:
-            past = read_past(history or scheduler.history_root(None), app_id)
-            story = past.events if past is not None else ()
+            record = read_job_history(history or scheduler.history_root(None), app_id)
+            story = record.events if record is not None else ()
         missing = "" if story else explain_unknown(scheduler, view, history)
         if missing:
             warn(missing)

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tony_core.cli.interrupts import KILLED_BY, SIGNAL_NAMES, Interrupts
-from tony_core.cli.presenters import Presenter
+from tony_core.cli.output import on_terminal
+from tony_core.cli.presenters import GuardedPresenter, JsonPresenter, PlainPresenter, Presenter
 from tony_core.client.errors import ClientError, exit_code_of_state
 from tony_core.client.kill import ALLOWANCE_S, GRACE_S, Killing
 from tony_core.client.watch import Watch
@@ -163,3 +164,14 @@ def kill_in_background(scheduler: str, app_id: str) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def presenter_for(as_json: bool, scheduler: Scheduler) -> Presenter:
+    """The presenter that suits where our output goes."""
+    if as_json:
+        return GuardedPresenter(JsonPresenter())
+    if on_terminal(sys.stdout):
+        from tony_core.cli.live import LivePresenter
+
+        return GuardedPresenter(LivePresenter(pages_last=scheduler.log_reader.urls_outlive_job))
+    return GuardedPresenter(PlainPresenter(scheduler.log_reader.urls_outlive_job))

@@ -115,11 +115,11 @@ def _show(args: argparse.Namespace) -> int:
             f"--config prints the configuration alone, as XML; it cannot be used with {other}"
         )
     with _history(args) as (root, scheduler):
-        past, view = ended_job(root, args.app, scheduler)
-        text = read_config(root, past.app_id) if args.config else None
+        record, view = ended_job(root, args.app, scheduler)
+        text = read_config(root, record.app_id) if args.config else None
     if args.config:
         if text is None:
-            raise UsageError(f"the configuration of {past.app_id} was not kept")
+            raise UsageError(f"the configuration of {record.app_id} was not kept")
         config = text.decode("utf-8", "replace")
         if sys.stdout.isatty():
             line(config.rstrip("\n"))
@@ -127,17 +127,17 @@ def _show(args: argparse.Namespace) -> int:
             raw(config)
         return 0
     if args.json:
-        data = {"job": view.to_json(), "events": [dict(event) for event in past.events]}
-        print_json({**data, "metrics": dict(past.metrics), "problems": list(past.problems)})
+        data = {"job": view.to_json(), "events": [dict(event) for event in record.events]}
+        print_json({**data, "metrics": dict(record.metrics), "problems": list(record.problems)})
         return 0
     # Without asking whether a node's page still answers: the command in its place finds the log.
-    show(view, past.events, pages_last=False)
+    show(view, record.events, pages_last=False)
     if args.metrics:
         line()
         line("metrics (the newest values):")
-        for task, values in _objects(past.metrics.get("latest")):
+        for task, values in _objects(record.metrics.get("latest")):
             for name, value in _objects(values):
                 line(f"  {safe(str(task))}  {safe(str(name))} = {value}")
-    for problem in past.problems:
+    for problem in record.problems:
         note(problem)
     return 0

@@ -13,10 +13,9 @@ from dataclasses import fields
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_core.cli import outcome
-from tony_core.cli.output import discard_output, line, note, on_terminal, print_json, safe
+from tony_core.cli.output import discard_output, line, note, print_json, safe
 from tony_core.client.merge import is_of_master
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
-from tony_core.schedulers.port import Scheduler
 from tony_core.view import PAGE, JobView, TaskView
 
 WAITS_S, WAITS_AGAIN_S = 3.0, 30.0  # until the scheduler's reason for no master is shown, and again
@@ -222,14 +221,3 @@ def event_lines(event: Event) -> List[str]:
     """An event's text, line by line; of the end only the first, as the outcome follows."""
     found = [safe(text) for text in str(event.get("text", "")).splitlines()] or [""]
     return found[:1] if event.get("kind") == "ending" else found
-
-
-def presenter_for(as_json: bool, scheduler: Scheduler) -> Presenter:
-    """The presenter that suits where our output goes."""
-    if as_json:
-        return GuardedPresenter(JsonPresenter())
-    if on_terminal(sys.stdout):
-        from tony_core.cli.live import LivePresenter
-
-        return GuardedPresenter(LivePresenter(pages_last=scheduler.log_reader.urls_outlive_job))
-    return GuardedPresenter(PlainPresenter(scheduler.log_reader.urls_outlive_job))

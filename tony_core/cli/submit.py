@@ -97,8 +97,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         app_id = send(scheduler, prepared, interrupts.defer)
         if args.detach:
             return _detached(app_id, args.json)
-        from tony_core.cli.follow import Follow, Forgotten
-        from tony_core.cli.presenters import presenter_for
+        from tony_core.cli.follow import Follow, Forgotten, presenter_for
 
         try:
             presenter = presenter_for(args.json, scheduler)

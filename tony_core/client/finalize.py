@@ -22,12 +22,12 @@ from tony_core.client.errors import NotFound
 from tony_core.client.lookup import (
     complete_view,
     find_history,
-    find_past,
+    find_job_history,
     history_view,
     is_complete,
     page_view,
-    past_view,
-    read_past,
+    read_job_history,
+    recorded_view,
 )
 from tony_core.client.merge import end_state, end_tasks, from_page, lasting_links, under_status
 from tony_core.files.location import join
@@ -60,10 +60,10 @@ def look_up(scheduler: Scheduler, app_id: str, history: Optional[str] = None) ->
     try:
         return finalized_view(scheduler, scheduler.status(app_id), history=history)
     except NoSuchApplication:
-        past = read_past(history or scheduler.history_root(None), app_id, events=False)
-        if past is None:
+        record = read_job_history(history or scheduler.history_root(None), app_id, events=False)
+        if record is None:
             raise NotFound(f"no application {app_id} on {scheduler.name}") from None
-        return past_view(past)
+        return recorded_view(record)
 
 
 def finalized_view(
@@ -87,15 +87,15 @@ def finalize(
     history: Optional[str] = None,
 ) -> Optional[JobHistory]:
     """Write a job's end where it has ended and no master will write it; its history."""
-    past, root = find_history(scheduler, status.app_id, job, history, events=False)
-    if not status.state.ended or (past is not None and past.job.get("finished")):
-        return past
+    record, root = find_history(scheduler, status.app_id, job, history, events=False)
+    if not status.state.ended or (record is not None and record.job.get("finished")):
+        return record
     # Clocks differ, and one may be set back: what ended in the far future has settled too.
     ago = time.time() - (status.finished or 0.0)
-    may_come = past is not None and -SKEW_S < ago < SETTLE_S
-    if not may_come and scheduler.cleaner.remove_leftovers(status, job) and past is not None:
-        return write_end(past, root, status)
-    return past
+    may_come = record is not None and -SKEW_S < ago < SETTLE_S
+    if not may_come and scheduler.cleaner.remove_leftovers(status, job) and record is not None:
+        return write_end(record, root, status)
+    return record
 
 
 def final_view(
@@ -114,21 +114,21 @@ def final_view(
     deadline = time.monotonic() + SETTLE_S
     pause = 0.02
     while True:
-        past, root = find_history(scheduler, status.app_id, job, history, events=False)
-        if past is not None and is_complete(past):
-            return past_view(past, status)
+        record, root = find_history(scheduler, status.app_id, job, history, events=False)
+        if record is not None and is_complete(record):
+            return recorded_view(record, status)
         # A master that died has left what it had.
-        if past is None or past.job.get("buried") or time.monotonic() >= deadline:
+        if record is None or record.job.get("buried") or time.monotonic() >= deadline:
             break
         time.sleep(pause)
         pause = min(0.2, pause * 2)
-    written = past is not None and past.job.get("buried")
-    if not written and scheduler.cleaner.remove_leftovers(status, job) and past is not None:
-        past = write_end(past, root, status, last)
-        return complete_view(scheduler, past_view(past, status))
+    written = record is not None and record.job.get("buried")
+    if not written and scheduler.cleaner.remove_leftovers(status, job) and record is not None:
+        record = write_end(record, root, status, last)
+        return complete_view(scheduler, recorded_view(record, status))
     if last is not None and last.tasks:
         return complete_view(scheduler, under_status(last, status))
-    return history_view(scheduler, status, past)
+    return history_view(scheduler, status, record)
 
 
 def ended_jobs(root: str, scheduler: Optional[Scheduler] = None) -> Iterator[JobView]:
@@ -147,18 +147,18 @@ def ended_job(
     root: str, text: Optional[str], scheduler: Optional[Scheduler] = None
 ) -> Tuple[JobHistory, JobView]:
     """The history and the view of the job that ``text`` means, its end written first."""
-    past = find_past(root, text)
+    record = find_job_history(root, text)
     status = None
     if scheduler is not None:
         try:
-            status = finalize_listed(scheduler, root, {**past.job, "app_id": past.app_id})
+            status = finalize_listed(scheduler, root, {**record.job, "app_id": record.app_id})
         except SchedulerError:
             pass  # what was written down has to do
     if status is not None:
-        past = read_job(root, past.app_id)
-        if not past.job.get("finished"):
-            past = with_end(past, status)  # a master may still write it down itself
-    return past, end_tasks(past_view(past, status))
+        record = read_job(root, record.app_id)
+        if not record.job.get("finished"):
+            record = with_end(record, status)  # a master may still write it down itself
+    return record, end_tasks(recorded_view(record, status))
 
 
 def finalize_all(scheduler: Scheduler, root: str) -> None:
@@ -189,38 +189,38 @@ def finalize_listed(scheduler: Scheduler, root: str, job: Mapping[str, Any]) -> 
 
 def _finalize_forgotten(root: str, app_id: str) -> Optional[AppStatus]:
     """Write the end of a job that its scheduler does not know any more."""
-    past = read_past(root, app_id, events=False)
-    if past is None or not past.job or past.job.get("finished"):
+    record = read_job_history(root, app_id, events=False)
+    if record is None or not record.job or record.job.get("finished"):
         return None
-    submitted: Any = past.job.get("submitted")
-    times = [submitted, *(task.get("started") for task in past.tasks)]
+    submitted: Any = record.job.get("submitted")
+    times = [submitted, *(task.get("started") for task in record.tasks)]
     newest = max((float(at) for at in times if is_number(at)), default=0.0)
     if time.time() - newest < FORGOTTEN_S:
         return None  # a scheduler that may have restarted just now; its clients know more
     status = AppStatus(
         app_id=app_id,
-        name=str(past.job.get("name") or ""),
-        user=str(past.job.get("user") or ""),
-        queue=str(past.job.get("queue") or ""),
+        name=str(record.job.get("name") or ""),
+        user=str(record.job.get("user") or ""),
+        queue=str(record.job.get("queue") or ""),
         state=AppState.FAILED,
         submitted=float(submitted) if is_number(submitted) else 0.0,
         finished=newest or None,
         diagnostics="the scheduler has forgotten it, and no record says how it ended",
     )
-    write_end(past, root, status)
+    write_end(record, root, status)
     return status
 
 
 def write_end(
-    past: JobHistory, root: str, status: AppStatus, last: Optional[JobView] = None
+    record: JobHistory, root: str, status: AppStatus, last: Optional[JobView] = None
 ) -> JobHistory:
     """The history with the end that the scheduler reports, written if this client may."""
-    ended = _add_end(past, status, last if last is not None and last.source == PAGE else None)
+    ended = _add_end(record, status, last if last is not None and last.source == PAGE else None)
     line = _last_line(ended.job)
     summary = {"job": ended.job, "tasks": ended.tasks, "metrics": ended.metrics}
     data = json.dumps(summary, separators=(",", ":"), default=str).encode()
-    location = join(root, past.app_id, SUMMARY)
-    folder = join(root, past.app_id)
+    location = join(root, record.app_id, SUMMARY)
+    folder = join(root, record.app_id)
     try:
         files = filesystem(folder)
         mode = file_mode(files, folder)
@@ -231,13 +231,13 @@ def write_end(
     return ended
 
 
-def with_end(past: JobHistory, status: AppStatus) -> JobHistory:
+def with_end(record: JobHistory, status: AppStatus) -> JobHistory:
     """The history as :func:`write_end` would leave it, story and all; nothing is written."""
-    ended = _add_end(past, status, None)
-    if past.events and past.events[-1].get("kind") == ENDED:
+    ended = _add_end(record, status, None)
+    if record.events and record.events[-1].get("kind") == ENDED:
         return ended
-    line = {"n": _next(past.events), **_last_line(ended.job)}
-    return replace(ended, events=(*past.events, line))
+    line = {"n": _next(record.events), **_last_line(ended.job)}
+    return replace(ended, events=(*record.events, line))
 
 
 def _last_line(job: Mapping[str, Any]) -> Dict[str, Any]:
@@ -271,15 +271,15 @@ def _next(story: Sequence[Mapping[str, Any]]) -> int:
     return max(known, default=0) + ATTEMPT_GAP
 
 
-def _add_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> JobHistory:
+def _add_end(record: JobHistory, status: AppStatus, last: Optional[JobView]) -> JobHistory:
     finished = round(status.finished or max(time.time(), status.started or status.submitted), 3)
-    known = {str(task.get("task")): task for task in past.tasks}
+    known = {str(task.get("task")): task for task in record.tasks}
     if last is not None:  # the page showed more than was written
         for task in last.tasks:
             newest = {**known.get(task.task, {}), **task.to_json()}
             known[task.task] = newest
     tasks = tuple(_task(task, status.state, finished) for task in known.values())
-    progress = max(_number(past.job.get("progress")), last.progress if last else 0.0)
+    progress = max(_number(record.job.get("progress")), last.progress if last else 0.0)
     job: Dict[str, Any] = {
         "app_id": status.app_id,
         "name": status.name,
@@ -288,20 +288,20 @@ def _add_end(past: JobHistory, status: AppStatus, last: Optional[JobView]) -> Jo
         "submitted": status.submitted,
         "started": status.started,
         "tags": list(status.tags),
-        **past.job,
+        **record.job,
         "state": status.state.value,
         "phase": "ended",
-        "attempt": status.attempt or past.job.get("attempt", 0),
+        "attempt": status.attempt or record.job.get("attempt", 0),
         "progress": 1.0 if status.state is AppState.SUCCEEDED else progress,
         "finished": finished,
         "buried": True,  # written by a client: others may know more of the job
         "waiting": "",
         "trouble": "",
-        "diagnostics": status.diagnostics or past.job.get("diagnostics", ""),
+        "diagnostics": status.diagnostics or record.job.get("diagnostics", ""),
         "counts": _counts(tasks),
-        "links": lasting_links(past.job.get("links")),
+        "links": lasting_links(record.job.get("links")),
     }
-    return replace(past, job=job, tasks=tasks)
+    return replace(record, job=job, tasks=tasks)
 
 
 def _task(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[str, Any]:

@@ -33,8 +33,8 @@ def current_view(
     view = page_view(scheduler, status)
     if view is not None:
         return view
-    past, _ = find_history(scheduler, status.app_id, job, history, events=False)
-    return history_view(scheduler, status, past)
+    record, _ = find_history(scheduler, status.app_id, job, history, events=False)
+    return history_view(scheduler, status, record)
 
 
 def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:
@@ -50,22 +50,22 @@ def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:
         page.close()
 
 
-def history_view(scheduler: Scheduler, status: AppStatus, past: Optional[JobHistory]) -> JobView:
+def history_view(scheduler: Scheduler, status: AppStatus, record: Optional[JobHistory]) -> JobView:
     """The job as history has it under the scheduler's status."""
-    if past is None or not past.job:
+    if record is None or not record.job:
         return complete_view(scheduler, from_status(status))
-    view = past_view(past, status)
-    return view if is_complete(past) else complete_view(scheduler, view)
+    view = recorded_view(record, status)
+    return view if is_complete(record) else complete_view(scheduler, view)
 
 
-def past_view(past: JobHistory, status: Optional[AppStatus] = None) -> JobView:
+def recorded_view(record: JobHistory, status: Optional[AppStatus] = None) -> JobView:
     """The job as history alone has it, under the scheduler's status if that is known."""
-    return from_page(past.job, past.tasks, status, HISTORY, past.app_id)
+    return from_page(record.job, record.tasks, status, HISTORY, record.app_id)
 
 
-def is_complete(past: JobHistory) -> bool:
+def is_complete(record: JobHistory) -> bool:
     """Whether the job's own master wrote down how it ended."""
-    return bool(past.job.get("finished")) and not past.job.get("buried")
+    return bool(record.job.get("finished")) and not record.job.get("buried")
 
 
 def complete_view(scheduler: Scheduler, view: JobView) -> JobView:
@@ -94,7 +94,7 @@ def history_root(
     return scheduler.history_root(job)
 
 
-def read_past(root: Optional[str], app_id: str, events: bool = True) -> Optional[JobHistory]:
+def read_job_history(root: Optional[str], app_id: str, events: bool = True) -> Optional[JobHistory]:
     """A job's history; None when there is none, or it cannot be read."""
     if not root:
         return None
@@ -118,15 +118,15 @@ def find_history(
     roots = dict.fromkeys((history_root(scheduler, job, named), scheduler.history_root(job)))
     found, where = None, ""
     for root in roots:
-        past = read_past(root, app_id, events)
-        if past is not None and (past.job or past.events):
-            return past, root or ""
-        if found is None and past is not None:
-            found, where = past, root or ""
+        record = read_job_history(root, app_id, events)
+        if record is not None and (record.job or record.events):
+            return record, root or ""
+        if found is None and record is not None:
+            found, where = record, root or ""
     return found, where
 
 
-def find_past(root: str, text: Optional[str]) -> JobHistory:
+def find_job_history(root: str, text: Optional[str]) -> JobHistory:
     """The history of the job that ``text`` means: an id, its beginning or end, or the newest."""
     if text:
         try:
@@ -192,8 +192,8 @@ def story_after(
     history: Optional[str] = None,
 ) -> List[Mapping[str, Any]]:
     """The events that history has after that number."""
-    past, _ = find_history(scheduler, app_id, job, history)
-    return [event for event in past.events if event_number(event) > newest] if past else []
+    record, _ = find_history(scheduler, app_id, job, history)
+    return [event for event in record.events if event_number(event) > newest] if record else []
 
 
 def whole_story(
@@ -208,8 +208,8 @@ def whole_story(
             pass
         finally:
             page.close()
-    past, _ = find_history(scheduler, status.app_id, None, history)
-    return past.events if past is not None else ()
+    record, _ = find_history(scheduler, status.app_id, None, history)
+    return record.events if record is not None else ()
 
 
 def event_number(event: Mapping[str, Any]) -> int:

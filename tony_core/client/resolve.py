@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, List, NamedTuple, Optional
 
 from tony_core.client.errors import NotFound
-from tony_core.client.lookup import match_ids, read_past
+from tony_core.client.lookup import match_ids, read_job_history
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler
 
 SHOWN = 5
@@ -75,7 +75,7 @@ def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Resolve
     if found:
         raise NotFound(f"{text!r} is ambiguous; it matches {_several(found)}", found)
     root = history or scheduler.history_root(None)
-    if read_past(root, text, events=False) is not None:
+    if read_job_history(root, text, events=False) is not None:
         return Resolved(text)
     raise NotFound(
         f"no application {text!r} on the scheduler {scheduler.name}; tony list --scheduler"

@@ -83,11 +83,11 @@ def world_of(job: Job) -> List[str]:
     those of a role that another one waits for, which will have ended by then.
     """
     training = [role for role in job.roles if trains(role)]
-    earlier = {name for role in training for name in role.depends_on}
+    preparing = {name for role in training for name in role.depends_on}
     tasks = [
         (role.name, index)
         for role in training
-        if role.name not in earlier
+        if role.name not in preparing
         for index in range(role.instances)
     ]
     tasks.sort(key=lambda task: task != job.chief)

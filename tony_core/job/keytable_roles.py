@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tony_core.job.keys import Key, Kind, Off
+from tony_core.job.key_types import Key, Kind, Off
 from tony_core.job.spec import RestartMode, RestartScope
 
 _ROLES = [

@@ -3,7 +3,7 @@ have another name here or no effect."""
 
 from __future__ import annotations
 
-from tony_core.job.keys import Key, Kind, Off, Status
+from tony_core.job.key_types import Key, Kind, Off, Status
 
 _LIMITS = [
     Key(

@@ -10,7 +10,8 @@ from tony_core.job import (
     keytable_roles,
     keytable_site,
 )
-from tony_core.job.keys import RESERVED_ROLES, Key, Kind, Status, table
+from tony_core.job.key_types import Key, Kind, Status
+from tony_core.job.keys import RESERVED_ROLES, table
 
 _PARTS: Tuple[Tuple[str, List[Key]], ...] = (
     ("Roles, containers and the application master", keytable_roles.KEYS),

@@ -7,10 +7,10 @@ a mark::
     "TonY-TLS-1\\n" | secret (32) | SHA-256 of the certificate (32) | key and certificate (PEM)
 
 The client makes the pair, for one job. Every attempt of its master reads it from the secret file,
-and is the TLS server on every connection, whoever dialled. An executor's file lacks the PEM text:
-it takes the one certificate of that fingerprint, and no other. Names, dates and authorities mean
-nothing here. Each end proves its secret inside, as without TLS, and the proof holds for this
-certificate alone.
+and is the TLS server on every connection, whichever side dialled. An executor's file lacks the
+PEM text: it takes the one certificate of that fingerprint, and no other. Names, dates and
+authorities mean nothing here. Each end proves its secret inside, as without TLS, and the proof
+holds for this certificate alone.
 
 An executor's file holds no secret of the job but its own container's key (``channel.py``).
 

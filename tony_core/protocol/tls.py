@@ -4,7 +4,7 @@ The library's ``ssl`` works on two buffers here and not on the socket, so that t
 every byte that waits: TLS's own records may have to wait for the socket while a link has nothing
 to write, and a link's messages wait for the handshake while the socket is free.
 
-The master is the server on every connection, whoever dialled, for it has the key pair; an
+The master is the server on every connection, whichever side dialled, for it has the key pair; an
 executor that is called by a next master begins the handshake on the connection it accepted.
 The certificate is the job's own and known by its fingerprint: no authority has signed it, and
 its name and dates say nothing, so the library's verification is off, and the comparison with

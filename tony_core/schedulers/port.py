@@ -444,13 +444,13 @@ class ContainerPool(ABC):
 class WebProxy(NamedTuple):
     """The cluster's web proxy, behind which a master's page stands.
 
-    The page answers nobody else, and of those whom the proxy names only some
+    The page answers the proxy alone, and only some of the users that it names
     (:mod:`tony_core.master.web.proxy_gate`).
     """
 
     hosts: Tuple[str, ...]  # of the proxies, as this node resolves them
     public_url: str  # where people and clients find the page through the proxy
-    #: The user in whose name the proxy asks when the cluster's web pages authenticate nobody
+    #: The user in whose name the proxy asks when the cluster's web pages authenticate no user
     #: (``hadoop.http.staticuser.user``, ``dr.who``); empty where they do.
     static_user: str = ""
     #: Who besides the owner may look: ``user,user group,group`` as Hadoop writes it, or ``*``.

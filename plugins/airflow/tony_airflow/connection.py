@@ -106,8 +106,10 @@ class Site:
         given = self._properties()
         if given:
             # With addresses and without a folder, the files on this machine are another site's.
-            alone = bool(self.resource_managers) and not self.hadoop_conf_dir
-            env[GIVEN] = json.dumps({"source": self.label, "properties": given, "alone": alone})
+            ignores_files = bool(self.resource_managers) and not self.hadoop_conf_dir
+            env[GIVEN] = json.dumps(
+                {"source": self.label, "properties": given, "alone": ignores_files}
+            )
         return env
 
     def _properties(self) -> Dict[str, str]:

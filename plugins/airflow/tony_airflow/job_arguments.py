@@ -282,12 +282,12 @@ def quoted(arguments: Sequence[str], program: bool = True) -> str:
     return " ".join(found).replace("${", "$''{")
 
 
-def _literal(value: Any, opening: str) -> Any:
+def _literal(value: Any, bracket: str) -> Any:
     """The list or mapping that a template rendered as a whole, in JSON or as Python writes it.
 
     Any other value is returned as it is.
     """
-    if not isinstance(value, str) or not value.lstrip().startswith(opening):
+    if not isinstance(value, str) or not value.lstrip().startswith(bracket):
         return value
     for parse in (json.loads, ast.literal_eval):
         try:

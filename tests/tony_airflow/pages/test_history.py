@@ -41,7 +41,7 @@ def test_its_own_job(tony_home: Path) -> None:
     written(tony_home)
     with job() as found:
         assert found.view.app_id == APP_ID and found.view.state.value == "FAILED"
-        assert [event["text"] for event in found.past.events] == ["session 0 begins"]
+        assert [event["text"] for event in found.record.events] == ["session 0 begins"]
         logs = found.logs("worker:0")
         assert [(log.container, log.stream) for log in logs] == [
             (CONTAINER, "stdout"),
@@ -70,7 +70,7 @@ def test_a_history_that_does_not_come(
     """A NameNode that takes connections and does not answer, say."""
     written(tony_home)
     monkeypatch.setattr(history, "PAGE_S", 0.2)
-    monkeypatch.setattr(history, "read_past", lambda *place: goes_on.wait(60) and None)
+    monkeypatch.setattr(history, "read_job_history", lambda *place: goes_on.wait(60) and None)
     assert "was not read within 0.2 s: the cluster is slow" in refused()
 
 

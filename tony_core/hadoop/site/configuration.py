@@ -110,7 +110,7 @@ class SiteConfiguration:
         env = os.environ if env is None else env
         given = _given(env)
         named = [("the folder given", conf_dir)] if conf_dir else list(_folders(env))
-        if given.alone:
+        if given.ignores_files:
             named = []
         properties: Dict[str, Property] = {}
         read = []
@@ -244,7 +244,7 @@ class _Given(NamedTuple):
 
     properties: Mapping[str, Property]
     source: str = GIVEN
-    alone: bool = False
+    ignores_files: bool = False
 
 
 def _given(env: Mapping[str, str]) -> _Given:

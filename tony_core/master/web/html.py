@@ -12,8 +12,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from tony_core.master.web.assets import SCRIPT, STYLE
-from tony_core.master.web.routes import TENSORBOARD
 
+TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
 ROWS = 200
 CHARTS = 12
 LINES = 8
@@ -223,8 +223,8 @@ def _logs(task: Mapping[str, Any]) -> str:
     if not task["runs"] and not task["container"]:
         return ""
     out = [f'<a href="{_log(task, task, name)}">{name}</a>' for name in ("stdout", "stderr")]
-    earlier = [run for run in task["runs"] if run["container"] != task["container"]]
-    for run in earlier[-5:]:
+    previous_runs = [run for run in task["runs"] if run["container"] != task["container"]]
+    for run in previous_runs[-5:]:
         url = _log(task, run, "stderr")
         out.append(f'<a class="soft" href="{url}">session {int(run["session"])}</a>')
     return " ".join(out)

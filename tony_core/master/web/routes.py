@@ -39,7 +39,6 @@ from tony_core.protocol.reactor import Reactor
 LONGEST_WAIT_S = 30.0
 STORY_LINES = 200
 WATCHED_S = 10.0  # twice the page's own long poll
-TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
 OTHER_USER = (
     "this page belongs to a job of another user of this machine; only its owner (and root) may"
     " read it"

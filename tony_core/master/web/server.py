@@ -163,7 +163,7 @@ class _Connection:
         self._closing = False
         self._closed = False
         self.active = server.reactor.now()  # when a byte last moved
-        self.asking_since: Optional[float] = None  # a request began to come, and is not all there
+        self.request_began_at: Optional[float] = None  # while a request has not come whole
         self.held = 0  # of what all readers' bodies may hold
         self._head: Optional[Head] = None
         self._to_go_on: Optional[Timer] = None
@@ -268,10 +268,10 @@ class _Connection:
             return
         request = None if self._head is None else self._head.take(self._in)
         if request is None:
-            if self._in and self.asking_since is None:
-                self.asking_since = self.reactor.now()
+            if self._in and self.request_began_at is None:
+                self.request_began_at = self.reactor.now()
             return
-        self._head = self.asking_since = None
+        self._head = self.request_began_at = None
         self._hold()
         if self._refusal:
             self._refuse(BadRequest(403, self._refusal))
@@ -361,7 +361,7 @@ class WebServer:
         self._connections.discard(connection)
 
     def stop_listening(self) -> None:
-        """Nobody new."""
+        """Take no further connections."""
         if not self._closed:
             self._closed = True
             self._sweeper.cancel()
@@ -411,7 +411,7 @@ class WebServer:
         now = self.reactor.now()
         oldest = now - IDLE_S
         for connection in list(self._connections):
-            asks_for_ever = (connection.asking_since or now) < now - REQUEST_S
+            asks_for_ever = (connection.request_began_at or now) < now - REQUEST_S
             silent = connection.active < oldest and (connection.backlog or not connection.waits)
             if asks_for_ever or silent:
                 connection.close()

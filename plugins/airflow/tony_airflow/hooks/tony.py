@@ -34,7 +34,7 @@ from tony_core.client.errors import ClientError
 from tony_core.client.finalize import look_up
 from tony_core.client.kill import Killed, kill
 from tony_core.client.logs import Line, read_logs
-from tony_core.client.lookup import find_past
+from tony_core.client.lookup import find_job_history
 from tony_core.client.submission import load
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.workflow.connections import ClientPool
@@ -213,7 +213,7 @@ class TonyHook(BaseHook):
             root = self.site.history_location or client.scheduler.history_root(None)
             if not root:
                 raise SchedulerError(f"{self.site.label} keeps no history of its jobs")
-            return find_past(root, app_id)
+            return find_job_history(root, app_id)
 
     def logs(
         self,

@@ -26,7 +26,7 @@ from tony_airflow.connection import CONN_TYPE, LOCAL, Site, site_of
 from tony_airflow.tags import TaskTags
 from tony_core.client.errors import ClientError
 from tony_core.client.logs import STREAMS, LogFile
-from tony_core.client.lookup import past_view, read_past
+from tony_core.client.lookup import read_job_history, recorded_view
 from tony_core.client.merge import end_tasks
 from tony_core.client.tails import readable
 from tony_core.client.workflow.connections import ClientPool
@@ -108,7 +108,7 @@ class Job:
         self._connections = connections
         self._clients: Optional[ClientPool] = None
         self._deadline = time.monotonic() + PAGE_S
-        self.past = JobHistory("")
+        self.record = JobHistory("")
 
     def __enter__(self) -> Job:
         """Find the job; NoPage where there is nothing to show."""
@@ -123,7 +123,7 @@ class Job:
             try:
                 with clients.client() as client:
                     roots = (location, client.scheduler.history_root(None))
-                    found.extend(read_past(root, app_id) for root in dict.fromkeys(roots))
+                    found.extend(read_job_history(root, app_id) for root in dict.fromkeys(roots))
             except _ERRORS as error:
                 problem = _text_of(error)
             else:
@@ -135,9 +135,9 @@ class Job:
             raise NoPage(f"the history of {app_id} cannot be read: {_text_of(error)}") from None
         self._clients = clients = ClientPool(site.scheduler, site.env)
         read_within(self._deadline, lambda: read(clients, site.history_location))
-        for past in list(found):
-            if past is not None and self.place.tag in _tags(past.job):
-                self.past = past
+        for record in list(found):
+            if record is not None and self.place.tag in _tags(record.job):
+                self.record = record
                 return self
         self.close()
         if problem:
@@ -158,7 +158,7 @@ class Job:
     @property
     def view(self) -> JobView:
         """The job as history last recorded it."""
-        return end_tasks(past_view(self.past))
+        return end_tasks(recorded_view(self.record))
 
     def logs(self, task: str) -> List[Log]:
         """The ends of a task's logs, those of its last containers."""
@@ -197,7 +197,7 @@ class Job:
             for ref, name in wanted:
                 if time.monotonic() >= self._deadline:
                     return
-                file = LogFile(client.scheduler, self.past.app_id, ref, name)
+                file = LogFile(client.scheduler, self.record.app_id, ref, name)
                 try:
                     file.skip_to_last(count, BYTES)
                     lines = [readable(text, secrets) for text in (*file.lines(), *file.rest())]

@@ -76,7 +76,7 @@ def answer(
             elif logs:
                 text = all_logs_page(job.view, job.ends(), nonce)
             else:
-                text = job_page(place, job.view, job.past.events, nonce)
+                text = job_page(place, job.view, job.record.events, nonce)
         return Answer(text, 200, headers(nonce))
     except NoPage as error:
         return Answer(no_page(str(error), nonce), 404, headers(nonce))

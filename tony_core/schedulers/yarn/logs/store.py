@@ -91,7 +91,7 @@ class StoredFile:
         try:
             data = _read(stream, length)
         except OSError:
-            # Nobody read on for too long, or the server went away: once more, anew.
+            # The stream was idle for too long, or the server went away: open it anew.
             self.close()
             self._stream = stream = self._files.open(self._location, offset)
             data = _read(stream, length)
