@@ -83,8 +83,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.client": (*_CLIENT, "tony_core.protocol.job_key"),
     # How a job's secret is laid out: the client makes it, master and executor read it.
     "tony_core.protocol.job_key": ("tony_core.protocol",),
-    "tony_core.portal": ("tony_core.client", *_CLIENT),
-    "tony_core.cli": ("tony_core.client", "tony_core.portal", *_CLIENT),
+    "tony_core.cli": ("tony_core.client", *_CLIENT),
     "tony_executor": (
         "tony_core.protocol",
         "tony_core.protocol.job_key",

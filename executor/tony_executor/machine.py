@@ -233,7 +233,7 @@ class ExecutorMachine:
 
     def _begin_session(self, message: Prepare) -> None:
         self._next = None
-        self.ended = None  # the master that prepares us anew knows the end
+        self.ended = None  # the master that prepares us again knows the end
         self._resend_at = None
         self._telemetry.begin_session()
         self.task.begin(message, self._now)

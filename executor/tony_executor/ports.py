@@ -169,7 +169,7 @@ class Ports:
 
     def _retake(self, name: str) -> None:
         port = self.numbers[name]
-        # Bound anew even where it was shared: a user who was beside us is remembered by the kernel
+        # Bound again even where it was shared: a user who was beside us is remembered by the kernel
         # (its shortcut for SO_REUSEPORT) until a socket is bound without that option.
         self.release([name])
         # Connections that the last program has ended linger on the port for a minute.

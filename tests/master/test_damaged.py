@@ -79,7 +79,7 @@ def test_a_next_master_begins_anew_where_the_journal_is_damaged(
     assert serve(where, ScriptedPool(attempt=2)) == 0
     told = [event["text"] for event in read_job(str(tmp_path / "history"), "app_1").events]
     assert any("journal cannot be read" in text and JOURNAL in text for text in told)
-    assert any("begins anew" in text for text in told)
+    assert any("starts the job again" in text for text in told)
 
 
 def test_a_whole_journal_is_read() -> None:

@@ -141,7 +141,7 @@ def _summary(root: str, damaged: int, removed: int, asked: bool) -> str:
     if damaged:
         return f"{damaged} damaged below {root}; tony gc --verify --remove removes what no job uses"
     if removed:
-        return f"the rest is whole below {root}; a submit sends what it needs anew"
+        return f"the rest is whole below {root}; a submit sends what it needs again"
     return f"all is whole below {root}"
 
 

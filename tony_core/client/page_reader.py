@@ -155,8 +155,8 @@ class PageReader:
         while not self._closed:
             events, following = page.events(self.newest, wait_s)
             if first and following < self.newest:
-                # This master counts anew (a next one normally counts on, with a gap): its events
-                # so far were read before, or are in history.
+                # This master counts from zero again (a next one normally counts on, with a
+                # gap): its events so far were read before, or are in history.
                 self.newest = following
             first = False
             fresh = self._fresh(events)

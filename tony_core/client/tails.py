@@ -38,7 +38,9 @@ class Tail(NamedTuple):
 
 @dataclass(frozen=True)
 class Tails:
-    """Those of a job; ``left_out``: tasks beyond the bounds, or for which no time was left."""
+    """The last log lines of a job's tasks; ``left_out``: tasks beyond the bounds, or for which no
+    time was left.
+    """
 
     tails: Tuple[Tail, ...] = ()
     left_out: Tuple[str, ...] = ()
@@ -90,7 +92,7 @@ def read_tails(
 def _of_task(
     scheduler: Scheduler, app_id: str, task: TaskView, count: int, secrets: KnownSecrets
 ) -> List[Tail]:
-    """Of the container in which it ran last, what it wrote in its last session there."""
+    """The log tails of the task's last container, last session only."""
     refs = task.log_refs()
     if not refs:
         return []

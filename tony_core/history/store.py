@@ -65,7 +65,7 @@ class HistoryWriter:
         self._preparing = threading.Lock()
 
     def begin(self, existing: List[str]) -> None:
-        """Start a segment after those that an earlier master wrote."""
+        """Start a segment after those of previous attempts."""
         self._segment = max((segment_number(name) for name in existing), default=0) + 1
 
     def add(self, line: bytes, now: float) -> None:

@@ -138,7 +138,7 @@ _COMMAND_LINE = [
     Key(
         "tony.client.lease",
         Kind.DURATION,
-        "The job ends when its client has not been heard of for that long.",
+        "The job ends when no client has contacted it for this long.",
         default="off",
         unit="s",
         fills="Timeouts.client_lease_s",
@@ -146,7 +146,7 @@ _COMMAND_LINE = [
     Key(
         "tony.client.first-lease",
         Kind.DURATION,
-        "The lease until the client is heard of for the first time, counted from the first"
+        "The lease until a client contacts it for the first time, counted from the first"
         " master's start, where it is shorter than `tony.client.lease`.",
         default="off",
         unit="s",
@@ -201,8 +201,8 @@ _THE_END = [
     Key(
         "tony.application.dependency.<role>.timeout.after.<group>.ignored",
         Kind.BOOL,
-        "Whether they are then no longer waited for, instead of failing the job: they run until"
-        " the others end, and a failure of theirs still counts.",
+        "Whether the job then stops waiting for the role instead of failing: its tasks run until"
+        " the others end, and their failures still count.",
         default="false",
         part_of="GroupDependency.ignored",
     ),

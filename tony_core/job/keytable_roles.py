@@ -67,7 +67,7 @@ _ROLES = [
     Key(
         "tony.<role>.depends-on",
         Kind.ROLES,
-        "Roles that must have succeeded before containers for this one are asked for.",
+        "Roles that must have succeeded before the master requests containers for this role.",
         part_of="Role.depends_on",
     ),
     Key(
@@ -88,7 +88,7 @@ _ROLES = [
         "tony.<role>.max-restarts",
         Kind.INT,
         "How often a task of this role is restarted while the others go on: a sidecar's, or one"
-        " with restart-scope task, whose count starts anew in each session.",
+        " with restart-scope task, whose count starts again in each session.",
         default="3",
         at_least=0,
         fills="Role.max_restarts",

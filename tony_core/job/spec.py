@@ -159,7 +159,7 @@ class Timeouts(NamedTuple):
     chief_grace_s: float = 60.0
     elastic_interval_s: float = 30.0  # from a round's beginning to the next that grows
     client_lease_s: Optional[float] = None
-    client_first_lease_s: Optional[float] = None  # until the client is heard of; None: the lease
+    client_first_lease_s: Optional[float] = None  # until a client contacts it; None: the lease
 
 
 class Program(NamedTuple):

@@ -20,7 +20,7 @@ FIRST = "tony.client.first-lease"
 class Lease:
     """``None`` seconds is no lease: it never passes.
 
-    :param first_s: the lease until the client is heard of, where it is shorter.
+    :param first_s: the lease until a client contacts the master, where it is shorter.
     """
 
     def __init__(
@@ -34,7 +34,9 @@ class Lease:
 
     @classmethod
     def of(cls, times: Timeouts, now: float, attempt: int) -> Lease:
-        """A job's; of a later master, which may be one that a client was heard of at, the whole."""
+        """The job's lease; after a takeover the first lease does not apply, because a client may
+        have contacted the job before.
+        """
         first_s = times.client_first_lease_s if attempt == 1 else None
         return cls(times.client_lease_s, now, first_s)
 
@@ -67,10 +69,10 @@ class Lease:
         self._passed = True
         if self._first_s is not None:
             return (
-                f"no client was heard of within {self._first_s:g} s of its start"
+                f"no client contacted the master within {self._first_s:g} s of its start"
                 f" ({FIRST}={self._first_s:g}s)"
             )
         return (
-            f"its client was not heard of for {self.seconds:g} s"
+            f"no client has contacted the master for {self.seconds:g} s"
             f" (tony.client.lease={self.seconds:g}s)"
         )

@@ -355,7 +355,7 @@ class ShutdownAsked(NamedTuple):
 
 
 class PreviousContainers(NamedTuple):
-    """Containers that an earlier master left running; always the first event of a takeover."""
+    """Containers that a previous attempt left running; always the first event of a takeover."""
 
     containers: Tuple[Container, ...]
 

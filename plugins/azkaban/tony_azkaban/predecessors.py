@@ -129,7 +129,7 @@ def _attach(
     except NoSuchApplication:
         raise UsageError(f"{ATTACH}={app_id}: there is no such application") from None
     if not _is_ours(scheduler, status) or not _is_of(status.tags, execution):
-        log(f"{app_id} is not an application of this job, which is submitted anew ({ATTACH})")
+        log(f"{app_id} is not an application of this job, which is submitted again ({ATTACH})")
         return None
     on_attach(app_id)
     log(f"goes on with {app_id} ({status.state.value})")

@@ -524,7 +524,7 @@ NEVER = {
     "the master of the embedded scheduler runs on this machine": job(
         role("worker", 1), master=MasterSpec(docker=Docker("image"), preprocess="make")
     ),
-    "an image is asked for (worker)": job(role("worker", 1, docker=Docker("image"))),
+    "the job uses a container image (worker)": job(role("worker", 1, docker=Docker("image"))),
 }
 
 

@@ -57,8 +57,8 @@ Then click on links to logs of each attempt.
         ),
         (
             f"{DENIED}\n\tat org.apache.x(X.java:1)\n",
-            "the nodes fetch files as eve, who may not enter or read /data/x.tar: root, whose it"
-            " is, can change its mode (drwx------)",
+            "the nodes fetch files as eve, who has no permission to read /data/x.tar; its owner"
+            " root can change its mode (drwx------)",
         ),
         ("No space available in any of the local directories.", None),
     ],

@@ -64,13 +64,13 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
             " resource=<memory:9000, vCores:1>, maximum allowed allocation=<memory:8192, vCores:32,"
             " yarn.io/gpu: 4>, please note that maximum allowed allocation is calculated by"
             " scheduler based on maximum resource of registered NodeManagers",
-            "the master asks for <memory:9000, vCores:1>, and the cluster gives <memory:8192,"
-            " vCores:32, yarn.io/gpu: 4> at most (memory-mb is over)",
+            "the master requests <memory:9000, vCores:1>, more than the cluster's maximum"
+            " allocation <memory:8192, vCores:32, yarn.io/gpu: 4> (exceeded: memory-mb)",
         ),
         (
             f"java.security.AccessControlException: User mallory cannot perform operation"
             f" MODIFY_APP on {APP}",
-            f"mallory may not end {APP}, which is another's (tony.yarn.acl.modify)",
+            f"mallory may not end {APP}, which belongs to another user (tony.yarn.acl.modify)",
         ),
         (
             "Found non empty SchedulingRequest in AllocateRequest for"

@@ -324,7 +324,7 @@ class TestNeverOrphaned:
         assert [job.state for job in jobs()] == [AppState.KILLED]
 
     def test_another_try_has_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Airflow took the task for orphaned, and has begun it again (:mod:`.owner`)."""
+        """Airflow took the task for orphaned, and has begun it again (:mod:`.ownership`)."""
         ti = Instance()
         task = ti.task(SLEEPS)
         came = running_in_a_thread(task, ti)
@@ -603,7 +603,7 @@ class TestNeverOrphaned:
             "site": {"scheduler": "local"},
             "app_id": "local_20260101000000_abcdef",
             "outcome": "KILLED",
-            "diagnostics": "no client was heard of (tony.client.first-lease=50s)",
+            "diagnostics": "no client contacted the master (tony.client.first-lease=50s)",
         }
         with pytest.raises(AirflowFailException):
             operator(deferrable=True).execute_complete(Instance().context(), ended)

@@ -369,7 +369,7 @@ def difference(content: str, path: str) -> str:
 
 
 def _sizes(content: str) -> Dict[str, int]:
-    """The size of each file by its path; without bytecode, which Python may make anew."""
+    """The size of each file by its path; without bytecode, which Python may make again."""
     if not os.path.isdir(content):
         return {"": os.stat(content).st_size}
     sizes: Dict[str, int] = {}

@@ -81,7 +81,7 @@ class Capability(NamedTuple):
         return cls(message.memory, message.virtual_cores, other)
 
     def message(self) -> yarn.Resource:
-        """For a message. What the ResourceManager does not know it drops without a word."""
+        """As a protocol message. The ResourceManager silently drops unknown resource types."""
         items = [yarn.ResourceInformation(key=MEMORY, value=self.memory_mb, units="Mi")]
         items.append(yarn.ResourceInformation(key=VCORES, value=self.vcores))
         items += [yarn.ResourceInformation(key=k, value=v) for k, v in self.other.items() if v]
@@ -203,7 +203,7 @@ class AttemptReport(NamedTuple):
 
 
 class ContainerReport(NamedTuple):
-    """The ResourceManager's word on a container of an attempt."""
+    """The ResourceManager's report of a container of an attempt."""
 
     id: ContainerId
     node: NodeId
@@ -230,7 +230,7 @@ class ContainerReport(NamedTuple):
 
 
 class NodeReport(NamedTuple):
-    """The ResourceManager's word on a node."""
+    """The ResourceManager's report of a node."""
 
     id: NodeId
     state: str

@@ -7,7 +7,7 @@ container replaces the first: the executor knows better which one works.
 
 This module answers repeated messages whose answer is known: an acknowledged end is acknowledged
 again and goes no further, until that container is prepared for the same program again (which then
-ends anew). An executor whose container is not this job's (any more) gets a Shutdown.
+ends again). An executor whose container is not this job's (any more) gets a Shutdown.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ Where the state is on a remote file system (HDFS), a thread does all this, since
 The page goes on answering meanwhile, so that its readers see the whole end before the scheduler
 reports it. Journal and history are written side by side, each for a limited time. The folder is
 removed *after* the report to the scheduler: the journal is in it, and a next master without a
-journal would begin the job anew. What a master that dies there leaves behind is garbage of an ended
-job (``tony gc``).
+journal would begin the job again. What a master that dies there leaves behind is garbage of an
+ended job (``tony gc``).
 """
 
 from __future__ import annotations

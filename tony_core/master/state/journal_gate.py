@@ -76,7 +76,7 @@ class JournalGate:
             self.is_closed = True
 
     def close(self) -> None:
-        """ContainerState nothing any more: the job has ended."""
+        """Stop holding commands: the job has ended."""
         self.is_bypassed = False
         if self._retry is not None:
             self._retry.cancel()

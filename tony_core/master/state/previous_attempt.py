@@ -5,7 +5,7 @@ journal decides whether the training goes on, so reading it outlasts the failove
 history only continues the story.
 
 A journal that cannot be read does not end the job: the master then takes nothing over. It ends the
-containers of the previous attempt, and after the last of them the first session begins anew with
+containers of the previous attempt, and after the last of them the first session begins again with
 all its budgets, at no cost for the user.
 """
 
@@ -51,8 +51,8 @@ def read_previous_attempt(context: MasterContext, job: Job, journal: Journal) ->
         content = journal.read()
     except (JournalError, OSError) as error:
         troubles.append(
-            f"the earlier master's journal cannot be read ({error}): nothing is taken over, what"
-            " it left is ended, and the job begins anew"
+            f"the previous attempt's journal cannot be read ({error}); no takeover: this master"
+            " stops the previous attempt's containers and starts the job again"
         )
     if not later:
         return PreviousAttempt(content, folder, troubles=tuple(troubles))

@@ -9,12 +9,13 @@ A connection reads one request at a time, hands it to the *handler* with an
 long poll), in one piece or as a stream that ends with the connection (a relay). Limits: a
 request's head and body, the number of connections, how long one may be idle or refuse to
 take what is sent, how long a request may take to come, and what all the unread bodies may
-hold together. Who sends many requests at once gets one answered in a turn of the reactor, and the
-next when the answer was taken. Only GET, HEAD and POST are read at all; what may be posted is
-the handler's business, except that a page of another site posts nothing here, by a browser's own
-account of where the request comes from. A handler may raise :class:`BadRequest`, too.
+hold together. A connection with several pipelined requests gets one answer per reactor
+turn, and the next when the peer has taken the answer. Only GET, HEAD and POST are read at all;
+the handler decides what may be posted, except that a page of another site posts nothing here, by a
+browser's own account of where the request comes from. A handler may raise :class:`BadRequest`,
+too.
 
-Who connects is looked at once, when the connection is accepted (:class:`Admission`). Connections
+The server checks each peer once, when it accepts the connection (:class:`Admission`). Connections
 that are not trusted share few places and are the first to make room, so they cannot keep out
 those that are; a refused connection gets one answer with the reason.
 

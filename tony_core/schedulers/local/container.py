@@ -108,7 +108,7 @@ class RunningContainer:
 
     @classmethod
     def find(cls, app: AppFolder, container_id: str) -> Optional[RunningContainer]:
-        """One that an earlier master launched and whose end was not reported; else None."""
+        """Find what a previous attempt launched and whose end was not reported; else None."""
         folder = app.container(container_id)
         spec = home.read_json(folder.launch)
         if spec is None or os.path.exists(folder.ended):

@@ -77,7 +77,7 @@ class ContainerRequests:
     # ------------------------------------------------------------------ the master's calls
 
     def request(self, asks: Sequence[port.Ask], gang: bool) -> None:
-        """RoleRequest these, absolutely."""
+        """Replace the application's requests with these."""
         group: Dict[_Key, port.Ask] = {}
         had_needed = self._has_needed()
         for ask in asks:
@@ -103,7 +103,7 @@ class ContainerRequests:
         self._update(self._write_asks)
 
     def withdraw(self) -> None:
-        """RoleRequest nothing more, and give back what was granted and not launched."""
+        """Withdraw all requests; release what was granted and not launched."""
         self._groups = []
         self._since = None
         self._update(self._write_asks)

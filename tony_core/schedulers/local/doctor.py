@@ -137,11 +137,11 @@ def _tensorboard(env: Mapping[str, str]) -> Finding:
         with open(program, "rb") as stream:
             first = stream.readline(400).decode("utf-8", "replace")
     except OSError as error:
-        advice = "let it be read, or have it installed anew"
+        advice = "make it readable or reinstall it"
         return Finding(what, Verdict.NOTE, f"{program}: {error.strerror}", advice)
     python = first[2:].split() if first.startswith("#!") else []
     if python and not os.path.exists(python[0]):
-        advice = "install tensorboard anew in its environment"
+        advice = "reinstall tensorboard in its environment"
         return Finding(what, Verdict.WRONG, f"{program} has no interpreter", advice)
     if not any("python" in os.path.basename(word) for word in python):
         detail = f"{program} is no script of Python's and cannot be looked into"
@@ -155,7 +155,7 @@ def _tensorboard(env: Mapping[str, str]) -> Finding:
     words = detail.split()
     if code != 0 or len(words) != 2:
         last = (detail.splitlines() or ["no output"])[-1]
-        advice = "install tensorboard anew in its environment"
+        advice = "reinstall tensorboard in its environment"
         return Finding(what, Verdict.WRONG, f"{program} cannot be imported: {last}", advice)
     found = f"{program} {words[1]}, imported in {took:.1f} s"
     if words[0] == "with":
@@ -198,7 +198,7 @@ def _run(
 
 def probe(scheduler: Scheduler, root: str, job: Job, stage: Stage) -> Finding:
     """Run a job with one task that does nothing."""
-    what, advice = "a container", "what stands above; else the files it names"
+    what, advice = "a container", "fix the findings above; otherwise read the files named here"
     role = Role("worker", 1, Resources(memory_mb=256), command="true")
     master = replace(job.master, max_attempts=1, preprocess=None, docker=None)
     tried = job.replace(

@@ -47,14 +47,14 @@ def check_environment(env: Mapping[str, str]) -> List[Finding]:
             detail = f"{env[name]}: tony and our own code run without it, and jobs do not get it"
             add(name, Verdict.NOTE, detail, "give it with --shell_env if a program needs it")
     if env.get("PYTHONDONTWRITEBYTECODE"):
-        detail = "is set here: Python compiles tony anew at each start"
+        detail = "is set here: Python compiles tony again at each start"
         add("PYTHONDONTWRITEBYTECODE", Verdict.NOTE, detail, "unset it in this shell")
     proxies = [name for name in _PROXIES if env.get(name)]
     if proxies:
         listed = (env.get("no_proxy") or env.get("NO_PROXY") or "").split(",")
         free = {word.strip() for word in listed}
         if "*" not in free and not {"localhost", _loopback()} <= free:
-            detail = f"{proxies[0]} is set, and what is on this machine is asked for through it"
+            detail = f"{proxies[0]} is set, and requests to this machine go through it"
             advice = f"export no_proxy=localhost,{_loopback()} (and what else is near)"
             add("proxy", Verdict.WRONG, detail, advice)
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""

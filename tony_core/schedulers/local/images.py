@@ -322,7 +322,7 @@ def find_problems(job: Job, env: Mapping[str, str], root: str) -> List[str]:
     try:
         Engine.find(env)
     except SchedulerError as error:
-        return [f"an image is asked for ({', '.join(roles)}): {error}"]
+        return [f"the job uses a container image ({', '.join(roles)}): {error}"]
     found = [
         f"{name}: {docker.image!r} is not the name of an image"
         for name, docker in roles.items()

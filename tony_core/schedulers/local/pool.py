@@ -334,7 +334,7 @@ class LocalPool(port.ContainerPool):
             self._emit(event)
 
     def _take_over(self) -> None:
-        """Report what an earlier master launched, and then the ends that it did not report."""
+        """Report what a previous attempt launched, and then the ends that it did not report."""
         for container_id in self._folder.container_ids():
             running = RunningContainer.find(self._folder, container_id)
             if running is not None:

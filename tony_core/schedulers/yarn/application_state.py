@@ -20,7 +20,8 @@ TIMED_OUT = "timed out: "
 """How a master's diagnostics begin when the job's time was over."""
 
 CANNOT_START = "tony cannot start: "
-"""How the reason of a kill begins by which a master ends what no attempt can start: a failure."""
+"""Prefix of the kill reason when a master finds that no attempt can start; such a kill counts as
+FAILED."""
 
 _STATES: Dict[str, AppState] = {
     "NEW": AppState.SUBMITTED,

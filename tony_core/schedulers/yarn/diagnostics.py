@@ -132,8 +132,8 @@ def explain_localization_error(text: str) -> Optional[str]:
     denied = parse_denial(text)
     if denied:
         return (
-            f"the nodes fetch files as {denied.user}, who may not enter or read {denied.path}:"
-            f" {denied.owner}, whose it is, can change its mode ({denied.mode})"
+            f"the nodes fetch files as {denied.user}, who has no permission to read"
+            f" {denied.path}; its owner {denied.owner} can change its mode ({denied.mode})"
         )
     return None
 

@@ -46,11 +46,15 @@ _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
     ),
     (
         re.compile(r"User (\S+) cannot perform operation MODIFY_APP on (application_\w+)"),
-        lambda m: f"{m[1]} may not end {m[2]}, which is another's (tony.yarn.acl.modify)",
+        lambda m: (
+            f"{m[1]} may not end {m[2]}, which belongs to another user (tony.yarn.acl.modify)"
+        ),
     ),
     (
         re.compile(r"User (\S+) cannot perform operation VIEW_APP on (application_\w+)"),
-        lambda m: f"{m[1]} may not look at {m[2]}, which is another's (tony.yarn.acl.view)",
+        lambda m: (
+            f"{m[1]} may not look at {m[2]}, which belongs to another user (tony.yarn.acl.view)"
+        ),
     ),
     (
         re.compile(r"unknown queue:?\s*(\S+)|queue (\S+) does(?:n't| not) exist", re.I),
@@ -108,7 +112,8 @@ _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
             re.S,
         ),
         lambda m: (
-            f"the master asks for <{m[2]}>, and the cluster gives <{m[3]}> at most ({m[1]} is over)"
+            f"the master requests <{m[2]}>, more than the cluster's maximum allocation <{m[3]}>"
+            f" (exceeded: {m[1]})"
         ),
     ),
 ]

@@ -150,7 +150,7 @@ class TestRefused:
         assert "may not submit to the queue" in said(queue="private")
         assert "the node label reserved" in said(node_label="reserved")
         big = MasterSpec(resources=Resources(memory_mb=9000))
-        assert "the cluster gives <memory:8192" in said(master=big)
+        assert "maximum allocation <memory:8192" in said(master=big)
 
     def test_a_queue_that_takes_no_more(
         self, hadoop: GetHadoop, open_on: Open, hold: Callable[..., str], version: str
@@ -266,7 +266,7 @@ def test_somebody_elses_application(
     cluster = hadoop(*FEATURES)
     app_id = hold(cluster, "default", 64)
     other = open_on(cluster, HADOOP_USER_NAME="mallory")
-    with pytest.raises(SchedulerError, match=f"mallory may not end {app_id}, which is another"):
+    with pytest.raises(SchedulerError, match=f"mallory may not end {app_id}, which belongs to"):
         other.kill(app_id, "for fun")
 
 

@@ -113,7 +113,7 @@ class NodeLogs:
         return self._length((address, container_id, name))
 
     def read(self, address: str, container_id: str, name: str, offset: int, limit: int) -> bytes:
-        """What stands from a place on; nothing when nothing does (yet)."""
+        """Bytes of the log from an offset; empty if there are none yet."""
         log = (address, container_id, name)
         opened = self._open.get(log)
         if opened is not None and opened.at == offset:

@@ -110,7 +110,7 @@ class YarnLogs:
         *,
         ended: bool = False,
     ) -> bytes:
-        """What stands in a log from a place on; nothing when nothing does (yet).
+        """Bytes of the log from an offset; empty if there are none yet.
 
         ``ended``: the application has. Then nothing means that nothing more will come: a
         container that is just being ended (the master's own, above all) is waited for.
@@ -267,7 +267,7 @@ def list_master_logs(
 
 
 def resolve_master_log(masters: Sequence[LogRef], name: str) -> Tuple[LogRef, str]:
-    """Whose log and which a name of :func:`master_names` is; any other: the last master's."""
+    """Whose log and which a name of :func:`list_master_logs` is; any other: the last master's."""
     for ref in masters:
         if name.startswith(_prefix(ref)):
             return ref, name[len(_prefix(ref)) :]

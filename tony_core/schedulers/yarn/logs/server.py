@@ -42,7 +42,7 @@ class LogServer:
         return self._text.length or 0
 
     def read(self, container_id: str, name: str, offset: int, limit: int) -> bytes:
-        """What stands from a place on."""
+        """Bytes of the log from an offset; empty if there are none yet."""
         if self._log != (container_id, name) or self._at > offset:
             self._begin(container_id, name)
         self._take(offset - self._at)

@@ -27,7 +27,7 @@ from tony_core.hadoop.yarn.ids import ApplicationId
 _FORMATS = ("TFile", "IFile")
 _PAGE = 1 << 16
 _PAGES = 64
-_NEAR = 1 << 17  # a gap that is cheaper to read over than to ask anew
+_NEAR = 1 << 17  # a gap that is cheaper to read over than to ask again
 _FILES = 16  # opened at a time
 _CONTAINERS = 512
 _UPLOADED = re.compile(r"_(\d{13,})$")  # when, where a node uploads again and again
@@ -91,7 +91,7 @@ class StoredFile:
         try:
             data = _read(stream, length)
         except OSError:
-            # The stream was idle for too long, or the server went away: open it anew.
+            # The stream was idle for too long, or the server went away: open it again.
             self.close()
             self._stream = stream = self._files.open(self._location, offset)
             data = _read(stream, length)

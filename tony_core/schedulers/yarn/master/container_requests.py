@@ -196,7 +196,7 @@ class ContainerRequests:
         return self._requests_by_id.get(request_id)
 
     def role_of(self, request_id: int) -> str:
-        """The role that an id encodes, also one of an earlier master; empty if it is none."""
+        """The role that an id encodes, also one of a previous attempt; empty if it is none."""
         number = (request_id & (_VARIANTS - 1)) - 1
         return self._roles[number] if 0 <= number < len(self._roles) else ""
 

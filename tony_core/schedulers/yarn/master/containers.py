@@ -25,8 +25,8 @@ class HeldContainer:
 
     allocation: Container
     role: str
-    since: float = 0.0  # when it was allocated; 0 if an earlier master left it
-    launched: bool = False  # its launch was sent to its node, possibly by an earlier master
+    since: float = 0.0  # when it was allocated; 0 if a previous attempt left it
+    launched: bool = False  # its launch was sent to its node, possibly by a previous attempt
     started: bool = False  # the node has started it, and that was reported
     end_requested: bool = False  # it was stopped or released
     silent: bool = False  # its end is not reported
@@ -51,7 +51,7 @@ class Containers:
         return held
 
     def inherit(self, given: Container, role: str) -> Optional[HeldContainer]:
-        """Add a container that an earlier master left; None if it or its end is known."""
+        """Add a container that a previous attempt left; None if it or its end is known."""
         if given.id in self._held or given.id in self._ended:
             return None
         held = self._held[given.id] = HeldContainer(given, role, launched=True, started=True)

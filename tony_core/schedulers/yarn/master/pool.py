@@ -345,7 +345,7 @@ class YarnPool(port.ContainerPool):
             self._urgent = True
 
     def _inherit(self, answer: Allocation) -> None:
-        """Report the containers of earlier masters: running, or ended without a report.
+        """Report the containers of previous attempts: running, or ended without a report.
 
         The ResourceManager lists running ones at the registration (after its own restart also
         later), and ended ones in the first answer.
