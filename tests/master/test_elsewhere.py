@@ -15,8 +15,7 @@ from tests.master.shell import ScriptedPool, Shell, a_job, until
 from tony_core.bundle import jobfolder
 from tony_core.job.spec import History, MasterSpec, Resources, Role
 from tony_core.master import master
-from tony_core.master.session import journal_gate
-from tony_core.master.state import finalize, folder, previous_attempt
+from tony_core.master.state import finalize, folder, journal_gate, previous_attempt
 from tony_core.protocol.messages import (
     Ended,
     Heartbeat,
