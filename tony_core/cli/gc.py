@@ -124,7 +124,7 @@ def _verify(scheduler: Scheduler, args: argparse.Namespace) -> int:
 def _remove(
     scheduler: Scheduler, store: RemoteStore, damaged: Dict[str, str]
 ) -> Tuple[Dict[str, str], List[str]]:
-    """What is left of it, with its users, and what was removed."""
+    """Remove damaged objects; return what is left, with its users, and what was removed."""
     from tony_core.bundle.remote.garbage import remove_damaged
 
     kept = remove_damaged(store, damaged, lambda app_id: _ended(scheduler, app_id, False))

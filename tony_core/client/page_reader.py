@@ -52,7 +52,7 @@ class PollInterval:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before the next call."""
+        """Seconds to wait before the next call."""
         if self._failures:
             return min(FAILING_MOST_S, 0.25 * 2.0 ** min(self._failures - 1, 10))
         return min(self.most_s, max(self.least_s, self._cost_s / self.share))
@@ -85,7 +85,7 @@ Update = Union[NewEvents, PageState, PageLost, WakeUp]
 
 
 class PageReader:
-    """One job's page, read until :meth:`close`."""
+    """Reads a job's page until :meth:`close`."""
 
     def __init__(self, inbox: SimpleQueue[Update], poll_s: float = POLL_S, user: str = "") -> None:
         self._inbox = inbox

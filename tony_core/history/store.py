@@ -31,7 +31,7 @@ END_S = 10.0  # the most an ended job waits for its history
 
 
 def encode(event: Mapping[str, Any]) -> bytes:
-    """One line, without its end."""
+    """Encode an event as a line, without its end."""
     return json.dumps(event, separators=(",", ":"), default=str).encode()
 
 
@@ -69,7 +69,7 @@ class HistoryWriter:
         self._segment = max((segment_number(name) for name in existing), default=0) + 1
 
     def add(self, line: bytes, now: float) -> None:
-        """One encoded event."""
+        """Append an encoded event."""
         self._lines.append(line)
         self._size += len(line) + 1
         if not self._unwritten:

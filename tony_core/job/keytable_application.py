@@ -26,7 +26,7 @@ _IDENTITY = [
     Key(
         "tony.application.links",
         Kind.ENVS,
-        "Links that stand on the job's page and in its history beside its own, as NAME=URL: a"
+        "Links on the job's page and in its history beside its own, as NAME=URL: a"
         " workflow's execution, an experiment.",
         part_of="Job.links",
     ),

@@ -101,7 +101,7 @@ class Submission:
 
 
 class LogRef(NamedTuple):
-    """One container's log files, as history and the page name them."""
+    """The log files of a container, as history and the page name them."""
 
     container_id: str
     node: str = ""
@@ -118,7 +118,7 @@ class Verdict(str, Enum):
 
 
 class Finding(NamedTuple):
-    """One thing that was examined (``tony doctor``)."""
+    """The result of one check (``tony doctor``)."""
 
     what: str
     verdict: Verdict
@@ -196,7 +196,7 @@ class Scheduler(ABC):
         return []
 
     def history_root(self, job: Optional[Job] = None) -> Optional[str]:
-        """Where ended jobs' history stands when the job names no place of its own."""
+        """The folder of ended jobs' history when the job names none."""
         try:
             return f"{self.staging_root(job)}/history"
         except SchedulerError:
@@ -249,7 +249,7 @@ class LogReader:
         return b""
 
     def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
-        """How long a log file is now; ``None`` where only reading it would tell."""
+        """Return the length of a log file now; ``None`` where only reading it would tell."""
         return None
 
 
@@ -268,7 +268,7 @@ class Cleaner:
         return iter(())
 
     def list_damaged(self) -> List[str]:
-        """A line for each application that :meth:`Scheduler.list` cannot show as it stands."""
+        """A line for each application that :meth:`Scheduler.list` cannot show as it is."""
         return []
 
 
@@ -442,7 +442,7 @@ class ContainerPool(ABC):
 
 
 class WebProxy(NamedTuple):
-    """The cluster's web proxy, behind which a master's page stands.
+    """The cluster's web proxy, behind which a master serves its page.
 
     The page answers the proxy alone, and only some of the users that it names
     (:mod:`tony_core.master.web.proxy_gate`).
@@ -469,7 +469,7 @@ class MasterContext:
     attempt: int
     job_dir: str  # the staged job folder (file-system port)
     work_dir: str  # a local folder of the master's own, with its logs
-    state_dir: str  # where the journal and master.json stand: survives the master
+    state_dir: str  # where the journal and master.json are: survives the master
     history_dir: str
     secret: bytes = field(repr=False, default=b"")
     python: str = ""  # the interpreter for executors; empty: the job's own setting

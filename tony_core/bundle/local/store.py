@@ -136,7 +136,7 @@ class Store:
         return os.path.isdir(self.object_path(digest))
 
     def damage(self, digest: str) -> str:
-        """How an object differs from what was put, by its files' sizes; empty when it does not."""
+        """Compare an object with what was put, by its files' sizes; empty when they are equal."""
         if not self.is_there(digest):
             return ""
         try:
@@ -387,7 +387,7 @@ def _sizes(content: str) -> Dict[str, int]:
 
 
 def describe(folder: str) -> str:
-    """One object in words."""
+    """Describe an object in words."""
     try:
         with open(os.path.join(folder, "meta.json"), encoding="utf-8") as stream:
             meta = json.load(stream)

@@ -1,4 +1,4 @@
-"""What YARN tells us, as plain values: states by name, times in seconds, resources summed up.
+"""What YARN reports, as plain values: states by name, times in seconds, resources summed up.
 
 Numbers of states become names here, once. A number that is not known keeps its digits.
 """
@@ -94,7 +94,7 @@ class Capability(NamedTuple):
         return {MEMORY: self.memory_mb, VCORES: self.vcores, **self.other}
 
     def lacking(self, room: Capability) -> Dict[str, Tuple[int, int]]:
-        """What does not fit into a room: wanted, and there."""
+        """List what does not fit into a room: wanted, and there."""
         there = room.amounts()
         return {
             name: (wanted, there.get(name, 0))
@@ -182,7 +182,7 @@ class AppReport(NamedTuple):
 
 
 class AttemptReport(NamedTuple):
-    """One life of an application's master."""
+    """An attempt of an application's master."""
 
     id: AttemptId
     state: str
@@ -307,7 +307,7 @@ class Queue(NamedTuple):
 
 
 class Container(NamedTuple):
-    """What was granted: a share of a node, and the token to start something there."""
+    """A granted container: a share of a node, and the token to start something there."""
 
     id: ContainerId
     node: NodeId
@@ -334,7 +334,7 @@ class Container(NamedTuple):
 
 
 class ContainerStatus(NamedTuple):
-    """How a container does, or how it ended."""
+    """A container's state, and how it ended."""
 
     id: ContainerId
     state: str

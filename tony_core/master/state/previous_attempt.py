@@ -1,4 +1,4 @@
-"""What the previous attempt left: its journal and its history.
+"""Reads what the previous attempt left: its journal and its history.
 
 A first attempt reads nothing. A later one reads both before it registers, for a limited time: the
 journal decides whether the training goes on, so reading it outlasts the failover of a NameNode;

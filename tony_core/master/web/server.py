@@ -63,14 +63,14 @@ class Answer(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """What is known of the other end of a connection when it is accepted."""
+    """The other end of a connection, as known when the server accepts it."""
 
     trusted: bool
     refusal: str = ""  # answered to every request, if there is one
 
 
 class Exchange:
-    """One request's way back. The first answer counts."""
+    """Takes the answer to one request. The first answer counts."""
 
     def __init__(self, connection: _Connection, request: Request) -> None:
         self._connection = connection
@@ -141,7 +141,7 @@ def _head(status: int, headers: Mapping[str, str] | List[Tuple[str, str]], keep:
 
 
 class _Connection:
-    """One reader."""
+    """A connection of one reader."""
 
     def __init__(
         self,

@@ -175,7 +175,7 @@ class RunningContainer:
     # ------------------------------------------------------------------ the end
 
     def collect_end(self) -> Completed:
-        """How it ended, once its shim is gone; nothing of it is left when this returns."""
+        """Read how it ended, once its shim is gone; nothing of it is left when this returns."""
         self.close()
         record = _read_exit(self.folder.exit)
         if record is None:
@@ -232,7 +232,7 @@ class RunningContainer:
 
 
 def _read_exit(path: str) -> Optional[Tuple[ExitCause, int, str]]:
-    """How a container ended, as its shim wrote it; None where it wrote nothing, or not whole."""
+    """Read how a container ended, as its shim wrote it; None if it wrote nothing, or not whole."""
     data = home.read_json(path) or {}
     try:
         return ExitCause(data["cause"]), int(data["exit_code"]), str(data["diagnostics"])
@@ -298,7 +298,7 @@ def container_to_json(container: Container) -> Dict[str, Any]:
 
 
 def container_from_json(data: Mapping[str, Any]) -> Container:
-    """What :func:`container_to_json` wrote."""
+    """Read what :func:`container_to_json` wrote."""
     return Container(
         id=data["id"],
         node=data["node"],

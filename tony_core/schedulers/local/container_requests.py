@@ -68,7 +68,7 @@ class ContainerRequests:
         return bool(self._groups or self._unwritten or self._pending)
 
     def capacity_for(self, gpus: bool) -> Capacity:
-        """What of the machine this job may use; ``gpus``: count them, which takes a second."""
+        """Measure what this job may use of the machine; ``gpus``: count them, which takes 1 s."""
         known = self._capacity
         if known is None or (gpus and not known.gpus):
             known = self._capacity = capacity.capacity(self._app.local, gpus)

@@ -128,7 +128,7 @@ class Images:
 
     @classmethod
     def from_json(cls, data: Optional[Mapping[str, Any]]) -> Optional[Images]:
-        """What :meth:`to_json` wrote."""
+        """Read what :meth:`to_json` wrote."""
         if not data:
             return None
         return cls(
@@ -289,7 +289,7 @@ def roles_in_images(job: Job) -> Dict[str, Docker]:
 
 
 def env_file(container_path: str) -> str:
-    """Where a container's environment stands for its engine."""
+    """Path of the file in which the engine finds a container's environment."""
     return os.path.join(container_path, "env")
 
 

@@ -17,7 +17,7 @@ TYPE, TAG = "TONY", "tony"
 """TonY's applications have this type; one whose job sets another type has this tag."""
 
 TIMED_OUT = "timed out: "
-"""How a master's diagnostics begin when the job's time was over."""
+"""Prefix of a master's diagnostics when the job's time was over."""
 
 CANNOT_START = "tony cannot start: "
 """Prefix of the kill reason when a master finds that no attempt can start; such a kill counts as

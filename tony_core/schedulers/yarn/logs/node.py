@@ -1,7 +1,7 @@
 """Logs where they are written: the web service of the node that a container ran on.
 
 It can be asked for a log's first N bytes or its last N, and always says how long the log is.
-So what stands behind a place is asked for as the last N with a little more than is thought to
+So what follows an offset is requested as the last N with a little more than is thought to
 be there: the answer says where it begins, and the rest is arithmetic, however the log grew in
 between. The answer is a stream that is read on from call to call, so that a reader who goes
 through a log asks once.
@@ -55,7 +55,7 @@ class _OpenLog:
         self.at = text.begin  # of the next byte
 
     def read(self, most: int) -> bytes:
-        """Bytes from where it stands."""
+        """Read bytes from the current offset."""
         found = []
         while most > 0:
             if not self._ready:
@@ -109,7 +109,7 @@ class NodeLogs:
             return parse_log_names(answer.json())
 
     def size(self, address: str, container_id: str, name: str) -> int:
-        """How long a log is now."""
+        """Return the length of a log now."""
         return self._length((address, container_id, name))
 
     def read(self, address: str, container_id: str, name: str, offset: int, limit: int) -> bytes:
@@ -143,7 +143,7 @@ class NodeLogs:
     # ---------------------------------------------------------------- one log
 
     def _from(self, log: _Log, offset: int) -> Optional[_OpenLog]:
-        """An answer that stands at that place; none where the log does not reach it."""
+        """An answer that begins at that offset; none where the log does not reach it."""
         self._drop(log)
         if offset == 0:
             return self._ask(log, None)

@@ -137,7 +137,7 @@ class YarnLogs:
     def size(
         self, app_id: str, container_id: str, node: str, log_url: str, owner: str, name: str
     ) -> int:
-        """How long a log is now."""
+        """Return the length of a log now."""
         try:
             return self._somewhere(
                 _ContainerRef(app_id, container_id, node, log_url, owner),
@@ -267,7 +267,7 @@ def list_master_logs(
 
 
 def resolve_master_log(masters: Sequence[LogRef], name: str) -> Tuple[LogRef, str]:
-    """Whose log and which a name of :func:`list_master_logs` is; any other: the last master's."""
+    """Find the log of a name from :func:`list_master_logs`; any other is the last master's."""
     for ref in masters:
         if name.startswith(_prefix(ref)):
             return ref, name[len(_prefix(ref)) :]

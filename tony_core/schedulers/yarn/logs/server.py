@@ -1,7 +1,7 @@
 """Logs through YARN's own log server (timeline or history server), where a site has one.
 
 The last resort: for who may not read the files, or when they are of a kind that only Hadoop
-reads. It is asked for whole logs only: what a cut means there differs between versions.
+reads. The reader requests whole logs only: what a cut means there differs between versions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEY = "yarn.log.server.web-service.url"
 
 
 class LogServer:
-    """One, as the site's configuration names it."""
+    """A log server as the site's configuration names it."""
 
     def __init__(self, conf: SiteConfiguration, web: LogWebClient, user: str) -> None:
         self.url = conf.text(KEY).rstrip("/")
@@ -37,7 +37,7 @@ class LogServer:
             return parse_log_names(answer.json())
 
     def size(self, container_id: str, name: str) -> int:
-        """How long a log is."""
+        """Return the length of a log."""
         self._begin(container_id, name)
         return self._text.length or 0
 
