@@ -255,7 +255,7 @@ def test_what_the_master_loads_stays_small() -> None:
     heavy = {
         "asyncio", "ssl", "hashlib", "http", "email", "logging", "argparse", "subprocess",
         "ctypes", "decimal", "traceback", "random", "html", "tempfile", "tony_core.job.load",
-        "tony_core.master.web.html", "tony_core.bundle.local.store", "tony_core.job.limits",
+        "tony_core.master.web.page_html", "tony_core.bundle.local.store", "tony_core.job.limits",
     }  # fmt: skip
     assert not loaded & heavy
 

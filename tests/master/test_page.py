@@ -16,8 +16,8 @@ import pytest
 from tests.fuzzing import fuzz, mutations
 from tests.master.shell import ScriptedPool, Shell, a_job, until
 from tony_core.job.spec import MasterSpec, Program, Resources, Role
-from tony_core.master.web.html import inside, page
 from tony_core.master.web.logs import PIECE, TAIL, read_ends, read_log
+from tony_core.master.web.page_html import inside, page
 from tony_core.protocol.messages import Ended, Measured, Reported, Serving
 
 ONE = Role("worker", 1, Resources(), "true")

@@ -30,13 +30,13 @@ from tony_core.frameworks import find_framework
 from tony_core.history.layout import StoryKind
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
+from tony_core.master.client_lease import Lease
+from tony_core.master.executors.framework_services import FrameworkServices
 from tony_core.master.executors.liveness import Liveness
 from tony_core.master.executors.reconnect import Reconnector
 from tony_core.master.executors.server import ExecutorServer
-from tony_core.master.executors.services import Services
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.executors.telemetry import Telemetry
-from tony_core.master.lease import Lease
 from tony_core.master.masking import Masker
 from tony_core.master.pool_events import PoolEvents
 from tony_core.master.publish import Milestones
@@ -138,7 +138,7 @@ class Master:
             r.name for r in job.roles if framework.task_restart(job, r).in_place
         )
         self._task_commands = TaskCommands(job, framework, artifacts, context.app_id)
-        self._services = Services(
+        self._services = FrameworkServices(
             self.reactor, job, framework, self._site.host, self._service_failed, self.log,
             self._executors.nodes,
         )  # fmt: skip

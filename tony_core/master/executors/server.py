@@ -17,8 +17,8 @@ import socket
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Set, Tuple, Type
 
 from tony_core.exit_causes import ExitCause, parse_cause
-from tony_core.master.executors.bounds import MOST_BYTES, SESSIONS, Bounds
 from tony_core.master.executors.liveness import Liveness
+from tony_core.master.executors.message_limits import MOST_BYTES, SESSIONS, MessageLimits
 from tony_core.master.session.events import ExecutorReported
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError, decode_record
@@ -97,8 +97,8 @@ class ExecutorServer:
         self._nodes: Dict[str, str] = {}  # the numeric address that each calls from
         self._unregistered: Dict[Link, Any] = {}  # connections without a Register -> their timer
         self._acknowledged: Dict[str, Set[Tuple[int, int]]] = {}  # session, restart
-        self._bounds: Dict[str, Bounds] = {}
-        self._outsiders = Bounds()  # of those that have no container here
+        self._limits: Dict[str, MessageLimits] = {}
+        self._outsiders = MessageLimits()  # of those that have no container here
         self._listener: Optional[Listener] = None
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         most = max(8, min(MOST_UNREGISTERED, soft // 4)) if soft > 0 else MOST_UNREGISTERED
@@ -193,7 +193,7 @@ class ExecutorServer:
         self._nodes.pop(container_id, None)
         self._liveness.forget(container_id)
         self._acknowledged.pop(container_id, None)
-        self._bounds.pop(container_id, None)
+        self._limits.pop(container_id, None)
 
     def nodes(self) -> List[str]:
         """List the numeric addresses of the executors' nodes. Thread-safe."""
@@ -283,7 +283,7 @@ class ExecutorServer:
         if isinstance(message, Register):
             if not link.speaks_for(message.container_id):
                 raise ProtocolError("its Register names a container that it is not")
-            bounds = self._bounds_of(message.container_id)
+            bounds = self._limits_of(message.container_id)
             ended = None if message.ended is None else decode_record(Ended, message.ended)
             self._register(link, bounds.admit_first(message), ended and bounds.admit(ended))
             return
@@ -293,17 +293,17 @@ class ExecutorServer:
             when = "before Register" if container_id is None else "is not for a master"
             raise ProtocolError(f"{type(message).__name__} {when}")
         self._liveness.note_message(container_id, self._reactor.now())
-        admitted = self._bounds_of(container_id).admit(message)
+        admitted = self._limits_of(container_id).admit(message)
         if admitted is not None:
             handler(container_id, admitted)
 
-    def _bounds_of(self, container_id: str) -> Bounds:
+    def _limits_of(self, container_id: str) -> MessageLimits:
         if container_id not in self._known:
             return self._outsiders
-        return self._bounds.setdefault(container_id, Bounds())
+        return self._limits.setdefault(container_id, MessageLimits())
 
     def _log_about(self, container_id: Optional[str], text: str) -> None:
-        bounds = self._outsiders if container_id is None else self._bounds_of(container_id)
+        bounds = self._outsiders if container_id is None else self._limits_of(container_id)
         if bounds.admits_line():
             self._log(text)
 

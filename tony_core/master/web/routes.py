@@ -280,21 +280,21 @@ class Page:
         self._html(exchange, to_tensorboard=False)
 
     def _html(self, exchange: Exchange, to_tensorboard: bool) -> None:
-        from tony_core.master.web import html
+        from tony_core.master.web import page_html
 
         nonce = os.urandom(16).hex()
-        text = html.page(
+        text = page_html.page(
             *self._content(), nonce, self._story.last, to_tensorboard=to_tensorboard,
             waits=self._gate is None,
         )  # fmt: skip
         exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
 
     def _inside(self, exchange: Exchange) -> None:
-        from tony_core.master.web import html
+        from tony_core.master.web import page_html
 
         content = self._content()
         headers = {**_BASE, "X-Tony-Over": str(int(content[0]["state"] != "RUNNING"))}
-        body = html.inside(*content).encode()
+        body = page_html.inside(*content).encode()
         exchange.answer(Answer(200, body, "text/html; charset=utf-8", headers))
 
     def _content(
@@ -310,11 +310,11 @@ class Page:
     # ------------------------------------------------------------------ logs, TensorBoard
 
     def _all_logs(self, exchange: Exchange) -> None:
-        from tony_core.master.web import html
+        from tony_core.master.web import page_html
         from tony_core.master.web.logs import read_ends
 
         nonce = os.urandom(16).hex()
-        text = html.logs_page(self._publisher.job(), self._publisher.tasks(), read_ends, nonce)
+        text = page_html.logs_page(self._publisher.job(), self._publisher.tasks(), read_ends, nonce)
         exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
 
     def _logs(self, exchange: Exchange) -> None:

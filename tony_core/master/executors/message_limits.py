@@ -3,7 +3,7 @@
 A training program can read the key of its own container, and speak to the master in its executor's
 name. It may end its own job that way. It must not end the master by a value that no executor of
 ours sends, nor fill its memory, its log or history. So every message passes through the
-:class:`Bounds` of its container: texts are cut, names beyond a number are passed over, and what
+:class:`MessageLimits` of its container: texts are cut, names beyond a number are passed over, and what
 no executor of ours can have meant ends the connection.
 """
 
@@ -41,7 +41,7 @@ PORTS = 64
 PHASES = ("idle", "ready", "running", "ended")
 
 
-class Bounds:
+class MessageLimits:
     """What one container's executor has sent so far, as far as it is counted."""
 
     def __init__(self) -> None:
@@ -136,15 +136,15 @@ class Bounds:
         return found
 
 
-_CHECKS: Mapping[Type[Any], Callable[[Bounds, Any], Optional[Message]]] = {
-    Ready: Bounds._ready,
-    Running: Bounds._running,
-    Ended: Bounds._ended,
-    Stopped: Bounds._stopped,
-    Measured: Bounds._measured,
-    Reported: Bounds._reported,
-    Serving: Bounds._serving,
-    Noted: Bounds._noted,
+_CHECKS: Mapping[Type[Any], Callable[[MessageLimits, Any], Optional[Message]]] = {
+    Ready: MessageLimits._ready,
+    Running: MessageLimits._running,
+    Ended: MessageLimits._ended,
+    Stopped: MessageLimits._stopped,
+    Measured: MessageLimits._measured,
+    Reported: MessageLimits._reported,
+    Serving: MessageLimits._serving,
+    Noted: MessageLimits._noted,
 }
 
 

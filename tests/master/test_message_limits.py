@@ -14,7 +14,7 @@ from tests.master.shell import SECRET, Shell, a_job, until
 from tests.protocol.ends import executor_end
 from tests.protocol.test_codec import STRATEGIES
 from tony_core.job.spec import MasterSpec, Resources, Role
-from tony_core.master.executors.bounds import NAMES, NOTES, TURNS, Bounds
+from tony_core.master.executors.message_limits import NAMES, NOTES, TURNS, MessageLimits
 from tony_core.protocol import messages
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import (
@@ -164,7 +164,7 @@ def test_a_flood_fills_neither_memory_nor_log_nor_story(tmp_path: Path) -> None:
 
 
 def test_calling_and_hanging_up_again_and_again_fills_no_log(tmp_path: Path) -> None:
-    bounds = Bounds()
+    bounds = MessageLimits()
     assert sum(bounds.admits_line() for _ in range(5000)) == 1000
 
 
@@ -189,12 +189,16 @@ def test_calling_and_hanging_up_again_and_again_fills_no_log(tmp_path: Path) -> 
 )
 def test_what_no_executor_of_ours_sends(word: Any) -> None:
     with pytest.raises(ProtocolError):
-        Bounds().admit_first(word) if isinstance(word, Register) else Bounds().admit(word)
+        MessageLimits().admit_first(word) if isinstance(word, Register) else MessageLimits().admit(
+            word
+        )
 
 
 def test_what_is_too_long_is_cut() -> None:
-    ended = Bounds().admit(Ended(0, 1, message="m" * 10**6, stderr_tail=["t" * 1000] * 10_000))
+    ended = MessageLimits().admit(
+        Ended(0, 1, message="m" * 10**6, stderr_tail=["t" * 1000] * 10_000)
+    )
     assert len(ended.message) < 10_000
     assert sum(map(len, ended.stderr_tail)) < 300_000
-    assert Bounds().admit(Reported(0, 1e308, {})).progress == 1.0
-    assert Bounds().admit(Ended(0, 0, duration_s=-5.0)).duration_s == 0.0
+    assert MessageLimits().admit(Reported(0, 1e308, {})).progress == 1.0
+    assert MessageLimits().admit(Ended(0, 0, duration_s=-5.0)).duration_s == 0.0

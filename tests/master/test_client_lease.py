@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tony_core.master.lease import Lease
+from tony_core.master.client_lease import Lease
 
 
 def test_without_a_lease_nothing_passes() -> None:

@@ -16,7 +16,7 @@ from tony_core.protocol.reactor import Reactor
 Failed = Callable[[int, str, str, int], None]
 
 
-class Services:
+class FrameworkServices:
     """The services of the sessions that have not ended."""
 
     def __init__(
