@@ -16,7 +16,7 @@ import pytest
 from tests.master.faraway import STATE, FarFileSystem, far
 from tests.master.shell import SECRET, ScriptedPool, a_job, until
 from tony_core.files.local import LocalFileSystem
-from tony_core.history import deposit
+from tony_core.history import background_writer
 from tony_core.history.reader import read_job
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Limits, Program, Resources, Role
@@ -231,7 +231,7 @@ def test_history_outlives_any_exception_of_its_place(
         put(self, location, data, *words)
 
     monkeypatch.setattr(LocalFileSystem, "put", broken)
-    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+    monkeypatch.setattr(background_writer, "RETRY_S", 0.01)
     monkeypatch.setattr(Master, "_launch", lambda self, command: self.kill("it was enough"))
     assert serve(context(tmp_path, a_job()), ScriptedPool()) == 0
     found = read_job(str(tmp_path / "history"), "app_1")

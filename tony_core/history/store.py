@@ -22,7 +22,7 @@ from typing import Any, Callable, List, Mapping, Optional
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
 from tony_core.history.access import prepare
-from tony_core.history.deposit import Deposit
+from tony_core.history.background_writer import BackgroundWriter
 from tony_core.history.layout import CONFIG, SUMMARY, segment_name, segment_number
 
 FLUSH_S = 10.0
@@ -36,12 +36,12 @@ def encode(event: Mapping[str, Any]) -> bytes:
 
 
 class HistoryWriter:
-    """Gathers events, and hands whole files to a :class:`Deposit`."""
+    """Gathers events, and hands whole files to a :class:`BackgroundWriter`."""
 
     def __init__(
         self,
         folder: str,
-        deposit: Optional[Deposit] = None,
+        writer: Optional[BackgroundWriter] = None,
         fallback: str = "",
         location: str = "",
         on_trouble: Callable[[str], None] = lambda text: None,
@@ -49,10 +49,10 @@ class HistoryWriter:
     ) -> None:
         self._folder = folder
         self._fallback = fallback if fallback != folder else ""
-        self._on_trouble = on_trouble  # called once for each kind, on the deposit's thread
+        self._on_trouble = on_trouble  # called once for each kind, on the writer's thread
         self._troubled = False
         self._files = filesystem(folder)
-        self._deposit = deposit or Deposit(self._put, log)
+        self._writer = writer or BackgroundWriter(self._put, log)
         self._segment = 0
         self._lines: List[bytes] = []
         self._size = 0
@@ -89,20 +89,20 @@ class HistoryWriter:
         if not self._unwritten:
             return
         self._unwritten, self._oldest = False, None
-        self._deposit.put(segment_name(max(1, self._segment)), b"\n".join(self._lines) + b"\n")
+        self._writer.put(segment_name(max(1, self._segment)), b"\n".join(self._lines) + b"\n")
 
     def summary(self, data: Mapping[str, Any]) -> None:
         """Replace the summary."""
-        self._deposit.put(SUMMARY, json.dumps(data, separators=(",", ":"), default=str).encode())
+        self._writer.put(SUMMARY, json.dumps(data, separators=(",", ":"), default=str).encode())
 
     def config(self, text: bytes) -> None:
         """Keep the job's masked configuration beside its story."""
-        self._deposit.put(CONFIG, text)
+        self._writer.put(CONFIG, text)
 
     def close(self, timeout_s: float = END_S) -> List[str]:
         """Complete the history; returns what could not be written."""
         self.flush()
-        return self._deposit.close(timeout_s)
+        return self._writer.close(timeout_s)
 
     def _put(self, name: str, data: bytes) -> None:
         try:

@@ -12,7 +12,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
 
-from tony_core.history.series import SeriesStore
+from tony_core.history.metric_series import SeriesStore
 from tony_core.history.store import HistoryWriter
 from tony_core.master.view import Clean, JobInfo, progress_of, view_job
 from tony_core.protocol.reactor import Reactor, Timer

@@ -20,7 +20,7 @@ RETRY_S = 1.0
 BROKEN_S = 2.0  # at the end, for a place that has just refused: one more try
 
 
-class Deposit:
+class BackgroundWriter:
     """Puts files in the order they were first handed over."""
 
     def __init__(self, put: Put, log: Callable[[str], None] = lambda text: None) -> None:

@@ -7,13 +7,13 @@ from typing import Dict, List
 
 import pytest
 
-from tony_core.history import deposit
-from tony_core.history.deposit import Deposit
+from tony_core.history import background_writer
+from tony_core.history.background_writer import BackgroundWriter
 
 
 def test_files_are_put_and_the_thread_goes() -> None:
     found: Dict[str, bytes] = {}
-    made = Deposit(found.__setitem__)
+    made = BackgroundWriter(found.__setitem__)
     made.put("a", b"1")
     made.put("b", b"2")
     assert made.close(5) == []
@@ -23,7 +23,7 @@ def test_files_are_put_and_the_thread_goes() -> None:
 
 
 def test_nothing_put_needs_no_thread() -> None:
-    assert Deposit(lambda name, data: None).close(5) == []
+    assert BackgroundWriter(lambda name, data: None).close(5) == []
 
 
 def test_of_versions_that_wait_only_the_newest_is_put() -> None:
@@ -34,7 +34,7 @@ def test_of_versions_that_wait_only_the_newest_is_put() -> None:
         go.wait(600)
         found.append(data)
 
-    made = Deposit(put)
+    made = BackgroundWriter(put)
     for number in range(100):  # none of which is waited for
         made.put("a", b"%d" % number)
     go.set()
@@ -44,7 +44,7 @@ def test_of_versions_that_wait_only_the_newest_is_put() -> None:
 
 
 def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+    monkeypatch.setattr(background_writer, "RETRY_S", 0.01)
     tries: List[bytes] = []
 
     def put(name: str, data: bytes) -> None:
@@ -52,19 +52,19 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
         if len(tries) < 3:
             raise OSError("the name node sleeps")
 
-    made = Deposit(put)
+    made = BackgroundWriter(put)
     made.put("a", b"1")
     assert made.close(5) == []
     assert tries == [b"1"] * 3
 
 
 def test_what_could_not_be_put_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+    monkeypatch.setattr(background_writer, "RETRY_S", 0.01)
 
     def put(name: str, data: bytes) -> None:
         raise OSError("no space left")
 
-    made = Deposit(put)
+    made = BackgroundWriter(put)
     made.put("summary.json", b"1")
     problems = made.close(0.1)
     assert any("no space left" in line for line in problems)
@@ -73,7 +73,7 @@ def test_what_could_not_be_put_is_returned(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_place_that_hangs_holds_the_end_up_for_its_time_only() -> None:
     go = threading.Event()
-    made = Deposit(lambda name, data: go.wait(600) and None)
+    made = BackgroundWriter(lambda name, data: go.wait(600) and None)
     made.put("a", b"1")
     made.put("b", b"2")
     problems = made.close(0.1)
@@ -82,18 +82,18 @@ def test_a_place_that_hangs_holds_the_end_up_for_its_time_only() -> None:
 
 
 def test_a_place_that_refuses_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deposit, "BROKEN_S", 0.1)
+    monkeypatch.setattr(background_writer, "BROKEN_S", 0.1)
 
     def put(name: str, data: bytes) -> None:
         raise OSError("no such place")
 
-    made = Deposit(put)
+    made = BackgroundWriter(put)
     made.put("a", b"1")
     assert made.close(600)
 
 
 def test_any_exception_is_logged_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
+    monkeypatch.setattr(background_writer, "RETRY_S", 0.01)
     found: Dict[str, bytes] = {}
     logged: List[str] = []
     tries = 0
@@ -106,7 +106,7 @@ def test_any_exception_is_logged_counted_and_tried_again(monkeypatch: pytest.Mon
                 raise ValueError("embedded null byte")
         found[name] = data
 
-    made = Deposit(put, logged.append)
+    made = BackgroundWriter(put, logged.append)
     made.put("a", b"1")
     made.put("b", b"2")
     assert made.close(5) == []
@@ -117,8 +117,8 @@ def test_any_exception_is_logged_counted_and_tried_again(monkeypatch: pytest.Mon
 
 
 def test_a_file_that_never_can_be_put_keeps_back_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deposit, "RETRY_S", 0.01)
-    monkeypatch.setattr(deposit, "BROKEN_S", 0.2)
+    monkeypatch.setattr(background_writer, "RETRY_S", 0.01)
+    monkeypatch.setattr(background_writer, "BROKEN_S", 0.2)
     found: List[str] = []
 
     def put(name: str, data: bytes) -> None:
@@ -126,7 +126,7 @@ def test_a_file_that_never_can_be_put_keeps_back_no_other(monkeypatch: pytest.Mo
             raise RecursionError("too deep")
         found.append(name)
 
-    made = Deposit(put)
+    made = BackgroundWriter(put)
     for name in ("bad", "good", "better"):
         made.put(name, b"1")
     problems = made.close(5)

@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tony_core.history.series import FEWEST, Series, SeriesStore
+from tony_core.history.metric_series import FEWEST, Series, SeriesStore
 
 
 @given(st.integers(1, 3000), st.integers(FEWEST, 100))
