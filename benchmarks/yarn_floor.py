@@ -22,7 +22,7 @@ from tony_core.hadoop.yarn.launch import Launch
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest
 from tony_core.hadoop.yarn.messages.yarn import Priority
-from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
+from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import Capability, Container
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.hadoop.yarn.rm_master import RmMaster

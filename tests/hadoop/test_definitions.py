@@ -13,7 +13,7 @@ from tests.cluster.hadoop.jars import VERSIONS, cache_root, distribution
 from tests.hadoop.schema import MESSAGES
 from tony_core.hadoop.rpc.protobuf import ENUM, SCALARS, Field
 from tony_core.hadoop.rpc.service import Method
-from tony_core.hadoop.yarn import nm, rm_client, rm_master
+from tony_core.hadoop.yarn import node_manager, rm_client, rm_master
 
 pytestmark = pytest.mark.cluster
 
@@ -161,7 +161,7 @@ def test_our_calls_are_theirs(theirs: Tuple[str, Definitions]) -> None:
     _, known = theirs
     found = [
         value
-        for module in (rm_client, rm_master, nm)
+        for module in (rm_client, rm_master, node_manager)
         for value in vars(module).values()
         if isinstance(value, Method)
     ]

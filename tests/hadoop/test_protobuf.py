@@ -345,7 +345,7 @@ def test_what_the_master_loads_is_small() -> None:
         "import sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "before = set(sys.modules)\n"
-        "import tony_core.hadoop.yarn.rm_master, tony_core.hadoop.yarn.nm\n"
+        "import tony_core.hadoop.yarn.rm_master, tony_core.hadoop.yarn.node_manager\n"
         "loaded = set(sys.modules) - before\n"
         "heavy = ('google', 'ssl', '_ssl', 'hashlib', '_hashlib', 'xml', 'pyexpat', 'http')\n"
         "print(sorted(n for n in loaded if n.partition('.')[0] in heavy))\n"

@@ -34,7 +34,7 @@ from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionCon
 from tony_core.hadoop.yarn.messages.master_calls import AllocateRequest
 from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest
 from tony_core.hadoop.yarn.messages.yarn import ContainerLaunchContext, Priority
-from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
+from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import Capability, Container, ContainerStatus
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.hadoop.yarn.rm_master import ALLOCATE, Allocation, RmMaster

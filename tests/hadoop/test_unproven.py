@@ -23,7 +23,7 @@ from tony_core.hadoop.tokens import AM_RM, NM, Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.hadoop.yarn.messages import master_calls, yarn
-from tony_core.hadoop.yarn.nm import NodeManager
+from tony_core.hadoop.yarn.node_manager import NodeManager
 from tony_core.hadoop.yarn.rm_master import RmMaster
 
 ATTEMPT = AttemptId(ApplicationId(1_700_000_000_000, 42), 1)

@@ -36,7 +36,7 @@ from tony_core.hadoop.yarn.messages.resource_requests import (
     ResourceBlacklistRequest,
     ResourceRequest,
 )
-from tony_core.hadoop.yarn.nm import START, STATUSES, STOP, NodeManager
+from tony_core.hadoop.yarn.node_manager import START, STATUSES, STOP, NodeManager
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import (
     APPLICATIONS,

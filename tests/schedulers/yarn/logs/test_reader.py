@@ -15,13 +15,13 @@ from tony_core.files.port import FileSystem, Stat
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn.logs import reader as module
+from tony_core.schedulers.yarn.logs.aggregated import StoredFile, StoredLogs
 from tony_core.schedulers.yarn.logs.reader import (
     YarnLogs,
     list_master_logs,
     parse_master_nodes,
     resolve_master_log,
 )
-from tony_core.schedulers.yarn.logs.store import StoredFile, StoredLogs
 
 APP = "application_1700000000000_0042"
 CONTAINER = "container_1700000000000_0042_01_000002"

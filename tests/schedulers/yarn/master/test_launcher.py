@@ -10,7 +10,7 @@ from tony_core.hadoop.errors import InvalidToken, RemoteError, Unreachable
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.launch import Launch
-from tony_core.hadoop.yarn.nm import NodeTokens, Started
+from tony_core.hadoop.yarn.node_manager import NodeTokens, Started
 from tony_core.hadoop.yarn.records import ContainerStatus
 from tony_core.schedulers.yarn.master.launcher import ContainerLauncher
 

@@ -31,15 +31,15 @@ from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ContainerId
 from tony_core.schedulers.port import LogRef, SchedulerError
-from tony_core.schedulers.yarn.logs.node import (
+from tony_core.schedulers.yarn.logs.aggregated import LogsByName, StoredLogs, is_complete
+from tony_core.schedulers.yarn.logs.log_server import LogServer
+from tony_core.schedulers.yarn.logs.node_web import (
     LogsDenied,
     LogsUnavailable,
     NodeLogs,
     NoSuchLog,
     visible_names,
 )
-from tony_core.schedulers.yarn.logs.server import LogServer
-from tony_core.schedulers.yarn.logs.store import LogsByName, StoredLogs, is_complete
 from tony_core.schedulers.yarn.logs.web import TIMEOUT_S, LogWebClient, WebUnreachable
 
 LARGEST = 8 << 20  # bytes of one reading

@@ -31,7 +31,7 @@ from tony_core.hadoop.errors import HadoopError, InvalidToken
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.launch import Launch
-from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens, Started
+from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens, Started
 from tony_core.hadoop.yarn.records import ContainerStatus
 from tony_core.unexpected_errors import UnexpectedErrors, log_to_stderr
 

@@ -24,7 +24,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.errors import AttemptNotFound, HadoopError, InvalidToken
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
-from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
+from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import AppReport, Container, ContainerStatus
 from tony_core.hadoop.yarn.rm_master import Allocation, Registered, RmMaster
 from tony_core.job.spec import Resources

@@ -16,7 +16,7 @@ from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.endpoints import HDFS_VARIABLE, hdfs_environment
 from tony_core.hadoop.tokens import AM_RM, Token, attempt_of
-from tony_core.hadoop.yarn.nm import NodeManager, NodeTokens
+from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job

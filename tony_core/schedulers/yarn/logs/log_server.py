@@ -10,7 +10,7 @@ from typing import List, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from tony_core.hadoop.site.configuration import SiteConfiguration
-from tony_core.schedulers.yarn.logs.node import LogsUnavailable, NoSuchLog, parse_log_names
+from tony_core.schedulers.yarn.logs.node_web import LogsUnavailable, NoSuchLog, parse_log_names
 from tony_core.schedulers.yarn.logs.text import LogTextParser
 from tony_core.schedulers.yarn.logs.web import LogWebClient, WebResponse, WebUnreachable
 

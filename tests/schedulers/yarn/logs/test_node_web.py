@@ -14,14 +14,14 @@ from tests.fuzzing import fuzz, mutations
 from tests.schedulers.yarn.logs.standin_node import RECORDED, Node, wrapped
 from tony_core.hadoop.logs.datainput import FormatError
 from tony_core.hadoop.site.configuration import SiteConfiguration
-from tony_core.schedulers.yarn.logs.node import (
+from tony_core.schedulers.yarn.logs.log_server import LogServer
+from tony_core.schedulers.yarn.logs.node_web import (
     LogsDenied,
     LogsUnavailable,
     NodeLogs,
     NoSuchLog,
     parse_log_names,
 )
-from tony_core.schedulers.yarn.logs.server import LogServer
 from tony_core.schedulers.yarn.logs.text import LogTextParser
 from tony_core.schedulers.yarn.logs.web import LogWebClient, WebResponse, WebUnreachable
 
