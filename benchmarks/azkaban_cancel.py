@@ -67,7 +67,7 @@ def main() -> int:
 def _installed(folder: Path) -> List[str]:
     """The job type; the command by which a server starts its program."""
     from tony_azkaban.installation import install
-    from tony_azkaban.properties import load
+    from tony_azkaban.java_properties import load
 
     (folder / "jobtypes").mkdir()
     done = install(folder / "jobtypes", None, {"server.name": "benchmark"})
@@ -76,7 +76,7 @@ def _installed(folder: Path) -> List[str]:
 
 def _run(command: List[str], folder: Path, executes: str, number: int) -> Dict[str, float]:
     """Seconds from the signal, by what ends."""
-    from tony_azkaban.properties import dump
+    from tony_azkaban.java_properties import dump
 
     props = {
         "executes": executes,

@@ -67,7 +67,7 @@ def main() -> int:
 
 def _ways(folder: Path) -> Dict[str, Tuple[List[str], Dict[str, str]]]:
     from tony_azkaban.installation import install
-    from tony_azkaban.properties import dump, load
+    from tony_azkaban.java_properties import dump, load
 
     (folder / "src").mkdir()
     (folder / "src" / "first.py").write_text(PROGRAM)

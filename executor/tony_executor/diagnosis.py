@@ -1,7 +1,7 @@
 """Why a program ended: the last lines of its stderr, and the cause that they point to.
 
 A log may be huge, binary, or one line without an end: :func:`last_lines` reads a bounded part of
-it. :func:`judge` is pure.
+it. :func:`diagnose_end` is pure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NAMED = {
 }  # fmt: skip
 
 
-def judge(
+def diagnose_end(
     exit_code: int,
     signal: int,
     stderr_tail: Sequence[str],

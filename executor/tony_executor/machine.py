@@ -8,7 +8,7 @@ An executor runs one task of one session after another, for whatever master ther
     IDLE -> PREPARING -> READY -> STARTING -> RUNNING -> ENDED -> PREPARING ...
 
 *The program* is started once per session, and once more each time that its task alone is restarted
-within it (``restart``); the end of each is judged once (``diagnosis.judge``): what ended it wins
+within it (``restart``); ``diagnosis.diagnose_end`` judges the end of each once: what ended it wins
 over how it ended. The end is sent to every master until one acknowledges it.
 
 *Sweeps.* Whatever brings the end about, the program's own or ours, a sweep follows
@@ -56,7 +56,7 @@ from tony_executor import (
     events,
 )
 from tony_executor.commands import Command
-from tony_executor.diagnosis import judge
+from tony_executor.diagnosis import diagnose_end
 from tony_executor.events import Event
 from tony_executor.master_link import MasterLink, Telemetry
 from tony_executor.task_state import HAS_PROGRAM, Ending, Identity, Phase, TaskState
@@ -293,7 +293,7 @@ class ExecutorMachine:
             return
         ending = self._ending
         if ending is None:
-            cause, message = judge(
+            cause, message = diagnose_end(
                 event.exit_code,
                 event.signal,
                 event.stderr_tail,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dags.examples.azkaban import upload
-from tony_azkaban.properties import load
+from tony_azkaban.java_properties import load
 
 FLOWS = Path(upload.__file__).parent
 PROGRAMS = FLOWS.parent / "retraining" / "programs"

@@ -30,7 +30,7 @@ from tony_core.protocol.messages import (
 )
 from tony_executor import commands as do
 from tony_executor import events as ev
-from tony_executor.diagnosis import judge
+from tony_executor.diagnosis import diagnose_end
 from tony_executor.machine import ExecutorMachine
 from tony_executor.task_state import Identity, Phase
 
@@ -491,8 +491,8 @@ GRPC = (
 def test_causes(
     tail: List[str], ports: List[int], taken: List[str], ran: float, cause: str
 ) -> None:
-    assert judge(1, 0, tail, ran, ports, taken, 1e6)[0] == cause
-    assert judge(0, 0, tail, ran, ports, taken, 1e6) == ("exited", "")
+    assert diagnose_end(1, 0, tail, ran, ports, taken, 1e6)[0] == cause
+    assert diagnose_end(0, 0, tail, ran, ports, taken, 1e6) == ("exited", "")
 
 
 @fuzz(
@@ -501,7 +501,7 @@ def test_causes(
 )
 def test_any_lines_are_judged(tail: List[bytes], before: List[str]) -> None:
     lines = [line.decode("utf-8", "replace")[:500] for line in tail]
-    assert judge(1, 0, lines, 1.0, [12000], [], 1e6, before)[0] in (
+    assert diagnose_end(1, 0, lines, 1.0, [12000], [], 1e6, before)[0] in (
         ADDRESS, "exited", "disk-full", "not-found", "not-executable",
     )  # fmt: skip
 
@@ -509,16 +509,16 @@ def test_any_lines_are_judged(tail: List[bytes], before: List[str]) -> None:
 @pytest.mark.parametrize("word", ["a1", "a-", "a1.", "port ", "1.1.1.1", ":", "bind "])
 def test_long_lines_are_judged_soon(word: str) -> None:
     with bounds(seconds=5.0):
-        judge(1, 0, ["Address in use" + (word * 500)[:480]] * 200, 1.0, [12000], [], 1e6)
+        diagnose_end(1, 0, ["Address in use" + (word * 500)[:480]] * 200, 1.0, [12000], [], 1e6)
 
 
 def test_a_port_that_is_named_before_the_last_lines() -> None:
     """torchrun's own report of a failure is longer than the diagnosis."""
     before = [TORCH.format(12000), TORCH.format(29500)]
     tail = ["ChildFailedError:", "exitcode: 1 (pid: 4321)"]
-    assert judge(1, 0, tail, 1.0, [12000], [], 1e6, before[:1])[0] == ADDRESS
-    assert judge(1, 0, tail, 1.0, [12000], [], 1e6, before[1:])[0] == "exited"
-    assert judge(1, 0, tail, 99.0, [12000], [], 1e6, before)[0] == "exited"
+    assert diagnose_end(1, 0, tail, 1.0, [12000], [], 1e6, before[:1])[0] == ADDRESS
+    assert diagnose_end(1, 0, tail, 1.0, [12000], [], 1e6, before[1:])[0] == "exited"
+    assert diagnose_end(1, 0, tail, 99.0, [12000], [], 1e6, before)[0] == "exited"
 
 
 def test_ports_that_are_taken_end_the_program_of_their_session_once() -> None:
@@ -542,10 +542,10 @@ def test_ports_that_are_taken_end_the_program_of_their_session_once() -> None:
     ],
 )
 def test_a_node_that_has_only_a_python3(said: str, told: bool) -> None:
-    cause, message = judge(127, 0, [said], 0.0, [], [], 1e6)
+    cause, message = diagnose_end(127, 0, [said], 0.0, [], [], 1e6)
     assert (cause, "python3, or --python_binary_path" in message) == ("not-found", told)
 
 
 def test_a_disk_that_is_full_without_a_word() -> None:
-    cause, message = judge(1, 0, [], 100.0, [], [], 0.2)
+    cause, message = diagnose_end(1, 0, [], 100.0, [], [], 0.2)
     assert cause == "disk-full" and "0 MB" in message

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
-from tony_azkaban.properties import dump
+from tony_azkaban.java_properties import dump
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATHS = [str(CHECKOUT / part) for part in (".", "executor", "program", "plugins/azkaban")]

@@ -19,7 +19,7 @@ from tony_azkaban.execution import (
     tag,
     tag_value,
 )
-from tony_azkaban.properties import PropertiesError, dump, load
+from tony_azkaban.java_properties import PropertiesError, dump, load
 
 ON_3 = {
     "azkaban.flow.execid": "12",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Tony
 from tests.cli.conftest import tony as tony
-from tony_azkaban.properties import load
+from tony_azkaban.java_properties import load
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz
 from tony_azkaban import translation
 from tony_azkaban.site import Site
-from tony_azkaban.unused import find_unused
+from tony_azkaban.unused_properties import find_unused
 from tony_core.job.problems import JobError
 
 

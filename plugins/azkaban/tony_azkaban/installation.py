@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from tony_azkaban.properties import PropertiesError, line, parse
+from tony_azkaban.java_properties import PropertiesError, line, parse
 from tony_azkaban.site import FILE as SITE
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.version import __version__

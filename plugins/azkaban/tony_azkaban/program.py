@@ -65,7 +65,7 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     from tony_azkaban import execution, predecessors, site, translation, users
     from tony_azkaban.attempt import Attempt
     from tony_azkaban.folder import replace_links
-    from tony_azkaban.unused import add_misspelled, find_misspelled, find_unused
+    from tony_azkaban.unused_properties import add_misspelled, find_misspelled, find_unused
     from tony_core.client.submission import load
     from tony_core.job.problems import JobError
 
@@ -97,7 +97,7 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
 
 def properties(env: Mapping[str, str]) -> Dict[str, str]:
     """The job's properties, from the file that the server wrote."""
-    from tony_azkaban.properties import PropertiesError, load
+    from tony_azkaban.java_properties import PropertiesError, load
     from tony_core.client.errors import UsageError
 
     path = env.get(PROPERTIES)

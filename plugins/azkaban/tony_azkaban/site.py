@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_azkaban.execution import host_of
-from tony_azkaban.properties import PropertiesError, Property, parse
+from tony_azkaban.java_properties import PropertiesError, Property, parse
 from tony_core.job.problems import JobError, Problem, did_you_mean
 from tony_core.job.units import ENV_NAME, parse_duration_s
 

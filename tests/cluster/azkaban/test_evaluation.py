@@ -72,7 +72,7 @@ def test_a_result_full_of_expressions(azkaban: GetFlows) -> None:
     program = f"import tony\ntony.report(step=1, metrics={{'$(2)': 1}})\ntony.result({given!r})\n"
     # Python reads the file by itself: what is printed is what the property holds.
     shows = (
-        "import os\nfrom tony_azkaban.properties import load\n"
+        "import os\nfrom tony_azkaban.java_properties import load\n"
         "with open(os.environ['JOB_PROP_FILE'], 'rb') as file:\n"
         "    print('given', load(file.read())['tony_result.value'])\n"
     )

@@ -3,8 +3,8 @@
 A training program can read the key of its own container, and speak to the master in its executor's
 name. It may end its own job that way. It must not end the master by a value that no executor of
 ours sends, nor fill its memory, its log or history. So every message passes through the
-:class:`MessageLimits` of its container: texts are cut, names beyond a number are passed over, and what
-no executor of ours can have meant ends the connection.
+:class:`MessageLimits` of its container: texts are cut, names beyond a number are passed over, and
+what no executor of ours can have meant ends the connection.
 """
 
 from __future__ import annotations

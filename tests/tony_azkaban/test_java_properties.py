@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzzing import bounds, fuzz, mutations
-from tony_azkaban.properties import PropertiesError, dump, line, load, parse
+from tony_azkaban.java_properties import PropertiesError, dump, line, load, parse
 
 JAVA = Path(__file__).with_name("RoundTrip.java")
 
