@@ -284,6 +284,17 @@ def test_a_group_dependency_gives_a_role_time_after_its_group() -> None:
     assert name in world.finished.diagnostics
 
 
+def test_a_sidecar_that_is_not_tried_again_ends_its_group() -> None:
+    board = role("board", tracking=Tracking.SIDECAR, max_restarts=0)
+    after = (GroupDependency("worker", "G", 30.0, False),)
+    more = {"groups": (("G", ("board",)),), "group_dependencies": after}
+    world = world_of(role("worker"), board, master=retries(user=0), **more).settle()
+    world.end("board:0", 1).settle().after(29).settle()
+    assert world.outcome is None
+    world.after(2).settle()
+    assert world.outcome is AppState.FAILED
+
+
 class TestAGroupDependencyThatIsIgnored:
     def test_nothing_else_is_waited_for(self) -> None:
         world = _after_a_group(True)
@@ -727,6 +738,19 @@ def test_holding_nothing_waits_and_says_so() -> None:
     world.feed(port.Waiting("the queue is full"))
     world.after(100_000)
     assert world.outcome is None
+    assert world.machine.state.waiting == "the queue is full"
+
+
+def test_why_nothing_is_granted_is_kept_over_the_end_of_a_takeover() -> None:
+    world = world_of(role("worker", 2))
+    world.queue.clear()
+    world.grant("worker", 1)
+    world.takeover()
+    world.feed(port.Waiting("the queue is full"))
+    assert world.machine.state.phase is Phase.ADOPTING
+    for executor in list(world.executors.values()):
+        world.complete(executor, 0, ExitCause.RELEASED)
+    assert world.machine.state.phase is Phase.ACTIVE
     assert world.machine.state.waiting == "the queue is full"
 
 

@@ -73,7 +73,7 @@ from tony_core.master.session.events import (
     ServiceFailed,
     Tick,
 )
-from tony_core.master.session.reconcile import ask, journal
+from tony_core.master.session.reconcile import ask, take_step
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     TERMINAL,
@@ -179,10 +179,10 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ADOPTING,), takeover.is_time_to_judge, takeover.end_silent),
     Rule((P.ADOPTING,), takeover.is_adopted, takeover.go_on),
     Rule((P.ACTIVE,), startup.is_stage_due, startup.release_stage),
-    Rule((P.ACTIVE,), lambda state: state.late, takeover.judge_late),
     Rule((P.ACTIVE,), elastic.is_grown, elastic.stop_growing),
     Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.follow_chief),
     Rule((P.ACTIVE,), lambda state: state.none_returns, completion.end_returning),
+    Rule(_RUNNING, lambda state: state.late, takeover.judge_late),
     Rule(_RUNNING, lambda state: state.has_ended, completion.look_at_the_rest),
     Rule((P.CLEANUP,), shutdown.is_cleared, recovery.follow_session),
     Rule(_OPEN, lambda state: state.asks_changed, ask),
@@ -245,23 +245,16 @@ class SessionMachine:
         if self.over:
             return state.out
         state.now = max(state.now, now)
-        self._step(FACTS[type(event)], event)
+        take_step(state, FACTS[type(event)], event)
         self._apply_rules()
         while not self.over:
             wait = state.waits.take_expired(state.now)
             if wait is None:
                 break
-            self._step(DEADLINES[wait.key[0]], wait)
+            take_step(state, DEADLINES[wait.key[0]], wait)
             self._apply_rules()
         state.ended.clear()  # what ends between two sessions means nothing
         return state.out
-
-    def _step(self, act: Callable[..., None], *about: object) -> None:
-        """Act, and write before it what a next master must know of it."""
-        state = self.state
-        before = len(state.out)
-        act(state, *about)
-        state.out[before:before] = journal(state)
 
     def _apply_rules(self) -> None:
         state = self.state
@@ -270,7 +263,7 @@ class SessionMachine:
             fires = False
             for rule in _RULES_OF[state.phase]:
                 if rule.holds(state):
-                    self._step(rule.act)
+                    take_step(state, rule.act)
                     fires = True
                     break
 

@@ -8,16 +8,16 @@ is decided, and before the job ends. While a session settles nothing new
 is asked for; between two sessions only for sidecars, which go on.
 
 *The journal* is written when something changed that a next master acts upon, and could not find
-out: what :func:`_key` names. :func:`journal` is called after every step (a fact, a rule, a
-deadline), and its command goes *before* those of the step: whatever a step decided is in the
-journal before anything is done about it. The rest of the record (what programs reported, where
-tasks are) is only as new as the last of these changes.
+out: what :func:`_key` names. :func:`take_step` makes every step (a fact, a rule, a deadline), and
+the record goes *before* the commands of the step: whatever a step decided is in the journal before
+anything is done about it. The rest of the record (what programs reported, where tasks are) is only
+as new as the last of these changes.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Mode, Role, Tracking
 from tony_core.master.session.commands import Command, RequestContainers, WriteJournal
@@ -25,7 +25,7 @@ from tony_core.master.session.records import HOLDS_CONTAINER, Phase, TaskState
 from tony_core.master.session.state import State
 from tony_core.schedulers.port import Ask
 
-_UNWRITTEN = (Phase.NEW, Phase.PREPROCESSING, Phase.ADOPTING, Phase.ENDED)
+_UNWRITTEN = (Phase.NEW, Phase.PREPROCESSING, Phase.ENDED)
 _REQUESTING = (Phase.ACTIVE, Phase.SETTLING)
 _BETWEEN = (Phase.CLEANUP, Phase.BACKOFF)
 
@@ -33,19 +33,30 @@ _BETWEEN = (Phase.CLEANUP, Phase.BACKOFF)
 # ------------------------------------------------------------------ the journal
 
 
-def journal(state: State) -> List[Command]:
+def take_step(state: State, act: Callable[..., None], *about: object) -> None:
+    """Act, and write before its commands what a next master must know of it."""
+    before = len(state.out)
+    act(state, *about)
+    state.out[before:before] = _journal(state)
+
+
+def _journal(state: State) -> List[Command]:
     """What must be written before the commands of the step that was just made."""
     if state.phase in _UNWRITTEN:
         return []
     key = _key(state)
     if key == state.journalled:
         return []
+    is_written = state.journalled is None and state.phase is Phase.ADOPTING
     state.journalled = key
-    return [WriteJournal(journal_record(state))]
+    return [] if is_written else [WriteJournal(journal_record(state))]
 
 
 def _key(state: State) -> Tuple[Any, ...]:
     """What a next master acts upon; cheap, since it is looked at after every step."""
+    if state.phase is Phase.ADOPTING:
+        # The rest is as the earlier master wrote it, until all executors have called.
+        return (state.restarts_running, state.budgets.heals)
     return (
         state.session,
         state.outcome,

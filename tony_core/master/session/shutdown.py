@@ -67,7 +67,6 @@ def give_up_container(state: State, wait: Wait) -> None:
     task = state.tasks[record.task] if record.task else None
     if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
         state.move(task, S.LOST, "its container did not end in time")
-        state.ended.append(task)
     state.gone.append(record)
 
 

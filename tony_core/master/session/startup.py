@@ -440,8 +440,6 @@ def _become_running(
     task.started = state.now
     state.waits.cancel(Deadline.START, task.name)
     state.move(task, S.RUNNING)
-    if task.restarts:
-        state.restarts_running += 1
     if not task.is_sidecar and not state.count((S.READY,), state.started):
         state.waits.cancel(Deadline.START)
     if state.budgets.system_used and (Deadline.HEALTHY,) not in state.waits:

@@ -53,8 +53,12 @@ READY: FrozenSet[TaskState] = frozenset({S.READY})
 PREPARED: FrozenSet[TaskState] = frozenset({S.REGISTERED, S.READY, S.RUNNING})
 
 
-#: Tasks that were lost with an earlier master, and those that ended while executors were calling.
-Late = Tuple[List[Tuple[TaskRecord, Failure]], List[TaskRecord]]
+@dataclass
+class Late:
+    """What a new master judges once it has taken the session over."""
+
+    ended: Deque[TaskRecord]  # while executors were calling
+    lost: Optional[List[Tuple[TaskRecord, Failure]]]  # with the earlier master; None once judged
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,8 @@ class State:
             self.tasks.update((record.name, record) for record in records)
         self.dependents: Set[str] = {name for role in job.roles for name in role.depends_on}
         self.returning: Set[str] = set()  # pending tasks that alone are to be started again
-        self.restarts_begun = 0  # of single tasks
-        self.restarts_running = 0  # how many of those programs have started
+        self.restarts_begun = 0  # of single tasks: see begin_restart()
+        self.restarts_running = 0  # how many of those programs have started: see move()
         self._wanted: Dict[str, List[int]] = {role.name: [] for role in job.roles}
         self._firsts: Dict[Tuple[str, FrozenSet[TaskState]], int] = {}  # see first_not()
 
@@ -252,6 +256,8 @@ class State:
                 self._firsts[key] = min(task.index, self._firsts.get(key, 0))
         if S.REQUESTED in (old, new):
             self.asks_changed = True
+        if old is S.READY and new is S.RUNNING and task.restarts:
+            self.restarts_running += 1
         if new is S.REQUESTED:
             heapq.heappush(self._wanted[role], task.index)
         if new in TERMINAL:
@@ -269,6 +275,13 @@ class State:
             self.add_line(StoryKind.TASK_STATE, text, loud, task, state=new.value, node=node,
                 restart=task.restarts,
             )  # fmt: skip
+
+    def begin_restart(self, task: TaskRecord) -> None:
+        """Take a task that has failed back to pending: it returns in this session."""
+        task.restarts += 1
+        self.restarts_begun += 1
+        self.move(task, S.PENDING, "to be started again alone")
+        self.returning.add(task.name)
 
     # ------------------------------------------------------------------ tasks
 

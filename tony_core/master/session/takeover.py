@@ -48,7 +48,7 @@ from tony_core.master.session.startup import (
     start,
     want_the_rest,
 )
-from tony_core.master.session.state import READY, State
+from tony_core.master.session.state import READY, Late, State
 from tony_core.master.session.task_ends import fail, failure_of, is_fatal, judge
 from tony_core.master.session.task_restart import (
     comes_back,
@@ -283,26 +283,47 @@ def go_on(state: State) -> None:
     for records in spare.values():
         for record in records:
             stop_container(state, record, 0.0, "not wanted any more")
-    note_allocation(state)
-    state.late = (lost, ended)
+    state.late = Late(deque(ended), lost)
 
 
 def judge_late(state: State) -> None:
-    """Judge what was lost with the earlier master, and what ended while executors were calling."""
-    assert state.late is not None
-    (lost, ended), state.late = state.late, None
+    """Judge what was lost with the earlier master, then one by one what ended meanwhile.
+
+    Each in a step of its own: what follows from one end (the journal says that the chief is done)
+    comes before the commands of the next.
+    """
+    late = state.late
+    assert late is not None
+    if late.lost is not None:
+        _judge_lost(state, late.lost)
+        late.lost = None
+        # The bad ones first, and the worst: another may be the last of the tracked tasks.
+        order = sorted(late.ended, key=lambda t: (t.state is S.SUCCEEDED, not is_fatal(state, t)))
+        late.ended = deque(order)
+    elif late.ended:
+        task = late.ended.popleft()
+        if state.phase is Phase.ACTIVE:
+            judge(state, task)
+        elif task.state in (S.FAILED, S.LOST) and not task.is_sidecar:
+            fail(state, failure_of(state, task))
+    else:
+        state.late = None
+        _start_what_is_ready(state)
+
+
+def _judge_lost(state: State, lost: List[Tuple[TaskRecord, Failure]]) -> None:
+    """Judge what was lost with the earlier master."""
+    note_allocation(state)
     if state.chief_done:
         state.chief_done = False  # its deadlines were the earlier master's
         follow_chief(state)
     for task, failure in sorted(lost, key=lambda item: item[0].role.has_task_restart):
         if not comes_back(state, task, failure):
             fail(state, failure)
-    # The bad ones first, and the worst of them: another may be the last of the tracked tasks.
-    for task in sorted(ended, key=lambda t: (t.state is S.SUCCEEDED, not is_fatal(state, t))):
-        if state.phase is Phase.ACTIVE:
-            judge(state, task)
-        elif task.state in (S.FAILED, S.LOST) and not task.is_sidecar:
-            fail(state, failure_of(state, task))
+
+
+def _start_what_is_ready(state: State) -> None:
+    """Ask for the rest, and start what waits for nothing any more: all that is late is judged."""
     if state.phase is not Phase.ACTIVE:
         _start_ready_sidecars(state)
         return

@@ -130,12 +130,9 @@ def _begin_again(state: State, task: TaskRecord, stays: bool) -> None:
         task.forget_address()
         if record is not None:
             stop_container(state, record, 0.0, f"{task.name} is started again elsewhere")
-    task.restarts += 1
-    state.restarts_begun += 1
     task.new_ports = task.cause == PORT_TAKEN
     task.forget_end()
-    state.move(task, S.PENDING, "to be started again alone")
-    state.returning.add(task.name)
+    state.begin_restart(task)
     where = f" on {state.node_of(task)}" if stays else " in another container"
     text = f"{task.name} is started again alone{where}"
     tries = f"{task.restarts} of {task.role.max_restarts}"
