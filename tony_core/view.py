@@ -21,8 +21,7 @@ MASTER = "am"  # the master among the containers that only the scheduler knows
 _ONLY_PAGE = ("mode", "phase", "trouble")
 
 
-@dataclass(frozen=True)
-class RunView:
+class RunView(NamedTuple):
     """One container that ran a task in one session; ``offsets``: where its output begins."""
 
     session: int
@@ -31,7 +30,7 @@ class RunView:
     log_url: str = ""
     state: str = ""
     exit_code: Optional[int] = None
-    offsets: Mapping[str, int] = field(default_factory=dict)
+    offsets: Mapping[str, int] = {}
 
 
 class LogPart(NamedTuple):
@@ -42,20 +41,19 @@ class LogPart(NamedTuple):
     next_is_near: bool = False  # a later session is there, and has not begun to write
 
 
-@dataclass(frozen=True)
-class TaskView:
+class TaskView(NamedTuple):
     """One task; ``started`` and ``ended`` are seconds since the epoch."""
 
     task: str
     role: str = ""
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # hides the tuple's method
     tracking: str = "tracked"
     state: str = "pending"
     session: int = -1
     container: str = ""
     node: str = ""
     host: str = ""
-    ports: Mapping[str, int] = field(default_factory=dict)
+    ports: Mapping[str, int] = {}
     log_url: str = ""
     pid: int = 0
     gpus: Tuple[str, ...] = ()  # as CUDA names them
@@ -67,9 +65,9 @@ class TaskView:
     started: Optional[float] = None
     ended: Optional[float] = None
     duration_s: Optional[float] = None
-    usage: Mapping[str, float] = field(default_factory=dict)
-    measures: Mapping[str, float] = field(default_factory=dict)
-    reported: Mapping[str, float] = field(default_factory=dict)
+    usage: Mapping[str, float] = {}
+    measures: Mapping[str, float] = {}
+    reported: Mapping[str, float] = {}
     progress: Optional[float] = None
     step: Optional[int] = None
     restarts: int = 0  # how often it was restarted within its session
@@ -118,7 +116,7 @@ class TaskView:
 
     def to_json(self) -> Dict[str, Any]:
         """An entry of the page's ``/api/tasks``, and of ``tasks`` in history."""
-        return {**vars(self), "runs": [dict(vars(run)) for run in self.runs]}
+        return {**self._asdict(), "runs": [run._asdict() for run in self.runs]}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import List
 
@@ -79,9 +78,9 @@ def test_what_cannot_be_known_is_not_asked_for(command: str) -> None:
 
 
 def with_command(of: Job, command: str, key: str = "tony.client.executes") -> Job:
-    roles = tuple(replace(role, command=command) for role in of.roles)
+    roles = tuple(role._replace(command=command) for role in of.roles)
     settings = (Setting(key, command, "tony.xml:7", False),)
-    return replace(of, roles=roles, settings=settings)
+    return of.replace(roles=roles, settings=settings)
 
 
 @pytest.fixture
@@ -166,8 +165,8 @@ def test_a_roles_own_command_and_resources(src: Path, tmp_path: Path) -> None:
     (tmp_path / "eval.py").write_text("")
     of = job(src, worker=(), tester=(ref(tmp_path / "eval.py"),))
     worker, tester = of.roles
-    roles = tuple(replace(role, command="python eval.py") for role in (worker, tester))
+    roles = tuple(role._replace(command="python eval.py") for role in (worker, tester))
     keys = tuple(Setting(f"tony.{role.name}.command", "x", "tony.xml:1", False) for role in roles)
-    both = replace(of, roles=roles, settings=keys)
+    both = of.replace(roles=roles, settings=keys)
     (text,) = problems(both, tmp_path)
     assert "tony.worker.command" in text

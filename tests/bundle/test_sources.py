@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def test_the_jobs_own_hadoop_stands_where_executors_look(tmp_path: Path) -> None
         hdfs_conf=str(tmp_path / "hdfs.xml"),
         yarn_conf=str(tmp_path / "conf"),
     )
-    plan = bundle.plan(dataclasses.replace(job(), hadoop=hadoop), str(tmp_path / "root"))
+    plan = bundle.plan(job().replace(hadoop=hadoop), str(tmp_path / "root"))
     assert plan.problems == []
     found = {item.name: (item.kind, item.use) for item in plan.artifacts}
     assert found.pop("tony-runtime")

@@ -6,7 +6,6 @@ import io
 import re
 import sys
 import unicodedata
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, List
 
@@ -61,8 +60,7 @@ def evil(scripted: Scripted) -> Scripted:
     writer.summary({"job": job, "tasks": [one], "metrics": metrics})
     writer.config(f"<configuration>{EVIL}</configuration>\n".encode())
     assert writer.close() == []
-    scripted.apps[APP] = replace(
-        status(state=AppState.FAILED, finished=1010.0),
+    scripted.apps[APP] = status(state=AppState.FAILED, finished=1010.0)._replace(
         name=EVIL, user=EVIL, queue=EVIL, diagnostics=EVIL, tracking_url=EVIL, tags=(EVIL,),
     )  # fmt: skip
     return scripted

@@ -8,7 +8,6 @@ import os
 import tarfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
@@ -108,7 +107,7 @@ class TestList:
 
     def test_which_workflow_it_is_of(self, tony: Tony, running: Scripted) -> None:
         tags = ("airflow_1f", "tony", "airflow.run:r__2026-01-01t00:00", "airflow.dag:d")
-        running.apps["old"] = replace(status("old", AppState.FAILED, submitted=1.0), tags=tags)
+        running.apps["old"] = status("old", AppState.FAILED, submitted=1.0)._replace(tags=tags)
         head, row, old = lines(tony("list").out)
         assert head.split()[-1] == "FROM" and row.split()[-1] != "FROM"
         assert old.endswith("  run=r__2026-01-01t00:00 dag=d")
@@ -390,7 +389,7 @@ class TestKill:
     ) -> None:
         """On a cluster everybody's are listed, and the cluster may let one end them."""
         monkeypatch.setattr(Scripted, "user", "ann")
-        running.apps["bobs"] = replace(status("bobs", submitted=5000.0), user="bob")
+        running.apps["bobs"] = status("bobs", submitted=5000.0)._replace(user="bob")
         assert APP in tony("status").out
         done = tony("kill", "--all", "--yes")
         assert [app for app, _ in running.killed] == [APP]

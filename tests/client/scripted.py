@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
@@ -64,7 +63,7 @@ class Scripted(Scheduler, LogReader, Cleaner):
 
     def set(self, app_id: str = APP, **changes: Any) -> None:
         """Change what is answered for an application."""
-        self.apps[app_id] = replace(self.apps[app_id], **changes)
+        self.apps[app_id] = self.apps[app_id]._replace(**changes)
 
     def staging_root(self, job: Optional[Job] = None) -> str:
         return (job.yarn.staging_dir if job is not None else None) or self.root

@@ -320,7 +320,7 @@ def test_what_cannot_be_read_is_reported() -> None:
     ],
 )
 def test_that_no_tasks_are_known_is_reported(state: AppState, user: str, told: List[str]) -> None:
-    scheduler = Scripted("/gone", replace(status(state=state), user="ann", page_url=None))
+    scheduler = Scripted("/gone", status(state=state)._replace(user="ann", page_url=None))
     scheduler.user = user
     problems: List[str] = []
     assert list(read_logs(scheduler, APP, problems=problems)) == []

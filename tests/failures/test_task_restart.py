@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Tuple
 
@@ -34,7 +33,7 @@ def alone(command: str, tries: int = 3) -> Job:
     """Two plain workers, each of which is started again alone."""
     job = one_role(command, 2, framework="tensorflow", mode=Mode.FCFS, master=ONCE)
     (worker,) = job.roles
-    scope = replace(worker, restart_scope=RestartScope.TASK, max_restarts=tries)
+    scope = worker._replace(restart_scope=RestartScope.TASK, max_restarts=tries)
     return job.replace(roles=(scope,))
 
 
@@ -99,8 +98,8 @@ def test_of_a_gang_each_comes_back_where_the_others_know_it_or_nobody_does(
     command = f'echo "$PPID $$ $TF_CONFIG"; until [ -e {go} ]; do sleep 0.05; done'
     job = one_role(command, 1, framework="tensorflow", master=ONCE)
     (worker,) = job.roles
-    untracked = replace(worker, tracking=Tracking.UNTRACKED, restart_scope=RestartScope.TASK)
-    beside = [replace(untracked, name=name) for name in ("ps", "evaluator")]
+    untracked = worker._replace(tracking=Tracking.UNTRACKED, restart_scope=RestartScope.TASK)
+    beside = [untracked._replace(name=name) for name in ("ps", "evaluator")]
     wreck = Wreck(tony_home, job.replace(roles=(worker, *beside)))
     wreck.running(3)
 

@@ -3,7 +3,6 @@ tests have: each loads with the same outcome, or with a difference that is named
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -668,7 +667,7 @@ def test_no_key_of_the_jvms_is_silent(key: str) -> None:
     else:
         before = load(others)
     after = load({**others, key: KEYS[key]})
-    changed = replace(after.job, settings=()) != replace(before.job, settings=())
+    changed = after.job.replace(settings=()) != before.job.replace(settings=())
     assert changed or any(key in str(warning) for warning in after.warnings)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict
 
@@ -74,7 +73,7 @@ def test_a_next_master_begins_anew_where_the_journal_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     monkeypatch.setattr(Master, "_launch", lambda self, command: self.kill("it was enough"))
-    where = replace(context(tmp_path, JOB), attempt=2)
+    where = context(tmp_path, JOB)._replace(attempt=2)
     (tmp_path / JOURNAL).write_bytes(data)
     assert serve(where, ScriptedPool(attempt=2)) == 0
     told = [event["text"] for event in read_job(str(tmp_path / "history"), "app_1").events]

@@ -122,13 +122,12 @@ import sys, time
 from pathlib import Path
 from tests.master.shell import ScriptedPool, a_job
 from tests.master.test_main import context
-from dataclasses import replace
 from tony_core.master.main import serve
 class Pool(ScriptedPool):
     def start(self, sink, page_url):
         time.sleep(600)
 job = a_job()
-job = job.replace(master=replace(job.master, startup_timeout_s=0.5))
+job = job.replace(master=job.master._replace(startup_timeout_s=0.5))
 sys.exit(serve(context(Path(sys.argv[1]), job), Pool()))
 """
 

@@ -15,7 +15,6 @@ import sys
 import time
 import zipfile
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Type, TypeVar
 
@@ -299,7 +298,7 @@ def test_the_secret_comes_as_a_private_file_only(harness: Harness) -> None:
 def staged(harness: Harness, *files: FileRef) -> tuple[Artifact, ...]:
     """What planning and staging make of a role's resources."""
     job = harness_job()
-    job = job.replace(roles=(replace(job.roles[0], files=files),))
+    job = job.replace(roles=(job.roles[0]._replace(files=files),))
     root = harness.scheduler.staging_root(job)
     app_id = harness.scheduler.new_app_id(job)
     try:

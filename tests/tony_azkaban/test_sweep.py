@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
@@ -285,7 +284,7 @@ def test_no_answer_is_more_than_refused(data: bytes) -> None:
 
 def test_names_of_applications_drive_no_terminal(tony: Tony, scripted: Scripted) -> None:
     """Anybody can give an application its name and tags."""
-    status = replace(app(1, "11", "az"), name="x\x1b]0;y\x07\ndone")
+    status = app(1, "11", "az")._replace(name="x\x1b]0;y\x07\ndone")
     scripted.apps[status.app_id] = status
     done = tony("azkaban", "sweep", "--ended", "11", "--dry-run")
     assert "\x1b" not in done.out and len(done.out.splitlines()) == 1

@@ -13,9 +13,8 @@ left by an exception ends its application, unless it was submitted detached.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple, Type, Union
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Type, Union
 
 from tony_core.client.errors import exit_code_of_state
 from tony_core.client.finalize import finalized_view
@@ -31,8 +30,7 @@ from tony_core.schedulers.port import AppState, AppStatus, Scheduler, Submission
 from tony_core.view import JobView, TaskView
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """How an application ended."""
 
     app_id: str
@@ -169,7 +167,7 @@ class Client:
         """Check a job and plan what would be staged and sent, with warnings; nothing is written."""
         job, warnings = self._job(job)
         prepared = prepare(self.scheduler, job)
-        return replace(prepared, warnings=(*warnings, *prepared.warnings))
+        return prepared._replace(warnings=(*warnings, *prepared.warnings))
 
     def attach(self, app_id: str, callbacks: Callbacks = Callbacks()) -> Run:
         """Watch an application that exists already; to stop watching never ends it."""

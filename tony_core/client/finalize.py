@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from tony_core.client.errors import NotFound
@@ -237,7 +236,7 @@ def with_end(record: JobHistory, status: AppStatus) -> JobHistory:
     if record.events and record.events[-1].get("kind") == ENDED:
         return ended
     line = {"n": _next(record.events), **_last_line(ended.job)}
-    return replace(ended, events=(*record.events, line))
+    return ended._replace(events=(*record.events, line))
 
 
 def _last_line(job: Mapping[str, Any]) -> Dict[str, Any]:
@@ -301,7 +300,7 @@ def _add_end(record: JobHistory, status: AppStatus, last: Optional[JobView]) -> 
         "counts": _counts(tasks),
         "links": lasting_links(record.job.get("links")),
     }
-    return replace(record, job=job, tasks=tasks)
+    return record._replace(job=job, tasks=tasks)
 
 
 def _task(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[str, Any]:

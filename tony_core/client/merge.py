@@ -146,8 +146,8 @@ def _end_task(task: TaskView, job: AppState) -> TaskView:
     state = end_state(task.state, job)
     if state == task.state:
         return task
-    runs = tuple(replace(run, state=end_state(run.state, job)) for run in task.runs)
-    return replace(task, state=state, runs=runs)
+    runs = tuple(run._replace(state=end_state(run.state, job)) for run in task.runs)
+    return task._replace(state=state, runs=runs)
 
 
 def with_containers(view: JobView, containers: Iterable[Tuple[str, LogRef]]) -> JobView:
@@ -159,8 +159,7 @@ def with_containers(view: JobView, containers: Iterable[Tuple[str, LogRef]]) -> 
             continue
         task = tasks.get(name) or read_task({"task": name, "state": "launched"})
         run = RunView(task.session, ref.container_id, ref.node, ref.url)
-        tasks[name] = replace(
-            task,
+        tasks[name] = task._replace(
             container=task.container or ref.container_id,
             node=task.node or ref.node,
             log_url=task.log_url or ref.url,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, List, Mapping, NamedTuple, Optional, Tuple, Union
 
@@ -25,7 +24,6 @@ JOB_ENDED = "job-ended"  # the story's last line; what the page shows after it i
 FAILING_MOST_S = 5.0
 
 
-@dataclass
 class PollInterval:
     """The pause between two calls, from what the calls cost. No clock inside.
 
@@ -34,11 +32,10 @@ class PollInterval:
     the time.
     """
 
-    least_s: float = 0.1
-    most_s: float = 2.0
-    share: float = 0.02
-    _cost_s: float = 0.0
-    _failures: int = 0
+    def __init__(self, least_s: float = 0.1, most_s: float = 2.0, share: float = 0.02) -> None:
+        self.least_s, self.most_s, self.share = least_s, most_s, share
+        self._cost_s = 0.0
+        self._failures = 0
 
     def answered(self, cost_s: float) -> None:
         """Note what an answered call took."""

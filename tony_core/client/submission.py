@@ -9,8 +9,7 @@ the next submit finds or ``tony gc`` takes.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Callable, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core import frameworks, schedulers
 from tony_core.bundle import Plan, jobfolder, plan, stage
@@ -78,8 +77,7 @@ def load(
     return loaded
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """Everything that would be sent; nothing has been written."""
 
     app_id: str

@@ -11,8 +11,7 @@ import errno
 import os
 import stat
 import time
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.files.location import is_app_id, is_remote, join, local_path
 from tony_core.files.port import FileSystem, Stat
@@ -28,14 +27,13 @@ class NoHistory(LookupError):
     """There is no history of that job."""
 
 
-@dataclass(frozen=True)
-class JobHistory:
+class JobHistory(NamedTuple):
     """One job's history as it was read."""
 
     app_id: str
-    job: Mapping[str, Any] = field(default_factory=dict)  # as /api/job answers
+    job: Mapping[str, Any] = {}  # as /api/job answers
     tasks: Tuple[Mapping[str, Any], ...] = ()  # as /api/tasks
-    metrics: Mapping[str, Any] = field(default_factory=dict)  # as /api/metrics
+    metrics: Mapping[str, Any] = {}  # as /api/metrics
     events: Tuple[Mapping[str, Any], ...] = ()
     problems: Tuple[str, ...] = ()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from tony_core.job.commands import common_command
@@ -166,15 +165,14 @@ class RoleBuilder:
             roles.append(sidecar)
             tracking = {**tracking, TENSORBOARD: Tracking.SIDECAR}
         roles = [
-            replace(
-                role,
+            role._replace(
                 tracking=tracking.get(role.name, Tracking.TRACKED),
                 stop_on_failure=role.name in stop,
             )
             for role in roles
         ]
         after = self._order({role.name: role.tracking for role in roles})
-        return tuple(replace(role, depends_on=after.get(role.name, ())) for role in roles)
+        return tuple(role._replace(depends_on=after.get(role.name, ())) for role in roles)
 
     def _role(self, name: str, count: int) -> Role:
         return Role(
@@ -204,7 +202,7 @@ class RoleBuilder:
         entry = settings.entry("tony.am.resources")
         files = role.files + settings.unique_files(files, self.files + role.files, entry)
         label = role.node_label or settings.text("tony.am.node-label")
-        return replace(role, resources=mine, command=command, files=files, node_label=label)
+        return role._replace(resources=mine, command=command, files=files, node_label=label)
 
     def _resources(self, name: str) -> Resources:
         settings = self.settings
@@ -248,10 +246,10 @@ class RoleBuilder:
                     )
                     settings.problem(message, entry, severity=Severity.WARNING)
             return None
-        role = replace(self._role(TENSORBOARD, 1), generated=True)
+        role = self._role(TENSORBOARD, 1)._replace(generated=True)
         if not settings.is_set("tony.<role>.memory", role=TENSORBOARD):
             small = role.resources._replace(memory_mb=_TENSORBOARD_MEMORY_MB)
-            role = replace(role, resources=small)
+            role = role._replace(resources=small)
         return role
 
     def _role_list(self, key: str) -> Tuple[str, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import typing
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Dict, Tuple, Union
 
@@ -35,21 +34,14 @@ def job_from_json(text: str) -> Job:
 
 
 def _encode(value: Any) -> Any:
-    names = _record_fields(value)
+    names = getattr(value, "_fields", ())  # of a NamedTuple
     if names:
-        return {name: _encode(getattr(value, name)) for name in names}
+        return {name: _encode(item) for name, item in zip(names, value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
     return value
-
-
-def _record_fields(record: Any) -> Tuple[str, ...]:
-    """The names of the fields of a record or its class: a dataclass or a NamedTuple."""
-    if is_dataclass(record):
-        return tuple(field.name for field in fields(record))
-    return getattr(record, "_fields", ())
 
 
 def _decode(value: Any, kind: Any, where: str) -> Any:
@@ -60,7 +52,7 @@ def _decode(value: Any, kind: Any, where: str) -> Any:
         return _decode(value, next(a for a in typing.get_args(kind) if a is not type(None)), where)
     if origin is tuple:
         return _decode_tuple(value, typing.get_args(kind), where)
-    if _record_fields(kind):
+    if hasattr(kind, "_fields"):
         return _decode_object(value, kind, where)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)

@@ -10,7 +10,6 @@ It must run on the nodes' Python (3.9) with the standard library only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple, Optional, Tuple
 
@@ -77,8 +76,7 @@ class Docker(NamedTuple):
     mounts: Tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Role:
+class Role(NamedTuple):
     """One kind of task and how many of it."""
 
     name: str
@@ -128,8 +126,7 @@ class GroupDependency(NamedTuple):
     ignored: bool = False
 
 
-@dataclass(frozen=True)
-class MasterSpec:
+class MasterSpec(NamedTuple):
     """The application master's own container and budgets."""
 
     resources: Resources = MASTER_RESOURCES
@@ -260,8 +257,7 @@ class Setting(NamedTuple):
     final: bool = False
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One validated job."""
 
     name: str
@@ -273,25 +269,34 @@ class Job:
     queue: str = "default"
     tags: Tuple[str, ...] = ()
     node_label: Optional[str] = None
-    master: MasterSpec = field(default_factory=MasterSpec)
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    program: Program = field(default_factory=Program)
+    master: MasterSpec = MasterSpec()
+    timeouts: Timeouts = Timeouts()
+    program: Program = Program()
     files: Tuple[FileRef, ...] = ()  # tony.containers.resources: every task's
-    metrics: Metrics = field(default_factory=Metrics)
-    network: Network = field(default_factory=Network)
-    history: History = field(default_factory=History)
-    runtime: Runtime = field(default_factory=Runtime)
+    metrics: Metrics = Metrics()
+    network: Network = Network()
+    history: History = History()
+    runtime: Runtime = Runtime()
     scheduler: str = "local"
     placement_spec: Optional[str] = None  # tony.application.placement-spec: the whole application's
-    limits: Limits = field(default_factory=Limits)
-    hadoop: Hadoop = field(default_factory=Hadoop)
-    local: Local = field(default_factory=Local)
-    yarn: Yarn = field(default_factory=Yarn)
+    limits: Limits = Limits()
+    hadoop: Hadoop = Hadoop()
+    local: Local = Local()
+    yarn: Yarn = Yarn()
     fail_on_worker_failure: bool = True
     links: Tuple[Tuple[str, str], ...] = ()  # name -> URL: who submitted it, for its page
     groups: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # group name -> roles
     group_dependencies: Tuple[GroupDependency, ...] = ()
-    settings: Tuple[Setting, ...] = field(default=(), compare=False)
+    settings: Tuple[Setting, ...] = ()  # the last: not compared
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
 
     def role(self, name: str) -> Role:
         """The role of that name; KeyError if there is none."""
@@ -322,7 +327,7 @@ class Job:
 
     def replace(self, **changes: Any) -> Job:
         """A copy with some fields changed."""
-        return replace(self, **changes)
+        return self._replace(**changes)
 
     def setting(self, key: str, default: str = "") -> str:
         """The raw text of a key, for what has no field of its own."""

@@ -25,7 +25,7 @@ Runs on the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import (
     Any,
@@ -69,8 +69,7 @@ class AppState(str, Enum):
         )
 
 
-@dataclass(frozen=True)
-class AppStatus:
+class AppStatus(NamedTuple):
     """The state of one application, as its scheduler reports it."""
 
     app_id: str
@@ -90,14 +89,13 @@ class AppStatus:
     diagnostics: str = ""
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(NamedTuple):
     """Exactly what would be sent; printable, and what :meth:`Scheduler.submit` takes."""
 
     scheduler: str
     job: Job
     artifacts: Tuple[Artifact, ...]
-    details: Mapping[str, Any] = field(default_factory=dict)  # the scheduler's own request
+    details: Mapping[str, Any] = {}  # the scheduler's own request
 
 
 class LogRef(NamedTuple):
@@ -457,8 +455,7 @@ class WebProxy(NamedTuple):
     view_acl: str = ""
 
 
-@dataclass(frozen=True)
-class MasterContext:
+class MasterContext(NamedTuple):
     """What the scheduler's launcher passes to the master process.
 
     ``state_dir``, ``history_dir`` and ``pointer`` may be URLs of the file-system port; ``job_dir``,
@@ -471,7 +468,7 @@ class MasterContext:
     work_dir: str  # a local folder of the master's own, with its logs
     state_dir: str  # where the journal and master.json are: survives the master
     history_dir: str
-    secret: bytes = field(repr=False, default=b"")
+    secret: bytes = b""
     python: str = ""  # the interpreter for executors; empty: the job's own setting
     host: str = ""  # the name or address by which others reach this master; empty: loopback
     bind: str = ""  # the address to listen at; empty: that of ``host``
@@ -482,3 +479,7 @@ class MasterContext:
     pointer: str = ""  # a file that tells clients of ``state_dir``, removed with it
     store_root: str = ""  # the user's TonY home, where the store is local
     localized_dir: str = ""  # where the scheduler has put the artifacts; empty: fetch them
+
+    def __repr__(self) -> str:  # a traceback or a log does not show the secret
+        shown = (f"{name}={getattr(self, name)!r}" for name in self._fields if name != "secret")
+        return f"MasterContext({', '.join(shown)})"

@@ -12,7 +12,6 @@ import signal
 import sys
 import tarfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -84,7 +83,7 @@ class FakeHarness(Harness):
     def job(self, **changes: Any) -> Job:
         """The job of every application here, of this or that difference."""
         job = harness_job().replace(runtime=Runtime(python=sys.executable), **changes)
-        small = replace(job.master, resources=Resources(memory_mb=_MASTERS_MB))
+        small = job.master._replace(resources=Resources(memory_mb=_MASTERS_MB))
         return job.replace(master=small)
 
     # ---------------------------------------------------------------- masters in this process
@@ -165,7 +164,7 @@ class FakeHarness(Harness):
     def submit(self, **orders: Any) -> str:
         job = self.job(**orders.pop("job", {}))
         attempts = orders.pop("attempts", job.master.max_attempts)
-        job = job.replace(master=replace(job.master, max_attempts=attempts))
+        job = job.replace(master=job.master._replace(max_attempts=attempts))
         app_id = self.scheduler.new_app_id(job)
         orders["heard"] = str(self.heard(app_id))
         brought = [self._runtime_for(json.dumps(orders), f"apps/{app_id}")]

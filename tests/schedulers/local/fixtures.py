@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -79,7 +78,7 @@ class LocalHarness(Harness):
     def submit(self, **orders: Any) -> str:
         job = self.job(**orders.pop("job", {}))
         attempts = orders.pop("attempts", job.master.max_attempts)
-        job = job.replace(master=replace(job.master, max_attempts=attempts))
+        job = job.replace(master=job.master._replace(max_attempts=attempts))
         app_id = self.scheduler.new_app_id(job)
         folder = self.home.app(app_id)
         home.make_folder(folder.job)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -550,7 +549,7 @@ def test_what_never_runs_is_refused_by_one_clear_message(words: str) -> None:
 
 @pytest.mark.usefixtures("no_nvidia_smi")
 def test_all_problems_are_told_at_once(harness: LocalHarness) -> None:
-    bad = replace(job(role("worker", 1, 2000), role("ps", 1, 3000)), queue="?")
+    bad = job(role("worker", 1, 2000), role("ps", 1, 3000)).replace(queue="?")
     assert len(LocalScheduler().check(bad)) == 3
     app_id = harness.scheduler.new_app_id(bad)
     submission = harness.scheduler.dry_run(app_id, bad, harness.artifacts())

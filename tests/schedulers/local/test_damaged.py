@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict
 from unittest.mock import patch
@@ -31,7 +30,7 @@ APP = Application(
     "app_1", "mnist", "ann", "q", "t", ("a",), 1000.0, "another-host", "boot",
     Identity(1, 2, "boot"), "/usr/bin/python3", "/runtime", {"PATH": "/bin"}, 2, 5.0, JOB.local,
 )  # fmt: skip
-STATUS = replace(APP.first_status(), state=AppState.RUNNING, started=1001.0, progress=0.5)
+STATUS = APP.first_status()._replace(state=AppState.RUNNING, started=1001.0, progress=0.5)
 CONTAINER = Container("c_1", "n", "worker", Resources(), gpu_ids=(1,), log_url="file:///x")
 
 
@@ -61,7 +60,7 @@ def put(path: str, data: bytes) -> None:
 
 
 _LOCK = bytes_of({"attempt": 1, **Identity(4_000_000, 2, "boot").to_json()})
-_STATUS = bytes_of({**STATUS.__dict__, "state": "RUNNING", "tags": ["a"]})
+_STATUS = bytes_of({**STATUS._asdict(), "state": "RUNNING", "tags": ["a"]})
 
 
 @fuzz(app=mutations(bytes_of(APP.to_json())), status=mutations(_STATUS), lock=mutations(_LOCK))

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List
 
@@ -246,7 +245,7 @@ def test_memory(harness: LocalHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     master: Master = harness.master()
     master.get(resources=SMALL)
     assert "64 MB held by jobs now" in told(doctor._memory(job, root))
-    much = replace(job, local=Local(memory_mb=1 << 40))
+    much = job.replace(local=Local(memory_mb=1 << 40))
     assert doctor._memory(much, root).verdict is WRONG
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -50,6 +49,6 @@ def written(home: Path, place: Place = PLACE, app_id: str = APP_ID, **job: Any) 
     (folder / "events-0001.jsonl").write_text(json.dumps(event) + "\n")
     app = home / "apps" / app_id
     (app / "logs" / CONTAINER).mkdir(parents=True)
-    (app / "app.json").write_text(json.dumps(replace(APP, app_id=app_id).to_json()))
+    (app / "app.json").write_text(json.dumps(APP._replace(app_id=app_id).to_json()))
     (app / "logs" / CONTAINER / "stdout").write_text(f"the last epoch {EVIL}\n")
     return app_id

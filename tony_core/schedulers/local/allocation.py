@@ -26,7 +26,6 @@ processes share its cores well enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 AGEING_S = 30.0
@@ -40,15 +39,14 @@ class Capacity(NamedTuple):
     vcores: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class Demand:
+class Demand(NamedTuple):
     """What one container, or several together, need."""
 
     memory_mb: int = 0
     gpus: int = 0
     vcores: int = 0
 
-    def __add__(self, other: Demand) -> Demand:
+    def __add__(self, other: Demand) -> Demand:  # type: ignore[override]
         return Demand(
             self.memory_mb + other.memory_mb,
             self.gpus + other.gpus,
@@ -70,13 +68,12 @@ class Usage(NamedTuple):
     vcores: int = 0
 
 
-@dataclass(frozen=True)
-class RoleRequest:
+class RoleRequest(NamedTuple):
     """The containers that one role of one session asks for."""
 
     role: str
     session: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides the tuple's method
     each: Demand
 
 
@@ -113,12 +110,11 @@ class Grant(NamedTuple):
     gpus: Tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """What to grant now, and why the others wait (by application)."""
 
-    grants: Tuple[Grant, ...] = ()
-    waits: Dict[str, str] = field(default_factory=dict)
+    grants: Tuple[Grant, ...]
+    waits: Dict[str, str]
 
 
 def total(demands: Iterable[Demand]) -> Demand:

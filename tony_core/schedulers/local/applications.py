@@ -6,8 +6,7 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import dataclass, fields
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.job.spec import Job, Limits, Local
@@ -36,8 +35,7 @@ PASSED = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Application:
+class Application(NamedTuple):
     """``app.json``: what every later process needs to know without the job folder."""
 
     app_id: str
@@ -100,7 +98,7 @@ class Application:
     def to_json(self) -> Dict[str, Any]:
         """Plain data."""
         return {
-            **self.__dict__,
+            **self._asdict(),
             "tags": list(self.tags),
             "submitter": self.submitter.to_json(),
             "environment": dict(self.environment),
@@ -198,7 +196,7 @@ def read_status(folder: AppFolder, app: Application) -> AppStatus:
 
 def parse_status(data: Mapping[str, Any], app_id: str) -> AppStatus:
     """Read what :func:`write_status` wrote; raises for anything else."""
-    known = {field.name for field in fields(AppStatus)}
+    known = set(AppStatus._fields)
     values = {name: value for name, value in data.items() if name in known}
     for name, value in values.items():
         if name in _NUMBERS:
@@ -229,7 +227,7 @@ def write_status(folder: AppFolder, status: AppStatus) -> None:
     """Replace the status; only with the master's lock held."""
     home.write_json(
         folder.status,
-        {**status.__dict__, "state": status.state.value, "tags": list(status.tags)},
+        {**status._asdict(), "state": status.state.value, "tags": list(status.tags)},
         sync=status.state.ended,  # else a restart could turn a success into a failure
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from typing import List, Optional
 
 from tony_core.files.location import OBJECT_STORES, is_remote, local_path, scheme_of
@@ -51,7 +50,7 @@ def _ports(job: Job) -> List[str]:
         return []
     there = span[1] - span[0] + 1
     # Where nothing starts together, the neediest task is all that is certain.
-    waves = _waves(job) or [[replace(role, instances=1)] for role in job.roles]
+    waves = _waves(job) or [[role._replace(instances=1)] for role in job.roles]
     need, wave = max(
         ((sum(_count_ports(job, role) for role in wave), wave) for wave in waves),
         key=lambda pair: pair[0],
@@ -78,7 +77,7 @@ def _waves(job: Job) -> List[List[Role]]:
     if job.mode is not Mode.GANG:
         return []
     gang = [
-        replace(role, instances=role.least)  # of an elastic role its minimum is the gang
+        role._replace(instances=role.least)  # of an elastic role its minimum is the gang
         for role in job.roles
         if role.tracking is not Tracking.SIDECAR
     ]

@@ -11,7 +11,6 @@ import secrets
 import shutil
 import subprocess
 import time
-from dataclasses import replace
 from typing import Callable, Iterator, Mapping, Optional, Tuple
 
 from tony_core.files.artifact import Artifact
@@ -200,7 +199,7 @@ def probe(scheduler: Scheduler, root: str, job: Job, stage: Stage) -> Finding:
     """Run a job with one task that does nothing."""
     what, advice = "a container", "fix the findings above; otherwise read the files named here"
     role = Role("worker", 1, Resources(memory_mb=256), command="true")
-    master = replace(job.master, max_attempts=1, preprocess=None, docker=None)
+    master = job.master._replace(max_attempts=1, preprocess=None, docker=None)
     tried = job.replace(
         name="tony-doctor",
         roles=(role,),

@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import replace
 from typing import Dict, List, Optional, Sequence
 
 from tony_core.schedulers.local import attempts, engine, home, images, processes
@@ -85,8 +84,7 @@ def finalize(folder: AppFolder, app: Application, state: AppState, diagnostics: 
     except OSError as error:
         diagnostics = f"{diagnostics}\nnot removed: {error}"
     Ledger(folder.home.ledger).remove_app(app.app_id)
-    status = replace(
-        read_status(folder, app),
+    status = read_status(folder, app)._replace(
         state=state,
         diagnostics=diagnostics,
         finished=round(app.now(), 3),

@@ -29,7 +29,6 @@ import os
 import resource
 import shutil
 import tempfile
-from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.files.artifact import Artifact
@@ -93,8 +92,7 @@ class Engine(NamedTuple):
         return engine.run([self.program, *words], self.env, limit_s)
 
 
-@dataclass(frozen=True)
-class Images:
+class Images(NamedTuple):
     """What an application's containers need to know, kept in ``app.json``."""
 
     engine: Engine

@@ -22,7 +22,6 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import (
     Any,
     Callable,
@@ -149,7 +148,7 @@ class PendingRequest(NamedTuple):
                     and request.count
                 ):
                     done = True
-                    request = replace(request, count=request.count - 1)
+                    request = request._replace(count=request.count - 1)
                 if request.count:
                     requests.append(request)
             if requests:
@@ -157,13 +156,18 @@ class PendingRequest(NamedTuple):
         return self._replace(groups=tuple(groups), next=self.next + 1)
 
 
-@dataclass
 class LedgerState:
     """The ledger's content, while its lock is held."""
 
-    held: Dict[str, Reservation]
-    queue: Dict[str, PendingRequest]
-    waits: Dict[str, str]
+    def __init__(
+        self,
+        held: Dict[str, Reservation],
+        queue: Dict[str, PendingRequest],
+        waits: Dict[str, str],
+    ) -> None:
+        self.held = held
+        self.queue = queue
+        self.waits = waits
 
     def prune(self) -> None:
         """Drop the entries of dead owners."""

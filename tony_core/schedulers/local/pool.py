@@ -24,7 +24,6 @@ import queue
 import select
 import threading
 import time
-from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.exit_causes import ExitCause
@@ -74,8 +73,7 @@ class LocalPool(port.ContainerPool):
         status = read_status(self._folder, app)
         write_status(
             self._folder,
-            replace(
-                status,
+            status._replace(
                 state=port.AppState.RUNNING,
                 started=status.started or app.now(),
                 attempt=self._attempt,
@@ -119,7 +117,7 @@ class LocalPool(port.ContainerPool):
     def report(self, progress: float, tracking_url: str) -> None:
         status = read_status(self._folder, self._app)
         url = tracking_url or status.tracking_url
-        changed = replace(status, progress=progress, tracking_url=url)
+        changed = status._replace(progress=progress, tracking_url=url)
         if changed == status or status.state.ended:
             return
         try:
@@ -142,8 +140,7 @@ class LocalPool(port.ContainerPool):
             return
         write_status(
             self._folder,
-            replace(
-                status,
+            status._replace(
                 state=state,
                 diagnostics=diagnostics,
                 finished=self._app.now(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
@@ -414,8 +413,8 @@ class TestLooking:
             f"hdfs://lake:8020/user/ada/.tony: {APP}",
             f"hdfs://lake:8020/data/ada: {APP}",
         ]
-        assert not scheduler.cleaner.remove_leftovers(replace(over, user="bob"))
-        assert not scheduler.cleaner.remove_leftovers(replace(over, state=AppState.RUNNING))
+        assert not scheduler.cleaner.remove_leftovers(over._replace(user="bob"))
+        assert not scheduler.cleaner.remove_leftovers(over._replace(state=AppState.RUNNING))
         assert len(removed) == 2
 
     def test_both_folders_go_where_a_job_is_staged_elsewhere(

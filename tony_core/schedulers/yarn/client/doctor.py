@@ -14,7 +14,6 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from tony_core.files import registry
@@ -183,7 +182,7 @@ def _check_hdfs_write(cluster: Cluster) -> Finding:
 def minimal_job(job: Job) -> Job:
     """A job that asks for next to nothing, with the queue and the interpreter of another."""
     role = Role("probe", 0, Resources(memory_mb=1), command="")
-    master = replace(job.master, resources=Resources(memory_mb=128), max_attempts=1)
+    master = job.master._replace(resources=Resources(memory_mb=128), max_attempts=1)
     return job.replace(name="tony doctor", roles=(role,), master=master)
 
 
