@@ -14,7 +14,7 @@ def rows() -> List[List[str]]:
     text = (CHECKOUT / "docs" / "failures.md").read_text()
     table = text.split("## Everything that was tried")[1].splitlines()
     found = [line.strip("| ").split(" | ") for line in table if line.startswith("| ")]
-    assert found[0] == ["what fails", "what is said", "tried in", "on"]
+    assert found[0] == ["what fails", "message", "tried in", "on"]
     return found[1:]
 
 
