@@ -39,7 +39,7 @@ class LaunchExecutor(NamedTuple):
 class StopContainer(NamedTuple):
     """End a launched container: first by a word to its executor, then by the scheduler.
 
-    ``ContainerCompleted`` follows in any case.
+    ``Completed`` follows in any case.
     """
 
     container_id: str
@@ -48,7 +48,7 @@ class StopContainer(NamedTuple):
 
 
 class PrepareTask(NamedTuple):
-    """AddStoryLine an executor which task it is in this session.
+    """Tell an executor which task it runs in this session.
 
     ``restart`` says how often the task was started again alone, and ``same_ports`` whether the
     executor is to hold those that it held for it before.
@@ -90,7 +90,7 @@ class StartTasks(NamedTuple):
 
 
 class StopTask(NamedTuple):
-    """End the program in a container that stays; ``TaskStopped`` follows."""
+    """End the program in a container that stays; ``Stopped`` follows."""
 
     container_id: str
     session: int
@@ -99,7 +99,7 @@ class StopTask(NamedTuple):
 
 
 class AcknowledgeEnd(NamedTuple):
-    """AddStoryLine an executor that its program's end is written down."""
+    """Acknowledge to an executor that the journal holds its program's end."""
 
     container_id: str
     session: int

@@ -225,7 +225,7 @@ def note_allocation(state: State) -> None:
 
 
 def give_back(state: State, wait: Wait) -> None:
-    """ContainerState nothing any more, and try again later: the gang was not complete in time."""
+    """Release the incomplete gang and retry later: the allocation deadline passed."""
     missing: Dict[str, str] = {}
     for name in state.released:
         if name in state.started or state.job.role(name).tracking is Tracking.SIDECAR:
@@ -285,7 +285,7 @@ def note_registered(state: State, record: ContainerRecord, message: Register) ->
 
 
 def prepare_called(state: State) -> None:
-    """AddStoryLine the executors that have called which tasks they are."""
+    """Prepare each newly registered executor for its task."""
     while state.called:
         record = state.called.popleft()
         task = state.task_of(record.id)
