@@ -136,7 +136,7 @@ def place(state: State, task: TaskRecord) -> None:
 
 
 def _prepare(state: State, task: TaskRecord, record: ContainerRecord) -> None:
-    """AddStoryLine a living executor which task it is now."""
+    """Tell a registered executor which task it runs now."""
     state.move(task, S.REGISTERED)
     state.wait(Deadline.READY, state.job.timeouts.registration_s, task.name)
     container = record.container
