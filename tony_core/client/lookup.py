@@ -22,21 +22,6 @@ from tony_core.view import HISTORY, MASTER, SCHEDULER, JobView
 PAGE_S = 2.0
 
 
-def current_view(
-    scheduler: Scheduler,
-    status: AppStatus,
-    *,
-    job: Optional[Job] = None,
-    history: Optional[str] = None,
-) -> JobView:
-    """The job as its page has it while it runs, else as history has it."""
-    view = page_view(scheduler, status)
-    if view is not None:
-        return view
-    record, _ = find_history(scheduler, status.app_id, job, history, events=False)
-    return history_view(scheduler, status, record)
-
-
 def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:
     """The job as its page has it; None where that does not answer, or does not run any more."""
     if status.state.ended or not status.page_url:
