@@ -45,10 +45,10 @@ from tony_core.protocol.messages import (
 from tony_core.schedulers.port import (
     Allocated,
     AppState,
-    Ask,
     Completed,
     Container,
     ContainerPool,
+    ContainerRequest,
     Launch,
     MasterContext,
     PoolEvent,
@@ -80,7 +80,7 @@ class GivingPool(ContainerPool):
         threading.Thread(target=self._read, daemon=True).start()
         return PoolInfo("simulated", 1, "user", "default")
 
-    def request(self, asks: Sequence[Ask], gang: bool) -> None:
+    def request(self, asks: Sequence[ContainerRequest], gang: bool) -> None:
         given = []
         for ask in asks:
             for _ in range(ask.count):

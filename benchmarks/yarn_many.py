@@ -136,7 +136,7 @@ def figures(conf: SiteConfiguration, count: int) -> List[tuple[str, float, str]]
     before = memory_mb()
     master.pool.start(master.receive, "http://127.0.0.1:1/")
     begun, paid = time.monotonic(), time.process_time()
-    master.pool.request([port.Ask("worker", 0, count, SMALL)], True)
+    master.pool.request([port.ContainerRequest("worker", 0, count, SMALL)], True)
     master.wait(lambda: len(master.held) >= count)
     found.append(("granted", time.monotonic() - begun, "s"))
     master.wait(lambda: master.started >= count)

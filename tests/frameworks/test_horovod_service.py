@@ -21,8 +21,8 @@ from tony_core.frameworks.horovod_service import RendezvousService
 from tony_core.frameworks.horovod_store import (
     MOST_HEAD,
     MOST_VALUE,
+    HttpError,
     Name,
-    Refused,
     Store,
     parse_head,
 )
@@ -32,7 +32,7 @@ from tony_core.protocol import socket_owners
 
 
 def _status(text: bytes) -> int:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(HttpError) as caught:
         parse_head(text)
     return caught.value.status
 
@@ -89,7 +89,7 @@ def test_garbage_is_refused_or_waits_for_more(text: bytes, cuts: List[int]) -> N
             store.put(name, received[head.body_at : head.body_at + head.length])
             store.delete(name)
             store.get(name)
-    except Refused as refused:
+    except HttpError as refused:
         assert 400 <= refused.status < 600
     assert store.held <= 10_000
 
@@ -119,9 +119,9 @@ def test_a_store_has_room_for_so_much() -> None:
     name = Name("a", "0")
     store.put(name, b"x" * 700)
     store.put(name, b"y" * 700)  # in its place
-    with pytest.raises(Refused):
+    with pytest.raises(HttpError):
         store.put(Name("a", "c"), b"")
-    with pytest.raises(Refused):
+    with pytest.raises(HttpError):
         store.put(name, b"x" * 800)
     assert store.get(name) == b"y" * 700
     store.delete(name)

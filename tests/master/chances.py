@@ -234,22 +234,22 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
         restart = chance.number(0, executor.restart)  # its own end, or one of those before
         world.report(name, Ended(executor.session, 1, restart=restart))
     elif choice == 17:
-        world.feed(port.PreemptionAsked((name,)))
+        world.feed(port.PreemptionRequested((name,)))
 
 
 def rarely(world: World, chance: Chance) -> None:
     """What does not happen to every job."""
     what = chance.number(0, 15)
     if what == 0:
-        world.feed(port.ShutdownAsked("asked"))
+        world.feed(port.ShutdownRequested("asked"))
     elif what in (1, 15) and world.finished is None and world.journal:
         world.takeover()
     elif what == 2:
-        world.feed(port.Refused("worker", "no node is as big"))
+        world.feed(port.RequestRejected("worker", "no node is as big"))
     elif what == 3:
         world.feed(e.ServiceFailed(world.machine.state.session, "aborted", "worker:0"))
     elif what == 4:
-        world.feed(port.Waiting(chance.one_of(["", "full", "fuller"])))
+        world.feed(port.AllocationPending(chance.one_of(["", "full", "fuller"])))
     elif what == 5:
         world.feed(e.Tick(), world.now - 100.0)  # a clock that was set back
     elif what == 6:

@@ -80,7 +80,7 @@ class Rules:
 
     def note(self, event: e.Event) -> None:
         """It is fed now."""
-        if isinstance(event, port.ShutdownAsked) and self.machine.state.phase not in ENDING:
+        if isinstance(event, port.ShutdownRequested) and self.machine.state.phase not in ENDING:
             self.killed = True
         elif isinstance(event, e.ExecutorReported) and isinstance(event.message, Ended):
             self.note_end(event.container_id, event.message)

@@ -37,10 +37,10 @@ from tony_core.protocol.messages import Running as Runs
 from tony_core.schedulers.port import (
     Allocated,
     AppState,
-    Ask,
     Completed,
     Container,
     ContainerPool,
+    ContainerRequest,
     Launch,
     MasterContext,
     PoolEvent,
@@ -106,7 +106,7 @@ class ScriptedPool(ContainerPool):
             sink(PreviousContainers(tuple(self.previous)))
         return PoolInfo("app_1", attempt, "tester", "default", settle_s=0.05)
 
-    def request(self, asks: Sequence[Ask], gang: bool) -> None:
+    def request(self, asks: Sequence[ContainerRequest], gang: bool) -> None:
         for ask in asks:
             for _ in range(ask.count if self.generous else 0):
                 self.grant(ask.role)

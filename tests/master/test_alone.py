@@ -297,7 +297,7 @@ def test_after_the_chiefs_success_nothing_comes_back(waits: bool) -> None:
 def test_a_kill_ends_what_was_to_come_back() -> None:
     world = world_of(role("worker", 2, **TASK))
     fail_twice(world, "worker:1")
-    world.feed(port.ShutdownAsked("enough"))
+    world.feed(port.ShutdownRequested("enough"))
     world.settle()
     assert world.outcome is AppState.KILLED
     assert world.states() == {"worker:0": "killed", "worker:1": "killed"}

@@ -11,7 +11,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.master.session import commands as c
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.task_ends import AVOIDED_S
-from tony_core.schedulers.port import Ask
+from tony_core.schedulers.port import ContainerRequest
 
 
 def a_job() -> World:
@@ -21,9 +21,9 @@ def a_job() -> World:
     return world
 
 
-def asked_after(world: World) -> List[Ask]:
+def asked_after(world: World) -> List[ContainerRequest]:
     """What the next session asks for."""
-    asked: List[Ask] = []
+    asked: List[ContainerRequest] = []
     request = world.do_RequestContainers
 
     def note(command: c.RequestContainers) -> None:

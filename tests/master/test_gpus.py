@@ -14,7 +14,7 @@ from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session import commands as c
 from tony_core.master.session.task_ends import AVOIDED_S, avoid
 from tony_core.master.session.verdict import NODE_CAUSES
-from tony_core.schedulers.port import Ask
+from tony_core.schedulers.port import ContainerRequest
 
 
 def test_every_cause_of_a_node_is_the_systems_fault() -> None:
@@ -77,7 +77,7 @@ def test_a_node_is_not_avoided_for_ever() -> None:
     bad = world.executor("worker:0").container.node
     world.grant = lambda *_: None  # type: ignore[method-assign,assignment]
     world.end("worker:0", 1, cause="gpus").after(1).settle()
-    asked: List[Ask] = []
+    asked: List[ContainerRequest] = []
 
     def note(command: c.RequestContainers) -> None:
         asked.extend(command.asks)

@@ -260,7 +260,7 @@ def one_by_one(count: int) -> Wide:
     for _ in range(count):
         world.grant("worker", 1)
     world.let()
-    world.feed(port.ShutdownAsked("no more"))
+    world.feed(port.ShutdownRequested("no more"))
     world.let()
     assert world.finished is not None
     return world

@@ -32,7 +32,7 @@ from tony_core.protocol.messages import (
     Stopped,
     Welcome,
 )
-from tony_core.schedulers.port import AppState, Container, ShutdownAsked, Waiting
+from tony_core.schedulers.port import AllocationPending, AppState, Container, ShutdownRequested
 
 ONE = Role("worker", 1, Resources(), "true")
 
@@ -300,7 +300,7 @@ def test_a_kill_ends_everything_with_its_reason(tmp_path: Path) -> None:
 def test_the_schedulers_word_ends_it_too(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         shell.launched(1)
-        shell.pool.sink(ShutdownAsked("the queue was closed", by_user=False))
+        shell.pool.sink(ShutdownRequested("the queue was closed", by_user=False))
         assert shell.join() == (AppState.KILLED, "the queue was closed")
 
 
@@ -381,7 +381,7 @@ def test_why_nothing_is_granted_is_shown(tmp_path: Path) -> None:
     pool.generous = False
     with Shell(tmp_path, a_job(ONE), pool) as shell:
         until(lambda: pool.page_url)
-        pool.sink(Waiting("all 4 cores are taken"))
+        pool.sink(AllocationPending("all 4 cores are taken"))
         until(lambda: shell.json("/api/job")["waiting"] == "all 4 cores are taken")
         assert b"all 4 cores are taken" in shell.get("/")[1]
 

@@ -716,7 +716,7 @@ def test_holding_some_of_a_gang_has_a_limit_and_gives_everything_back() -> None:
     world = world_of(role("worker", 8), queue="ml", timeouts=Timeouts(allocation_s=60.0))
     world.queue.clear()
     world.grant("worker", 2)
-    world.feed(port.Waiting("2 x 1 GPU missing in queue ml"))
+    world.feed(port.AllocationPending("2 x 1 GPU missing in queue ml"))
     world.settle()
     world.after(61)
     world.queue = [item for item in world.queue if not item.name.startswith("grant")]
@@ -735,7 +735,7 @@ def test_holding_some_of_a_gang_has_a_limit_and_gives_everything_back() -> None:
 def test_holding_nothing_waits_and_says_so() -> None:
     world = world_of(role("worker", 2))
     world.queue.clear()
-    world.feed(port.Waiting("the queue is full"))
+    world.feed(port.AllocationPending("the queue is full"))
     world.after(100_000)
     assert world.outcome is None
     assert world.machine.state.waiting == "the queue is full"
@@ -746,7 +746,7 @@ def test_why_nothing_is_granted_is_kept_over_the_end_of_a_takeover() -> None:
     world.queue.clear()
     world.grant("worker", 1)
     world.takeover()
-    world.feed(port.Waiting("the queue is full"))
+    world.feed(port.AllocationPending("the queue is full"))
     assert world.machine.state.phase is Phase.ADOPTING
     for executor in list(world.executors.values()):
         world.complete(executor, 0, ExitCause.RELEASED)
@@ -789,7 +789,7 @@ def test_a_silent_executor_is_the_systems_failure_and_its_container_is_ended() -
 
 def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(port.ShutdownAsked("killed by somebody"))
+    world.feed(port.ShutdownRequested("killed by somebody"))
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.KILLED
@@ -799,7 +799,7 @@ def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
 def test_a_container_that_had_longer_to_end_has_no_longer_than_the_job() -> None:
     world = world_of(role("worker", 2), mode=Mode.FCFS).settle()
     world.end("worker:0")  # whose container has the time that a kill leaves
-    world.feed(port.Refused("worker", "no node is as big"))
+    world.feed(port.RequestRejected("worker", "no node is as big"))
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.FAILED
@@ -839,7 +839,7 @@ def test_a_kill_at_any_moment_leaves_nothing(steps: int) -> None:
     for _ in range(steps):
         if world.queue:
             world.queue.pop(0).do()
-    world.feed(port.ShutdownAsked("killed by ann"))
+    world.feed(port.ShutdownRequested("killed by ann"))
     world.settle().after(60).settle()
     assert world.outcome is AppState.KILLED
     assert world.finished is not None
@@ -851,7 +851,7 @@ def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
     world = world_of(role("worker")).settle()
     world.end("worker:0", 1).settle().after(1).settle()
     assert world.machine.state.root["task"] == "worker:0"
-    world.feed(port.ShutdownAsked("killed by ann"))
+    world.feed(port.ShutdownRequested("killed by ann"))
     world.settle()
     assert world.finished is not None
     assert world.finished.root_cause == {}
@@ -859,8 +859,8 @@ def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
 
 def test_a_second_kill_leaves_no_grace() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(port.ShutdownAsked("once"))
-    out = world.feed(port.ShutdownAsked("twice"))
+    world.feed(port.ShutdownRequested("once"))
+    out = world.feed(port.ShutdownRequested("twice"))
     assert [item.grace_s for item in out if isinstance(item, c.StopContainer)] == [0.0]
 
 
@@ -888,7 +888,7 @@ def test_a_failed_preprocess_fails_the_job() -> None:
 
 def test_what_can_never_be_granted_fails_the_job_at_once() -> None:
     world = world_of(role("worker"))
-    world.feed(port.Refused("worker", "more than the largest node has"))
+    world.feed(port.RequestRejected("worker", "more than the largest node has"))
     world.settle()
     assert world.outcome is AppState.FAILED
 
@@ -948,7 +948,7 @@ def test_a_task_that_does_not_come_back_is_lost_and_charges_nothing_to_the_user(
 
 def test_a_takeover_goes_on_with_a_decision_to_end() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(port.ShutdownAsked("killed by ann"))
+    world.feed(port.ShutdownRequested("killed by ann"))
     world.queue.clear()
     world.takeover().settle()
     assert world.outcome is AppState.KILLED
@@ -1051,7 +1051,7 @@ def test_a_takeover_goes_on_with_an_end_from_before_the_first_session() -> None:
     stray = Container("c9", "n", "", job(role("worker")).roles[0].resources)
     world.executors["c9"] = Executor(stray, launched=True)
     world.feed(e.ContainersInherited((stray,), {}))
-    world.feed(port.ShutdownAsked("killed by ann"))
+    world.feed(port.ShutdownRequested("killed by ann"))
     world.queue.clear()
     world.takeover()
     world.do_StopContainer(c.StopContainer("c9", 0.0, "said again"))
@@ -1141,7 +1141,7 @@ def test_nothing_is_decided_after_the_end() -> None:
     world = world_of(role("worker")).settle()
     world.end("worker:0").settle()
     assert world.outcome is AppState.SUCCEEDED
-    assert world.machine.handle(port.ShutdownAsked("late"), world.now) == []
+    assert world.machine.handle(port.ShutdownRequested("late"), world.now) == []
     assert world.machine.next_deadline() is None
 
 

@@ -27,21 +27,21 @@ from tony_core.files.artifact import Artifact, Use
 from tony_core.job.spec import FileRef, Job, Resources, Role
 from tony_core.schedulers.port import (
     Allocated,
+    AllocationPending,
     AppState,
-    Ask,
     Completed,
     Container,
     ContainerPool,
+    ContainerRequest,
     Launch,
     LogRef,
     NoSuchApplication,
     PoolEvent,
     PoolInfo,
     PreviousContainers,
-    Refused,
+    RequestRejected,
     Scheduler,
     Started,
-    Waiting,
 )
 
 SECRET = b"not for everybody"
@@ -96,7 +96,7 @@ class Master:
         self, count: int = 1, resources: Resources = SMALL, gang: bool = True
     ) -> List[Container]:
         """Ask for containers and wait until they are granted."""
-        self.pool.request([Ask("worker", 0, count, resources)], True)
+        self.pool.request([ContainerRequest("worker", 0, count, resources)], True)
         found: List[Container] = []
         while len(found) < count:
             found += self.next(Allocated).containers
@@ -215,7 +215,7 @@ def test_a_container_is_granted_launched_and_ends(harness: Harness) -> None:
     master.launch(container, "pass")
     end = master.end_of(container)
     assert (end.exit_code, end.cause) == (0, ExitCause.EXITED)
-    kinds = [type(event) for event in master.heard if not isinstance(event, Waiting)]
+    kinds = [type(event) for event in master.heard if not isinstance(event, AllocationPending)]
     assert kinds == [Allocated, Started, Completed]
 
 
@@ -338,7 +338,9 @@ def test_equal_content_arrives_under_every_name(harness: Harness, tmp_path: Path
 
 def test_a_gang_comes_whole(harness: Harness) -> None:
     master = harness.master()
-    master.pool.request([Ask("worker", 0, 2, SMALL), Ask("ps", 0, 1, SMALL)], True)
+    master.pool.request(
+        [ContainerRequest("worker", 0, 2, SMALL), ContainerRequest("ps", 0, 1, SMALL)], True
+    )
     found: List[Container] = []
     while len(found) < 3:
         found += master.next(Allocated).containers
@@ -351,8 +353,8 @@ def test_a_gang_comes_whole(harness: Harness) -> None:
 def test_what_can_never_fit_is_refused(harness: Harness) -> None:
     master = harness.master()
     much = Resources(memory_mb=harness.most_memory_mb() + 1)
-    master.pool.request([Ask("worker", 0, 1, much)], False)
-    refused = master.next(Refused)
+    master.pool.request([ContainerRequest("worker", 0, 1, much)], False)
+    refused = master.next(RequestRejected)
     assert refused.role == "worker"
     assert str(much.memory_mb) in refused.reason
 
@@ -361,8 +363,8 @@ def test_what_waits_says_why_and_comes_when_there_is_room(harness: Harness) -> N
     first, second = harness.master("first"), harness.master("second")
     most = Resources(memory_mb=harness.most_memory_mb() * 2 // 3)
     (held,) = first.get(resources=most)
-    second.pool.request([Ask("worker", 0, 1, most)], True)
-    reason = second.next(Waiting).reason
+    second.pool.request([ContainerRequest("worker", 0, 1, most)], True)
+    reason = second.next(AllocationPending).reason
     assert str(most.memory_mb) in reason
     second.quiet(0.3, Allocated)
     first.pool.release(held.id)
@@ -374,9 +376,9 @@ def test_a_withdrawn_ask_is_not_granted(harness: Harness) -> None:
     first, second = harness.master("first"), harness.master("second")
     most = Resources(memory_mb=harness.most_memory_mb() * 2 // 3)
     (held,) = first.get(resources=most)
-    second.pool.request([Ask("worker", 0, 1, most)], True)
-    second.next(Waiting)
-    second.pool.request([Ask("worker", 0, 0, most)], True)
+    second.pool.request([ContainerRequest("worker", 0, 1, most)], True)
+    second.next(AllocationPending)
+    second.pool.request([ContainerRequest("worker", 0, 0, most)], True)
     second.quiet(0.3, Allocated)  # until the scheduler knows: the two do not wait for each other
     first.pool.release(held.id)
     second.quiet(0.5, Allocated)

@@ -77,8 +77,8 @@ def main(argv: Sequence[str]) -> int:
     else:
         signal.signal(signal.SIGTERM, lambda *_: inbox.put("TERM"))
     pool.start(inbox.put, "http://localhost:1/")
-    asks: List[port.Ask] = [
-        port.Ask(role, 0, count, Resources(memory_mb=memory))
+    asks: List[port.ContainerRequest] = [
+        port.ContainerRequest(role, 0, count, Resources(memory_mb=memory))
         for role, count, memory in orders["asks"]
     ]
     left = sum(ask.count for ask in asks)

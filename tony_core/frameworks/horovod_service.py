@@ -23,8 +23,8 @@ from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.horovod_store import (
     MOST_HEAD,
     Head,
+    HttpError,
     Name,
-    Refused,
     Store,
     build_answer,
     parse_head,
@@ -145,7 +145,7 @@ class RendezvousService(SessionServer):
         connection.received += data
         try:
             self._read(number, connection)
-        except Refused as refused:
+        except HttpError as refused:
             self._answer(number, connection, build_answer(refused.status))
 
     def _read(self, number: int, connection: _Connection) -> None:

@@ -38,7 +38,7 @@ _REASONS = {
 }
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """A request that Horovod does not make; the status says why."""
 
     def __init__(self, status: int) -> None:
@@ -57,22 +57,22 @@ class Head(NamedTuple):
 
 
 def parse_head(received: bytes) -> Optional[Head]:
-    """The request that begins here; None while it is not whole. Raises :class:`Refused`."""
+    """The request that begins here; None while it is not whole. Raises :class:`HttpError`."""
     end = received.find(b"\r\n\r\n", 0, MOST_HEAD)
     if end < 0:
         if len(received) >= MOST_HEAD:
-            raise Refused(431)
+            raise HttpError(431)
         return None
     first, *headers = received[:end].decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise Refused(400)
+        raise HttpError(400)
     if words[0] not in ("GET", "PUT", "DELETE"):
-        raise Refused(405)
+        raise HttpError(405)
     root, _, path = words[1].partition("/")
     scope, _, key = path.partition("/")
     if root or not scope or not key:
-        raise Refused(400)
+        raise HttpError(400)
     return Head(words[0], scope, key, end + 4, _length(words[0], headers))
 
 
@@ -82,18 +82,18 @@ def _length(method: str, headers: List[str]) -> int:
         name, _, value = header.partition(":")
         name, value = name.strip().lower(), value.strip()
         if name == "transfer-encoding":
-            raise Refused(501)
+            raise HttpError(501)
         if name != "content-length":
             continue
         if not (value.isascii() and value.isdigit()) or found not in (None, value):
-            raise Refused(400)
+            raise HttpError(400)
         if len(value) > 12 or int(value) > MOST_VALUE:
-            raise Refused(413)
+            raise HttpError(413)
         found = value
     if found is None and method == "PUT":
-        raise Refused(411)
+        raise HttpError(411)
     if found and int(found) and method != "PUT":
-        raise Refused(400)
+        raise HttpError(400)
     return int(found or 0)
 
 
@@ -129,12 +129,12 @@ class Store:
         return self._scopes.get(name.scope, {}).get(name.key)
 
     def put(self, name: Name, value: bytes) -> None:
-        """Store it; raises :class:`Refused` where there is no room."""
+        """Store it; raises :class:`HttpError` where there is no room."""
         scope = self._scopes.get(name.scope, {})
         before = scope.get(name.key)
         held = self._held + _size(name, value) - (0 if before is None else _size(name, before))
         if held > self._most:
-            raise Refused(507)
+            raise HttpError(507)
         self._held = held
         self._scopes.setdefault(name.scope, {})[name.key] = value
 

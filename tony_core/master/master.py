@@ -56,7 +56,7 @@ from tony_core.schedulers.port import (
     ContainerPool,
     MasterContext,
     PoolInfo,
-    ShutdownAsked,
+    ShutdownRequested,
 )
 from tony_core.version import __version__
 
@@ -277,7 +277,7 @@ class Master:
 
     def kill(self, reason: str, by_user: bool = True) -> None:
         """End the job, for this reason."""
-        self.feed(ShutdownAsked(reason, by_user))
+        self.feed(ShutdownRequested(reason, by_user))
 
     def _arm(self) -> None:
         """One timer, for the earliest deadline of all."""

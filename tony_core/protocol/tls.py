@@ -25,7 +25,7 @@ from tony_core.protocol.link import PlainTransport
 _READ_SIZE = 64 * 1024
 
 
-class Refused(OSError):
+class PeerRejected(OSError):
     """The TLS handshake failed, or gave another certificate than the job's."""
 
 
@@ -103,11 +103,13 @@ class TlsTransport:
         except ssl.SSLError as error:
             self._send_alert()
             why = (error.reason or str(error)).lower().replace("_", " ")
-            raise Refused(f"no TLS with this peer ({why}): this job has tony.task.tls") from None
+            raise PeerRejected(
+                f"no TLS with this peer ({why}): this job has tony.task.tls"
+            ) from None
         if self._fingerprint:
             shown = self._tls.getpeercert(binary_form=True) or b""
             if not compare_digest(hashlib.sha256(shown).digest(), self._fingerprint):
-                raise Refused("the peer has another certificate than this job's master")
+                raise PeerRejected("the peer has another certificate than this job's master")
         self._is_handshake_done = True
         self._flush()
         return True

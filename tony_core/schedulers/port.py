@@ -274,7 +274,7 @@ class Cleaner:
 
 
 @dataclass(frozen=True)
-class Ask:
+class ContainerRequest:
     """``count`` containers for one role of one session: an absolute number, zero withdraws.
 
     ``spare``: the job goes on without them; what other jobs need may be granted first.
@@ -339,13 +339,13 @@ class NodeLost(NamedTuple):
     node: str
 
 
-class PreemptionAsked(NamedTuple):
+class PreemptionRequested(NamedTuple):
     """The scheduler will take these back soon."""
 
     container_ids: Tuple[str, ...]
 
 
-class ShutdownAsked(NamedTuple):
+class ShutdownRequested(NamedTuple):
     """The scheduler (or a person, through it) ends this application."""
 
     reason: str
@@ -358,13 +358,13 @@ class PreviousContainers(NamedTuple):
     containers: Tuple[Container, ...]
 
 
-class Waiting(NamedTuple):
+class AllocationPending(NamedTuple):
     """Why an ask is not granted yet, in words for a person."""
 
     reason: str
 
 
-class Refused(NamedTuple):
+class RequestRejected(NamedTuple):
     """An ask that can never be granted."""
 
     role: str
@@ -378,11 +378,11 @@ PoolEvent = Union[
     Started,
     Completed,
     NodeLost,
-    PreemptionAsked,
-    ShutdownAsked,
+    PreemptionRequested,
+    ShutdownRequested,
     PreviousContainers,
-    Waiting,
-    Refused,
+    AllocationPending,
+    RequestRejected,
 ]
 
 
@@ -408,7 +408,7 @@ class ContainerPool(ABC):
         """Register. Events go to ``sink`` from any thread once this has returned."""
 
     @abstractmethod
-    def request(self, asks: Sequence[Ask], gang: bool) -> None:
+    def request(self, asks: Sequence[ContainerRequest], gang: bool) -> None:
         """Replace the asks; ``gang``: grant these whole or not at all, if possible."""
 
     @abstractmethod

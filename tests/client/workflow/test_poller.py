@@ -26,12 +26,12 @@ from tony_core.client.errors import PageError, UsageError
 from tony_core.client.merge import from_status
 from tony_core.client.workflow import poller
 from tony_core.client.workflow.poller import (
+    AccessRefused,
     Ended,
     Found,
     JobPoller,
     Lost,
     PageUnreadable,
-    Refused,
     Retrying,
     Seen,
     Subscription,
@@ -270,7 +270,7 @@ def test_what_asking_again_cannot_mend_is_told_at_once(
     async def story() -> None:
         cluster.down = kind("there is no folder /etc/hadoop")
         async with cluster.polled(Subscription("a", 0.05, 600)) as subscription:
-            assert await subscription.next() == Refused("there is no folder /etc/hadoop")
+            assert await subscription.next() == AccessRefused("there is no folder /etc/hadoop")
 
     run(story)
 
@@ -284,7 +284,7 @@ def test_the_trouble_of_one_job_is_no_other_s(cluster: Cluster) -> None:
         async with cluster.polled(one), cluster.polled(other), cluster.polled(third):
             assert await one.next() == Retrying("not this one")
             assert isinstance(await one.next(), Unreachable)
-            assert await third.next() == Refused("not yours")
+            assert await third.next() == AccessRefused("not yours")
             assert drained(other) == []
             cluster.jobs["b"] = status("b", AppState.SUCCEEDED)
             assert isinstance(await other.next(), Ended)

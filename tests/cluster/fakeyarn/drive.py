@@ -163,7 +163,9 @@ class Driver:
 
     def ask(self, count: int, role: int = 0, session: int = 0, **more: Any) -> None:
         """Absolutely, under role and session."""
-        self._pool.request([port.Ask(f"role{role}", session, count, SMALL, **more)], True)
+        self._pool.request(
+            [port.ContainerRequest(f"role{role}", session, count, SMALL, **more)], True
+        )
 
     def stop(self, count: int) -> None:
         """Some of what runs."""

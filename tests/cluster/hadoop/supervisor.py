@@ -47,7 +47,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """A request that cannot be done, and why."""
 
 
@@ -201,7 +201,7 @@ class Supervisor:
                 with connection.makefile("r") as lines:
                     request = json.loads(lines.readline())
                 reply = self._do(request)
-            except Refused as error:
+            except RequestRejected as error:
                 reply = {"error": str(error)}
             except (OSError, ValueError, KeyError) as error:
                 reply = {"error": f"{type(error).__name__}: {error}"}
@@ -219,10 +219,12 @@ class Supervisor:
             return {}
         name = request["daemon"]
         if name not in self._specs:
-            raise Refused(f"there is no daemon {name!r}; there are: {', '.join(self._specs)}")
+            raise RequestRejected(
+                f"there is no daemon {name!r}; there are: {', '.join(self._specs)}"
+            )
         if what == "start":
             if self._alive(name):
-                raise Refused(f"{name} is running")
+                raise RequestRejected(f"{name} is running")
             self._start(name)
         elif what == "signal":
             if self._alive(name):
@@ -232,7 +234,7 @@ class Supervisor:
             if request.get("folder"):
                 kill_all(lambda: processes_in(Path(request["folder"])))
         else:
-            raise Refused(f"{what!r} is nothing that a supervisor does")
+            raise RequestRejected(f"{what!r} is nothing that a supervisor does")
         return self._state(name)
 
     def _state(self, name: str) -> Dict[str, Any]:

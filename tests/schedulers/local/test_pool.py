@@ -22,15 +22,15 @@ from tony_core.schedulers.local import home, ledger, processes
 from tony_core.schedulers.local.processes import MB, Identity, Measure, MemoryWatch
 from tony_core.schedulers.port import (
     Allocated,
+    AllocationPending,
     AppState,
-    Ask,
     Completed,
     Container,
+    ContainerRequest,
     Launch,
     PreviousContainers,
-    Refused,
+    RequestRejected,
     Started,
-    Waiting,
 )
 
 SLEEP = "import time; time.sleep(60)"
@@ -130,7 +130,7 @@ def test_finish_ends_everything_and_gives_back(harness: LocalHarness) -> None:
     one, _unused = master.get(2)
     master.launch(one, SLEEP)
     master.next(Started)
-    master.pool.request([Ask("more", 0, 1, SMALL)], False)
+    master.pool.request([ContainerRequest("more", 0, 1, SMALL)], False)
     master.next(Allocated)
     shim = shim_of(harness, master, one)
     master.pool.finish(AppState.FAILED, "that was it", "http://history/")
@@ -294,8 +294,8 @@ def test_each_gpu_is_handed_to_one_container(harness: LocalHarness, tmp_path: Pa
         while Completed(container.id, 0, ExitCause.EXITED, "exit code 0") not in master.heard:
             master.next(Completed)
         assert (tmp_path / container.id).read_text() == container.gpu_ids[0]
-    master.pool.request([Ask("worker", 0, 1, Resources(memory_mb=64, gpus=3))], True)
-    assert "3 GPUs are requested and there are 2" in master.next(Refused).reason
+    master.pool.request([ContainerRequest("worker", 0, 1, Resources(memory_mb=64, gpus=3))], True)
+    assert "3 GPUs are requested and there are 2" in master.next(RequestRejected).reason
 
 
 def test_without_nvidia_smi_gpus_are_counted_by_the_job_file(
@@ -312,7 +312,7 @@ def test_without_nvidia_smi_gpus_are_counted_by_the_job_file(
 def test_having_waited_for_spare_containers_is_no_merit(harness: LocalHarness) -> None:
     many = Resources(memory_mb=MOST_MB // 3)
     elastic, other = harness.master("elastic"), harness.master("other")
-    elastic.pool.request([Ask("worker", 0, 9, many, spare=True)], False)
+    elastic.pool.request([ContainerRequest("worker", 0, 9, many, spare=True)], False)
     held = elastic.next(Allocated).containers
     assert len(held) == 3
     book = ledger.Ledger(harness.home.ledger)
@@ -323,13 +323,15 @@ def test_having_waited_for_spare_containers_is_no_merit(harness: LocalHarness) -
         return book.change().queue[app].since
 
     before = since(elastic)
-    other.pool.request([Ask("worker", 0, 2, many)], True)
+    other.pool.request([ContainerRequest("worker", 0, 2, many)], True)
     waited = since(other)
     # A new session of it needs something: it has waited for that since now.
-    elastic.pool.request([Ask("worker", 0, 0, many), Ask("worker", 1, 2, many)], True)
+    elastic.pool.request(
+        [ContainerRequest("worker", 0, 0, many), ContainerRequest("worker", 1, 2, many)], True
+    )
     until(lambda: since(elastic) > waited, "another time")
     assert waited > before
-    elastic.pool.request([Ask("worker", 1, 0, many)], True)
+    elastic.pool.request([ContainerRequest("worker", 1, 0, many)], True)
     for container in held[:2]:
         elastic.pool.release(container.id)
     assert len(other.next(Allocated).containers) == 2
@@ -349,8 +351,8 @@ def test_a_ledger_on_a_full_disk_grants_nothing_and_ends_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(ledger.Ledger, "_write", full)
         first.pool.release(given.id)
-        second.pool.request([Ask("worker", 0, 2, many)], True)
-        assert "waits for room on the disk" in second.next(Waiting).reason
+        second.pool.request([ContainerRequest("worker", 0, 2, many)], True)
+        assert "waits for room on the disk" in second.next(AllocationPending).reason
         second.quiet(0.3, Allocated)
         assert {item.container_id for item in book.reservations()} == {kept.id, given.id}
         first.launch(kept, SLEEP)

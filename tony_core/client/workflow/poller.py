@@ -129,7 +129,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Refused:
+class AccessRefused:
     """This machine cannot ask for the job, now or later."""
 
     why: str
@@ -157,7 +157,7 @@ class PageUnreadable:
     warning: str
 
 
-Update = Union[Found, Seen, Ended, Lost, Refused, Unreachable, Retrying, PageUnreadable]
+Update = Union[Found, Seen, Ended, Lost, AccessRefused, Unreachable, Retrying, PageUnreadable]
 Search = Callable[[Iterable[AppStatus]], Optional[AppStatus]]
 
 
@@ -314,7 +314,7 @@ class JobPoller:
         why = _text_of(error)
         outage, updates = subscription.outage, subscription.updates
         if isinstance(error, REFUSALS):
-            updates.put_nowait(Refused(why))
+            updates.put_nowait(AccessRefused(why))
             return
         if outage.failed(since=max(began, subscription.since)):
             updates.put_nowait(Retrying(why))

@@ -20,7 +20,7 @@ from .answers import (
 )
 from .connection import Broken, split_url
 from .datanodes import DATA_NODES_TRIED, LostNode, Upload, fetch
-from .namenodes import NameNodes, Patience, Refused, Reply, Service, Unreachable
+from .namenodes import NameNodes, Patience, Reply, RequestRefused, Service, Unreachable
 
 TEMPORARY = ".put-"
 """How the names of files begin that are still being written, or were when their writer died."""
@@ -127,7 +127,7 @@ class WebHdfs:
         option = "OVERWRITE" if overwrite else "NONE"
         try:
             self._names.call("PUT", source, "RENAME", destination=target, renameoptions=option)
-        except Refused as error:
+        except RequestRefused as error:
             found = translate_refusal(error.refusal, target, self.user)
             if not isinstance(found, FileNotFoundError):
                 raise found from None
@@ -300,7 +300,7 @@ class WebHdfs:
     def _call(self, method: str, path: str, operation: str, **more: str) -> Reply:
         try:
             return self._names.call(method, path, operation, **more)
-        except Refused as error:
+        except RequestRefused as error:
             raise translate_refusal(error.refusal, path, self.user) from None
         except Unreachable as error:
             raise self._unreachable(error, path) from None

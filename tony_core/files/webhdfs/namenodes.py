@@ -72,7 +72,7 @@ class Reply(NamedTuple):
     unsure: bool = False
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A NameNode's refusal that asking again will not change."""
 
     def __init__(self, refusal: Refusal, unsure: bool) -> None:
@@ -129,7 +129,7 @@ class NameNodes:
             connection.close()
 
     def call(self, method: str, path: str, operation: str, **more: str) -> Reply:
-        """Do one operation on one path; raises :class:`Refused` or :class:`Unreachable`."""
+        """Do one operation on one path; raises :class:`RequestRejected` or :class:`Unreachable`."""
         query = urlencode({"op": operation, **dict([self._identity]), **more}, quote_via=quote)
         target = f"{_PREFIX}{quote(path)}?{query}"
         begun = time.monotonic()
@@ -155,7 +155,7 @@ class NameNodes:
                     self._answered = True
                     another = error.refusal.name in _STANDBY
                     if not another and not self._comes_back(error.refusal):
-                        raise Refused(error.refusal, unsure) from None
+                        raise RequestRefused(error.refusal, unsure) from None
                 if another:
                     current = (current + 1) % count
                     failures += 1

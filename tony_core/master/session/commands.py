@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
 
 from tony_core.history.layout import StoryKind
-from tony_core.schedulers.port import AppState, Ask
+from tony_core.schedulers.port import AppState, ContainerRequest
 
 
 class RunPreprocess(NamedTuple):
@@ -19,7 +19,7 @@ class RunPreprocess(NamedTuple):
 class RequestContainers(NamedTuple):
     """Set what is wanted from the scheduler; zero counts withdraw."""
 
-    asks: Tuple[Ask, ...]
+    asks: Tuple[ContainerRequest, ...]
     gang: bool
 
 

@@ -97,7 +97,7 @@ def note_node_lost(state: State, event: port.NodeLost) -> None:
     state.add_line(StoryKind.NODE_LOST, f"node {event.node} went away", Weight.WARNING)
 
 
-def note_preemption(state: State, event: port.PreemptionAsked) -> None:
+def note_preemption(state: State, event: port.PreemptionRequested) -> None:
     """Explain the ends that follow."""
     records = [state.open[name] for name in event.container_ids if name in state.open]
     names = [record.task or record.id for record in records]
@@ -105,7 +105,7 @@ def note_preemption(state: State, event: port.PreemptionAsked) -> None:
     state.add_line(StoryKind.PREEMPTION_WARNED, text, Weight.WARNING)
 
 
-def note_waiting(state: State, event: port.Waiting) -> None:
+def note_waiting(state: State, event: port.AllocationPending) -> None:
     """Why the scheduler grants nothing yet."""
     if event.reason != state.waiting:
         state.waiting = event.reason
@@ -135,10 +135,10 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
     port.Started: note_nothing,
     port.Completed: task_ends.note_completed,
     port.NodeLost: note_node_lost,
-    port.PreemptionAsked: note_preemption,
-    port.ShutdownAsked: shutdown.note_kill,
-    port.Waiting: note_waiting,
-    port.Refused: recovery.note_refused,
+    port.PreemptionRequested: note_preemption,
+    port.ShutdownRequested: shutdown.note_kill,
+    port.AllocationPending: note_waiting,
+    port.RequestRejected: recovery.note_refused,
 }
 
 REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {

@@ -23,7 +23,7 @@ from tony_core.job.spec import Mode, Role, Tracking
 from tony_core.master.session.commands import Command, RequestContainers, WriteJournal
 from tony_core.master.session.records import HOLDS_CONTAINER, Phase, TaskState
 from tony_core.master.session.state import State
-from tony_core.schedulers.port import Ask
+from tony_core.schedulers.port import ContainerRequest
 
 _UNWRITTEN = (Phase.NEW, Phase.PREPROCESSING, Phase.ENDED)
 _REQUESTING = (Phase.ACTIVE, Phase.SETTLING)
@@ -121,8 +121,8 @@ def note_granted(state: State, role: str, count: int) -> None:
 def ask(state: State) -> None:
     """Ask for what differs from what the scheduler was last asked for, a gang's together."""
     state.asks_changed = False
-    gone: List[Ask] = []
-    asks: Dict[bool, List[Ask]] = {True: [], False: []}
+    gone: List[ContainerRequest] = []
+    asks: Dict[bool, List[ContainerRequest]] = {True: [], False: []}
     changed = set()
     for role in state.job.roles:
         count, last = _count(state, role), state.asked.get(role.name)
@@ -152,8 +152,8 @@ def _count(state: State, role: Role) -> int:
     return state.states[role.name][TaskState.REQUESTED] if wants else 0
 
 
-def _ask(state: State, role: Role, count: int) -> Ask:
-    return Ask(
+def _ask(state: State, role: Role, count: int) -> ContainerRequest:
+    return ContainerRequest(
         role=role.name,
         session=state.session,
         count=count,
@@ -174,7 +174,7 @@ def _is_whole(state: State, role: Role) -> bool:
     return whole and role.name not in state.started  # else a single task comes back
 
 
-def _differs(state: State, last: Optional[Ask], new: Ask) -> bool:
+def _differs(state: State, last: Optional[ContainerRequest], new: ContainerRequest) -> bool:
     if state.phase is Phase.SETTLING:
         return last is not None and new.count < last.count
     return new != last

@@ -24,7 +24,7 @@ from tony_core.master.session.verdict import (
     root_cause,
 )
 from tony_core.master.session.waits import Deadline, Wait
-from tony_core.schedulers.port import AppState, Refused
+from tony_core.schedulers.port import AppState, RequestRejected
 
 S = TaskState
 RESTART_GRACE_S = 1.0
@@ -73,7 +73,7 @@ def note_preprocessed(state: State, event: PreprocessEnded) -> None:
     state.request_end(AppState.FAILED, text + tail, 0.0)
 
 
-def note_refused(state: State, event: Refused) -> None:
+def note_refused(state: State, event: RequestRejected) -> None:
     """What is asked for can never be granted."""
     if state.phase is not Phase.ENDING:
         state.root = {"task": event.role, "fault": "user", "message": event.reason}

@@ -28,7 +28,7 @@ from tony_core.master.session.records import (
 from tony_core.master.session.state import State
 from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.master.session.waits import CANCELLED_AT_END, Deadline, Wait
-from tony_core.schedulers.port import AppState, ShutdownAsked
+from tony_core.schedulers.port import AppState, ShutdownRequested
 
 S = TaskState
 #: A container that does not end this long after its grace is given up, with a line in the story.
@@ -139,7 +139,7 @@ def is_cleared(state: State) -> bool:
 # ------------------------------------------------------------------ the job
 
 
-def note_kill(state: State, event: ShutdownAsked) -> None:
+def note_kill(state: State, event: ShutdownRequested) -> None:
     """The job is to end; asked by a user while it ends, at once."""
     if state.phase is not Phase.ENDING:
         grace = state.job.timeouts.kill_grace_s

@@ -43,7 +43,7 @@ from tony_core.master.session.records import (
     TaskState,
 )
 from tony_core.master.session.waits import Deadline, Wait, Waits
-from tony_core.schedulers.port import AppState, Ask, Container
+from tony_core.schedulers.port import AppState, Container, ContainerRequest
 
 S = TaskState
 _IN_STORY = {S.LAUNCHED, S.RUNNING} | TERMINAL
@@ -171,7 +171,7 @@ class State:
         self.has_ended = False  # a task has, or is no longer waited for
 
         # what the scheduler and the journal were last given: see .reconcile
-        self.asked: Dict[str, Ask] = {}  # by role, less what was granted
+        self.asked: Dict[str, ContainerRequest] = {}  # by role, less what was granted
         self.asks_changed = False
         self.journalled: Optional[Tuple[Any, ...]] = None
 

@@ -53,7 +53,7 @@ class ContainerRequests:
         self._ledger = Ledger(folder.home.ledger)
         self._capacity: Optional[Capacity] = None
         self._granted: Dict[str, port.Container] = {}  # and not launched yet
-        self._groups: List[Tuple[bool, Dict[_Key, port.Ask]]] = []
+        self._groups: List[Tuple[bool, Dict[_Key, port.ContainerRequest]]] = []
         self._since: Optional[float] = None  # when the oldest of these asks was made
         self._next = 1
         self._seen: Tuple[int, int] = (0, 0)
@@ -76,9 +76,9 @@ class ContainerRequests:
 
     # ------------------------------------------------------------------ the master's calls
 
-    def request(self, asks: Sequence[port.Ask], gang: bool) -> None:
+    def request(self, asks: Sequence[port.ContainerRequest], gang: bool) -> None:
         """Replace the application's requests with these."""
-        group: Dict[_Key, port.Ask] = {}
+        group: Dict[_Key, port.ContainerRequest] = {}
         had_needed = self._has_needed()
         for ask in asks:
             key = (ask.role, ask.session)
@@ -90,7 +90,7 @@ class ContainerRequests:
             room = self.capacity_for(gpus=any(ask.resources.gpus for ask in group.values()))
         except port.SchedulerError as error:
             for ask in group.values():
-                self._emit(port.Refused(ask.role, str(error)))
+                self._emit(port.RequestRejected(ask.role, str(error)))
             return
         if group and not self._refuse(group, gang, room):
             self._groups.append((gang, group))
@@ -152,7 +152,7 @@ class ContainerRequests:
         """Whether an ask is more than spare."""
         return any(not ask.spare for _, group in self._groups for ask in group.values())
 
-    def _refuse(self, group: Dict[_Key, port.Ask], gang: bool, room: Capacity) -> bool:
+    def _refuse(self, group: Dict[_Key, port.ContainerRequest], gang: bool, room: Capacity) -> bool:
         """Report what can never be granted; single containers are checked one by one."""
         if gang:
             demand = Demand()
@@ -160,13 +160,13 @@ class ContainerRequests:
                 demand = demand + demand_of(ask.resources).times(ask.count)
             problems = never_fits(room, demand)
             for ask in group.values() if problems else ():
-                self._emit(port.Refused(ask.role, "together, " + "; ".join(problems)))
+                self._emit(port.RequestRejected(ask.role, "together, " + "; ".join(problems)))
             return bool(problems)
         for key, ask in list(group.items()):
             problems = never_fits(room, demand_of(ask.resources))
             if problems:
                 del group[key]
-                self._emit(port.Refused(ask.role, "; ".join(problems)))
+                self._emit(port.RequestRejected(ask.role, "; ".join(problems)))
         return not group
 
     def _change_ledger(self, what: Callable[[], None]) -> None:
@@ -229,7 +229,7 @@ class ContainerRequests:
             self._report_granted(claimed)
         if reason and reason != self._last_reason:
             self._last_reason = reason
-            self._emit(port.Waiting(reason))
+            self._emit(port.AllocationPending(reason))
 
     def _report_granted(self, claimed: List[Reservation]) -> None:
         given: List[port.Container] = []
@@ -272,7 +272,7 @@ class ContainerRequests:
         )
 
 
-def _role_requests(group: Dict[_Key, port.Ask], spare: bool) -> List[RoleRequest]:
+def _role_requests(group: Dict[_Key, port.ContainerRequest], spare: bool) -> List[RoleRequest]:
     return [
         RoleRequest(ask.role, ask.session, ask.count, demand_of(ask.resources))
         for ask in group.values()

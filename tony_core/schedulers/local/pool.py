@@ -102,7 +102,7 @@ class LocalPool(port.ContainerPool):
         self._registered.set()
         return info
 
-    def request(self, asks: Sequence[port.Ask], gang: bool) -> None:
+    def request(self, asks: Sequence[port.ContainerRequest], gang: bool) -> None:
         self._call(lambda: self._requests.request(tuple(asks), gang))
 
     def release(self, container_id: str) -> None:
@@ -182,7 +182,7 @@ class LocalPool(port.ContainerPool):
                 self._run_once()
         except Exception as error:
             # Nothing works without this thread: the master ends the job.
-            self._emit(port.ShutdownAsked(f"the embedded scheduler failed: {error}", False))
+            self._emit(port.ShutdownRequested(f"the embedded scheduler failed: {error}", False))
             raise
         finally:
             self._close_files()

@@ -12,8 +12,8 @@ from airflow.triggers.base import BaseTrigger
 from tony_airflow.connection import LOCAL
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_core.client.workflow.poller import (
+    AccessRefused,
     Lost,
-    Refused,
     Subscription,
     Unreachable,
     polled,
@@ -56,7 +56,7 @@ class SiteTrigger(BaseTrigger):
         """The event of an update that ends the wait without an answer."""
         if isinstance(update, Lost):
             return {"error": f"{what} is gone: {update.why}"}
-        if isinstance(update, Refused):
+        if isinstance(update, AccessRefused):
             here = socket.gethostname()
             return {"refused": f"this triggerer ({here}) cannot ask for {what}: {update.why}"}
         assert isinstance(update, Unreachable)

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tony_core.hadoop.yarn.messages.yarn import Resource
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import Ask
+from tony_core.schedulers.port import ContainerRequest
 from tony_core.schedulers.yarn.master.container_requests import (
     ANY,
     NAME_AGAIN_S,
@@ -33,10 +33,10 @@ def nodes(count: int, memory: int = 4096, label: str = "", gpus: int = 0) -> Lis
     return [ClusterNode(f"{label}n{i}", f"/rack{i % 2}", size, size, label) for i in range(count)]
 
 
-def ask(count: int, role: str = "worker", session: int = 0, **more: object) -> Ask:
+def ask(count: int, role: str = "worker", session: int = 0, **more: object) -> ContainerRequest:
     resources = more.pop("resources", SMALL)
     assert isinstance(resources, Resources)
-    return Ask(role, session, count, resources, **more)  # type: ignore[arg-type]
+    return ContainerRequest(role, session, count, resources, **more)  # type: ignore[arg-type]
 
 
 Key = Tuple[int, int]
@@ -364,7 +364,7 @@ class World(RuleBasedStateMachine):
     def request(
         self, role: str, session: int, count: int, size: Resources, label: str, avoid: set[str]
     ) -> None:
-        item = Ask(role, session, count, size, label, avoid_nodes=tuple(sorted(avoid)))
+        item = ContainerRequest(role, session, count, size, label, avoid_nodes=tuple(sorted(avoid)))
         self.asking.request(item, now=self.now)
         self.wanted[role, session] = count
 

@@ -13,7 +13,7 @@ from tests.cluster.fakeyarn.harness import hasten
 from tests.cluster.fakeyarn.manager import Limits
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import Ask, Refused
+from tony_core.schedulers.port import ContainerRequest, RequestRejected
 
 NODE = Capability(1024, 16, {"yarn.io/gpu": 2})
 
@@ -27,16 +27,16 @@ def test_less_than_was_asked_for_is_not_taken(
     limits = Limits(maximum=NODE, others=tuple(NODE.other), drops=drops)
     with FakeYarn(tmp_path, nodes=1, node=NODE, limits=limits) as yarn, Driver(yarn) as driver:
         assert driver.pool is not None
-        driver.pool.request([Ask("role0", 0, 2, Resources(64, 1, gpus=1))], True)
+        driver.pool.request([ContainerRequest("role0", 0, 2, Resources(64, 1, gpus=1))], True)
         if not drops:
             driver.settled(2)
         else:
-            driver.wait(lambda: driver.heard(Refused), "a refusal", 10.0)
+            driver.wait(lambda: driver.heard(RequestRejected), "a refusal", 10.0)
             driver.wait(lambda: not driver.live(), "what came to go back", 10.0)
             calls = yarn.masters.calls["allocate"]
             driver.wait(lambda: yarn.masters.calls["allocate"] > calls + 5, "what follows", 10.0)
             words = f"{yarn.rm.active()[0].id} has less than requested: 1 GPU wanted, 0 there"
-            assert driver.heard(Refused) == [Refused("role0", words)]
+            assert driver.heard(RequestRejected) == [RequestRejected("role0", words)]
             assert not driver.held and not driver.live() and not driver.launched
             asks = yarn.applications()[0].attempt.asks
             assert not any(asked.count for asked in asks.values()), "it is asked for again"

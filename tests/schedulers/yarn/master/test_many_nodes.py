@@ -25,12 +25,12 @@ from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import (
-    Ask,
     Completed,
+    ContainerRequest,
     NodeLost,
-    PreemptionAsked,
+    PreemptionRequested,
     PreviousContainers,
-    ShutdownAsked,
+    ShutdownRequested,
     Started,
 )
 
@@ -193,8 +193,8 @@ class TestResourceManager:
             driver.ask(3)
             driver.settled(3)
             driver.client.kill(driver.app, "enough of it")
-            driver.wait(lambda: driver.heard(ShutdownAsked), "the end")
-            (asked,) = driver.heard(ShutdownAsked)
+            driver.wait(lambda: driver.heard(ShutdownRequested), "the end")
+            (asked,) = driver.heard(ShutdownRequested)
             assert asked.by_user
             assert "enough of it" in asked.reason
             yarn.until(lambda: not driver.running(), "empty nodes")
@@ -267,7 +267,7 @@ class TestNodes:
             large = yarn.add_node(9, Capability(4096, 16), "/default-rack").id.host
         with Driver(yarn) as driver:
             assert driver.pool is not None
-            ask = Ask("role0", 1, 1, Resources(2048, 1), avoid_nodes=(large,))
+            ask = ContainerRequest("role0", 1, 1, Resources(2048, 1), avoid_nodes=(large,))
             driver.pool.request([ask], True)
             driver.settled(1)
             assert {one.node for one in driver.held.values()} == {large}
@@ -303,11 +303,11 @@ class TestNodes:
             driver.settled(20)
             victims = [driver.container(name) for name in sorted(driver.held)[:5]]
             yarn.ask_back(victims)
-            driver.wait(lambda: driver.heard(PreemptionAsked), "the warning")
+            driver.wait(lambda: driver.heard(PreemptionRequested), "the warning")
             for victim in victims:
                 yarn.preempt(victim)
             driver.wait(lambda: len(driver.held) == 15, "their ends")
-            (asked,) = driver.heard(PreemptionAsked)
+            (asked,) = driver.heard(PreemptionRequested)
             assert set(asked.container_ids) == {str(one) for one in victims}
             assert {one.cause for one in driver.heard(Completed)} == {ExitCause.PREEMPTED}
             driver.settled(15)
@@ -355,7 +355,7 @@ class TestMasters:
             driver.client.fail_attempt(attempt.id)
             driver.wait(lambda: driver.superseded, "the old one's end")
             assert driver.running() == running
-            assert not driver.heard(ShutdownAsked)
+            assert not driver.heard(ShutdownRequested)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -6,7 +6,7 @@ from typing import AbstractSet, Sequence
 
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import Ask
+from tony_core.schedulers.port import ContainerRequest
 from tony_core.schedulers.yarn.master.container_requests import ContainerRequests
 from tony_core.schedulers.yarn.master.pending_reasons import explain_impossible, explain_pending
 from tony_core.schedulers.yarn.master.placement import ClusterNode, ContainerUsage, add_own_usage
@@ -30,7 +30,7 @@ def test_what_can_never_be() -> None:
 
 def test_what_is_missing_and_what_there_is() -> None:
     asking = ContainerRequests(["ps", "worker"])
-    asking.request(Ask("worker", 0, 2, Resources(1024, 1, 1), "gpu"))
+    asking.request(ContainerRequest("worker", 0, 2, Resources(1024, 1, 1), "gpu"))
     full = ClusterNode(
         "n0", "/r", Capability(512, 4, {GPU: 0}), Capability(8192, 8, {GPU: 4}), "gpu"
     )
@@ -50,8 +50,8 @@ def test_what_is_missing_and_what_there_is() -> None:
 
 def test_what_no_node_can_hold_is_said_first() -> None:
     asking = ContainerRequests(["ps", "worker"])
-    asking.request(Ask("ps", 0, 1, Resources(64)))
-    asking.request(Ask("worker", 0, 1, Resources(64, 1, 5)))
+    asking.request(ContainerRequest("ps", 0, 1, Resources(64)))
+    asking.request(ContainerRequest("worker", 0, 1, Resources(64, 1, 5)))
     node = ClusterNode("n0", "/r", Capability(512, 4), Capability(8192, 8, {GPU: 4}))
     words = explain_pending(asking.outstanding, {}, "q", None, [node])
     assert "no node is large enough for worker (5 GPUs wanted, 4 there)" in words
@@ -62,7 +62,7 @@ GPUS = Capability(8192, 8, {GPU: 2})
 
 def waiting_for_one(nodes: Sequence[ClusterNode], avoided: AbstractSet[str] = frozenset()) -> str:
     asking = ContainerRequests(["worker"])
-    asking.request(Ask("worker", 0, 1, Resources(1024, 1, 2)))
+    asking.request(ContainerRequest("worker", 0, 1, Resources(1024, 1, 2)))
     return explain_pending(asking.outstanding, {"worker": 1}, "q", None, nodes, avoided)
 
 
@@ -103,7 +103,9 @@ def test_what_is_free_is_said_of_a_node_that_could_do() -> None:
 def test_room_is_not_said_of_an_ask_with_a_constraint() -> None:
     asking = ContainerRequests(["worker"])
     asking.request(
-        Ask("worker", 0, 1, Resources(1024)), parse_constraint("NOTIN,NODE,worker"), ("worker",)
+        ContainerRequest("worker", 0, 1, Resources(1024)),
+        parse_constraint("NOTIN,NODE,worker"),
+        ("worker",),
     )
     node = ClusterNode("n", "/r", Capability(8192, 8), Capability(8192, 8))
     words = explain_pending(asking.outstanding, {"worker": 1}, "q", None, [node])

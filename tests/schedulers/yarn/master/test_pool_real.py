@@ -15,16 +15,16 @@ from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Resources
 from tony_core.schedulers.port import (
     Allocated,
+    AllocationPending,
     AppState,
-    Ask,
     Completed,
     Container,
+    ContainerRequest,
     NodeLost,
     PreviousContainers,
-    Refused,
-    ShutdownAsked,
+    RequestRejected,
+    ShutdownRequested,
     Started,
-    Waiting,
 )
 
 pytestmark = pytest.mark.cluster
@@ -58,7 +58,9 @@ def test_a_gang_of_different_kinds(hadoop: GetHadoop, masters_on: MakeMasters) -
     masters = masters_on(hadoop("two_nodes", "labels", "gpu", "queues", "placement"))
     master = masters.open(masters.application())
     gpu = Resources(memory_mb=128, vcores=2, gpus=1)
-    master.pool.request([Ask("worker", 0, 3, gpu, "gpu"), Ask("ps", 0, 5, SMALL)], True)
+    master.pool.request(
+        [ContainerRequest("worker", 0, 3, gpu, "gpu"), ContainerRequest("ps", 0, 5, SMALL)], True
+    )
     found = granted(master, 8)
     workers = [one for one in found if one.role == "worker"]
     others = [one for one in found if one.role == "ps"]
@@ -68,21 +70,21 @@ def test_a_gang_of_different_kinds(hadoop: GetHadoop, masters_on: MakeMasters) -
     assert {one.resources.gpus for one in workers} == {1}
     assert {one.resources.gpus for one in others} == {0}
     # More than the node has: the rest waits, with the numbers.
-    master.pool.request([Ask("worker", 1, 3, gpu, "gpu")], True)
+    master.pool.request([ContainerRequest("worker", 1, 3, gpu, "gpu")], True)
     granted(master, 1)
-    reason = master.next(Waiting).reason
+    reason = master.next(AllocationPending).reason
     assert "4 of 6 worker" in reason
     assert "2 x (128 MB, 2 vcores, 1 GPU) missing with the label gpu" in reason
     # What can never be had.
     for ask, words in [
-        (Ask("a", 2, 1, Resources(memory_mb=1 << 20)), "1048576 mb"),
-        (Ask("b", 2, 1, Resources(64, 1, 0, (("fpga", 1),))), "fpga"),
-        (Ask("c", 2, 1, SMALL, "no-such-label"), "no-such-label"),
-        (Ask("d", 2, 1, SMALL, "reserved"), "reserved"),
-        (Ask("e", 2, 1, SMALL, None, "NEAR,NODE,e"), "not a placement constraint"),
+        (ContainerRequest("a", 2, 1, Resources(memory_mb=1 << 20)), "1048576 mb"),
+        (ContainerRequest("b", 2, 1, Resources(64, 1, 0, (("fpga", 1),))), "fpga"),
+        (ContainerRequest("c", 2, 1, SMALL, "no-such-label"), "no-such-label"),
+        (ContainerRequest("d", 2, 1, SMALL, "reserved"), "reserved"),
+        (ContainerRequest("e", 2, 1, SMALL, None, "NEAR,NODE,e"), "not a placement constraint"),
     ]:
         master.pool.request([ask], False)
-        refused = master.next(Refused)
+        refused = master.next(RequestRejected)
         assert refused.role == ask.role
         assert words in refused.reason.lower()
 
@@ -90,15 +92,19 @@ def test_a_gang_of_different_kinds(hadoop: GetHadoop, masters_on: MakeMasters) -
 def test_constraints_and_tags(hadoop: GetHadoop, masters_on: MakeMasters) -> None:
     masters = masters_on(hadoop("two_nodes", "labels", "gpu", "queues", "placement"))
     master = masters.open(masters.application(attempts=1))
-    apart = Ask("worker", 0, 1, SMALL, None, "worker=1,NOTIN,NODE,worker")
-    master.pool.request([apart, Ask("ps", 0, 2, SMALL)], True)
+    apart = ContainerRequest("worker", 0, 1, SMALL, None, "worker=1,NOTIN,NODE,worker")
+    master.pool.request([apart, ContainerRequest("ps", 0, 2, SMALL)], True)
     found = granted(master, 3)
     assert sorted(one.role for one in found) == ["ps", "ps", "worker"]
     # The other node is labelled, and closed to who asks without the label.
-    master.pool.request([Ask("worker", 1, 1, SMALL, None, "worker=1,NOTIN,NODE,worker")], True)
-    assert "where its placement constraint allows it" in master.next(Waiting).reason
-    master.pool.request([Ask("worker", 1, 0, SMALL)], True)
-    master.pool.request([Ask("worker", 2, 1, SMALL, "gpu", "NOTIN,NODE,worker", ("worker",))], True)
+    master.pool.request(
+        [ContainerRequest("worker", 1, 1, SMALL, None, "worker=1,NOTIN,NODE,worker")], True
+    )
+    assert "where its placement constraint allows it" in master.next(AllocationPending).reason
+    master.pool.request([ContainerRequest("worker", 1, 0, SMALL)], True)
+    master.pool.request(
+        [ContainerRequest("worker", 2, 1, SMALL, "gpu", "NOTIN,NODE,worker", ("worker",))], True
+    )
     (other,) = granted(master, 1)
     assert other.node not in {one.node for one in found}
 
@@ -109,9 +115,13 @@ def test_without_the_feature_constraints_are_refused(
     masters = masters_on(hadoop())
     master = masters.open(masters.application())
     master.pool.request(
-        [Ask("worker", 0, 1, SMALL, None, "NOTIN,NODE,w", ("w",)), Ask("ps", 0, 1, SMALL)], True
+        [
+            ContainerRequest("worker", 0, 1, SMALL, None, "NOTIN,NODE,w", ("w",)),
+            ContainerRequest("ps", 0, 1, SMALL),
+        ],
+        True,
     )
-    assert master.next(Refused).role == "worker"
+    assert master.next(RequestRejected).role == "worker"
     until(lambda: any(isinstance(e, Allocated) for e in master.heard) or master.next(Allocated), "")
 
 
@@ -124,7 +134,7 @@ def test_the_resource_manager_restarts(hadoop: GetHadoop, masters_on: MakeMaster
     master.launch(first, SLEEP)
     master.next(Started)
     # Outstanding while the ResourceManager is away, and what was never launched is given back.
-    master.pool.request([Ask("worker", 1, 3, SMALL)], True)
+    master.pool.request([ContainerRequest("worker", 1, 3, SMALL)], True)
     cluster.restart_rm()
     master.pool.release(second.id)
     found = granted(master, 3)
@@ -172,7 +182,7 @@ def test_the_application_is_killed(hadoop: GetHadoop, masters_on: MakeMasters) -
     masters = masters_on(hadoop())
     master = masters.open(masters.application())
     masters.client.kill(masters.application_of(master), "enough of it")
-    asked = master.next(ShutdownAsked)
+    asked = master.next(ShutdownRequested)
     assert asked.by_user
     assert "enough of it" in asked.reason
     master.pool.finish(AppState.KILLED, "whatever")

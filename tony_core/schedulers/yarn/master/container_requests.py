@@ -12,7 +12,7 @@ Two rules follow:
   containers that are on their way to the master would be allocated a second time. (That can still
   happen when an ask and an allocation cross; the surplus containers are returned.)
 * The capability is not part of the key. So each role, session and size has a key of its own
-  (:class:`ContainerRequest`): a request id that encodes role and session, also for a next master,
+  (:class:`OutstandingRequest`): a request id that encodes role and session, also for a next master,
   and a priority that no other role has.
 
 Asks name hosts (:mod:`placement`) as long as allocations follow. After :data:`NAMED_WAIT_S` without
@@ -45,7 +45,7 @@ from tony_core.hadoop.yarn.messages.resource_requests import (
 )
 from tony_core.hadoop.yarn.messages.yarn import Priority
 from tony_core.hadoop.yarn.records import Capability
-from tony_core.schedulers.port import Ask
+from tony_core.schedulers.port import ContainerRequest
 from tony_core.schedulers.yarn.master.placement import (
     ClusterNode,
     FreeResources,
@@ -64,10 +64,10 @@ _VARIANTS = 1 << _ROLE_BITS  # priorities of one role's sizes are this far apart
 
 
 @dataclass
-class ContainerRequest:
+class OutstandingRequest:
     """One key at the ResourceManager, and how many containers it still owes under it."""
 
-    ask: Ask
+    ask: ContainerRequest
     need: Capability
     constraint: Optional[Constraint]
     tags: Tuple[str, ...]
@@ -120,7 +120,7 @@ class ContainerRequests:
     def __init__(self, roles: Iterable[str], salt: str = "") -> None:
         self._roles: List[str] = list(roles)
         self._salt = salt
-        self._requests_by_id: Dict[int, ContainerRequest] = {}  # by request id
+        self._requests_by_id: Dict[int, OutstandingRequest] = {}  # by request id
         self._avoid: FrozenSet[str] = frozenset()  # nodes that the master wants to avoid
         self._irreplaceable: FrozenSet[str] = frozenset()  # of these, nodes that are needed
         self._sent_blacklist: FrozenSet[str] = frozenset()  # as the ResourceManager knows it
@@ -130,7 +130,7 @@ class ContainerRequests:
 
     def request(
         self,
-        ask: Ask,
+        ask: ContainerRequest,
         constraint: Optional[Constraint] = None,
         tags: Tuple[str, ...] = (),
         now: float = 0.0,
@@ -139,7 +139,7 @@ class ContainerRequests:
         self._avoid = frozenset(ask.avoid_nodes) if ask.count else self._avoid
         self._nodes_checked_at = None
         need = to_capability(ask.resources)
-        found: Optional[ContainerRequest] = None
+        found: Optional[OutstandingRequest] = None
         for request in self._of(ask.role, ask.session):
             if (request.need, request.ask.node_label, request.constraint, request.tags) == (
                 need,
@@ -168,14 +168,14 @@ class ContainerRequests:
             if request.missing:
                 request.missing, request.sent = 0, False
 
-    def drop(self, request: ContainerRequest) -> None:
+    def drop(self, request: OutstandingRequest) -> None:
         """Forget a request that the ResourceManager refused."""
         request.missing, request.sent, request.named = 0, True, {}
 
     # ------------------------------------------------------------------ what is outstanding
 
     @property
-    def outstanding(self) -> List[ContainerRequest]:
+    def outstanding(self) -> List[OutstandingRequest]:
         """The requests that wait for containers."""
         return [request for request in self._requests_by_id.values() if request.missing]
 
@@ -191,7 +191,7 @@ class ContainerRequests:
         """The nodes that the ResourceManager has on the blacklist."""
         return self._sent_blacklist
 
-    def find(self, request_id: int) -> Optional[ContainerRequest]:
+    def find(self, request_id: int) -> Optional[OutstandingRequest]:
         """The request of an id."""
         return self._requests_by_id.get(request_id)
 
@@ -200,7 +200,7 @@ class ContainerRequests:
         number = (request_id & (_VARIANTS - 1)) - 1
         return self._roles[number] if 0 <= number < len(self._roles) else ""
 
-    def record_allocation(self, request_id: int, now: float) -> Optional[ContainerRequest]:
+    def record_allocation(self, request_id: int, now: float) -> Optional[OutstandingRequest]:
         """Count an allocated container; its request, or None for a surplus container."""
         request = self._requests_by_id.get(request_id)
         if request is None or not request.missing:
@@ -274,7 +274,7 @@ class ContainerRequests:
 
     # ------------------------------------------------------------------ inside
 
-    def _of(self, role: str, session: int) -> List[ContainerRequest]:
+    def _of(self, role: str, session: int) -> List[OutstandingRequest]:
         return [
             request
             for request in self._requests_by_id.values()
@@ -283,11 +283,11 @@ class ContainerRequests:
 
     def _new(
         self,
-        ask: Ask,
+        ask: ContainerRequest,
         need: Capability,
         constraint: Optional[Constraint],
         tags: Tuple[str, ...],
-    ) -> ContainerRequest:
+    ) -> OutstandingRequest:
         if ask.role not in self._roles:
             self._roles.append(ask.role)
         number = self._roles.index(ask.role) + 1
@@ -298,7 +298,7 @@ class ContainerRequests:
                 sizes.append(request.need)
         if need not in sizes:
             sizes.append(need)
-        request = ContainerRequest(
+        request = OutstandingRequest(
             ask,
             need,
             constraint,
@@ -309,7 +309,7 @@ class ContainerRequests:
         self._requests_by_id[request.request_id] = request
         return request
 
-    def _is_time_to_name(self, request: ContainerRequest, now: float) -> bool:
+    def _is_time_to_name(self, request: OutstandingRequest, now: float) -> bool:
         return (
             request.sent and not request.names_hosts and now - request.progress_at >= NAME_AGAIN_S
         )
@@ -349,7 +349,7 @@ class ContainerRequests:
         return frozenset(spared)
 
     def _has_room(
-        self, request: ContainerRequest, nodes: Sequence[ClusterNode], avoid: FrozenSet[str]
+        self, request: OutstandingRequest, nodes: Sequence[ClusterNode], avoid: FrozenSet[str]
     ) -> bool:
         return (
             FreeResources(nodes).choose_hosts(request.need, 1, request.ask.node_label or "", avoid)
@@ -357,7 +357,7 @@ class ContainerRequests:
         )
 
     def _requests(
-        self, request: ContainerRequest, room: FreeResources, avoid: FrozenSet[str]
+        self, request: OutstandingRequest, room: FreeResources, avoid: FrozenSet[str]
     ) -> List[ResourceRequest]:
         named: Dict[str, int] = dict.fromkeys(request.named, 0)
         request.named = {}
@@ -376,7 +376,7 @@ class ContainerRequests:
 
 
 def _resource_request(
-    request: ContainerRequest, place: str, count: int, label: Optional[str] = None
+    request: OutstandingRequest, place: str, count: int, label: Optional[str] = None
 ) -> ResourceRequest:
     message = ResourceRequest(
         priority=Priority(priority=request.priority),
@@ -389,7 +389,7 @@ def _resource_request(
     return message.replace(node_label_expression=label) if label else message
 
 
-def _scheduling_request(request: ContainerRequest) -> SchedulingRequest:
+def _scheduling_request(request: OutstandingRequest) -> SchedulingRequest:
     message = SchedulingRequest(
         allocation_request_id=request.request_id,
         priority=Priority(priority=request.priority),

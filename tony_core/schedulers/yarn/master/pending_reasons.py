@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import AbstractSet, Collection, Mapping, Optional, Sequence
 
 from tony_core.hadoop.yarn.records import VCORES, Capability
-from tony_core.schedulers.yarn.master.container_requests import ContainerRequest
+from tony_core.schedulers.yarn.master.container_requests import OutstandingRequest
 from tony_core.schedulers.yarn.master.placement import ClusterNode, count_fitting
 from tony_core.schedulers.yarn.resources import format_amount, format_amounts
 
@@ -42,7 +42,7 @@ def describe_shortfall(need: Capability, room: Capability) -> str:
 
 
 def explain_pending(
-    requests: Sequence[ContainerRequest],
+    requests: Sequence[OutstandingRequest],
     held: Mapping[str, int],
     queue: str,
     headroom: Optional[Capability],
@@ -75,7 +75,7 @@ def explain_pending(
 
 
 def _on_nodes(
-    request: ContainerRequest, nodes: Sequence[ClusterNode], avoided: AbstractSet[str]
+    request: OutstandingRequest, nodes: Sequence[ClusterNode], avoided: AbstractSet[str]
 ) -> str:
     """What the nodes lack for a request; empty if that is unknown."""
     label = request.ask.node_label or ""

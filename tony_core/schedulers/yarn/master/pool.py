@@ -134,7 +134,7 @@ class YarnPool(port.ContainerPool):
         self._registered_event.set()
         return info
 
-    def request(self, asks: Sequence[port.Ask], gang: bool) -> None:
+    def request(self, asks: Sequence[port.ContainerRequest], gang: bool) -> None:
         with self._changed:
             now = time.monotonic()
             for ask in asks:
@@ -290,7 +290,7 @@ class YarnPool(port.ContainerPool):
             request = self._requests.find(request_id)
             if request is not None and request.missing:
                 self._requests.drop(request)
-                self._emit(port.Refused(request.role, why))
+                self._emit(port.RequestRejected(request.role, why))
 
     def on_shutdown(self, why: str, by_user: bool) -> None:
         """End the job: the ResourceManager has ended the application."""
@@ -298,14 +298,14 @@ class YarnPool(port.ContainerPool):
             self._shut_down = True
             if not self._over:
                 self._over = True
-                self._emit(port.ShutdownAsked(why, by_user))
+                self._emit(port.ShutdownRequested(why, by_user))
 
     def on_lost(self, why: str) -> None:
         """End the job: the ResourceManager cannot be reached. The end may still be reported."""
         with self._changed:
             if not self._over:
                 self._over = True
-                self._emit(port.ShutdownAsked(why, False))
+                self._emit(port.ShutdownRequested(why, False))
 
     def on_superseded(self, why: str) -> None:
         with self._changed:
@@ -320,7 +320,7 @@ class YarnPool(port.ContainerPool):
         known = [one for one in sorted(taken) if self._containers.get(one) is not None]
         if known:
             self._preempted.update(known)
-            self._emit(port.PreemptionAsked(tuple(str(one) for one in known)))
+            self._emit(port.PreemptionRequested(tuple(str(one) for one in known)))
 
     def _take_allocated(self, given: Sequence[Container], now: float) -> None:
         taken: List[port.Container] = []
@@ -335,7 +335,7 @@ class YarnPool(port.ContainerPool):
                 self._containers.return_surplus(container)
                 self._requests.drop(request)
                 words = f"{container.node} has less than requested: {lacking}"
-                self._emit(port.Refused(request.role, words))
+                self._emit(port.RequestRejected(request.role, words))
                 continue
             self._containers.add(container, request.role, now)
             taken.append(self._application.to_port_container(container, request.role))
@@ -389,7 +389,7 @@ class YarnPool(port.ContainerPool):
             self._reason_at = now
             if requests and words != self._reason:
                 self._reason = words
-                self._emit(port.Waiting(words))
+                self._emit(port.AllocationPending(words))
 
     # ------------------------------------------------------------------ from the launcher
 
@@ -439,21 +439,21 @@ class YarnPool(port.ContainerPool):
 
     # ------------------------------------------------------------------ inside
 
-    def _request(self, ask: port.Ask, now: float) -> None:
+    def _request(self, ask: port.ContainerRequest, now: float) -> None:
         registered = self._registered
         try:
             constraint, tags = placement_constraints.request_constraint(
                 ask.role, ask.placement_spec, ask.allocation_tags, self._application.placement_spec
             )
         except placement_constraints.ConstraintError as error:
-            self._emit(port.Refused(ask.role, str(error)))
+            self._emit(port.RequestRejected(ask.role, str(error)))
             return
         if ask.count and registered is not None:
             known = [one.name for one in registered.resource_types]
             need = to_capability(ask.resources)
             why = pending_reasons.explain_impossible(need, registered.maximum, known)
             if why:
-                self._emit(port.Refused(ask.role, why))
+                self._emit(port.RequestRejected(ask.role, why))
                 return
         self._requests.request(ask, constraint, tags, now)
 
