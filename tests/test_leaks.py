@@ -24,7 +24,7 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def test_nothing_left_is_nothing_said(home: Path) -> None:
+def test_nothing_left_prints_nothing(home: Path) -> None:
     assert Watch(home).left_behind(grace=0) == []
 
 

@@ -82,7 +82,7 @@ class TestFindingAPython:
 class TestMakingAnEnvironment:
     MAKE = 'source bin/_venv.sh; make_venv "$1" "$2"'
 
-    def test_with_nothing_to_make_it_it_says_what_to_install(self, tmp_path: Path) -> None:
+    def test_without_a_builder_it_names_what_to_install(self, tmp_path: Path) -> None:
         python = interpreter(tmp_path, without=["ensurepip", "virtualenv", "-m pip"])
         done = bash(self.MAKE, str(python), str(tmp_path / "venv"))
         assert done.returncode == 1
@@ -94,7 +94,7 @@ class TestMakingAnEnvironment:
         ' checkout_venv "$1" ""'
     )
 
-    def test_somebody_elses_is_left_alone(self, tmp_path: Path) -> None:
+    def test_a_folder_not_made_by_the_script_is_unchanged(self, tmp_path: Path) -> None:
         theirs = tmp_path / "theirs"
         theirs.mkdir()
         (theirs / "pyvenv.cfg").touch()
@@ -249,7 +249,7 @@ class TestTheEnvironmentsOfFrameworkTests:
         assert not (tmp_path / "envs").exists()
 
     @pytest.mark.slow
-    def test_built_once_whoever_asks_and_again_after_an_interruption(
+    def test_built_once_for_all_callers_and_again_after_an_interruption(
         self, envs: Path, tmp_path: Path
     ) -> None:
         both = [
@@ -345,7 +345,7 @@ echo "======== 2 passed, 1 skipped in 61.10s (0:01:01) ========"
         assert re.fullmatch(r"=+ 10 passed, 5 skipped in [\d.]+s \(0:00:\d\d\) =+", told[-1])
         assert not list(checkout.glob("tony-ci.*"))
 
-    def test_what_fails_is_told_and_the_others_run(self, checkout: Path) -> None:
+    def test_a_failed_stage_is_reported_and_the_others_run(self, checkout: Path) -> None:
         bad = {"NONE": "-m frameworks", "BROKEN": "-m slow", "BAD": "-m cluster"}
         done = self.run(checkout, "run", **bad)
         assert done.returncode == 1

@@ -100,7 +100,7 @@ def pages() -> List[Path]:
     ]
 
 
-def test_docs_and_messages_say_who_does_what() -> None:
+def test_docs_and_messages_name_who_does_what() -> None:
     found = [line for path in (*modules(), *pages()) for line in phrases_in(path)]
     assert not found, "\n".join(found)
 

@@ -59,7 +59,7 @@ def test_every_program_of_the_core_is_run_by_the_one_that_runs_all(module: Any) 
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_each_tells_what_it_does(program: str) -> None:
+def test_each_has_a_help_text(program: str) -> None:
     done = run(program, "--help")
     assert done.returncode == 0 and "--quick" in done.stdout, done.stderr
 

@@ -122,7 +122,7 @@ def test_bad_tars_are_refused_and_write_nothing_outside(tmp_path: Path, case: st
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
 
 
-def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     path = tar(
         tmp_path / "bad.tar", [(f"/{n}", {}) for n in range(30)] + [("p", {"type": FIFO})], "w"
     )
@@ -183,7 +183,7 @@ def test_no_archive_at_all(tmp_path: Path, data: bytes) -> None:
         archive.check(str(tmp_path / "x.zip"))
 
 
-def test_a_password_is_told(tmp_path: Path) -> None:
+def test_an_archive_with_a_password_is_refused(tmp_path: Path) -> None:
     path = make_zip(tmp_path / "x.zip")
     data = bytearray(path.read_bytes())
     at = data.rindex(b"PK\x01\x02")

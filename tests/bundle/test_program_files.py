@@ -126,7 +126,7 @@ def test_the_message_names_key_folder_and_what_is_meant(src: Path, tmp_path: Pat
     assert text.endswith("(did you mean train.py?)")
 
 
-def test_what_is_ignored_is_told_so(src: Path, tmp_path: Path) -> None:
+def test_an_ignored_program_file_is_reported(src: Path, tmp_path: Path) -> None:
     (text,) = problems(with_command(job(src), "python old/run.py"), tmp_path)
     assert "old/run.py is left out of" in text and ".tonyignore" in text
 

@@ -76,7 +76,7 @@ def test_an_ended_application(store: RemoteStore, cluster: FakeCluster) -> None:
     assert cluster.names("apps") == cluster.names("store/objects") == []
 
 
-def test_an_application_that_nobody_knows_may_be_a_submit(
+def test_an_unknown_application_may_be_a_submission(
     store: RemoteStore, cluster: FakeCluster
 ) -> None:
     store.take_lease("application_1_1", [A])

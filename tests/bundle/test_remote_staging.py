@@ -329,7 +329,7 @@ def denied(access: str, path: str, owner: str, mode: str) -> PermissionError:
         (UnsupportedLocation(errno.EPROTO, "set HADOOP_CONF_DIR", "x"), "^set HADOOP_CONF_DIR$"),
     ],
 )
-def test_refusals_say_what_to_do(
+def test_refusals_have_a_remedy(
     cluster: FakeCluster, src: Path, error: OSError, words: str
 ) -> None:
     plan = bundle.plan(job(src), ROOT)
@@ -359,7 +359,7 @@ def _removed(path: str) -> None:
     ("harm", "words"),
     [(_shorter, "has 100 bytes, but had"), (_touched, "was written to"), (_removed, "is missing")],
 )
-def test_a_damaged_object_is_told_in_one_line(
+def test_a_damaged_object_is_reported_in_one_line(
     cluster: FakeCluster, src: Path, harm: Callable[[str], None], words: str
 ) -> None:
     item = named(staged(job(src)), "tony-src")

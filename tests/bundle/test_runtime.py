@@ -112,7 +112,7 @@ def test_a_verb_runs_its_module_wherever_it_was_started(tmp_path: Path, built: P
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8"])
-def test_a_python_that_is_too_old_is_told_so(built: Path, version: str) -> None:
+def test_a_python_that_is_too_old_is_refused(built: Path, version: str) -> None:
     python = other_python(version)
     if python is None:
         pytest.skip(f"no Python {version} here")

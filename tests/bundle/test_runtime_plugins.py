@@ -101,7 +101,7 @@ def test_a_plugin_makes_another_runtime_and_its_change_too(
 
 
 @pytest.mark.parametrize("target", ["no_such_mine:A", "math:A", "json:A", "program.x:A"])
-def test_what_cannot_travel_is_said(target: str, tmp_path: Path) -> None:
+def test_a_plugin_that_cannot_be_shipped_is_reported(target: str, tmp_path: Path) -> None:
     plugin = Plugin("tony.frameworks", "mine", target)
     with pytest.raises(PluginError, match=r"mine .* cannot be sent to the nodes: "):
         list_plugin_files(plugin)

@@ -145,7 +145,7 @@ def test_a_loose_store_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_somebody_elses_store_is_refused(tmp_path: Path) -> None:
+def test_another_users_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "root" / "store").mkdir(parents=True)
     os.chown(tmp_path / "root" / "store", 12345, -1)
     with pytest.raises(StoreError, match="belongs to another user"):

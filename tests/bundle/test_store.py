@@ -232,7 +232,7 @@ def test_a_lease_that_a_power_cut_emptied_goes_with_its_application(tmp_path: Pa
     ]
 
 
-def test_a_lease_that_names_another_application_aims_at_nobody(tmp_path: Path) -> None:
+def test_a_lease_that_names_another_application_removes_only_itself(tmp_path: Path) -> None:
     root = tmp_path / "root"
     store = Store(str(root))
     store.prepare()
@@ -404,7 +404,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(DAMAGE))
-def test_a_damaged_object_is_put_again_and_said(tmp_path: Path, kind: str) -> None:
+def test_a_damaged_object_is_put_again_and_reported(tmp_path: Path, kind: str) -> None:
     source, root = tmp_path / "source", str(tmp_path / "root")
     source.mkdir()
     (source / "main.py").write_text("print(1)")

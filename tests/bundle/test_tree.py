@@ -108,7 +108,7 @@ def test_links_out_of_the_tree(tmp_path: Path) -> None:
     assert sorted(tree.links_out) == ["abs -> /etc/hosts", "sub/up -> ../../beside"]
 
 
-def test_what_cannot_travel_is_told_all_at_once(tmp_path: Path) -> None:
+def test_all_files_that_cannot_be_shipped_are_reported_at_once(tmp_path: Path) -> None:
     source = make(tmp_path / "source")
     os.mkfifo(source / "pipe")
     with socket.socket(socket.AF_UNIX) as bound:
@@ -125,7 +125,7 @@ def test_what_cannot_travel_is_told_all_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     source = make(tmp_path / "source")
     (source / "run.sh").chmod(0)
     (source / "pkg").chmod(0)

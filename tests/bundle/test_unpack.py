@@ -97,7 +97,7 @@ def test_an_unpacked_folder_that_was_damaged_is_unpacked_again(tmp_path: Path, d
     assert (path / "x").read_text() == "x"
 
 
-def test_who_waits_too_long_is_told(
+def test_too_long_a_wait_is_an_error(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
@@ -143,9 +143,7 @@ def test_what_went_away_is_named_without_its_password(tmp_path: Path) -> None:
         localize(gone, str(tmp_path / "root"))
 
 
-def test_a_staged_archive_that_was_damaged_is_told_with_its_mend(
-    tmp_path: Path, data: Path
-) -> None:
+def test_a_damaged_staged_archive_is_reported_with_its_mend(tmp_path: Path, data: Path) -> None:
     root = tmp_path / "root"
     item = staged(root, ref(data, "d", archive=True))["d"]
     content = Path(item.uri)
@@ -162,7 +160,7 @@ def test_a_staged_archive_that_was_damaged_is_told_with_its_mend(
     assert again == item and "x" in os.listdir(localize(again, str(root)))
 
 
-def test_a_bad_remote_archive_is_told(tmp_path: Path, web: Site) -> None:
+def test_a_bad_remote_archive_is_reported(tmp_path: Path, web: Site) -> None:
     root = tmp_path / "root"
     item = staged(root, ref(web.put("f.zip", b"no zip"), "f", archive=True))["f"]
     with pytest.raises(UnpackError, match=r"f \(http.*f.zip\): is not an archive"):

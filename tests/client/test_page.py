@@ -68,7 +68,7 @@ def test_a_closed_connection_is_opened_again(server: PageServer, page: Page) -> 
     assert page.job()["name"] == "mnist"
 
 
-def test_nobody_there(server: PageServer) -> None:
+def test_no_server_at_the_address(server: PageServer) -> None:
     page = Page(server.url, timeout_s=1.0)
     server.close()
     with pytest.raises(PageError, match="does not answer"):

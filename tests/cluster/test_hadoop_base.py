@@ -76,7 +76,7 @@ class TestFiles:
             files.status("/files")
         assert caught.value.status == 404
 
-    def test_safe_mode_lets_nobody_write(self, hadoop: GetHadoop) -> None:
+    def test_safe_mode_refuses_writes(self, hadoop: GetHadoop) -> None:
         cluster = hadoop()
         cluster.safe_mode(True)
         with pytest.raises(WebError, match="SafeModeException"):

@@ -110,12 +110,12 @@ class TestScheduling:
         ):
             assert reason in refusal(cluster, queue=queue)
 
-    def test_a_private_queue_is_for_nobody(self, hadoop: GetHadoop) -> None:
+    def test_a_private_queue_refuses_every_user(self, hadoop: GetHadoop) -> None:
         cluster = hadoop(*SCHEDULING)
         said = refusal(cluster, queue="private")
         assert f"User {cluster.user} does not have permission to submit" in said
 
-    def test_a_small_queue_says_what_is_too_much(self, hadoop: GetHadoop) -> None:
+    def test_a_small_queue_names_what_exceeds_it(self, hadoop: GetHadoop) -> None:
         cluster = hadoop(*SCHEDULING)
         first = submit(cluster, "sleep 60", queue="tiny")
         cluster.wait_for(first, ["ACCEPTED"])

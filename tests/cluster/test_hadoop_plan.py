@@ -139,7 +139,7 @@ class TestWriting:
 
 
 class TestPorts:
-    def test_nobody_gets_one_but_who_asks_for_it_as_servers_do(self, ports: Ports) -> None:
+    def test_a_port_goes_only_to_a_server_that_reuses_the_address(self, ports: Ports) -> None:
         port = ports.take()
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))
@@ -173,14 +173,14 @@ class TestJava:
 
 
 class TestCommand:
-    def test_without_a_cluster_it_says_so(
+    def test_a_missing_cluster_is_reported(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         for verb in ("status", "down", "env"):
             assert sandbox.main(["--folder", str(tmp_path), verb]) == 1
             assert f"there is no cluster in {tmp_path}" in capsys.readouterr().err
 
-    def test_one_that_is_down_says_so(
+    def test_a_cluster_that_is_down_is_reported(
         self, tmp_path: Path, ports: Ports, capsys: pytest.CaptureFixture[str]
     ) -> None:
         plan = plan_of(tmp_path, ports)
@@ -189,7 +189,7 @@ class TestCommand:
         assert "is not up" in capsys.readouterr().err
         assert json.loads((plan.folder / "cluster.json").read_text())["version"] == "3.4.2"
 
-    def test_nothing_of_somebody_else_is_overwritten(
+    def test_a_folder_with_other_things_is_not_overwritten(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "mine").touch()

@@ -72,7 +72,7 @@ def test_two_who_want_the_same_jars_fetch_them_once(tmp_path: Path) -> None:
     assert kept == {folder.name, f"{folder.name}.lock"}
 
 
-def test_by_hand_it_stays_until_it_is_told_to_go(tmp_path: Path) -> None:
+def test_by_hand_it_stays_until_it_is_stopped(tmp_path: Path) -> None:
     folder = tmp_path / "sandbox"
 
     def sandbox(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -35,7 +35,7 @@ def test_every_attacker_and_every_harm_is_there() -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_cell_names_tests_that_exist_or_says_why_not(cell: str) -> None:
+def test_a_cell_names_existing_tests_or_why_there_are_none(cell: str) -> None:
     named = _TEST.findall(cell)
     assert named or "**not protected**: " in cell, cell
     for path, test in named:

@@ -23,7 +23,7 @@ def jobs_of(folder: Path) -> Dict[str, Dict[str, str]]:
     return {path.stem: load(path.read_bytes()) for path in folder.glob("*.job")}
 
 
-def test_flow_2_says_what_the_job_files_say() -> None:
+def test_flow_2_matches_the_job_files() -> None:
     said = yaml.safe_load((FLOWS / "retraining-flow2" / "publish.flow").read_text())
     project = yaml.safe_load((FLOWS / "retraining-flow2" / "retraining.project").read_text())
     assert project == {"azkaban-flow-version": 2.0}
@@ -73,7 +73,7 @@ def test_of_the_same_name_the_last_counts(tmp_path: Path) -> None:
     assert archive == upload.pack([tmp_path / "one", tmp_path / "two"])
 
 
-def test_what_cannot_be_uploaded_is_told(
+def test_a_failed_upload_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZKABAN_PASSWORD", "hush")

@@ -43,7 +43,7 @@ def test_each_test_that_is_named_is_there() -> None:
         assert tests <= written_in(CHECKOUT / "tests" / file), file
 
 
-def test_each_row_says_on_what_it_was_tried() -> None:
+def test_each_row_names_what_it_was_tried_on() -> None:
     told = (CHECKOUT / "docs" / "failures.md").read_text()
     for what, _, tests, on in rows():
         kinds = [part.split(",")[0].split(":")[0] for part in on.split("; ")]

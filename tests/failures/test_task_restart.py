@@ -59,7 +59,7 @@ def two_that_wait(tony_home: Path, folder: Path) -> Tuple[Wreck, Path, Dict[int,
     return wreck, go, told(wreck, 2)
 
 
-def test_a_program_is_killed_and_comes_back_alone(tony_home: Path, tmp_path: Path) -> None:
+def test_only_the_killed_program_is_restarted(tony_home: Path, tmp_path: Path) -> None:
     wreck, go, before = two_that_wait(tony_home, tmp_path)
     os.kill(before[1][0].pid, signal.SIGKILL)
     after = told(wreck, 3)
@@ -91,7 +91,7 @@ def test_an_executor_is_killed_and_its_task_comes_back_elsewhere(
     wreck.ends(AppState.SUCCEEDED, "worker:1 is started again alone in another container")
 
 
-def test_of_a_gang_each_comes_back_where_the_others_know_it_or_nobody_does(
+def test_gang_tasks_restart_at_their_known_address_or_not_at_all(
     tony_home: Path, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"

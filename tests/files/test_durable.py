@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> List[Tuple[str, str]]:
     return seen
 
 
-def test_bytes_reach_the_disk_before_the_name_does_and_the_name_before_we_return(
+def test_bytes_are_on_disk_before_the_name_and_the_name_before_the_call_returns(
     tmp_path: Path, calls: List[Tuple[str, str]]
 ) -> None:
     replace_file(str(tmp_path / "summary"), b"all of it")

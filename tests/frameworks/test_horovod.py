@@ -51,7 +51,7 @@ def test_hosts_may_hold_different_numbers() -> None:
     assert _placed([]) == {}
 
 
-def test_what_a_rank_is_told() -> None:
+def test_variables_of_a_rank() -> None:
     made = job("horovod", {"worker": 2, "chief": 1, "ps": 1})
     found = seen(Horovod(), gang(made, services=_SERVICES))
     assert found["ps:0"] == {}
@@ -78,13 +78,13 @@ def test_ranks_wait_longer_than_the_master_that_names_who_is_missing() -> None:
     assert env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "70"
 
 
-def test_where_nobody_else_can_be_the_loopback_does() -> None:
+def test_a_gang_on_one_host_uses_the_loopback() -> None:
     made = job("horovod", {"worker": 2})
     alone = Gang(made, 0, tuple(_on(["127.0.0.1", "localhost"])), services=_SERVICES)
     assert {env["HOROVOD_GLOO_IFACE"] for env in seen(Horovod(), alone).values()} == {"lo"}
 
 
-def test_a_sidecar_that_was_ready_first_is_told_nothing() -> None:
+def test_a_sidecar_that_was_ready_first_gets_no_variables() -> None:
     made = gang(job("horovod", {"worker": 1, "tensorboard": 1}), starting=("tensorboard:0",))
     assert Horovod().environment(made, made.peers[1]) == {}
 

@@ -205,7 +205,7 @@ def test_who_waits_is_answered_when_the_key_comes(
         sock.close()
 
 
-def test_garbage_oversize_and_silence_harm_nobody(
+def test_garbage_oversize_and_silence_harm_no_rank(
     serve: Callable[..., RendezvousService],
     failures: Failures,
     monkeypatch: pytest.MonkeyPatch,
@@ -234,7 +234,7 @@ def test_garbage_oversize_and_silence_harm_nobody(
     assert failures.heard == []
 
 
-def test_who_does_not_read_its_answer_keeps_nobody(
+def test_a_client_that_does_not_read_its_answer_delays_no_other(
     serve: Callable[..., RendezvousService],
 ) -> None:
     service = serve()
@@ -285,7 +285,7 @@ def test_all_that_began_are_waited_for_no_more(
     assert failures.heard == []
 
 
-def test_no_port_of_an_earlier_session(failures: Failures) -> None:
+def test_no_port_of_a_previous_session(failures: Failures) -> None:
     first = RendezvousService(1, ServiceContext("127.0.0.1", failures), 60.0)
     first.close()
     avoid = range(1, 65536)
@@ -296,7 +296,7 @@ def test_no_port_of_an_earlier_session(failures: Failures) -> None:
     assert second.port != first.port
 
 
-def test_it_listens_where_other_hosts_reach_it(failures: Failures) -> None:
+def test_it_listens_on_an_address_for_other_hosts(failures: Failures) -> None:
     # A name may stand for 127.0.1.1 in this machine's own /etc/hosts.
     for host, where in (("node.nowhere", "0.0.0.0"), ("10.9.8.7", "0.0.0.0"),
                         ("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")):  # fmt: skip
@@ -415,7 +415,7 @@ def test_from_another_machine_only_the_jobs_nodes_are_let_in(
         service.close()
 
 
-def test_where_the_kernel_does_not_tell_the_session_fails_and_says_why(
+def test_without_socket_owners_from_the_kernel_the_session_fails_with_the_reason(
     failures: Failures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = RendezvousService(2, ServiceContext("127.0.0.1", failures), 60.0)

@@ -29,7 +29,7 @@ def problems(counts: Dict[str, int], **fields: Any) -> List[str]:
     return [problem.key for problem in MxNet().validate(job("mxnet", counts, **fields))]
 
 
-def test_each_role_is_told_where_the_scheduler_is() -> None:
+def test_each_role_gets_the_schedulers_address() -> None:
     found = seen(MxNet(), gang(job("mxnet", {**_USUAL, "evaluator": 1, "tensorboard": 1})))
     assert found["scheduler:0"] == {
         **_SHARED,
@@ -74,7 +74,7 @@ def test_what_is_refused() -> None:
     assert problems({**_USUAL, "prepare": 1}, depends={"worker": ("prepare",)}) == []
 
 
-def test_what_it_says_names_the_mend() -> None:
+def test_its_messages_name_the_remedy() -> None:
     (alone,) = MxNet().validate(job("mxnet", {"worker": 1}))
     assert "no scheduler and no server" in alone.message
     assert "tony.application.framework=standalone" in alone.message
@@ -102,7 +102,7 @@ def test_the_workers_end_is_the_jobs() -> None:
         (["tony.application.untracked.jobtypes=server"], ["scheduler", "worker"]),
     ],
 )
-def test_who_serves_is_not_waited_for_unless_the_job_says_so(
+def test_servers_are_not_waited_for_unless_the_job_sets_it(
     words: List[str], tracked: List[str]
 ) -> None:
     conf = [f"tony.{role}.instances=1" for role in ("scheduler", "server", "worker")]

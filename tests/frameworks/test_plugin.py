@@ -11,7 +11,7 @@ from tests.bundle.test_runtime_plugins import FRAMEWORK, distribution
 from tests.frameworks.submitting import _PATHS
 
 
-def test_a_job_of_a_brought_framework(tmp_path: Path) -> None:
+def test_a_job_of_a_plugin_framework(tmp_path: Path) -> None:
     distribution(
         tmp_path / "site",
         {

@@ -30,7 +30,7 @@ def _lines(outcomes: List[object]) -> List[str]:
     return [each.line for each in outcomes if isinstance(each, Send)]
 
 
-def test_a_rank_says_its_number_and_is_told_its_rank() -> None:
+def test_a_rank_sends_its_number_and_gets_its_rank() -> None:
     server = _server()
     assert server.missing() == []
     first = server.received(5, "cmd=initack pmiid=1001")
@@ -104,7 +104,7 @@ def test_what_one_rank_puts_another_gets() -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "rc"), [(64, 1024, 0), (65, 1, -1), (1, 1025, -1)])
-def test_lengths_are_those_that_were_told(key: int, value: int, rc: int) -> None:
+def test_lengths_are_the_announced_ones(key: int, value: int, rc: int) -> None:
     server = _both()
     line = f"cmd=put kvsname=kvs-0 key={'k' * key} value={'v' * value}"
     assert f"rc={rc} " in _lines(server.received(10, line))[0]

@@ -177,7 +177,7 @@ def test_close_is_idempotent(failures: Failures) -> None:
     assert failures.heard == []
 
 
-def test_it_listens_where_other_hosts_reach_it(failures: Failures) -> None:
+def test_it_listens_on_an_address_for_other_hosts(failures: Failures) -> None:
     # A name may stand for 127.0.1.1 in this machine's own /etc/hosts.
     for host, where in (("node.nowhere", "0.0.0.0"), ("10.9.8.7", "0.0.0.0"),
                         ("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")):  # fmt: skip

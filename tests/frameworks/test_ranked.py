@@ -51,7 +51,7 @@ def test_untracked_roles_and_sidecars_have_no_rank(framework: str, tracking: Tra
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "jax", "mpi"])
-def test_an_earlier_stage_has_no_rank(framework: str) -> None:
+def test_a_previous_stage_has_no_rank(framework: str) -> None:
     assert _order(
         framework,
         {"prepare": 1, "worker": 2},
@@ -107,7 +107,7 @@ def test_mpi_environment() -> None:
     }
 
 
-def test_mpi_tells_a_sidecar_nothing_where_there_is_no_service_yet() -> None:
+def test_mpi_gives_a_sidecar_no_variables_before_there_is_a_service() -> None:
     made = gang(job("mpi", {"worker": 1, "tensorboard": 1}))  # the sidecar was ready first
     sidecar = next(peer for peer in made.peers if peer.role == "tensorboard")
     assert find_framework("mpi").environment(made, sidecar) == {}

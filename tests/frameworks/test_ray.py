@@ -18,7 +18,7 @@ from tony_core.frameworks import find_framework
 from tony_core.job.spec import Mode, Resources
 
 
-def test_what_a_node_is_told() -> None:
+def test_variables_of_a_node() -> None:
     found = seen(
         find_framework("ray"), gang(job("ray", {"ps": 1, "worker": 1, "chief": 1}, gpus=2))
     )
@@ -200,14 +200,18 @@ def test_a_node_that_ends_while_the_head_is_there_has_failed(
     assert ended.value.code == 1
 
 
-def test_no_head_is_told_after_a_while(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_head_is_reported_after_a_while(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told(monkeypatch, 1, "127.0.0.1:1")
     monkeypatch.setattr(tony_ray, "_START_S", 0.05)
     with pytest.raises(RuntimeError, match=r"no head of Ray at 127\.0\.0\.1:1"):
         tony.ray_init()
 
 
-def test_a_head_that_does_not_start_is_told(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_does_not_start_is_reported(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told(monkeypatch, 0, "127.0.0.1:1")
     monkeypatch.setattr(subprocess, "Popen", lambda *of, **rest: Node(ended=2))
     with pytest.raises(RuntimeError, match=r"did not start \(exit code 2\)"):

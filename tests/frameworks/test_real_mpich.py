@@ -106,7 +106,7 @@ def test_one_world_after_another(ranks: Callable[[int], _Ranks]) -> None:
     assert world.failures == []
 
 
-def test_abort_is_told_and_no_rank_ends_well(ranks: Callable[[int], _Ranks]) -> None:
+def test_abort_is_reported_and_no_rank_succeeds(ranks: Callable[[int], _Ranks]) -> None:
     world = ranks(2)
     world.start(_ABORT)
     # MPI_Abort returns, and the rank then waits in MPI_Finalize for whoever kills it.

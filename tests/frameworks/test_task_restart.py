@@ -66,7 +66,7 @@ def test_plain_programs_come_back_anywhere() -> None:
     assert told("standalone", {"worker": 1}, "worker") == ANYWHERE
 
 
-def test_a_framework_that_says_nothing_is_careful() -> None:
+def test_a_framework_without_a_restart_rule_gets_the_careful_one() -> None:
     class Other(Framework):
         name = "other"
         needs_full_spec = True

@@ -67,7 +67,7 @@ def test_a_sidecar_stands_in_none() -> None:
     assert "proxy" not in configs["worker:0"]["cluster"]
 
 
-def test_what_has_ended_in_an_earlier_stage_is_not_waited_for() -> None:
+def test_tasks_of_an_ended_stage_are_not_waited_for() -> None:
     configs = _configs(
         {"prepare": 1, "worker": 2},
         depends={"worker": ("prepare",)},

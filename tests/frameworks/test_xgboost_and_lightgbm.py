@@ -38,7 +38,7 @@ def test_ranks_run_over_what_trains_chief_first(framework: str) -> None:
     assert order(framework, {"db": 1, "worker": 1}, tracking=beside) == ["worker:0"]
 
 
-def test_what_a_worker_of_xgboost_is_told() -> None:
+def test_variables_of_an_xgboost_worker() -> None:
     found = seen(find_framework("xgboost"), gang(job("xgboost", {"ps": 1, "worker": 2})))
     assert found["worker:1"] == {
         "DMLC_TRACKER_URI": "10.0.0.1",
@@ -49,7 +49,7 @@ def test_what_a_worker_of_xgboost_is_told() -> None:
     }
 
 
-def test_what_a_machine_of_lightgbm_is_told() -> None:
+def test_variables_of_a_lightgbm_machine() -> None:
     found = seen(find_framework("lightgbm"), gang(job("lightgbm", {"worker": 1, "chief": 1})))
     assert found["worker:0"] == {
         "TONY_LIGHTGBM_MACHINES": "10.0.0.1:20001,10.0.0.0:20000",
@@ -121,7 +121,7 @@ class TestLightGbm:
     def test_outside_of_a_job_there_is_no_network(self, told: Any) -> None:
         assert tony.lightgbm_parameters(num_leaves=7) == {"num_leaves": 7}
 
-    def test_one_alone_needs_none_either(self, told: Any) -> None:
+    def test_a_single_machine_needs_none_either(self, told: Any) -> None:
         machines(told, "10.0.0.1:20001", 0)
         assert tony.lightgbm_parameters() == {}
 
@@ -193,7 +193,7 @@ class TestXGBoost:
             pass
         assert done == []
 
-    def test_a_worker_joins_by_what_it_was_told(self, told: Any, done: List[Any]) -> None:
+    def test_a_worker_joins_by_its_variables(self, told: Any, done: List[Any]) -> None:
         self.job(told, 1)
         with tony.xgboost_communicator(dmlc_timeout=9):
             done.append("training")
@@ -214,7 +214,9 @@ class TestXGBoost:
         assert made == {"n_workers": 2, "host_ip": "10.0.0.1", "port": 20001, "sortby": "task"}
         assert start == "start" and rest == ["out", "wait"]
 
-    def test_after_a_failure_nobody_is_waited_for(self, told: Any, done: List[Any]) -> None:
+    def test_after_a_failure_the_tracker_is_not_waited_for(
+        self, told: Any, done: List[Any]
+    ) -> None:
         self.job(told, 0)
         with pytest.raises(KeyError), tony.xgboost_communicator():
             raise KeyError
@@ -233,7 +235,7 @@ class TestAddresses:
         assert tony_boosting._address("other") == "10.0.0.9"
         assert tony_boosting._address("127.0.0.1") == "127.0.0.1"
 
-    def test_a_name_for_itself_alone_becomes_what_others_see(
+    def test_a_name_for_the_loopback_becomes_the_address_that_peers_see(
         self, hosts: Dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tony_boosting, "_ROUTED", ("127.0.0.1", 9))  # no network needed

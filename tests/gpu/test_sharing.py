@@ -24,7 +24,7 @@ def doctor(*words: str) -> Dict[str, Any]:
     return next(x for x in text["findings"] if "GPU" in x["what"])
 
 
-def test_they_are_told_apart_by_uuid() -> None:
+def test_they_are_distinguished_by_uuid() -> None:
     assert smi.uuids()
     assert list(capacity.gpu_ids(None)) == smi.uuids()
     assert capacity.gpu_count() == len(smi.uuids())
@@ -52,7 +52,7 @@ def test_doctor_names_who_is_on_them(submit: Callable[..., GpuJob]) -> None:
     assert found[0]["verdict"] == "note"
 
 
-def test_doctor_finds_fewer_than_the_site_says(
+def test_doctor_finds_fewer_than_the_site_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = len(smi.uuids())
@@ -79,7 +79,7 @@ def test_so_is_a_gang_that_wants_more_together(submit: Callable[..., GpuJob]) ->
     assert f"{count + 1} x worker never fit on this machine together: {count + 1} GPUs" in said
 
 
-def test_what_the_job_file_says_beyond_what_is_there_is_refused(
+def test_more_gpus_in_the_job_file_than_exist_are_refused(
     submit: Callable[..., GpuJob],
 ) -> None:
     count = len(smi.uuids()) + 1
@@ -89,7 +89,7 @@ def test_what_the_job_file_says_beyond_what_is_there_is_refused(
     assert f"{count} GPUs are requested and there" in said
 
 
-def test_the_second_waits_and_says_for_whom(submit: Callable[..., GpuJob]) -> None:
+def test_the_second_waits_and_names_the_first(submit: Callable[..., GpuJob]) -> None:
     count = len(smi.uuids())
     all_of_them = [f"tony.worker.gpus={count}"]
     first = submit("grind.py", params="256", conf=[*all_of_them, "tony.application.name=first"])

@@ -134,7 +134,7 @@ def test_a_lost_container_is_replaced_with_the_gpu(
     assert job.result()["sessions"] == 2
 
 
-def test_a_task_started_again_alone_has_the_gpu_again(submit: Callable[..., GpuJob]) -> None:
+def test_a_restarted_task_has_the_gpu_again(submit: Callable[..., GpuJob]) -> None:
     program = (
         "python seen.py torch && if [ $TASK_RESTARTS = 0 ]; then kill -KILL $$; fi; echo twice"
     )

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 HELD_MB = 6000
 
 
-def test_its_use_and_memory_are_told(submit: Callable[..., GpuJob], tony_home: Path) -> None:
+def test_its_use_and_memory_are_reported(submit: Callable[..., GpuJob], tony_home: Path) -> None:
     job = submit("grind.py", params=str(HELD_MB))
     job.until("work on the GPU", lambda: job.lines("grinding"))
     page = Wreck.of(tony_home, job.app_id)
@@ -45,9 +45,7 @@ def test_its_use_and_memory_are_told(submit: Callable[..., GpuJob], tony_home: P
     assert max(point[1] for point in kept["gpu_memory_mb"]) > HELD_MB
 
 
-def test_nobody_watches_for_a_role_without_gpus(
-    submit: Callable[..., GpuJob], tony_home: Path
-) -> None:
+def test_a_role_without_gpus_is_not_watched(submit: Callable[..., GpuJob], tony_home: Path) -> None:
     job = submit("-c 'import time; time.sleep(60)'", conf=["tony.worker.gpus=0"])
     job.until("an id", lambda: "local_" in job.output.read_text())
     page = Wreck.of(tony_home, job.app_id)

@@ -48,7 +48,7 @@ def prepared(commands: List[c.Command]) -> List[c.PrepareTask]:
 # ---------------------------------------------------------------------- in its container
 
 
-def test_it_comes_back_in_its_container_and_nobody_else_is_told_anything() -> None:
+def test_a_task_restarts_in_its_container_and_no_other_executor_gets_a_message() -> None:
     world = world_of(role("worker", 2, **TASK), role("ps", **PS), in_place=WORKER)
     before = programs(world)
     executor = world.executor("worker:1")
@@ -102,7 +102,7 @@ def test_what_waits_for_it_waits_on() -> None:
     assert world.outcome is AppState.SUCCEEDED
 
 
-def test_a_role_that_nobody_waits_for_comes_back_too() -> None:
+def test_an_untracked_role_is_restarted_too() -> None:
     world = world_of(role("worker"), role("ps", 2, **PS, **TASK), in_place=frozenset({"ps"}))
     world.end("ps:1", 1).settle()
     assert (world.machine.state.session, world.running()) == (0, ["worker:0", "ps:0", "ps:1"])
@@ -189,7 +189,7 @@ def test_what_the_job_ignores_it_ignores_when_no_try_is_left() -> None:
 # ---------------------------------------------------------------------- in another container
 
 
-def test_a_lost_container_is_replaced_alone() -> None:
+def test_only_the_lost_container_is_replaced() -> None:
     world = world_of(role("worker", 2, **TASK))
     before = programs(world)
     world.kill("worker:1").settle()
@@ -321,7 +321,7 @@ def test_a_group_has_not_ended_while_one_of_it_comes_back() -> None:
 # ---------------------------------------------------------------------- fencing, takeover
 
 
-def test_a_late_word_on_an_earlier_program_decides_nothing() -> None:
+def test_a_late_report_on_a_previous_program_decides_nothing() -> None:
     world = world_of(role("worker", 2, **TASK))
     executor = world.executor("worker:1")
     name = executor.container.id
@@ -364,7 +364,9 @@ def test_a_next_master_starts_what_was_to_come_back(in_place: FrozenSet[str]) ->
 
 
 @pytest.mark.parametrize("in_place", [frozenset(), WORKER])
-def test_what_does_not_come_back_to_a_next_master_is_lost_alone(in_place: FrozenSet[str]) -> None:
+def test_only_the_task_that_does_not_return_to_a_next_master_is_lost(
+    in_place: FrozenSet[str],
+) -> None:
     world = world_of(role("worker", 2, **TASK), in_place=in_place)
     world.executor("worker:1").gone = True
     world.takeover().settle().after(25).settle()

@@ -66,13 +66,13 @@ def test_for_other_ends_before_the_call_it_is_not_to_blame(cause: ExitCause) -> 
     assert not world.machine.state.bad_nodes
 
 
-def test_an_executor_that_had_called_says_nothing_of_its_node() -> None:
+def test_the_loss_of_a_registered_executor_does_not_blame_its_node() -> None:
     world = a_job().settle()
     world.kill("worker:0", ExitCause.EXITED, 1)
     assert not world.machine.state.bad_nodes
 
 
-def test_nor_does_one_that_an_earlier_master_left() -> None:
+def test_the_loss_of_an_inherited_executor_does_not_blame_its_node() -> None:
     """It may have called that one."""
     world = a_job().settle()
     executor = world.executor("worker:0")

@@ -11,7 +11,7 @@ def test_without_a_lease_nothing_passes() -> None:
     assert lease.check(1e9) is None
 
 
-def test_it_passes_once_when_nobody_renews_it() -> None:
+def test_it_expires_once_when_it_is_not_renewed() -> None:
     lease = Lease(30.0, 100.0)
     assert lease.next_deadline() == 130.0
     assert lease.check(129.9) is None

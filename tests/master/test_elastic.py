@@ -83,7 +83,7 @@ def test_what_is_beyond_the_minimum_is_spare() -> None:
     assert again == [(1, True, False), (2, False, True)]
 
 
-def test_how_many_are_there_is_told() -> None:
+def test_the_number_of_running_tasks_is_reported() -> None:
     def there(world: World) -> int:
         info = JobInfo("app", 1, "ann", "default", 0.0, 0.0)
         state = world.machine.state
@@ -127,7 +127,7 @@ def test_between_two_tries_for_a_gang_nothing_is_asked_for_whatever_comes() -> N
     assert sizes(world) == [3]
 
 
-def test_a_later_master_keeps_nobody_that_its_round_does_not_want() -> None:
+def test_a_next_master_keeps_no_executor_that_its_round_does_not_want() -> None:
     world = began(1, 2, 1, role("ps", **PS))
     world.grant("worker", 1)
     only(world, 0)
@@ -267,7 +267,7 @@ def test_a_next_master_goes_on_with_the_round_as_it_is() -> None:
     assert sizes(world)[-1] == 4 and world.machine.state.budgets.system_used == 0
 
 
-def test_a_next_master_finishes_what_an_earlier_one_began() -> None:
+def test_a_next_master_finishes_what_the_previous_one_began() -> None:
     world = began()
     world.grant("worker", 2)
     only(world, 0)

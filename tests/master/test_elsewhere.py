@@ -86,7 +86,7 @@ def test_a_job_from_its_start_to_its_end(
     assert far.calls[0] == ("mkdir", STATE), "a first master reads nothing"
 
 
-def test_the_page_tells_the_end_before_the_scheduler_does(
+def test_the_page_shows_the_end_before_the_scheduler_does(
     tmp_path: Path, far: FarFileSystem
 ) -> None:
     pool = ScriptedPool()
@@ -109,7 +109,7 @@ def test_the_page_tells_the_end_before_the_scheduler_does(
         assert shell.join()[0] is AppState.SUCCEEDED
 
 
-def test_a_scheduler_that_cannot_be_told_is_this_masters_error(
+def test_an_end_that_the_scheduler_does_not_take_is_this_masters_error(
     tmp_path: Path, far: FarFileSystem
 ) -> None:
     pool = ScriptedPool()
@@ -140,7 +140,7 @@ def test_the_first_programs_wait_for_nothing(tmp_path: Path, far: FarFileSystem)
         assert shell.join()[0] is AppState.SUCCEEDED
 
 
-def test_a_next_session_waits_for_the_journal_and_the_executors_are_heard(
+def test_a_next_session_waits_for_the_journal_and_executors_are_served(
     tmp_path: Path, far: FarFileSystem
 ) -> None:
     with Shell(tmp_path, a_job(ONE), state_dir=STATE) as shell:
@@ -168,7 +168,7 @@ def test_a_next_session_waits_for_the_journal_and_the_executors_are_heard(
         assert shell.join()[0] is AppState.SUCCEEDED
 
 
-def test_a_job_whose_state_cannot_be_kept_goes_on_and_says_so(
+def test_a_job_whose_state_cannot_be_written_goes_on_and_reports_it(
     tmp_path: Path, far: FarFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_gate, "HOLD_S", 0.2)
@@ -233,7 +233,7 @@ def inherited() -> ScriptedPool:
     return ScriptedPool([Container("c1-1", "node1", "worker", Resources())], attempt=2)
 
 
-def test_an_end_that_was_decided_is_only_told_again(tmp_path: Path, far: FarFileSystem) -> None:
+def test_a_decided_end_is_only_reported_again(tmp_path: Path, far: FarFileSystem) -> None:
     leave(far, json.dumps({
         "version": 1, "attempt": 1, "record": {}, "executors": {}, "began": 1.0,
         "end": {"state": "FAILED", "diagnostics": "worker:0 failed"},

@@ -82,7 +82,7 @@ def test_every_variable_of_the_job_files_page() -> None:
     }
 
 
-def test_only_the_chief_is_told_that_it_is() -> None:
+def test_only_the_chief_gets_is_chief() -> None:
     assert "IS_CHIEF" not in seen(a_job(), "worker:1", INFO)
     assert "IS_CHIEF" not in seen(a_job(), "ps:0", INFO)
 
@@ -153,7 +153,7 @@ def test_tensorboards_port_is_the_chiefs_or_its_own_roles() -> None:
     assert port_names(own, Framework(), "tensorboard", 0) == ("main", "tensorboard")
 
 
-def test_tb_port_is_told_to_who_holds_it() -> None:
+def test_only_the_tensorboard_task_gets_tb_port() -> None:
     gang = a_gang(a_job(), tensorboard=99)
     assert identity_variables(gang, gang.peers[0], INFO)["TB_PORT"] == "99"
     assert "TB_PORT" not in seen(a_job(), "worker:0", INFO)
@@ -172,7 +172,7 @@ def test_tensorboard_runs_beside_the_chief_when_the_job_names_a_log_folder() -> 
     assert tensorboard(a_job(), job.role("worker"), 0) is None
 
 
-def test_a_tensorboard_role_with_a_command_of_its_own_is_left_alone() -> None:
+def test_a_tensorboard_role_with_its_own_command_is_unchanged() -> None:
     program = Program(tensorboard_log_dir="/logs")
     job = a_job(role("worker"), role("tensorboard", tracking=Tracking.SIDECAR), program=program)
     assert tensorboard(job, job.role("tensorboard"), 0) is None

@@ -65,7 +65,7 @@ def test_so_it_does_when_the_session_is_being_cleared_away_already() -> None:
         for value, skip in (("true", True), ("false", False))
     ],
 )
-def test_what_the_executor_is_told_to_look_for(changes: Any, asked: Any) -> None:
+def test_gpu_and_hadoop_checks_sent_to_the_executor(changes: Any, asked: Any) -> None:
     made = job(Role("worker", 2, Resources(gpus=4), "true")).replace(**changes)
     prepare = TaskCommands(made, Standalone(), (), "app").prepare(c.PrepareTask("c", "worker:0", 0))
     assert (prepare.gpus, prepare.skip_hadoop) == asked

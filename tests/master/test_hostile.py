@@ -106,7 +106,7 @@ def attack(tmp_path: Path) -> Iterator[Attack]:
         shell.pool.end(made.container)
 
 
-def test_every_kind_of_stranger_is_refused_and_told_of_in_one_line(attack: Attack) -> None:
+def test_every_kind_of_stranger_is_refused_and_reported_in_one_line(attack: Attack) -> None:
     ours = attack.end(b"guessed")
     wrong = attack.call()
     wrong.sendall(ours.outgoing() + bytes(32))
@@ -181,14 +181,14 @@ def test_frames_of_one_who_knows_the_secret(attack: Attack, how: str) -> None:
     attack.serves()
 
 
-def test_half_a_frame_holds_up_nobody(attack: Attack) -> None:
+def test_half_a_frame_delays_no_other_connection(attack: Attack) -> None:
     sock, channel = attack.shake()
     channel.send(Register(attack.container, "127.0.0.1", 0, 1, "0"))
     sock.sendall(channel.outgoing()[:-3])
     attack.serves()
 
 
-def test_a_thousand_who_say_nothing_and_one_who_drips(
+def test_a_thousand_silent_connections_and_one_slow_one(
     attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -243,7 +243,7 @@ def test_so_they_do_inside_tls(tls_attack: Attack, **words: Any) -> None:
     garbage=st.binary(min_size=1, max_size=600),
     after=st.sampled_from(["nothing", "half-a-hello", "handshake"]),
 )
-def test_bytes_that_are_no_tls_end_their_connection_alone(
+def test_bytes_that_are_no_tls_end_only_their_connection(
     tls_attack: Attack, garbage: bytes, after: str
 ) -> None:
     sock = tls_attack.call()

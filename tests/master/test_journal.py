@@ -87,7 +87,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
 
 
-def test_master_json_says_where_the_master_listens(tmp_path: Path) -> None:
+def test_master_json_has_the_masters_address(tmp_path: Path) -> None:
     write_master_file(LocalFolder(str(tmp_path)), 2, "host", 4711, "http://host:80/", 10.0)
     assert json.loads((tmp_path / "master.json").read_text()) == {
         "attempt": 2,
@@ -98,7 +98,7 @@ def test_master_json_says_where_the_master_listens(tmp_path: Path) -> None:
     }
 
 
-def test_what_preprocessing_told_travels_in_no_address(
+def test_no_address_has_preprocessing_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Journal(str(tmp_path), 1)

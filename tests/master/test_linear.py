@@ -459,7 +459,7 @@ def a_publisher(count: int, tmp_path: Path) -> Publisher:
     return Publisher(Later(), count, info, state, history, lambda x: x, 0.0)
 
 
-def test_the_scheduler_hears_of_progress_without_a_snapshot(
+def test_the_scheduler_gets_progress_without_a_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = a_publisher(10, tmp_path)

@@ -101,7 +101,7 @@ def test_a_crash_before_anything_runs_ends_the_job(
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_a_scheduler_that_does_not_take_this_master_is_told_in_a_line(
+def test_a_scheduler_that_refuses_this_master_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], readable: bool
 ) -> None:
     class Refusing(ScriptedPool):
@@ -175,7 +175,7 @@ def test_kill_reasons(tmp_path: Path) -> None:
     assert kill_reason(str(path), signal.SIGTERM) == "too old (by cron)"
 
 
-def test_term_is_heard_and_handlers_are_put_back(tmp_path: Path) -> None:
+def test_term_is_handled_and_handlers_are_restored(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     pool = ScriptedPool()
     (tmp_path / "kill.json").write_text(json.dumps({"reason": "killed by ann"}))
@@ -329,7 +329,7 @@ assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, 300)
 """
 
 
-def test_a_master_may_open_a_file_for_each_task_or_says_why_not() -> None:
+def test_a_master_may_open_a_file_for_each_task_or_reports_why_not() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FILES], cwd=CHECKOUT, capture_output=True, text=True, timeout=60
     )

@@ -128,7 +128,7 @@ def test_an_exit_cause_of_a_later_version_is_warned_about_and_not_the_users(tmp_
     assert history.job["root_cause"]["fault"] == "system"
 
 
-def test_the_end_of_a_failed_job_says_why_everywhere(tmp_path: Path) -> None:
+def test_the_reason_of_a_failed_job_is_shown_everywhere(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0))) as shell:
         (executor,) = shell.gang(1)
         executor.say(Ended(0, 9, stderr_tail=["last words"]))
@@ -142,7 +142,7 @@ def test_the_end_of_a_failed_job_says_why_everywhere(tmp_path: Path) -> None:
     assert history.tasks[0]["stderr_tail"] == ["last words"]
 
 
-def test_history_goes_where_the_job_says(tmp_path: Path) -> None:
+def test_history_goes_to_the_jobs_folder(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     with Shell(tmp_path, a_job(ONE).replace(history=History(location=place.as_uri()))) as shell:
         (executor,) = shell.gang(1)
@@ -183,7 +183,7 @@ def test_an_executor_cannot_register_for_the_container_of_another(tmp_path: Path
         assert shell.join()[0] is AppState.SUCCEEDED
 
 
-def test_a_wrong_secret_is_refused_and_disturbs_nobody(tmp_path: Path) -> None:
+def test_a_wrong_secret_is_refused_and_disturbs_no_executor(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         (container,) = shell.launched(1)
         thief = ScriptedExecutor(shell.running, container, secret=b"guessed" * 5)
@@ -211,7 +211,7 @@ def test_a_reconnect_within_the_allowance_is_no_loss(tmp_path: Path) -> None:
         executor.close()
 
 
-def test_what_was_lost_with_a_connection_is_said_again(tmp_path: Path) -> None:
+def test_messages_lost_with_a_connection_are_sent_again(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         (container,) = shell.launched(1)
         first = shell.executor(container)
@@ -264,7 +264,7 @@ def test_a_silent_executor_is_lost_and_its_container_ended(tmp_path: Path) -> No
     assert "tony.task.max-missed-heartbeats=4" in text
 
 
-def test_last_words_count_though_the_container_is_said_to_have_ended(tmp_path: Path) -> None:
+def test_last_words_count_even_after_the_containers_end(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0))) as shell:
         (executor,) = shell.gang(1)
         until(lambda: shell.json("/api/job")["counts"].get("running"))
@@ -363,7 +363,7 @@ def test_a_sessions_first_steps_are_in_history_at_once(
         until(lambda: states() == ["running"] * 2, "the programs in history")
 
 
-def test_history_that_cannot_be_written_is_told_and_kept_elsewhere(tmp_path: Path) -> None:
+def test_history_that_cannot_be_written_is_reported_and_kept_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     place = str(tmp_path / "file" / "x")
     with Shell(tmp_path, a_job(ONE).replace(history=History(location=place))) as shell:
@@ -389,7 +389,7 @@ def test_why_nothing_is_granted_is_shown(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ progress, metrics
 
 
-def test_progress_metrics_and_notes_reach_page_history_and_scheduler(tmp_path: Path) -> None:
+def test_page_history_and_scheduler_get_progress_metrics_and_notes(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         (executor,) = shell.gang(1)
         for step in range(1, 4):
@@ -423,7 +423,7 @@ def test_of_a_matter_that_many_speak_of_one_line_is_enough(tmp_path: Path) -> No
         assert sorted(told) == ["hello", "hello", "no tool here"]
 
 
-def test_heartbeats_do_not_reach_the_machine(tmp_path: Path) -> None:
+def test_the_machine_gets_no_heartbeats(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         (executor,) = shell.gang(1)
         until(lambda: shell.json("/api/job")["counts"].get("running"))
@@ -501,7 +501,7 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
     assert {event["kind"] for event in events} >= {"session-started", "takeover", "job-ended"}
 
 
-def test_an_end_that_was_decided_is_only_told_again(tmp_path: Path) -> None:
+def test_a_decided_end_is_only_reported_again(tmp_path: Path) -> None:
     (tmp_path / "journal.json").write_text(
         json.dumps(
             {
@@ -550,7 +550,7 @@ def test_no_secret_reaches_page_history_or_diagnostics(tmp_path: Path) -> None:
     assert SECRET not in journal
 
 
-def test_preprocess_runs_first_and_its_words_reach_every_task(tmp_path: Path) -> None:
+def test_preprocess_runs_first_and_every_task_gets_its_output(tmp_path: Path) -> None:
     job = a_job(ONE, master=MasterSpec(preprocess="echo noise; echo 'Model parameters: a=1 b=2'"))
     with Shell(tmp_path, job) as shell:
         (executor,) = shell.gang(1)

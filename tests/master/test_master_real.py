@@ -155,7 +155,7 @@ def test_a_job_succeeds_and_leaves_nothing_but_its_story(tony_home: Path) -> Non
     until(lambda: not pids_of(submitted.app_id), "every process to go")
 
 
-def test_variables_and_model_parameters_reach_the_program(tony_home: Path) -> None:
+def test_the_program_gets_variables_and_model_parameters(tony_home: Path) -> None:
     program = Program(shell_env=(("MINE", "a b"),), checkpoint_dir="/ckpt")
     command = 'echo "$MINE|$MODEL_PARAMS|$APP_ID|$SESSION_ID|$TONY_CHECKPOINT_DIR|$CLUSTER_SPEC"'
     master = MasterSpec(preprocess='echo "lr=$((1+1))" > $TONY_PARAMETERS_FILE')

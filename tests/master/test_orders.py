@@ -92,7 +92,7 @@ def test_an_executor_is_launched_with_what_its_role_needs_and_no_secret() -> Non
     assert [item.name for item in other.artifacts] == ["tony-runtime", "tony-src"]
 
 
-def test_a_place_with_a_password_is_the_programs_alone() -> None:
+def test_only_the_program_gets_a_location_with_a_password() -> None:
     """A launch context is written into a script that others may read."""
     env = (("DATA_PATH", "s3://ann:hunter22@store/x"), ("TOKEN_FILE", "/run/token"), ("A", "1"))
     job = JOB.replace(program=Program(container_env=env))
@@ -100,7 +100,7 @@ def test_a_place_with_a_password_is_the_programs_alone() -> None:
     assert launch.env == {"TOKEN_FILE": "/run/token", "A": "1"}
 
 
-def test_a_task_is_told_its_ports_and_its_source() -> None:
+def test_a_task_gets_its_ports_and_its_source() -> None:
     job = JOB.replace(network=Network(port_range=(20000, 30000)))
     told = orders(job, Counting()).prepare(PrepareTask("c", "worker:1", 4))
     assert (told.task, told.session, told.source) == ("worker:1", 4, "tony-src")
@@ -131,7 +131,7 @@ def test_a_gang_starts_over_one_spec_encoded_once() -> None:
     assert last.release_ports == ["extra", "main"]
 
 
-def test_a_task_that_is_told_again_hears_the_very_same() -> None:
+def test_a_repeated_start_message_is_the_very_same() -> None:
     served = Served()
     made = orders(JOB, Counting())
     command = start(JOB, "ps:0", "chief:0", "worker:0", "worker:1")
@@ -142,7 +142,7 @@ def test_a_task_that_is_told_again_hears_the_very_same() -> None:
     assert len(served.asked) == 1
 
 
-def test_a_task_that_comes_back_is_told_the_same_and_which_try_it_is() -> None:
+def test_a_restarted_task_gets_the_same_variables_and_its_try() -> None:
     served = Served()
     made = orders(JOB, Counting())
     gang = ("ps:0", "chief:0", "worker:0", "worker:1")
@@ -160,7 +160,7 @@ def test_a_task_that_comes_back_is_told_the_same_and_which_try_it_is() -> None:
     assert order.start.env["AT"] == "port 1", "the session's services are there already"
 
 
-def test_a_next_master_tells_one_that_comes_back_of_its_whole_gang() -> None:
+def test_a_next_master_sends_a_restarted_task_its_whole_gang() -> None:
     served = Served()
     gang = ("ps:0", "chief:0", "worker:0", "worker:1")
     back = start(JOB, "ps:0", gang=gang, restart=1)
@@ -191,7 +191,7 @@ def test_a_sidecar_has_no_part_in_the_services() -> None:
     assert told[0].start.env["AT"] == ""
 
 
-def test_tasks_of_an_fcfs_job_start_alone() -> None:
+def test_tasks_of_an_fcfs_job_start_one_by_one() -> None:
     served = Served()
     job = JOB.replace(mode=Mode.FCFS)
     made = orders(job, Counting())
@@ -201,7 +201,7 @@ def test_tasks_of_an_fcfs_job_start_alone() -> None:
     assert len(served.asked) == 2
 
 
-def test_a_task_of_a_large_fcfs_job_is_told_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_a_large_fcfs_job_gets_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tony_core.job.spec.MOST_FCFS_ADDRESSES", 3)
     job = JOB.replace(mode=Mode.FCFS)
     made = orders(job, Counting())
@@ -212,7 +212,7 @@ def test_a_task_of_a_large_fcfs_job_is_told_no_addresses(monkeypatch: pytest.Mon
     assert any("CLUSTER_SPEC is not set: thousands" in note for note in made.notes(command))
 
 
-def test_notes_are_said_once() -> None:
+def test_notes_are_reported_once() -> None:
     job = JOB.replace(program=Program(shell_env=(("RANKED", "x"),)))
     made = orders(job, Counting())
     command = start(job, "worker:0", "worker:1")

@@ -176,7 +176,7 @@ def test_a_long_poll_waits_for_the_next_line_and_not_longer(shell: Shell) -> Non
     assert found["events"][0]["n"] == last + 1
 
 
-def test_a_reader_that_waits_hears_of_the_end(tmp_path: Path) -> None:
+def test_a_waiting_reader_gets_the_end(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         (executor,) = shell.gang(1)
         kinds: List[str] = []

@@ -89,7 +89,7 @@ def test_a_failure_brings_its_code_and_last_words(tmp_path: Path) -> None:
     assert (tmp_path / "preprocess.stderr").read_text().startswith("1\n")
 
 
-def test_a_signal_is_an_exit_code_as_a_shell_says_it(tmp_path: Path) -> None:
+def test_a_signal_is_an_exit_code_as_in_a_shell(tmp_path: Path) -> None:
     assert run(tmp_path, "kill -9 $$")[0] == 137
 
 
@@ -123,7 +123,7 @@ def test_its_working_folder_is_a_tasks(tmp_path: Path) -> None:
     assert "more" not in (src / "prepare.sh").read_text(), "the shared source is not touched"
 
 
-def test_what_the_scheduler_has_brought_is_used_where_it_is(tmp_path: Path) -> None:
+def test_files_that_the_scheduler_localized_are_used_in_place(tmp_path: Path) -> None:
     container, logs = tmp_path / "container", tmp_path / "logs"
     (container / "tony-src").mkdir(parents=True)
     logs.mkdir()
@@ -148,7 +148,7 @@ def test_what_the_scheduler_has_brought_is_used_where_it_is(tmp_path: Path) -> N
     ]
 
 
-def test_a_file_that_cannot_be_brought_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_localized_is_reported(tmp_path: Path) -> None:
     gone = Artifact("x", Use.RESOURCE, Kind.FILE, "/not/there", str(tmp_path / "not-there"))
     code, _, tail = run(tmp_path, "true", None, gone)
     assert code == 1
@@ -175,7 +175,7 @@ def test_it_can_be_ended_whatever_it_traps(tmp_path: Path) -> None:
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_a_command_that_uses_its_grace_is_left_alone_with_it(tmp_path: Path) -> None:
+def test_a_command_gets_its_whole_grace(tmp_path: Path) -> None:
     save = f"trap 'sleep 0.2; sleep 0.1 && echo saved > {tmp_path}/saved; exit' TERM"
     command = f"{save}; touch {tmp_path}/on; while :; do sleep 0.02; done"
     with Running() as running:

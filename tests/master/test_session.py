@@ -351,7 +351,7 @@ def test_the_infrastructures_late_word_is_the_cause() -> None:
     assert world.machine.state.budgets.system_used == 1
 
 
-def test_a_foreign_sigkill_is_the_cause_before_an_earlier_exit() -> None:
+def test_a_foreign_sigkill_is_the_cause_and_not_the_exit_before_it() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 1).end("worker:1", 137, signal=9).after(4).settle()
     assert world.machine.state.root["task"] == "worker:1"
@@ -511,7 +511,7 @@ def fail_at_once(world: World, code: int, **how: Any) -> None:
         (139, {"signal": 11}),
     ],
 )
-def test_a_signal_from_outside_or_without_a_last_line_says_nothing_of_the_program(
+def test_a_foreign_signal_or_one_without_a_last_line_does_not_blame_the_program(
     code: int, how: Any
 ) -> None:
     world = world_of(role("worker"), master=retries(user=3)).settle()
@@ -550,7 +550,7 @@ def test_memory_passed_at_once_twice_running_is_not_tried_a_third_time() -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_gang_that_saves_goes_on_whoever_kills_it_and_however_often(seed: int) -> None:
+def test_a_gang_with_checkpoints_survives_any_number_of_kills(seed: int) -> None:
     chance = Seeded(seed)
     world = world_of(role("worker", 3), master=retries(user=1)).settle()
     for step in range(12):
@@ -712,7 +712,7 @@ def test_the_first_result_is_final() -> None:
 # ---------------------------------------------------------------------- every wait
 
 
-def test_holding_some_of_a_gang_has_a_limit_and_gives_everything_back() -> None:
+def test_a_partial_gang_has_a_time_limit_and_then_releases_everything() -> None:
     world = world_of(role("worker", 8), queue="ml", timeouts=Timeouts(allocation_s=60.0))
     world.queue.clear()
     world.grant("worker", 2)
@@ -732,7 +732,7 @@ def test_holding_some_of_a_gang_has_a_limit_and_gives_everything_back() -> None:
     assert len(world.running()) == 8
 
 
-def test_holding_nothing_waits_and_says_so() -> None:
+def test_a_gang_without_containers_waits_and_reports_it() -> None:
     world = world_of(role("worker", 2))
     world.queue.clear()
     world.feed(port.AllocationPending("the queue is full"))
@@ -864,7 +864,7 @@ def test_a_second_kill_leaves_no_grace() -> None:
     assert [item.grace_s for item in out if isinstance(item, c.StopContainer)] == [0.0]
 
 
-def test_preprocess_runs_first_and_its_parameters_reach_every_task() -> None:
+def test_preprocess_runs_first_and_every_task_gets_its_parameters() -> None:
     world = world_of(role("worker"), master=retries(preprocess="python prep.py"))
     assert not world.wanted
     world.feed(e.PreprocessEnded(0, "lr=1"))
@@ -927,7 +927,7 @@ def test_a_later_master_knows_how_long_the_programs_have_run() -> None:
     assert world.machine.state.tasks["worker:0"].started == world.now - 60
 
 
-def test_a_takeover_in_mid_gathering_completes_the_gang() -> None:
+def test_a_takeover_during_registration_completes_the_gang() -> None:
     world = world_of(role("worker", 3))
     world.queue.clear()
     world.grant("worker", 2)
@@ -1013,7 +1013,7 @@ def test_a_later_master_starts_nothing_beside_what_it_does_not_know() -> None:
     assert before.gone and world.running() == ["other:0"]
 
 
-def test_a_later_master_leaves_programs_alone_that_begin_one_by_one() -> None:
+def test_a_next_master_keeps_programs_that_begin_one_by_one() -> None:
     """Those that had no room yet are asked for as before, and none of them is lost."""
     world = World(job(role("worker", 3), mode=Mode.FCFS)).begin()
     world.queue.clear()
@@ -1172,7 +1172,7 @@ def test_a_task_over_its_memory_has_failed_and_one_whose_node_went_is_lost() -> 
     assert world.states() == {"worker:0": "failed", "worker:1": "lost", "worker:2": "running"}
 
 
-def test_the_story_tells_a_failure_once_before_it_has_settled() -> None:
+def test_the_story_has_a_failure_once_before_it_has_settled() -> None:
     world = world_of(role("worker", 2), settle_s=3.0).settle()
     world.end("worker:0", 1).settle()
     (text,) = world.told("session-failed")
@@ -1180,7 +1180,7 @@ def test_the_story_tells_a_failure_once_before_it_has_settled() -> None:
     assert any("exit code 1" in line for line in world.told("task-state"))
 
 
-def test_a_sidecar_that_was_told_to_start_has_a_deadline_over_a_restart() -> None:
+def test_a_starting_sidecar_has_a_deadline_over_a_restart() -> None:
     board = role("board", tracking=Tracking.SIDECAR)
     world = world_of(role("worker"), board, master=MasterSpec(user_retries=1)).settle()
     world.complete(world.executor("board:0"), 1, ExitCause.EXITED)
@@ -1205,7 +1205,7 @@ def test_the_last_that_is_waited_for_succeeds_while_a_session_settles() -> None:
     assert world.outcome is AppState.SUCCEEDED
 
 
-def test_a_late_word_on_an_earlier_session_clears_nothing() -> None:
+def test_a_late_report_on_a_previous_session_clears_nothing() -> None:
     world = world_of(role("worker", 2), master=MasterSpec(user_retries=2)).settle()
     world.end("worker:0", 1).after(1).settle()
     assert (world.machine.state.session, len(world.running())) == (1, 2)

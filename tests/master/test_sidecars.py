@@ -51,7 +51,7 @@ def test_a_sidecar_is_tried_again_until_it_is_given_up(tmp_path: Path) -> None:
         assert shell.join()[0] is AppState.SUCCEEDED
 
 
-def test_the_welcome_says_how_the_job_measures(tmp_path: Path) -> None:
+def test_the_welcome_has_the_jobs_measurement_settings(tmp_path: Path) -> None:
     metrics = Metrics(gpu=False, gpu_exec_path="/opt/bin/nvidia-smi", interval_s=7.0, error_lines=3)
     with Shell(tmp_path, a_job(WORKER).replace(metrics=metrics)) as shell:
         (container,) = shell.launched(1)

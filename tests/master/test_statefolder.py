@@ -74,7 +74,7 @@ def test_files_and_their_folder_are_the_owners(far: FarFileSystem) -> None:
     assert [name for name, _ in far.calls] == ["mkdir", "put"]
 
 
-def test_nobody_waits_and_only_the_newest_is_put(far: FarFileSystem) -> None:
+def test_writers_do_not_wait_and_only_the_newest_is_put(far: FarFileSystem) -> None:
     heard = threading.Event()
     folder = RemoteFolder(STATE, heard.set)
     far.hang()
@@ -130,7 +130,7 @@ def test_a_clients_own_fault_does_not_end_the_writing(
     assert folder.close(5) == []
 
 
-def test_closing_does_not_wait_for_ever_and_says_what_is_missing(far: FarFileSystem) -> None:
+def test_closing_has_a_deadline_and_names_what_is_missing(far: FarFileSystem) -> None:
     folder = RemoteFolder(STATE)
     far.hang()
     folder.put("a", b"1")

@@ -122,7 +122,7 @@ def test_it_answers_under_its_own_names_and_no_post_of_another_site(
     assert ask(url, method="POST", body=b"x", Origin=url.rstrip("/"))[0] == 200
 
 
-def test_its_port_stays_and_says_when_it_serves_no_more(shell: Shell, board: int) -> None:
+def test_its_port_stays_and_answers_that_it_serves_no_more(shell: Shell, board: int) -> None:
     (executor,) = shell.gang(1)
     links: List[str] = []
     for _ in range(2):
@@ -169,7 +169,7 @@ def test_another_user_is_not_answered_there(shell: Shell, board: int) -> None:
 
 
 @needs_root
-def test_a_server_of_another_user_is_asked_nothing_and_shown_to_nobody(shell: Shell) -> None:
+def test_a_server_of_another_user_gets_no_request_and_is_shown_to_no_user(shell: Shell) -> None:
     code = """
     listener = socket.create_server(("127.0.0.1", 0))
     print(json.dumps(listener.getsockname()[1]))

@@ -69,7 +69,7 @@ def test_either_triggerer_is_enough(airflow: Airflow, training: Train) -> None:
         airflow.wait_healthy()
 
 
-def test_a_worker_that_is_told_to_end_finishes_its_tasks(airflow: Airflow, training: Train) -> None:
+def test_a_stopped_worker_finishes_its_tasks(airflow: Airflow, training: Train) -> None:
     (one,) = train(training, "sync_retried")
     app_id = one.trains()
     airflow.ask("signal", daemon="worker", signal=int(signal.SIGTERM))
@@ -90,7 +90,7 @@ def test_a_worker_that_is_told_to_end_finishes_its_tasks(airflow: Airflow, train
     airflow.start("worker")
 
 
-def test_a_worker_that_is_told_to_end_and_killed(airflow: Airflow, training: Train) -> None:
+def test_a_worker_that_is_stopped_and_then_killed(airflow: Airflow, training: Train) -> None:
     # As when the time is over that Kubernetes leaves a pod.
     (one,) = train(training, "sync_retried")
     app_id = one.trains()

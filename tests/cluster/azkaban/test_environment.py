@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 SHOWS = odd.SHOWS + "import time; time.sleep(3)\n"
 
 
-def test_they_reach_the_tasks_only(azkaban: GetFlows) -> None:
+def test_only_the_tasks_get_them(azkaban: GetFlows) -> None:
     flows = azkaban()
     said = {"OPENSSL_CONF": "/job/evil.cnf", "LD_AUDIT": "/job/lib", "PERL5LIB": "/job"}
     ours = {"LD_LIBRARY_PATH": "/job/lib", "JAVA_HOME": "/job/jre", "PATH": "/job/bin"}

@@ -70,8 +70,8 @@ def test_outputs_for_the_next_job(flows: Flows) -> None:
     assert f"app={run.app_id('train')} is SUCCEEDED with 0.5 and 0.25 and <>" in said
 
 
-def test_what_is_said_twice(flows: Flows) -> None:
-    ways.what_is_said_twice(flows)
+def test_the_job_file_overrides_run_and_shared_properties(flows: Flows) -> None:
+    ways.check_precedence(flows)
 
 
 def test_unicode_and_quotes(flows: Flows) -> None:

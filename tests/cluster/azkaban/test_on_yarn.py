@@ -158,8 +158,8 @@ def test_as_another_user(both: Both) -> None:
     flows.nothing_runs()
 
 
-def test_what_is_said_twice(both: Both) -> None:
-    ways.what_is_said_twice(both[0])
+def test_the_job_file_overrides_run_and_shared_properties(both: Both) -> None:
+    ways.check_precedence(both[0])
 
 
 def test_bad_properties(both: Both) -> None:

@@ -43,7 +43,7 @@ def cancelled_while_it_submits(flows: Flows) -> None:
         assert run.apps() == []
 
 
-def what_is_said_twice(flows: Flows) -> None:
+def check_precedence(flows: Flows) -> None:
     """The job file's word counts more than a run's, and that more than a shared property's."""
     files: Dict[str, Content] = {
         "src/show.py": odd.SHOWS,

@@ -65,7 +65,7 @@ def answers_of(recording: Recording) -> Dict[int, object]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_says_byte_by_byte_what_was_recorded(name: str) -> None:
+def test_its_answers_equal_the_recording_byte_by_byte(name: str) -> None:
     recording = load(name)
     answers = answers_of(recording)
     server = server_of(recording)

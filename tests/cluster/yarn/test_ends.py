@@ -81,7 +81,7 @@ def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> Non
         assert are_gone(cluster, f"{root}/apps/{app_id}", f"{root}/store/leases/{app_id}")
 
 
-def test_a_job_that_is_staged_elsewhere_is_told_why(
+def test_a_job_staged_elsewhere_gets_the_reason(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
     cluster = hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment")

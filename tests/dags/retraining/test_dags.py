@@ -23,7 +23,7 @@ def dags() -> Any:
     return bag.dags
 
 
-def test_they_are_found_and_the_programs_are_left_alone(dags: Any) -> None:
+def test_dags_are_found_and_programs_are_not_imported(dags: Any) -> None:
     assert set(dags) == {"retraining", "scoring"}
     for dag in dags.values():
         assert {"tony", "example"} <= set(dag.tags)

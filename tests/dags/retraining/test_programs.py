@@ -99,7 +99,7 @@ class TestCleaning:
         assert {row[2] for row in rows} == {"view", "search", "cart", "pay"}
         assert len(rows) < len(set(lines)) < len(lines)
 
-    def test_without_hadoop_it_says_what_to_set(self, tmp_path: Path) -> None:
+    def test_without_hadoop_it_names_the_setting(self, tmp_path: Path) -> None:
         for name, word in (("clean", "HADOOP_HOME"), ("features", "SPARK_HOME")):
             done = subprocess.run(
                 ["bash", PROGRAMS / name, "hdfs:///from", "hdfs:///to"],

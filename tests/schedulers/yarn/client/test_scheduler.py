@@ -278,7 +278,7 @@ class TestSubmitting:
         assert told.site["yarn.resourcemanager.hostname"] == "rm"
         assert [one["visibility"] for one in told.artifacts] == ["PRIVATE"]
 
-    def test_history_goes_where_the_job_says(self, scheduler: YarnScheduler, rm: Rm) -> None:
+    def test_history_goes_to_the_jobs_folder(self, scheduler: YarnScheduler, rm: Rm) -> None:
         submit(scheduler, history=History(location="hdfs://lake/stories"))
         secrets = Credentials.decode(rm.submitted[0].am_container_spec.tokens).secrets
         assert (
@@ -444,7 +444,7 @@ class TestLooking:
             (lambda opened: opened.check(job()), "the ResourceManager cannot be reached"),
         ],
     )
-    def test_nobody_there(
+    def test_no_server_at_the_address(
         self,
         scheduler: YarnScheduler,
         monkeypatch: pytest.MonkeyPatch,
