@@ -15,7 +15,7 @@ from tony_core.cli.main import main
 from tony_core.cli.parser import Parser
 from tony_core.cli.verbs import VERBS, parser_of
 from tony_core.client.errors import UsageError
-from tony_core.job.keys import table
+from tony_core.job.keys.table import table
 from tony_core.job.spec import Job
 
 XML = blocks("xml")

@@ -13,7 +13,7 @@ from tony_core.cli.submit import job_arguments
 from tony_core.cli.verbs import parser_of
 from tony_core.client.submission import Frameworks
 from tony_core.job.from_jvm import DEFAULTS
-from tony_core.job.keys import table
+from tony_core.job.keys.table import table
 from tony_core.job.load import Loaded, load_job
 from tony_core.job.problems import JobError
 

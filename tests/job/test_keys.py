@@ -6,8 +6,8 @@ import pytest
 
 from tests.job.loading import CWD
 from tony_core.job.build import build_job
-from tony_core.job.key_types import Key, Kind, Status
-from tony_core.job.keys import RESERVED_ROLES, Table, table
+from tony_core.job.keys.key import Key, Kind, Status
+from tony_core.job.keys.table import RESERVED_ROLES, Table, table
 from tony_core.job.settings import Settings
 from tony_core.job.spec import Job
 from tony_core.job.xmlfile import Entry

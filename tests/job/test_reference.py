@@ -9,15 +9,15 @@ import pytest
 
 from tests.job.loading import SAMPLES, write_xml
 from tony_core.cli import config
-from tony_core.job.keys import table
-from tony_core.job.reference import reference
+from tony_core.job.keys.reference import reference
+from tony_core.job.keys.table import table
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_is_current() -> None:
     page = (CHECKOUT / "docs" / "keys.md").read_text()
-    assert page == reference(), "python -m tony_core.job.reference > docs/keys.md"
+    assert page == reference(), "python -m tony_core.job.keys.reference > docs/keys.md"
 
 
 def test_every_key_is_on_it() -> None:

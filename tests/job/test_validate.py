@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.job.loading import CWD, job, load, refused, warned, why
-from tony_core.job.keys import RESERVED_ROLES
+from tony_core.job.keys.table import RESERVED_ROLES
 from tony_core.job.limits import check_limits
 from tony_core.job.load import JobArguments, load_job
 from tony_core.job.problems import JobError, Problem, Severity

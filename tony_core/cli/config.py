@@ -9,12 +9,12 @@ from typing import Any, Dict, List
 from tony_core.cli.output import line, note, print_error, print_json
 from tony_core.client.submission import Frameworks
 from tony_core.files.registry import filesystem
-from tony_core.job.key_types import Status
-from tony_core.job.keys import table
+from tony_core.job.keys.key import Status
+from tony_core.job.keys.reference import as_dict, kind_of
+from tony_core.job.keys.table import table
 from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.mask import mask_settings, mask_text
 from tony_core.job.problems import JobError, Problem, errors
-from tony_core.job.reference import as_dict, kind_of
 from tony_core.job.validate import missing_sources
 
 NAME = "config"

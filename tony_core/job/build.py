@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Tuple
 
 from tony_core.job.build_roles import RoleBuilder, find_roles
 from tony_core.job.commands import common_command, python_of
-from tony_core.job.keys import table
+from tony_core.job.keys.table import table
 from tony_core.job.mask import mask_text
 from tony_core.job.problems import Severity, did_you_mean
 from tony_core.job.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from tony_core.job.commands import common_command
-from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
+from tony_core.job.keys.table import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
 from tony_core.job.problems import Severity, did_you_mean
 from tony_core.job.settings import Settings, is_remote
 from tony_core.job.spec import (

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Iterable, List, Tuple
 
-from tony_core.job.key_types import Status
-from tony_core.job.keys import table
+from tony_core.job.keys.key import Status
+from tony_core.job.keys.table import table
 from tony_core.job.mask import mask_text
 from tony_core.job.problems import Problem, Severity
 from tony_core.job.settings import Settings

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, Sequence, Set, Tuple
 
-from tony_core.job.key_types import Status
-from tony_core.job.keys import APPENDING, modern_name, table
+from tony_core.job.keys.key import Status
+from tony_core.job.keys.table import APPENDING, modern_name, table
 from tony_core.job.problems import Problem, Severity, did_you_mean
 from tony_core.job.xmlfile import Entry
 

@@ -14,8 +14,8 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
 from tony_core.job import units
-from tony_core.job.key_types import Key, Kind, Off
-from tony_core.job.keys import table
+from tony_core.job.keys.key import Key, Kind, Off
+from tony_core.job.keys.table import table
 from tony_core.job.mask import is_secret
 from tony_core.job.problems import Problem, Severity, did_you_mean
 from tony_core.job.spec import FileRef

@@ -16,8 +16,8 @@ from typing import (
 )
 from urllib.parse import urlsplit
 
-from tony_core.job.key_types import Kind
-from tony_core.job.keys import table
+from tony_core.job.keys.key import Kind
+from tony_core.job.keys.table import table
 from tony_core.job.limits import check_limits
 from tony_core.job.problems import Problem, Severity, did_you_mean, problem_at
 from tony_core.job.settings import Settings, is_remote, is_url

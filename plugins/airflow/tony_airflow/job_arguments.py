@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_airflow.parsing import seconds_of
-from tony_core.job.keys import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
+from tony_core.job.keys.table import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
 from tony_core.job.load import JobArguments, text_of
 from tony_core.job.mask import secrets_in
 from tony_core.job.problems import Problem, did_you_mean

@@ -22,7 +22,7 @@ from typing import Dict, List, Mapping, NamedTuple, NoReturn, Tuple
 
 from tony_azkaban.execution import Execution, merge_tags
 from tony_azkaban.site import Site
-from tony_core.job.keys import modern_name
+from tony_core.job.keys.table import modern_name
 from tony_core.job.load import JobArguments, Loaded
 from tony_core.job.problems import JobError, Problem, Severity, did_you_mean
 from tony_core.job.spec import Job

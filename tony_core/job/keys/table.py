@@ -1,6 +1,6 @@
 """The table of keys that a job file may hold.
 
-Every ``tony.*`` key is declared once, in one of the ``keytable_*`` modules: name, kind,
+Every ``tony.*`` key is declared once, in one of the modules beside this one: name, kind,
 unit, default, doc, status and the field of the job that it fills. Building the job, `tony config
 keys`, the reference page and "did you mean" all come from this table.
 
@@ -14,8 +14,8 @@ import functools
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.job import keytable_application, keytable_roles, keytable_site
-from tony_core.job.key_types import Key, Status
+from tony_core.job.keys import application, roles, site
+from tony_core.job.keys.key import Key, Status
 from tony_core.job.problems import did_you_mean
 
 APPENDING = ("tony.containers.envs", "tony.execution.envs", "tony.containers.resources")
@@ -30,17 +30,8 @@ RESERVED_ROLES = frozenset(
     )
 )
 WELL_KNOWN_ROLES = [
-    "chief",
-    "worker",
-    "ps",
-    "evaluator",
-    "tensorboard",
-    "scheduler",
-    "server",
-    "notebook",
-    "launcher",
-    "master",
-    "head",
+    *("chief", "worker", "ps", "evaluator", "tensorboard", "scheduler", "server", "notebook"),
+    *("launcher", "master", "head"),
 ]
 ROLE_NAME = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 
@@ -119,9 +110,7 @@ class Table:
 @functools.cache
 def table() -> Table:
     """The table of all keys, made once."""
-    return Table(
-        [*keytable_roles.KEYS, *keytable_application.KEYS, *keytable_site.KEYS],
-    )
+    return Table([*roles.KEYS, *application.KEYS, *site.KEYS])
 
 
 def modern_name(name: str) -> str:

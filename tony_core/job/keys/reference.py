@@ -1,27 +1,23 @@
-"""``python -m tony_core.job.reference > docs/keys.md``: the reference page of the table."""
+"""``python -m tony_core.job.keys.reference > docs/keys.md``: the reference page of the table."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any, Dict, List, Tuple
 
-from tony_core.job import (
-    keytable_application,
-    keytable_roles,
-    keytable_site,
-)
-from tony_core.job.key_types import Key, Kind, Status
-from tony_core.job.keys import RESERVED_ROLES, table
+from tony_core.job.keys import application, roles, site
+from tony_core.job.keys.key import Key, Kind, Status
+from tony_core.job.keys.table import RESERVED_ROLES, table
 
 _PARTS: Tuple[Tuple[str, List[Key]], ...] = (
-    ("Roles, containers and the application master", keytable_roles.KEYS),
-    ("The application", keytable_application.KEYS),
-    ("The site", keytable_site.KEYS),
+    ("Roles, containers and the application master", roles.KEYS),
+    ("The application", application.KEYS),
+    ("The site", site.KEYS),
 )
 _HEAD = """\
 # Keys of a job file
 
-This page is made from the key table: `python -m tony_core.job.reference > docs/keys.md`.
+This page is made from the key table: `python -m tony_core.job.keys.reference > docs/keys.md`.
 
 A bare number is in the unit of its key; `2g`, `1.5g`, `512m`, `1t` and `500ms`, `30s`, `10m`,
 `2h`, `1d` say their own, and `off` turns a deadline off where it can be. `<role>`, `<group>`

@@ -1,0 +1,132 @@
+"""Keys of the application as a whole: what it is, who decides its end, and every deadline."""
+
+from __future__ import annotations
+
+from tony_core.job.keys.key import Key, Kind, Off
+from tony_core.job.mask import mask_text
+from tony_core.job.spec import Mode
+
+_IDENTITY = [
+    Key("tony.application.name", Kind.TEXT, default="TonyApplication", fills="Job.name",
+        convert=mask_text, doc="What the job is called."),
+    Key("tony.application.type", Kind.TEXT, default="TONY", fills="Job.type",
+        doc="The application type that YARN shows."),
+    Key("tony.application.tags", Kind.LIST, fills="Job.tags", doc="Tags that YARN shows."),
+    Key("tony.application.links", Kind.ENVS, part_of="Job.links",
+        doc="Links on the job's page and in its history beside its own, as NAME=URL: a workflow's"
+            " execution, an experiment."),
+    Key("tony.application.framework", Kind.TEXT, default="tensorflow", fills="Job.framework",
+        convert=str.lower,
+        doc="The framework whose cluster description the tasks get: tensorflow, pytorch, jax,"
+            " mpi, standalone and others."),
+    Key("tony.application.distributed-mode", Kind.CHOICE, default="GANG", choices=("GANG", "FCFS"),
+        fills="Job.mode", convert=Mode,
+        doc="GANG starts all tasks together, FCFS each as soon as it can be."),
+    Key("tony.yarn.queue", Kind.TEXT, default="default", fills="Job.queue", doc="The queue."),
+    Key("tony.application.node-label", Kind.TEXT, fills="Job.node_label",
+        doc="The partition of the whole application."),
+    Key("tony.application.placement-spec", Kind.TEXT, fills="Job.placement_spec",
+        doc="Placement constraint of the whole application."),
+    Key("tony.scheduler", Kind.TEXT, default="local", fills="Job.scheduler", convert=str.lower,
+        doc="Where the job runs: local, yarn, or a scheduler that is installed."),
+    Key("tony.application.enable-preprocess", Kind.BOOL, default="false",
+        part_of="MasterSpec.preprocess",
+        doc="Whether a command runs once, first, whose result reaches every task as MODEL_PARAMS."),
+    Key("tony.application.checkpoint-dir", Kind.PATH, fills="Program.checkpoint_dir",
+        doc="Where the program keeps its checkpoints; tasks see it as TONY_CHECKPOINT_DIR."),
+    Key("tony.application.tensorboard-log-dir", Kind.PATH, fills="Program.tensorboard_log_dir",
+        doc="Where the program writes TensorBoard's events. Naming it starts TensorBoard."),
+    Key("tony.application.tensorboard-first", Kind.BOOL, default="false",
+        fills="Program.tensorboard_first",
+        doc="Whether the tracking URL leads to TensorBoard instead of the job's own page."),
+]  # fmt: skip
+
+_COMMAND_LINE = [
+    Key("tony.client.executes", Kind.TEXT, part_of="Role.command", doc="--executes: the command."),
+    Key("tony.client.task-params", Kind.TEXT, part_of="Role.command",
+        doc="--task_params: put behind --executes."),
+    Key("tony.client.src-dir", Kind.PATH, fills="Program.src",
+        doc="--src_dir: the program's folder, zip or tar."),
+    Key("tony.client.python-venv", Kind.PATH, fills="Program.venv",
+        doc="--python_venv: a virtual environment, folder or archive, seen as the folder venv."),
+    Key("tony.client.python-binary-path", Kind.TEXT, part_of="Program.python",
+        doc="--python_binary_path: the program's Python, absolute or inside the venv."),
+    Key("tony.client.hdfs-classpath", Kind.LIST, fills="Program.hdfs_classpath",
+        doc="--hdfs_classpath: folders and jars for the tasks; a missing one is skipped."),
+    Key("tony.python-exec-path", Kind.TEXT, part_of="Program.python",
+        doc="The program's Python as a task sees it, when --python_binary_path names none."),
+    Key("tony.client.lease", Kind.DURATION, default="off", unit="s",
+        fills="Timeouts.client_lease_s",
+        doc="The job ends when no client has contacted it for this long."),
+    Key("tony.client.first-lease", Kind.DURATION, default="off", unit="s",
+        fills="Timeouts.client_first_lease_s",
+        doc="The lease until a client contacts it for the first time, counted from the first"
+            " master's start, where it is shorter than `tony.client.lease`."),
+]  # fmt: skip
+
+_THE_END = [
+    Key("tony.application.untracked.jobtypes", Kind.ROLES, default="ps", part_of="Role.tracking",
+        doc="Roles that are not waited for, and whose failure is fatal. With the framework mxnet,"
+            " by default scheduler and server, too."),
+    Key("tony.application.sidecar.jobtypes", Kind.ROLES, default="tensorboard",
+        part_of="Role.tracking",
+        doc="Roles that are not waited for, and whose failure is ignored."),
+    Key("tony.application.stop-on-failure-jobtypes", Kind.ROLES, default="ps",
+        part_of="Role.stop_on_failure",
+        doc="Roles whose failure is fatal even where a worker's is not."),
+    Key("tony.application.fail-on-worker-failure-enabled", Kind.BOOL, default="true",
+        fills="Job.fail_on_worker_failure",
+        doc="Whether any tracked task's failure fails the session. With false only the chief's, a"
+            " stop-on-failure or untracked role's, or that of all tracked tasks does."),
+    Key("tony.application.group.<group>", Kind.ROLES, part_of="Job.groups",
+        doc="A named group of roles."),
+    Key("tony.application.dependency.<role>.timeout.after.<group>", Kind.DURATION, unit="s",
+        part_of="GroupDependency.timeout_s",
+        doc="How long this role may go on once every task of the group has ended."),
+    Key("tony.application.dependency.<role>.timeout.after.<group>.ignored", Kind.BOOL,
+        default="false", part_of="GroupDependency.ignored",
+        doc="Whether the job then stops waiting for the role instead of failing: its tasks run"
+            " until the others end, and their failures still count."),
+    Key("tony.application.prepare-stage", Kind.ROLES, part_of="Role.depends_on",
+        doc="Roles that run before those of the training stage."),
+    Key("tony.application.training-stage", Kind.ROLES, part_of="Role.depends_on",
+        doc="Roles that run after the prepare stage; all the others when not named."),
+]  # fmt: skip
+
+_TIME = [
+    Key("tony.application.timeout", Kind.DURATION, default="off", unit="ms",
+        fills="Timeouts.application_s", doc="How long the whole job may take."),
+    Key("tony.application.chief-grace", Kind.DURATION, default="60s", unit="s",
+        fills="Timeouts.chief_grace_s", off=Off.ZERO,
+        doc="How long the others may go on once the chief has succeeded."),
+    Key("tony.application.elastic-interval", Kind.DURATION, default="30s", unit="s",
+        fills="Timeouts.elastic_interval_s", off=Off.ZERO,
+        doc="How long a round of an elastic role lasts at least before more tasks are taken in."),
+    Key("tony.container.allocation.timeout", Kind.DURATION, default="15m", unit="ms",
+        fills="Timeouts.allocation_s", off=Off.DEFAULT,
+        doc="How long a job may hold some of its containers and not all."),
+    Key("tony.container.registration.timeout", Kind.DURATION, default="5m", unit="ms",
+        fills="Timeouts.registration_s", off=Off.DEFAULT,
+        doc="How long a started container may take to register."),
+    Key("tony.task.executor.registry-timeout-sec", Kind.DURATION, default="300", unit="s",
+        fills="Timeouts.registry_s", off=Off.DEFAULT,
+        doc="How long an executor, once the master has welcomed it, waits for its task, and then"
+            " may take to prepare it. For the rest of the gang the master waits"
+            " (tony.container.allocation.timeout, tony.container.registration.timeout)."),
+    Key("tony.task.executor.execution-timeout-ms", Kind.DURATION, default="off", unit="ms",
+        fills="Timeouts.execution_s", doc="How long the program of one task may run."),
+    Key("tony.task.heartbeat-interval-ms", Kind.DURATION, default="1000", unit="ms",
+        fills="Timeouts.heartbeat_s", off=Off.DEFAULT, doc="How often executors send a heartbeat."),
+    Key("tony.task.max-missed-heartbeats", Kind.INT, default="25", at_least=1,
+        fills="Timeouts.max_missed_heartbeats",
+        doc="How many missing heartbeats make a task, or for its executor the master, lost."),
+    Key("tony.task.master-lost-timeout", Kind.DURATION, unit="s", fills="Timeouts.master_lost_s",
+        doc="How long tasks go on without a master: by default 20m, on the local scheduler 30s."
+            " It begins when a dead master's connection closes; for one that hangs, after"
+            " max-missed-heartbeats x heartbeat-interval of silence."),
+    Key("tony.task.kill-grace", Kind.DURATION, default="10s", unit="s",
+        fills="Timeouts.kill_grace_s", off=Off.ZERO,
+        doc="How long a task has between TERM and KILL when the job is killed."),
+]  # fmt: skip
+
+KEYS = [*_IDENTITY, *_COMMAND_LINE, *_THE_END, *_TIME]

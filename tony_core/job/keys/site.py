@@ -1,0 +1,174 @@
+"""Keys of a site: limits, measuring, history, network, Hadoop; and the keys of JVM TonY that
+have another name here or no effect."""
+
+from __future__ import annotations
+
+from tony_core.job.keys.key import Key, Kind, Off, Status
+
+_LIMITS = [
+    Key("tony.task.max-total-instances", Kind.LIMIT, default="-1", fills="Limits.total_instances",
+        doc="The most tasks of a job."),
+    Key("tony.task.max-total-<resource>", Kind.LIMIT, default="-1", part_of="Limits.total",
+        doc="The most of one resource (memory, vcores, gpus, or another type) over all tasks."),
+    Key("tony.task.max-infrastructure-failures", Kind.INT, default="10", at_least=0,
+        fills="MasterSpec.infrastructure_retries",
+        doc="How many new sessions the system's failures may cost."),
+]  # fmt: skip
+
+_MEASURING = [
+    Key("tony.task.metrics-interval-ms", Kind.DURATION, default="5000", unit="ms",
+        fills="Metrics.interval_s", off=Off.DEFAULT,
+        doc="How often executors measure their tasks."),
+    Key("tony.task.gpu-metrics.enabled", Kind.BOOL, default="true", fills="Metrics.gpu",
+        doc="Whether GPUs are measured too."),
+    Key("tony.gpu-exec-path", Kind.TEXT, fills="Metrics.gpu_exec_path",
+        doc="Where nvidia-smi is, when not on the PATH."),
+    Key("tony.task.gpu-check", Kind.BOOL, default="true", fills="Metrics.gpu_check",
+        doc="Whether executors count a task's GPUs (nvidia-smi) before its program starts, and"
+            " choose free ones where they are not isolated. Off where GPUs are not NVIDIA's, or"
+            " are only counted."),
+    Key("tony.task.executor.execution.error-message-max-depth", Kind.INT, default="20", at_least=0,
+        fills="Metrics.error_lines",
+        doc="How many last lines of a failed task's stderr its error quotes."),
+    Key("tony.history.location", Kind.PATH, fills="History.location",
+        placeholders=("/path/to/tony-history",),
+        doc="Where the stories of jobs are kept; as shared as that folder is, private if it is"
+            " new."),
+    Key("tony.history.retention-sec", Kind.DURATION, default="30d", unit="s",
+        fills="History.retention_s", off=Off.FOREVER, doc="How long they are kept."),
+    Key("tony.portal.url", Kind.TEXT, fills="History.portal_url",
+        placeholders=("https://localhost:19886",),
+        doc="Where the portal is: the job's links then hold its page there."),
+]  # fmt: skip
+
+_NETWORK = [
+    Key("tony.task.port-range", Kind.PORTS, fills="Network.port_range",
+        doc="Where tasks' ports are drawn from; by default below the ephemeral range."),
+    Key("tony.task.tls", Kind.BOOL, default="false", fills="Network.tls",
+        doc="Whether master and executors talk TLS, by a certificate made for the job by openssl."),
+    Key("tony.runtime.python", Kind.TEXT, default="python3", fills="Runtime.python",
+        doc="The Python that runs our own code on nodes: a command, a path or an archive."),
+    Key("tony.runtime.location", Kind.PATH, fills="Runtime.location",
+        doc="Where an administrator has published our own code for all users."),
+    Key("tony.local.memory", Kind.MEMORY, unit="MB", fills="Local.memory_mb",
+        doc="How much memory the embedded scheduler hands out: by default the machine's."),
+    Key("tony.local.vcores", Kind.INT, at_least=1, fills="Local.vcores",
+        doc="How many virtual cores the embedded scheduler hands out: by default no limit."),
+    Key("tony.local.gpus", Kind.INT, at_least=0, fills="Local.gpus",
+        doc="How many GPUs the embedded scheduler hands out: by default those it finds."),
+]  # fmt: skip
+
+_YARN = [
+    Key("tony.application.priority", Kind.INT, at_least=0, fills="Yarn.priority",
+        doc="The application's priority within its queue on YARN: the higher, the earlier. By"
+            " default what the queue says."),
+    Key("tony.yarn.staging-dir", Kind.PATH, fills="Yarn.staging_dir",
+        doc="Where jobs for YARN are staged: a folder of the user's own on the cluster's file"
+            " system. By default .tony in the user's home there; where fs.defaultFS is viewfs, by"
+            " its mount table."),
+    Key("tony.yarn.acl.view", Kind.TEXT, fills="Yarn.view_acl",
+        doc="Who else may see the application and its logs on YARN: users, a blank, groups, each"
+            " separated by commas, or * for all. By default only its owner."),
+    Key("tony.yarn.acl.modify", Kind.TEXT, fills="Yarn.modify_acl",
+        doc="Who else may kill the application on YARN, in the same form."),
+]  # fmt: skip
+
+_HADOOP = [
+    Key("tony.application.hadoop.location", Kind.PATH, fills="Hadoop.location",
+        doc="An archive of Hadoop for tasks on nodes that have none."),
+    Key("tony.application.hadoop.classpath", Kind.TEXT, fills="Hadoop.classpath",
+        doc="The class path inside that archive."),
+    Key("tony.application.hdfs-conf-path", Kind.PATH, fills="Hadoop.hdfs_conf",
+        doc="hdfs-site.xml for the tasks."),
+    Key("tony.application.yarn-conf-path", Kind.PATH, fills="Hadoop.yarn_conf",
+        doc="yarn-site.xml for the tasks."),
+    Key("tony.application.mapred-conf-path", Kind.PATH, fills="Hadoop.mapred_conf",
+        doc="mapred-site.xml for the tasks."),
+    Key("tony.application.num-client-rm-connect-retries", Kind.INT, default="3", at_least=0,
+        fills="Hadoop.rm_retries",
+        doc="How often the client tries again to reach the ResourceManager."),
+    Key("tony.application.security.enabled", Kind.BOOL, fills="Hadoop.security",
+        doc="Whether the cluster asks for Kerberos: by default what core-site.xml says."),
+    Key("tony.keytab.user", Kind.TEXT, fills="Hadoop.keytab_user", placeholders=("user", "user1"),
+        doc="The principal of the keytab."),
+    Key("tony.keytab.location", Kind.TEXT, fills="Hadoop.keytab_location",
+        placeholders=("/location/to/tony.keytab", "/path/to/tony.keytab"),
+        doc="Where the keytab is."),
+    Key("tony.other.namenodes", Kind.LIST, fills="Hadoop.namenodes",
+        doc="Other name nodes to get tokens for."),
+]  # fmt: skip
+
+
+def _renamed(old: str, new: str, kind: Kind, unit: str = "") -> Key:
+    return Key(old, kind, f"The older name of {new}.", unit=unit, status=Status.RENAMED, alias=new)
+
+
+_RENAMED = [
+    _renamed(
+        "tony.application.stop.on.failure.jobtypes",
+        "tony.application.stop-on-failure-jobtypes",
+        Kind.ROLES,
+    ),
+    _renamed("tony.application.docker.enabled", "tony.docker.enabled", Kind.BOOL),
+    _renamed("tony.application.docker.image", "tony.docker.containers.image", Kind.TEXT),
+    _renamed(
+        "tony.task.heartbeat-interval", "tony.task.heartbeat-interval-ms", Kind.DURATION, unit="ms"
+    ),
+    _renamed(
+        "tony.task.registration-timeout-sec",
+        "tony.container.registration.timeout",
+        Kind.DURATION,
+        unit="s",
+    ),
+    _renamed(
+        "tony.worker.timeout",
+        "tony.task.executor.execution-timeout-ms",
+        Kind.DURATION,
+        unit="ms",
+    ),
+]  # fmt: skip
+
+
+def _ignored(name: str, doc: str) -> Key:
+    return Key(name, Kind.TEXT, doc, status=Status.IGNORED)
+
+
+_PORTAL = "For the JVM TonY's portal, a server that is not needed here."
+_HISTORY = "Histories stand in tony.history.location, and no server moves or purges them."
+
+_IGNORED = [
+    _ignored("tony.<any>.jvm.opts", "Options of a JVM; there is none."),
+    _ignored("tony.history.finished-dir-timezone", _HISTORY),
+    _ignored("tony.http.port", _PORTAL),
+    _ignored("tony.https.<any>", _PORTAL),
+    _ignored("tony.secret.key", _PORTAL),
+    _ignored("tony.portal.cache.max-entries", _PORTAL),
+    _ignored("tony.history.intermediate", _HISTORY),
+    _ignored("tony.history.finished", _HISTORY),
+    _ignored("tony.history.mover-interval-ms", _HISTORY),
+    _ignored("tony.history.purger-interval-ms", _HISTORY),
+    _ignored("tony.history.host", _PORTAL),
+    _ignored("tony.history.cache.max-entries", _PORTAL),
+    _ignored("tony.history.maxAppends", _PORTAL),
+    _ignored("tony.init.module", _PORTAL),
+    _ignored(
+        "tony.am.wait-client-signal-stop-timeout-sec", "The master does not wait for its client."
+    ),
+    _ignored("tony.task.registration-retry-count", "Registration is part of the session."),
+    _ignored("tony.application.single-node", "A job without instances is a single task."),
+    _ignored("tony.application.test.<any>", "Switches of the JVM's own tests."),
+    _ignored("tony.chief.name", "The chief is the role chief, else worker 0."),
+    _ignored("tony.chief.index", "The chief is the role chief, else worker 0."),
+    _ignored("tony.horovod.mode.<any>", "Switches of the JVM's own Horovod tests."),
+    _ignored("tony.horovod.driver.<any>", "The rendezvous runs in the master."),
+    _ignored("tony.driver.<any>", "The rendezvous runs in the master."),
+    _ignored("tony.version-info.<any>", "What version of JVM TonY wrote the file."),
+]  # fmt: skip
+
+_REFUSED = [
+    Key("tony.horovod.driver.mode.debug", Kind.BOOL, default="false", status=Status.REFUSED,
+        doc="true, a Horovod driver of the job's own (tony.driver.command), is refused: the"
+            " rendezvous runs in the master."),
+]  # fmt: skip
+
+KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_YARN, *_HADOOP, *_RENAMED, *_REFUSED, *_IGNORED]
