@@ -290,7 +290,7 @@ def to_the_end(world: World, patient: bool) -> None:
             return
         world.settle()
         running = world.running()
-        waits = world.machine.state.waits
+        waits = world.machine.state.deadlines
         if patient and any(key in waits for key in _WHILES):
             world.after(30.0)
         elif running and not world.finished:

@@ -13,11 +13,11 @@ from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
 from tony_core.job.spec import Job, Mode
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
-from tony_core.master.session.elastic import ends_soon
+from tony_core.master.session.elastic import is_ending_soon
 from tony_core.master.session.machine import SessionMachine
 from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, Phase, TaskRecord, TaskState
 from tony_core.master.session.startup import may_start
-from tony_core.master.session.task_restart import is_going
+from tony_core.master.session.task_restart import is_old_attempt_stopping
 from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.protocol.messages import Ended
 from tony_core.schedulers import port
@@ -95,9 +95,9 @@ class Rules:
         # What an executor says of its program may be true of each that follows.
         state = self.machine.state
         task = state.task_of(container_id)
-        if task is None or task.state in TERMINAL or task.name in state.returning:
+        if task is None or task.state in TERMINAL or task.name in state.restarting:
             return  # it is late
-        if message.cause in NODE_CAUSES and number == task.number:
+        if message.cause in NODE_CAUSES and number == task.attempt:
             executor.broken = True
 
     def check_told(self, told: c.AddStoryLine) -> None:
@@ -221,8 +221,8 @@ class Rules:
         """Whether an elastic role may want no more: later, no more at all, or others first."""
         state = self.machine.state
         first = state.count((TaskState.REQUESTED,), state.released)
-        later = ("regrow", name) in state.waits
-        return later or ends_soon(state) or (name not in state.started and first > 0)
+        later = ("regrow", name) in state.deadlines
+        return later or is_ending_soon(state) or (name not in state.started and first > 0)
 
     def check_progress(self) -> None:
         """Whatever is waited for was asked for, or has a deadline."""
@@ -234,12 +234,14 @@ class Rules:
                 if task.role.is_elastic and self.may_be_pending(task.role.name):
                     continue
                 waits = (("allocation-retry",), ("again", task.name))
-                comes = any(key in state.waits for key in waits)
-                comes = comes or (task.name in state.returning and is_going(state, task))
+                comes = any(key in state.deadlines for key in waits)
+                comes = comes or (
+                    task.name in state.restarting and is_old_attempt_stopping(state, task)
+                )
                 assert comes, f"{task.name}: for ever pending"
             elif task.state is TaskState.READY and may_start(state, task):
                 waits = (("start",), ("start", task.name))
-                assert any(key in state.waits for key in waits), f"{task.name}: never starts"
+                assert any(key in state.deadlines for key in waits), f"{task.name}: never starts"
         for name in state.released:
             requested = sum(t.state is TaskState.REQUESTED for t in state.by_role[name])
             wanted = self.wanted.get(name, (0, 0))[1]
@@ -252,12 +254,12 @@ class Rules:
             group = dict(self.job.groups)[item.group]
             untracked = item.ignored and item.role in state.untracked
             if not self.goes_on(group) and self.goes_on((item.role,)) and not untracked:
-                waits = ("group", str(number)) in state.waits
+                waits = ("group", str(number)) in state.deadlines
                 assert waits, f"{item.role}: for ever after {item.group}"
         if state.chief_done:
             for role in state.tracked_roles():
                 which = "evaluators" if role == "evaluator" else "others"
-                waits = ("chief-grace", which) in state.waits or not self.goes_on((role,))
+                waits = ("chief-grace", which) in state.deadlines or not self.goes_on((role,))
                 assert waits, f"{role}: for ever after the chief"
 
     def goes_on(self, roles: Iterable[str]) -> bool:

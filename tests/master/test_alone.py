@@ -311,11 +311,11 @@ def test_a_group_has_not_ended_while_one_of_it_comes_back() -> None:
         group_dependencies=(GroupDependency("evaluator", "training", 30.0),),
     )
     fail_twice(world, "worker:0")
-    assert ("group", "0") not in world.machine.state.waits
+    assert ("group", "0") not in world.machine.state.deadlines
     world.after(2).settle().after(RUN_S)
     assert len(world.running()) == 2
     world.end("worker:0")
-    assert ("group", "0") in world.machine.state.waits
+    assert ("group", "0") in world.machine.state.deadlines
 
 
 # ---------------------------------------------------------------------- fencing, takeover

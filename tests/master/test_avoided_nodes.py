@@ -27,7 +27,7 @@ def asked_after(world: World) -> List[ContainerRequest]:
     request = world.do_RequestContainers
 
     def note(command: c.RequestContainers) -> None:
-        asked.extend(ask for ask in command.asks if ask.count)
+        asked.extend(ask for ask in command.requests if ask.count)
         request(command)
 
     world.do_RequestContainers = note  # type: ignore[method-assign]
@@ -44,9 +44,9 @@ def test_a_node_that_could_not_start_an_executor_is(code: int, cause: ExitCause)
     world.kill("worker:0", cause, code)
     asked = asked_after(world)
     assert [ask.avoid_nodes for ask in asked] == [(bad,)] * len(asked) != []
-    assert other not in world.machine.state.bad_nodes
+    assert other not in world.machine.state.avoided_nodes
     world.after(AVOIDED_S)
-    assert not world.machine.state.bad_nodes
+    assert not world.machine.state.avoided_nodes
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_a_node_that_could_not_start_an_executor_is(code: int, cause: ExitCause)
 def test_for_other_ends_before_the_call_it_is_not_to_blame(cause: ExitCause) -> None:
     world = a_job()
     world.kill("worker:0", cause)
-    assert not world.machine.state.bad_nodes
+    assert not world.machine.state.avoided_nodes
 
 
 def test_the_loss_of_a_registered_executor_does_not_blame_its_node() -> None:
     world = a_job().settle()
     world.kill("worker:0", ExitCause.EXITED, 1)
-    assert not world.machine.state.bad_nodes
+    assert not world.machine.state.avoided_nodes
 
 
 def test_the_loss_of_an_inherited_executor_does_not_blame_its_node() -> None:
@@ -78,7 +78,7 @@ def test_the_loss_of_an_inherited_executor_does_not_blame_its_node() -> None:
     executor = world.executor("worker:0")
     world.takeover()
     world.complete(executor, 1, ExitCause.EXITED)
-    assert not world.machine.state.bad_nodes
+    assert not world.machine.state.avoided_nodes
 
 
 def test_one_that_was_stopped_before_its_call_is_no_sign_either() -> None:
@@ -89,4 +89,4 @@ def test_one_that_was_stopped_before_its_call_is_no_sign_either() -> None:
         world.machine.state, world.machine.state.open[executor.container.id], 0.0, "for a test"
     )
     world.complete(executor, 143, ExitCause.EXITED)
-    assert not world.machine.state.bad_nodes
+    assert not world.machine.state.avoided_nodes

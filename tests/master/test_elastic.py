@@ -70,7 +70,7 @@ def test_what_is_beyond_the_minimum_is_spare() -> None:
 
     class Heard(World):
         def do_RequestContainers(self, command: c.RequestContainers) -> None:
-            asked.extend((ask.count, command.gang, ask.spare) for ask in command.asks)
+            asked.extend((ask.count, command.gang, ask.spare) for ask in command.requests)
             super().do_RequestContainers(command)
 
     world = only(Heard(elastic(2, 4), settle_s=0.2).begin(), 2)
@@ -109,7 +109,7 @@ def test_the_number_of_running_tasks_is_reported() -> None:
 
 def test_fewer_than_the_minimum_begin_nothing() -> None:
     world = began(least=3, have=2)
-    assert not world.started and world.machine.state.waits.get("allocation")
+    assert not world.started and world.machine.state.deadlines.get("allocation")
 
 
 def test_between_two_tries_for_a_gang_nothing_is_asked_for_whatever_comes() -> None:
@@ -236,7 +236,7 @@ def test_losses_outside_mean_nothing_and_are_asked_for_ever_more_slowly() -> Non
             container = next(x for x in reversed(list(world.executors.values())))
             world.complete(container, 1, ExitCause.LAUNCH, "bad image")
     assert sizes(world) == [2] and world.machine.state.losses["worker"] >= 3
-    assert ("regrow", "worker") in world.machine.state.waits
+    assert ("regrow", "worker") in world.machine.state.deadlines
 
 
 def test_a_fresh_restart_mode_keeps_containers_over_rounds() -> None:
@@ -296,12 +296,12 @@ def test_a_silent_container_keeps_its_deadline_as_another_task() -> None:
     world = World(elastic(2, 3, timeouts=times), settle_s=0.2).begin()
     world.grant("worker", 2)
     silent, second = (world.machine.state.tasks[f"worker:{n}"].container for n in (0, 1))
-    before = world.machine.state.waits.get("registration", "worker:0")
+    before = world.machine.state.deadlines.get("registration", "worker:0")
     world.queue.clear()
     world.after(90.0)
     world.register(world.executors[str(second)])  # which makes it worker:0
     assert [world.machine.state.tasks[f"worker:{n}"].container for n in (0, 1)] == [second, silent]
-    deadline = world.machine.state.waits.get("registration", "worker:1")
+    deadline = world.machine.state.deadlines.get("registration", "worker:1")
     assert before is not None and deadline is not None and deadline.until == before.until
 
 

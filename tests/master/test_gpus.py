@@ -12,7 +12,7 @@ from tony_core.frameworks.standalone import Standalone
 from tony_core.job.spec import Metrics, Program, Resources, Role
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session import commands as c
-from tony_core.master.session.task_ends import AVOIDED_S, avoid
+from tony_core.master.session.task_ends import AVOIDED_S, avoid_node
 from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.schedulers.port import ContainerRequest
 
@@ -39,9 +39,9 @@ def test_the_task_gets_another_container_elsewhere_and_the_others_keep_theirs() 
         0,
         1,
     )
-    assert text in str(world.machine.state.root["message"])
+    assert text in str(world.machine.state.root_cause["message"])
     assert failed.gone and not healthy.gone
-    assert failed.container.node in world.machine.state.bad_nodes
+    assert failed.container.node in world.machine.state.avoided_nodes
     assert failed.container.node in str(asked[-1])
     assert world.running() == ["worker:0", "worker:1"]
 
@@ -80,27 +80,27 @@ def test_a_node_is_not_avoided_for_ever() -> None:
     asked: List[ContainerRequest] = []
 
     def note(command: c.RequestContainers) -> None:
-        asked.extend(command.asks)
+        asked.extend(command.requests)
 
     world.do_RequestContainers = note  # type: ignore[method-assign]
     world.after(AVOIDED_S - 60)
-    assert bad in world.machine.state.bad_nodes
+    assert bad in world.machine.state.avoided_nodes
     asked.clear()
     world.after(61)
-    assert not world.machine.state.bad_nodes
+    assert not world.machine.state.avoided_nodes
     assert [(ask.count, ask.avoid_nodes) for ask in asked][:1] == [(1, ())]
     assert f"node {bad} is no longer avoided" in [told.text for told in world.story]
 
 
 def test_each_failure_there_is_remembered_as_long() -> None:
     world = World(job(role("worker", 1))).begin().settle()
-    avoid(world.machine.state, "n9")
+    avoid_node(world.machine.state, "n9")
     world.after(AVOIDED_S - 1)
-    avoid(world.machine.state, "n9")
+    avoid_node(world.machine.state, "n9")
     world.after(AVOIDED_S - 1)
-    assert "n9" in world.machine.state.bad_nodes
+    assert "n9" in world.machine.state.avoided_nodes
     world.after(2)
-    assert "n9" not in world.machine.state.bad_nodes
+    assert "n9" not in world.machine.state.avoided_nodes
 
 
 def test_which_ones_a_task_has_is_known_to_a_next_master_too() -> None:

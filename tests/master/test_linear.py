@@ -89,7 +89,7 @@ class CountedList(list):  # type: ignore[type-arg]
         return list(self.looks.at(found)) if isinstance(at, slice) else found
 
 
-GROWS = ("tasks", "containers", "open", "outside", "returning", "done", "failures")
+GROWS = ("tasks", "containers", "open", "outside", "restarting", "done", "failures")
 KINDS: Dict[type, Any] = {dict: CountedDict, set: CountedSet, list: CountedList}
 
 
@@ -107,7 +107,7 @@ def watch(machine: SessionMachine, looks: Looks) -> SessionMachine:
         setattr(state, name, counted(getattr(state, name), looks))
     for name, tasks in state.by_role.items():
         state.by_role[name] = counted(tasks, looks)
-    state.waits._open = counted(state.waits._open, looks)
+    state.deadlines._open = counted(state.deadlines._open, looks)
     return machine
 
 
@@ -135,7 +135,7 @@ class Wide(World):
 
     def do_RequestContainers(self, command: c.RequestContainers) -> None:
         if self.scarce:
-            self.wanted.update((ask.role, (ask.session, ask.count)) for ask in command.asks)
+            self.wanted.update((ask.role, (ask.session, ask.count)) for ask in command.requests)
         else:
             super().do_RequestContainers(command)
 

@@ -22,6 +22,7 @@ from tony_core.job.spec import (
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session import machine
+from tony_core.master.session.deadlines import Deadline
 from tony_core.master.session.reconcile import journal_record
 from tony_core.master.session.records import (
     CONTAINER_MOVES,
@@ -33,7 +34,6 @@ from tony_core.master.session.records import (
     TaskState,
 )
 from tony_core.master.session.takeover import ADOPTION_S
-from tony_core.master.session.waits import Deadline
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers import port
 from tony_core.schedulers.port import AppState, Container
@@ -345,8 +345,8 @@ def test_the_infrastructures_late_word_is_the_cause() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 1, stderr_tail=("connection reset by peer",)).settle()
     world.after(1).kill("worker:2", ExitCause.PREEMPTED).after(3).settle()
-    assert world.machine.state.root["task"] == "worker:2"
-    assert world.machine.state.root["fault"] == "system"
+    assert world.machine.state.root_cause["task"] == "worker:2"
+    assert world.machine.state.root_cause["fault"] == "system"
     assert world.machine.state.budgets.user_used == 0
     assert world.machine.state.budgets.system_used == 1
 
@@ -354,14 +354,14 @@ def test_the_infrastructures_late_word_is_the_cause() -> None:
 def test_a_foreign_sigkill_is_the_cause_and_not_the_exit_before_it() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 1).end("worker:1", 137, signal=9).after(4).settle()
-    assert world.machine.state.root["task"] == "worker:1"
+    assert world.machine.state.root_cause["task"] == "worker:1"
 
 
 def test_a_port_that_was_taken_is_the_cause_before_a_peer_that_could_not_connect() -> None:
     world = world_of(role("worker", 2), settle_s=3.0).settle()
     world.end("worker:1", 1, stderr_tail=("connection reset by peer",)).after(1)
     world.end("worker:0", 1, cause="address-in-use").after(4).settle()
-    assert world.machine.state.root["task"] == "worker:0"
+    assert world.machine.state.root_cause["task"] == "worker:0"
     assert (world.machine.state.budgets.user_used, world.machine.state.budgets.system_used) == (
         0,
         1,
@@ -371,7 +371,7 @@ def test_a_port_that_was_taken_is_the_cause_before_a_peer_that_could_not_connect
 def test_an_abort_that_follows_is_never_the_cause() -> None:
     world = world_of(role("worker", 3), settle_s=3.0).settle()
     world.end("worker:0", 134, signal=6).end("worker:1", 1).after(4).settle()
-    assert world.machine.state.root["task"] == "worker:1"
+    assert world.machine.state.root_cause["task"] == "worker:1"
 
 
 def test_what_the_scheduler_adds_to_a_word_of_the_executor_counts() -> None:
@@ -379,7 +379,7 @@ def test_what_the_scheduler_adds_to_a_word_of_the_executor_counts() -> None:
     world.end("worker:0", 1).after(0.1)
     world.end("worker:1", 1)
     world.kill("worker:1", ExitCause.MEMORY).after(4).settle()
-    assert world.machine.state.root["cause"] == "memory"
+    assert world.machine.state.root_cause["cause"] == "memory"
     assert world.state("worker:1") != "lost", "the executor's word on the end is final"
 
 
@@ -680,7 +680,7 @@ def test_a_container_that_cannot_be_cleared_is_replaced_elsewhere() -> None:
     assert dirty.gone
     assert world.machine.state.session == 1
     assert len(world.executors) == asks + 1
-    assert dirty.container.node in world.machine.state.bad_nodes
+    assert dirty.container.node in world.machine.state.avoided_nodes
 
 
 def test_an_executor_that_does_not_clear_in_time_is_replaced() -> None:
@@ -774,7 +774,7 @@ def test_an_executor_that_does_not_come_up_in_time_is_the_systems_failure(lost: 
     world.after(301).settle().after(1).settle()
     assert world.machine.state.session == 1
     assert world.machine.state.budgets.system_used == 1
-    assert "registration.timeout=300s" in str(world.machine.state.root["message"])
+    assert "registration.timeout=300s" in str(world.machine.state.root_cause["message"])
 
 
 def test_a_silent_executor_is_the_systems_failure_and_its_container_is_ended() -> None:
@@ -784,7 +784,7 @@ def test_a_silent_executor_is_the_systems_failure_and_its_container_is_ended() -
     world.after(1).settle()
     assert silent.gone
     assert world.machine.state.session == 1
-    assert "no heartbeat" in str(world.machine.state.root["message"])
+    assert "no heartbeat" in str(world.machine.state.root_cause["message"])
 
 
 def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
@@ -850,7 +850,7 @@ def test_a_kill_at_any_moment_leaves_nothing(steps: int) -> None:
 def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
     world = world_of(role("worker")).settle()
     world.end("worker:0", 1).settle().after(1).settle()
-    assert world.machine.state.root["task"] == "worker:0"
+    assert world.machine.state.root_cause["task"] == "worker:0"
     world.feed(port.ShutdownRequested("killed by ann"))
     world.settle()
     assert world.finished is not None
@@ -898,8 +898,8 @@ def test_an_abort_through_the_framework_names_its_rank() -> None:
     world.feed(e.ServiceFailed(0, "MPI_Abort", "worker:1", 5))
     world.end("worker:0", 1).after(1).settle()
     assert world.outcome is AppState.FAILED
-    assert world.machine.state.root["task"] == "worker:1"
-    assert world.machine.state.root["exit_code"] == 5
+    assert world.machine.state.root_cause["task"] == "worker:1"
+    assert world.machine.state.root_cause["exit_code"] == 5
 
 
 # ---------------------------------------------------------------------- takeover
@@ -971,7 +971,7 @@ def test_a_retry_for_a_gang_that_holds_something_already_has_its_clock() -> None
     world.queue.clear()  # its executor takes its time
     world.after(6.0)
     assert world.wanted["x"] == (0, 2)
-    assert ("allocation",) in world.machine.state.waits
+    assert ("allocation",) in world.machine.state.deadlines
 
 
 def test_who_is_ended_before_it_has_a_container_is_asked_for_no_more() -> None:
@@ -994,7 +994,7 @@ def test_who_failed_before_its_executor_called_has_a_deadline_in_the_next_sessio
             item.do()
     world.end("worker:0").after(60.0)
     assert (world.machine.state.session, world.state("late:0")) == (1, "launched")
-    assert ("registration", "late:0") in world.machine.state.waits
+    assert ("registration", "late:0") in world.machine.state.deadlines
 
 
 def test_a_later_master_starts_nothing_beside_what_it_does_not_know() -> None:

@@ -114,7 +114,7 @@ class World(Rules):
             if due is None or due > end:
                 break
             limit -= 1
-            assert limit, f"for ever: {self.machine.state.waits.next()} at {self.now}"
+            assert limit, f"for ever: {self.machine.state.deadlines.next()} at {self.now}"
             self.now = max(self.now, due)
             self.feed(e.Tick())
         self.now = end
@@ -155,7 +155,7 @@ class World(Rules):
 
     def do_RequestContainers(self, command: c.RequestContainers) -> None:
         """Grant what is wanted, when the world comes to it."""
-        for ask in command.asks:
+        for ask in command.requests:
             self.wanted[ask.role] = (ask.session, ask.count)
             if ask.count:
                 self.later(f"grant {ask.role}", lambda role=ask.role: self.grant(role))

@@ -149,7 +149,7 @@ class Master:
         self._machine: SessionMachine  # once the scheduler has taken this master
         self._performers: Dict[Type[Any], Callable[[Any], object]] = {
             c.RunPreprocess: self._run_preprocess,
-            c.RequestContainers: lambda x: self._pool.request(x.asks, x.gang),
+            c.RequestContainers: lambda x: self._pool.request(x.requests, x.gang),
             c.ReleaseContainer: self._release,
             c.LaunchExecutor: self._launch,
             c.StopContainer: self._stop_container,
@@ -211,7 +211,7 @@ class Master:
         self._journal.began(self._publisher.info.started)
         for text in self._previous.troubles:
             self.log(text)
-            self._add_line(c.AddStoryLine(StoryKind.TAKEOVER, text, c.Weight.WARNING))
+            self._add_line(c.AddStoryLine(StoryKind.TAKEOVER, text, c.Level.WARNING))
         if self._context.attempt > 1:
             # The pool's first event has the containers of the previous attempt.
             self._inherit = self.reactor.call_later(INHERIT_S, self._inherited, ())
@@ -384,7 +384,7 @@ class Master:
         for note in notes:
             self._add_line(
                 c.AddStoryLine(
-                    StoryKind.ENVIRONMENT, note, c.Weight.WARNING, session=command.session
+                    StoryKind.ENVIRONMENT, note, c.Level.WARNING, session=command.session
                 )
             )
 
@@ -458,7 +458,7 @@ class Master:
     def warn(self, kind: StoryKind, text: str) -> None:
         """Log trouble that does not end the job, and show it in its story."""
         self.log(text)
-        self._add_line(c.AddStoryLine(kind, text, c.Weight.WARNING))
+        self._add_line(c.AddStoryLine(kind, text, c.Level.WARNING))
 
     def _written(self, line: bytes, loud: bool) -> None:
         self._history.add(line, self.reactor.now())

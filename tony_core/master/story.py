@@ -12,12 +12,12 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Tuple
 
 from tony_core.history.layout import ATTEMPT_GAP
-from tony_core.master.session.commands import AddStoryLine, Weight
+from tony_core.master.session.commands import AddStoryLine, Level
 
 KEPT = 20_000
 LARGEST = 1 << 53  # a larger number is damage
 
-LOUD = (Weight.DECISION, Weight.ERROR)
+LOUD = (Level.DECISION, Level.ERROR)
 
 Clean = Callable[[Any], Any]
 
@@ -49,14 +49,14 @@ class Story:
             "time": round(at, 3),
             "kind": line.kind.value,
             "text": self._clean(line.text),
-            "weight": line.weight.value,
+            "weight": line.level.value,
             "task": line.task,
             "session": line.session,
             "fields": self._clean(dict(line.fields)),
         }
         data = _encode(entry)
         self._lines.append((self.last, data))
-        self._written(data, line.weight in LOUD)
+        self._written(data, line.level in LOUD)
         self.release()
 
     def since(self, number: int, limit: int = 2000) -> Tuple[bytes, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job, Mode
-from tony_core.master.session.records import Run, TaskRecord, TaskState
+from tony_core.master.session.records import ContainerRun, TaskRecord, TaskState
 from tony_core.schedulers.port import AppState
 from tony_core.view import PAGE, JobView, RunView, TaskView
 
@@ -69,7 +69,7 @@ def view_job(
         trouble=clean(info.trouble),
         diagnostics=clean(state.diagnostics),
         description=describe(job),
-        root_cause=clean(dict(state.root)),
+        root_cause=clean(dict(state.root_cause)),
         budgets={
             "user_left": budgets.user_left,
             "user_limit": budgets.user_limit,
@@ -141,7 +141,7 @@ def _view_task(
     )
 
 
-def _view_run(task: TaskRecord, run: Run, info: JobInfo) -> RunView:
+def _view_run(task: TaskRecord, run: ContainerRun, info: JobInfo) -> RunView:
     state, code = task.state.value, task.exit_code
     if (run.session, run.container) != (task.session, task.container or ""):
         # The machine's word on what the end meant; the executor's, which may come after

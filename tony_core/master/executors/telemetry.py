@@ -10,7 +10,7 @@ from typing import Callable, Dict, Mapping, Set, Tuple
 
 from tony_core.history.layout import StoryKind
 from tony_core.master.publish import Publisher
-from tony_core.master.session.commands import AddStoryLine, Weight
+from tony_core.master.session.commands import AddStoryLine, Level
 from tony_core.master.session.events import ExecutorReported
 from tony_core.master.state.journal import Journal
 from tony_core.master.web.routes import Page
@@ -87,19 +87,19 @@ class Telemetry:
                 url = self._page.open_tensorboard()
             except OSError as error:
                 text = f"TensorBoard answers, but the master cannot open a port for it: {error}"
-                self._note(container_id, text, Weight.WARNING)
+                self._note(container_id, text, Level.WARNING)
                 return
             self._tensorboard = container_id
             self._page.tensorboard = (host, message.port)
             if self._publisher.info.links.get(TENSORBOARD) != url:
                 self._publisher.link(TENSORBOARD, url)
-                self._note(container_id, f"TensorBoard answers at {url}", Weight.DECISION)
+                self._note(container_id, f"TensorBoard answers at {url}", Level.DECISION)
             return
         if container_id == self._tensorboard:
             self._remove_tensorboard()
         if message.message:
             text = f"TensorBoard does not answer: {message.message}"
-            self._note(container_id, text, Weight.WARNING)
+            self._note(container_id, text, Level.WARNING)
 
     def noted(self, container_id: str, message: Noted) -> None:
         """Add a note to the story."""
@@ -107,9 +107,9 @@ class Telemetry:
             if message.once in self._noted_once:
                 return
             self._noted_once.add(message.once)
-        weight = Weight.WARNING if message.level == "warning" else Weight.INFO
+        level = Level.WARNING if message.level == "warning" else Level.INFO
         task, _ = self._task(container_id)
-        self._note(container_id, f"{task}: {message.text}", weight, kind=StoryKind.NOTE)
+        self._note(container_id, f"{task}: {message.text}", level, kind=StoryKind.NOTE)
 
     def _remove_tensorboard(self) -> None:
         self._tensorboard = ""
@@ -120,7 +120,7 @@ class Telemetry:
         return self._tasks.get(container_id, ("", -1))
 
     def _note(
-        self, container_id: str, text: str, weight: Weight, kind: StoryKind = StoryKind.SERVING
+        self, container_id: str, text: str, level: Level, kind: StoryKind = StoryKind.SERVING
     ) -> None:
         task, session = self._task(container_id)
-        self._add_line(AddStoryLine(kind, text, weight, task, session))
+        self._add_line(AddStoryLine(kind, text, level, task, session))

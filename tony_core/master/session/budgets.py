@@ -12,7 +12,7 @@ its start, twice running, is not tried again: a third time would be no different
 about the program (``verdict.is_telling``) is never compared.
 
 A task that is started again alone has a budget of its own (``tony.<role>.max-restarts``), which
-pays for every failure and does not heal; its pauses and the rule on the same failure are those
+pays for every failure and does not heal; its delays and the rule on the same failure are those
 of sessions.
 """
 
@@ -28,10 +28,10 @@ BACKOFF_FIRST_S = 1.0
 BACKOFF_CAP_S = 60.0
 
 
-Quick = Tuple[str, int, str]  # whose, exit code, last line of stderr
+FailureSignature = Tuple[str, int, str]  # whose, exit code, last line of stderr
 
 
-def pause(count: int, jitter: float) -> float:
+def restart_delay(count: int, jitter: float) -> float:
     """The delay before a restart that ``count`` others went before; ``jitter`` in 0..1."""
     if count == 0:
         return 0.0
@@ -39,8 +39,8 @@ def pause(count: int, jitter: float) -> float:
     return delay * (0.5 + jitter / 2)
 
 
-def quick_of(data: Optional[Sequence[Any]]) -> Optional[Quick]:
-    """One that a journal holds."""
+def parse_signature(data: Optional[Sequence[Any]]) -> Optional[FailureSignature]:
+    """Read one from the journal's JSON."""
     return (str(data[0]), int(data[1]), str(data[2])) if data else None
 
 
@@ -53,11 +53,11 @@ class Budgets:
     user_used: int = 0
     system_used: int = 0
     restarts_in_row: int = 0
-    furthest: Optional[float] = None  # the best progress (or step) of earlier sessions
+    furthest: Optional[float] = None  # the best progress (or step) of the sessions before
     reached: Optional[float] = None  # the best of this session
     furthest_saved: Optional[int] = None  # the same two of checkpoints, by their step
     saved: Optional[int] = None
-    last_quick: Optional[Quick] = None
+    last_signature: Optional[FailureSignature] = None
     heals: int = 0  # how often either became whole again
 
     @property
@@ -88,7 +88,7 @@ class Budgets:
             self.heals += 1
             self.user_used = 0
             self.restarts_in_row = 0
-            self.last_quick = None
+            self.last_signature = None
         return healed
 
     def healthy(self) -> bool:
@@ -99,10 +99,10 @@ class Budgets:
         self.restarts_in_row = 0
         return healed
 
-    def same_again(self, failure: Optional[Quick]) -> bool:
+    def repeats_last(self, failure: Optional[FailureSignature]) -> bool:
         """Note a failure; True if it is the quick, identical one of the last session."""
-        before, self.last_quick = self.last_quick, failure
-        return before is not None and before == self.last_quick
+        before, self.last_signature = self.last_signature, failure
+        return before is not None and before == self.last_signature
 
     def charge(self, fault: Fault) -> bool:
         """Take one restart out of the party's budget; False if there is none left."""
@@ -124,7 +124,7 @@ class Budgets:
     def backoff(self, jitter: float) -> float:
         """The delay before the restart just charged; ``jitter`` in 0..1 spreads it."""
         self.restarts_in_row += 1
-        return pause(self.restarts_in_row - 1, jitter)
+        return restart_delay(self.restarts_in_row - 1, jitter)
 
     def to_json(self) -> Dict[str, Any]:
         """For the journal."""
@@ -136,11 +136,11 @@ class Budgets:
             "reached": self.reached,
             "furthest_saved": self.furthest_saved,
             "saved": self.saved,
-            "last_quick": list(self.last_quick) if self.last_quick else None,
+            "last_quick": list(self.last_signature) if self.last_signature else None,
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Take over what an earlier master's journal says."""
+        """Take over what the journal says."""
         self.user_used = int(data.get("user_used", 0))
         self.system_used = int(data.get("system_used", 0))
         self.restarts_in_row = int(data.get("restarts_in_row", 0))
@@ -148,4 +148,4 @@ class Budgets:
         self.reached = data.get("reached")
         self.furthest_saved = data.get("furthest_saved")
         self.saved = data.get("saved")
-        self.last_quick = quick_of(data.get("last_quick"))
+        self.last_signature = parse_signature(data.get("last_quick"))

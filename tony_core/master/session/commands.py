@@ -17,9 +17,9 @@ class RunPreprocess(NamedTuple):
 
 
 class RequestContainers(NamedTuple):
-    """Set what is wanted from the scheduler; zero counts withdraw."""
+    """Set how many containers the scheduler is to grant; zero counts withdraw."""
 
-    asks: Tuple[ContainerRequest, ...]
+    requests: Tuple[ContainerRequest, ...]
     gang: bool
 
 
@@ -37,7 +37,7 @@ class LaunchExecutor(NamedTuple):
 
 
 class StopContainer(NamedTuple):
-    """End a launched container: first by a word to its executor, then by the scheduler.
+    """End a launched container: first by a message to its executor, then by the scheduler.
 
     ``Completed`` follows in any case.
     """
@@ -50,8 +50,8 @@ class StopContainer(NamedTuple):
 class PrepareTask(NamedTuple):
     """Tell an executor which task it runs in this session.
 
-    ``restart`` says how often the task was started again alone, and ``same_ports`` whether the
-    executor is to hold those that it held for it before.
+    ``restart`` is how often the task was started again in this session, and ``same_ports``
+    whether the executor is to hold those that it held for it before.
     """
 
     container_id: str
@@ -76,9 +76,9 @@ class Member:
 class StartTasks(NamedTuple):
     """The barrier is passed: run these tasks over this cluster spec.
 
-    ``members`` is the whole spec (earlier stages' tasks included), ``tasks`` those to start, and
+    ``members`` is the whole spec (tasks of waves before included), ``tasks`` those to start, and
     ``gang`` those that belong together, some of which may run already. ``restart`` is of a task
-    that is started alone.
+    that is started again.
     """
 
     session: int
@@ -113,13 +113,13 @@ class EndSession(NamedTuple):
 
 
 class WriteJournal(NamedTuple):
-    """Write this ahead of everything that follows it (the whole record, replacing)."""
+    """Replace the journal's record, before any command that follows runs."""
 
     record: Mapping[str, Any]
 
 
-class Weight(str, Enum):
-    """How loud a line of the story is."""
+class Level(str, Enum):
+    """How much a line of the story matters, as in a log."""
 
     INFO = "info"
     WARNING = "warning"
@@ -132,7 +132,7 @@ class AddStoryLine(NamedTuple):
 
     kind: StoryKind
     text: str
-    weight: Weight = Weight.INFO
+    level: Level = Level.INFO
     task: str = ""
     session: int = -1
     fields: Mapping[str, Any] = {}

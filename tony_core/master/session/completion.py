@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
-from tony_core.master.session.commands import Weight
+from tony_core.master.session.commands import Level
+from tony_core.master.session.deadlines import Deadline, PendingDeadline
 from tony_core.master.session.records import OPEN, TERMINAL, Phase, TaskState
 from tony_core.master.session.shutdown import end_task
 from tony_core.master.session.state import State
-from tony_core.master.session.task_ends import fail, failure_of, settle_sooner
-from tony_core.master.session.waits import Deadline, Wait
+from tony_core.master.session.task_ends import fail_session, failure_of, shorten_settling
 from tony_core.schedulers.port import AppState
 
 S = TaskState
@@ -26,16 +26,16 @@ EVALUATOR_GRACE_S = 600.0
 # ------------------------------------------------------------------ all tracked tasks
 
 
-def look_at_the_rest(state: State) -> None:
+def check_completion(state: State) -> None:
     """End the job once its tracked tasks have; start the deadlines of those that follow them."""
-    state.has_ended = False
+    state.completion_changed = False
     if state.phase is Phase.SETTLING:
-        settle_sooner(state)
+        shorten_settling(state)
         return
     _watch_groups(state)
     if state.count(OPEN, state.tracked_roles()):
         return
-    # Whatever fails a session has taken the machine out of this phase already.
+    # A failure of the session would have ended this phase already.
     lost = (S.FAILED, S.LOST)
     bad = [task.name for task in state.tasks.values() if task.is_tracked and task.state in lost]
     text = "all tracked tasks have ended"
@@ -55,32 +55,32 @@ def follow_chief(state: State) -> None:
     state.chief_done = True
     # Not retired: TensorBoard stands beside the chief until the job's end.
     state.done.update(task.name for task in state.by_role["chief"])
-    state.add_line(StoryKind.CHIEF_DONE, "the chief has succeeded: the job ends", Weight.DECISION)
-    state.none_returns = True
+    state.add_line(StoryKind.CHIEF_DONE, "the chief has succeeded: the job ends", Level.DECISION)
+    state.cancels_restarts = True
     grace = state.job.timeouts.chief_grace_s
-    state.wait(Deadline.CHIEF_GRACE, grace, "others")
+    state.set_deadline(Deadline.CHIEF_GRACE, grace, "others")
     long = max(grace, EVALUATOR_GRACE_S)
-    state.wait(Deadline.CHIEF_GRACE, grace, "evaluators", until=state.now + long)
+    state.set_deadline(Deadline.CHIEF_GRACE, grace, "evaluators", until=state.now + long)
 
 
-def end_returning(state: State) -> None:
+def cancel_task_restarts(state: State) -> None:
     """End the tasks that were to be started again: the chief has succeeded.
 
     A step of its own: a next master that finds them in the journal has to end them as well.
     """
-    state.none_returns = False
-    for name in sorted(state.returning):
+    state.cancels_restarts = False
+    for name in sorted(state.restarting):
         if not state.tasks[name].is_sidecar:
             end_task(state, state.tasks[name], "the chief has succeeded")
 
 
-def chief_grace_over(state: State, wait: Wait) -> None:
+def end_after_chief(state: State, pending: PendingDeadline) -> None:
     """End what still runs: it counts as ended by the master, not failed."""
     for name in state.tracked_roles():
-        if (name == "evaluator") == (wait.name == "evaluators"):
+        if (name == "evaluator") == (pending.name == "evaluators"):
             for task in state.by_role[name]:
                 end_task(state, task, "the chief has succeeded")
-    state.has_ended = True
+    state.completion_changed = True
 
 
 # ------------------------------------------------------------------ groups
@@ -90,35 +90,33 @@ def _watch_groups(state: State) -> None:
     """Start the deadline of each dependency whose group has ended."""
     for number, item in enumerate(state.job.group_dependencies):
         roles = dict(state.job.groups).get(item.group, ())
-        if (Deadline.GROUP, str(number)) in state.waits or not roles:
+        if (Deadline.GROUP, str(number)) in state.deadlines or not roles:
             continue
         if item.role not in state.by_role or (item.ignored and item.role in state.untracked):
             continue
         if state.count(OPEN, roles) or not state.count(OPEN, (item.role,)):
             continue
         limit, role, group = item.timeout_s, item.role, item.group
-        state.wait(Deadline.GROUP, limit, str(number), role=role, group=group)
+        state.set_deadline(Deadline.GROUP, limit, str(number), role=role, group=group)
 
 
-def group_overdue(state: State, wait: Wait) -> None:
+def time_out_dependency(state: State, pending: PendingDeadline) -> None:
     """The role did not end in time after its group."""
-    item = state.job.group_dependencies[int(wait.name)]
-    state.has_ended = True
+    item = state.job.group_dependencies[int(pending.name)]
+    state.completion_changed = True
     if item.ignored:
         state.untracked.add(item.role)
-        text = f"{item.role} is no longer waited for ({wait.setting} passed)"
-        state.add_line(
-            StoryKind.UNTRACKED, f"{text}; a failure of it still counts", Weight.DECISION
-        )
+        text = f"{item.role} is no longer waited for ({pending.setting} passed)"
+        state.add_line(StoryKind.UNTRACKED, f"{text}; a failure of it still counts", Level.DECISION)
         return
     for task in state.inside(item.role):
         if task.state in TERMINAL:
             continue
         if state.chief_done:
-            end_task(state, task, f"{wait.setting} passed; ignored")
+            end_task(state, task, f"{pending.setting} passed; ignored")
             continue
         task.cause = ExitCause.DEPENDENCY_TIMEOUT
-        task.message = f"waited for {wait.reason}; {wait.setting} passed"
+        task.message = f"waited for {pending.reason}; {pending.setting} passed"
         failure = failure_of(state, task)
         state.move(task, S.FAILED, task.message)
-        fail(state, failure)
+        fail_session(state, failure)

@@ -16,8 +16,8 @@ once. What has not come by then stands *outside* the round: it is in no cluster 
 waits for it, and its end means nothing. What is asked for stays asked for.
 
 *Order.* The tasks of a round are always the first of their role. An executor learns which
-task it is when it is prepared, so the next one to call becomes the lowest task that has
-none yet; and before a session begins the living ones move up into the gaps.
+task it is when it is prepared, so the next one to register becomes the lowest task that has
+none yet; and before a session begins those with a live container close the gaps.
 
 *Growing.* Executors that come for tasks outside wait, idle. When no further one has come for
 a pause (or all have), and the round has lasted for ``tony.application.elastic-interval``, the
@@ -40,17 +40,17 @@ from tony_core.exit_causes import Fault
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Job
 from tony_core.master.session.budgets import HEALTHY_S
-from tony_core.master.session.commands import Weight
-from tony_core.master.session.reconcile import held, is_short
+from tony_core.master.session.commands import Level
+from tony_core.master.session.deadlines import Deadline, PendingDeadline
+from tony_core.master.session.reconcile import count_held, is_below_minimum
 from tony_core.master.session.records import ContainerState, Failure, Phase, TaskRecord, TaskState
-from tony_core.master.session.shutdown import clear_session, stop_container
+from tony_core.master.session.shutdown import stop_container, stop_session
 from tony_core.master.session.state import PREPARED, State
 from tony_core.master.session.verdict import NODE_CAUSES, describe, fault_of
-from tony_core.master.session.waits import Deadline, Wait
 
 S = TaskState
 LEAST_PAUSE_S = 1.0
-MOST_PAUSES = 10  # that those on their way are waited for
+MAX_PAUSES = 10  # for which the barrier waits for containers on their way
 REGROW_FIRST_S = 5.0
 REGROW_CAP_S = 300.0
 SHRINK_GRACE_S = 1.0  # that programs have when others of the gang are gone
@@ -61,27 +61,27 @@ def elastic_roles(job: Job) -> List[str]:
     return [role.name for role in job.roles if role.is_elastic]
 
 
-def pause_of(state: State) -> float:
-    """How long no executor must have come before those that are there begin."""
+def elastic_pause(state: State) -> float:
+    """How long no executor must have registered before those that are there begin."""
     return max(LEAST_PAUSE_S, 2 * state.settle_s)
 
 
 # ------------------------------------------------------------------ who is in the round
 
 
-def put_outside(state: State, task: TaskRecord) -> None:
+def exclude_from_round(state: State, task: TaskRecord) -> None:
     """Take a task out of the round."""
     state.outside.add(task.name)
-    state.counts[task.role.name][task.state] -= 1
+    state.round_counts[task.role.name][task.state] -= 1
 
 
-def put_all_inside(state: State) -> None:
+def include_all_in_round(state: State) -> None:
     """A session begins with every task."""
     for name in state.outside:
         task = state.tasks[name]
-        state.counts[task.role.name][task.state] += 1
+        state.round_counts[task.role.name][task.state] += 1
     state.outside.clear()
-    state.grown = False
+    state.growth_stopped = False
 
 
 def is_on_its_way(state: State, roles: List[str]) -> bool:
@@ -93,8 +93,8 @@ def is_on_its_way(state: State, roles: List[str]) -> bool:
 # ------------------------------------------------------------------ order
 
 
-def move_up(state: State) -> None:
-    """Before a session begins: the living are the first of their role."""
+def close_gaps(state: State) -> None:
+    """Make the tasks with a live container the first of their role, before a session begins."""
     for name in elastic_roles(state.job):
         tasks = [task for task in state.by_role[name] if task.name not in state.done]
         rank = {ContainerState.LIVE: 0, ContainerState.LAUNCHED: 1}
@@ -114,16 +114,16 @@ def _bind(state: State, task: TaskRecord, container: object) -> None:
     record = state.container_of(task)
     if record is not None:
         record.task = task.name
-        state.waits.cancel(Deadline.REGISTRATION, task.name)
+        state.deadlines.cancel(Deadline.REGISTRATION, task.name)
         if record.state is ContainerState.LAUNCHED:
             wait_for_registration(state, task)
 
 
-def lowest(state: State, task: TaskRecord) -> TaskRecord:
-    """The first task of the role that is not prepared, with this one's container."""
+def take_lowest_index(state: State, task: TaskRecord) -> TaskRecord:
+    """Give this task's container to the first of the role that is not prepared; return that."""
     if not task.role.is_elastic:
         return task
-    first = state.by_role[task.role.name][state.first_not(task.role.name, PREPARED)]
+    first = state.by_role[task.role.name][state.count_leading(task.role.name, PREPARED)]
     if first is task:
         return task
     mine, other = task.container, first.container
@@ -143,28 +143,28 @@ def lowest(state: State, task: TaskRecord) -> TaskRecord:
 
 
 def wait_for_registration(state: State, task: TaskRecord) -> None:
-    """An executor must call in time, which goes on when it becomes another task."""
+    """Set the registration deadline; it stays the container's when another task gets that."""
     limit = state.job.timeouts.registration_s
     record = state.container_of(task)
     until = state.now + limit
     if record is not None:
-        until = record.call_by = until if record.call_by is None else record.call_by
+        until = record.register_by = until if record.register_by is None else record.register_by
     node = state.node_of(task)
-    state.wait(Deadline.REGISTRATION, limit, task.name, until=until, node=node)
+    state.set_deadline(Deadline.REGISTRATION, limit, task.name, until=until, node=node)
 
 
-# ------------------------------------------------------------------ what is asked for
+# ------------------------------------------------------------------ requests
 
 
-def want_more(state: State, name: str) -> bool:
-    """Want what an elastic role lacks: its minimum first, then all; whether it changed."""
+def request_more(state: State, name: str) -> bool:
+    """Request what an elastic role lacks, its minimum first; return whether that is anything."""
     role = state.job.role(name)
-    requested = state.states[name][S.REQUESTED]
-    if not state.states[name][S.PENDING] or (Deadline.ALLOCATION_RETRY,) in state.waits:
+    requested = state.counts[name][S.REQUESTED]
+    if not state.counts[name][S.PENDING] or (Deadline.ALLOCATION_RETRY,) in state.deadlines:
         return False  # the whole gang is asked for together
-    if is_short(state, name) and name not in state.started:
-        number = role.least - held(state, name) - requested
-    elif (Deadline.REGROW, name) in state.waits or ends_soon(state):
+    if is_below_minimum(state, name) and name not in state.started:
+        number = role.least - count_held(state, name) - requested
+    elif (Deadline.REGROW, name) in state.deadlines or is_ending_soon(state):
         number = 0
     else:
         number = role.instances
@@ -175,44 +175,44 @@ def want_more(state: State, name: str) -> bool:
     return bool(chosen)
 
 
-def ends_soon(state: State) -> bool:
+def is_ending_soon(state: State) -> bool:
     """Whether a task of this session has succeeded: the job does not grow any more."""
     return state.chief_done or any(
-        state.counts[name][S.SUCCEEDED] and name not in state.dependents
+        state.round_counts[name][S.SUCCEEDED] and name not in state.dependents
         for name in state.tracked_roles()
     )
 
 
-def regrow(state: State, wait: Wait) -> None:
-    """Want again what was lost: the pause is over."""
-    if wait.name in state.released:
-        want_more(state, wait.name)
+def regrow(state: State, pending: PendingDeadline) -> None:
+    """Request again what was lost: the delay is over."""
+    if pending.name in state.released:
+        request_more(state, pending.name)
 
 
-def _lost_more(state: State, name: str) -> None:
-    """A container of an elastic role went away: the next may be asked for, now or soon."""
+def _schedule_regrow(state: State, name: str) -> None:
+    """Set when the next container of an elastic role may be requested: one went away."""
     if state.now - state.lost_at.get(name, 0.0) > HEALTHY_S:
         state.losses[name] = 0
     state.lost_at[name] = state.now
     count = state.losses[name] = state.losses.get(name, 0) + 1
     pause = 0.0 if count == 1 else min(REGROW_CAP_S, REGROW_FIRST_S * 2.0 ** (count - 2))
-    state.wait(Deadline.REGROW, pause, name)
+    state.set_deadline(Deadline.REGROW, pause, name)
 
 
-def lost_outside(state: State, task: TaskRecord) -> None:
-    """A container outside the round went away, which no task needed."""
+def release_outside(state: State, task: TaskRecord) -> None:
+    """Take a task outside the round back to pending: its container went away."""
     task.forget_end()
     task.forget_address()
     task.container = None
     state.move(task, S.PENDING)
-    _lost_more(state, task.role.name)
+    _schedule_regrow(state, task.role.name)
 
 
 # ------------------------------------------------------------------ growing
 
 
-def newcomers(state: State) -> List[TaskRecord]:
-    """Tasks outside the round whose executors have called."""
+def registered_outside(state: State) -> List[TaskRecord]:
+    """Tasks outside the round whose executors have registered."""
     out = []
     for name in state.outside:
         record = state.container_of(state.tasks[name])
@@ -222,31 +222,31 @@ def newcomers(state: State) -> List[TaskRecord]:
 
 
 def _is_coming(state: State, task: TaskRecord) -> bool:
-    """Whether its executor has yet to call."""
+    """Whether its executor has yet to register."""
     record = state.container_of(task)
-    called = record is not None and record.state is ContainerState.LIVE
-    return task.state in (S.REQUESTED, S.LAUNCHED) and not called
+    has_registered = record is not None and record.state is ContainerState.LIVE
+    return task.state in (S.REQUESTED, S.LAUNCHED) and not has_registered
 
 
-def wait_to_grow(state: State) -> None:
-    """One more executor waits outside: the round that takes it in follows soon."""
-    if state.phase is not Phase.ACTIVE or ends_soon(state):
+def schedule_growth(state: State) -> None:
+    """Set when a round with the executors that wait outside begins."""
+    if state.phase is not Phase.ACTIVE or is_ending_soon(state):
         return
-    start = state.since + state.job.timeouts.elastic_interval_s
+    start = state.barrier_passed + state.job.timeouts.elastic_interval_s
     coming = any(_is_coming(state, state.tasks[name]) for name in state.outside)
-    if (Deadline.GROWTH,) not in state.waits:
+    if (Deadline.GROWTH,) not in state.deadlines:
         state.growing_since = state.now
-    pause = pause_of(state)
+    pause = elastic_pause(state)
     until = max(state.now + (pause if coming else 0.0), start)
-    until = min(until, max(state.growing_since, start) + MOST_PAUSES * pause)
-    state.wait(Deadline.GROWTH, pause, until=until)
+    until = min(until, max(state.growing_since, start) + MAX_PAUSES * pause)
+    state.set_deadline(Deadline.GROWTH, pause, until=until)
 
 
-def grow(state: State, wait: Wait) -> None:
+def grow(state: State, pending: PendingDeadline) -> None:
     """Begin a round with those that came: they have been waited for."""
-    if state.phase is not Phase.ACTIVE or ends_soon(state):
+    if state.phase is not Phase.ACTIVE or is_ending_soon(state):
         return
-    came = newcomers(state)
+    came = registered_outside(state)
     sizes: Dict[str, List[int]] = {}
     for name in elastic_roles(state.job):
         now = len(state.inside(name))
@@ -258,15 +258,15 @@ def grow(state: State, wait: Wait) -> None:
         begin_round(state, f"{text}: a new round", state.job.timeouts.kill_grace_s)
 
 
-def is_grown(state: State) -> bool:
+def should_stop_growing(state: State) -> bool:
     """Whether tasks still wait outside of a job that comes to its end."""
-    return bool(state.outside) and not state.grown and ends_soon(state)
+    return bool(state.outside) and not state.growth_stopped and is_ending_soon(state)
 
 
 def stop_growing(state: State) -> None:
-    """Give back what waits outside: the job comes to its end."""
-    state.grown = True
-    state.waits.cancel_kinds(Deadline.GROWTH, Deadline.REGROW)
+    """Stop the containers outside the round: the job comes to its end."""
+    state.growth_stopped = True
+    state.deadlines.cancel_kinds(Deadline.GROWTH, Deadline.REGROW)
     has_held = False
     for name in sorted(state.outside):
         task = state.tasks[name]
@@ -275,13 +275,13 @@ def stop_growing(state: State) -> None:
             has_held = True
             stop_container(state, record, 0.0, "the job comes to its end")
         if task.state is not S.PENDING:
-            state.waits.cancel(Deadline.REGISTRATION, name)
-            state.waits.cancel(Deadline.READY, name)
+            state.deadlines.cancel(Deadline.REGISTRATION, name)
+            state.deadlines.cancel(Deadline.READY, name)
             state.move(task, S.PENDING)
         task.container = None
     if has_held:
         text = "a task has succeeded: nothing grows any more, what waits goes back"
-        state.add_line(StoryKind.ELASTIC, text, Weight.DECISION)
+        state.add_line(StoryKind.ELASTIC, text, Level.DECISION)
 
 
 # ------------------------------------------------------------------ shrinking
@@ -295,7 +295,7 @@ def may_shrink(state: State, cause: Failure) -> bool:
     gone = [failure for failure in state.failures if fault_of(failure) is Fault.SYSTEM]
     if not roles or any(failure.role not in roles for failure in gone):
         return False
-    if ends_soon(state):
+    if is_ending_soon(state):
         return False
     # A program that ended for the infrastructure's reasons in a container that lives on
     # (a port was taken) is restarted by a budget: by no budget it might be so for ever.
@@ -325,11 +325,11 @@ def shrink(state: State, cause: Failure) -> None:
         before = state.inside(name)
         gone = [task for task in before if _is_gone(state, task)]
         if gone:
-            _lost_more(state, name)
+            _schedule_regrow(state, name)
             lost = ", ".join(f"{task.name} lost on {state.node_of(task)}" for task in gone)
             text = f"goes on with {_left(state, name)} of {len(before)} {name}: {lost}"
             state.add_line(
-                StoryKind.ELASTIC, f"{text} ({describe(cause)})", Weight.WARNING, role=name
+                StoryKind.ELASTIC, f"{text} ({describe(cause)})", Level.WARNING, role=name
             )
     begin_round(state, "a new round without what was lost", SHRINK_GRACE_S)
 
@@ -337,5 +337,5 @@ def shrink(state: State, cause: Failure) -> None:
 def begin_round(state: State, text: str, grace_s: float) -> None:
     """End the programs; the next session is a round."""
     state.regrouping = True
-    state.add_line(StoryKind.ROUND, f"{text} (session {state.session + 1})", Weight.DECISION)
-    clear_session(state, "a new round begins", grace_s, False)
+    state.add_line(StoryKind.ROUND, f"{text} (session {state.session + 1})", Level.DECISION)
+    stop_session(state, "a new round begins", grace_s, False)

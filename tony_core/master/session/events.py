@@ -18,7 +18,7 @@ from typing import Mapping, NamedTuple, Optional, Tuple, Union
 from tony_core.protocol.messages import Ended, Ready, Register, Reported, Running, Stopped
 from tony_core.schedulers.port import Container, PoolEvent
 
-#: The messages of executors that concern the machine; of the others it hears nothing.
+#: The messages of executors that are events of the machine.
 Report = Union[Register, Ready, Running, Ended, Stopped, Reported]
 
 
@@ -39,7 +39,7 @@ class PreprocessEnded(NamedTuple):
 
 
 class ContainersInherited(NamedTuple):
-    """An earlier master's containers are still there (a takeover), and its journal."""
+    """The containers of the previous attempt that still run (a takeover), and its journal."""
 
     containers: Tuple[Container, ...]
     journal: Mapping[str, object]
@@ -48,7 +48,7 @@ class ContainersInherited(NamedTuple):
 class ExecutorReported(NamedTuple):
     """An executor sent this message.
 
-    A Register comes on each new connection: for the first time, or again after a lost one.
+    A Register comes on each new connection: the first, or one after a lost one.
     """
 
     container_id: str

@@ -8,7 +8,7 @@ is no clock, socket, thread or environment inside; that time has passed is an ev
 and :meth:`~SessionMachine.next_deadline` says when the next one is due. The shell performs commands
 and feeds their results back as events. So a thousand failures can be tried in a second.
 
-A *job* is a row of *sessions*. A session is one gang over one cluster spec: its stages are
+A *job* is a row of *sessions*. A session is one gang over one cluster spec: its waves are
 released in the order of their dependencies (:mod:`.startup`), its programs run until all tracked
 tasks have succeeded (:mod:`.completion`) or the first fatal failure (:mod:`.task_ends`); then it
 settles, the root cause is named, a budget pays, the programs are cleared away and the next session
@@ -20,7 +20,7 @@ An event goes through four tables::
     event -> FACTS      one function by the event's type: writes records, decides nothing
           -> RULES      in order, each in its phases and on its condition; after one has fired,
                         from the top again, until none fires
-    time  -> DEADLINES  one function by what was waited for, and the rules after each
+    time  -> DEADLINES  one function by the kind of deadline that expired, and the rules after each
     all   -> moves      of tasks, containers and phase, by the tables of .records; a move brings the
                         commands and deadlines with it that belong to it (.shutdown, .startup)
 
@@ -31,18 +31,18 @@ and writes the journal: before the commands of the step that made it necessary.
 The modules, each importing only from those below it::
 
     machine       the tables, the invariants                     (this module)
-    takeover      a later master takes over
-    recovery      sessions begin, and follow each other
+    takeover      a new master resumes the session of the previous attempt
+    recovery      sessions begin, fail, and follow each other
     completion    the job has done its work; chief; groups
-    task_ends     what an end means; a session fails
+    task_ends     what the end of a task means; a session fails
     task_restart  a single task is started again
-    startup       stages, containers, executors, the barrier
+    startup       waves, containers, executors, the barrier
     elastic       elastic roles: order, growing, shrinking, rounds
     shutdown      containers, programs and the job are ended
-    reconcile     asks and journal, as differences
+    reconcile     container requests and journal, as differences
     state         the state, and its guarded moves
     records       of tasks and containers; the tables of moves
-    verdict, budgets, waits, events, commands
+    verdict, budgets, deadlines, events, commands
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ from tony_core.master.session import (
     task_ends,
     task_restart,
 )
-from tony_core.master.session.commands import Command, Weight
+from tony_core.master.session.commands import Command, Level
+from tony_core.master.session.deadlines import Deadline, PendingDeadline
 from tony_core.master.session.events import (
     Begin,
     ContainersInherited,
@@ -73,7 +74,7 @@ from tony_core.master.session.events import (
     ServiceFailed,
     Tick,
 )
-from tony_core.master.session.reconcile import ask, take_step
+from tony_core.master.session.reconcile import request_containers, take_step
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     TERMINAL,
@@ -82,7 +83,6 @@ from tony_core.master.session.records import (
     TaskState,
 )
 from tony_core.master.session.state import State
-from tony_core.master.session.waits import Deadline, Wait
 from tony_core.protocol import messages
 from tony_core.schedulers import port
 
@@ -93,8 +93,8 @@ S, P, D = TaskState, Phase, Deadline
 
 def note_node_lost(state: State, event: port.NodeLost) -> None:
     """A node went away; the ends of its containers follow."""
-    task_ends.avoid(state, event.node)
-    state.add_line(StoryKind.NODE_LOST, f"node {event.node} went away", Weight.WARNING)
+    task_ends.avoid_node(state, event.node)
+    state.add_line(StoryKind.NODE_LOST, f"node {event.node} went away", Level.WARNING)
 
 
 def note_preemption(state: State, event: port.PreemptionRequested) -> None:
@@ -102,11 +102,11 @@ def note_preemption(state: State, event: port.PreemptionRequested) -> None:
     records = [state.open[name] for name in event.container_ids if name in state.open]
     names = [record.task or record.id for record in records]
     text = "the scheduler will take back the containers of " + ", ".join(names)
-    state.add_line(StoryKind.PREEMPTION_WARNED, text, Weight.WARNING)
+    state.add_line(StoryKind.PREEMPTION_WARNED, text, Level.WARNING)
 
 
 def note_waiting(state: State, event: port.AllocationPending) -> None:
-    """Why the scheduler grants nothing yet."""
+    """Keep the reason why the scheduler grants nothing yet."""
     if event.reason != state.waiting:
         state.waiting = event.reason
         if event.reason:
@@ -114,11 +114,11 @@ def note_waiting(state: State, event: port.AllocationPending) -> None:
 
 
 def note_nothing(state: State, event: Event) -> None:
-    """Nothing to write down."""
+    """Write nothing: time has passed, or the executor's registration follows."""
 
 
 def note_report(state: State, event: ExecutorReported) -> None:
-    """An executor sent a message."""
+    """Write down what an executor reported, by the table of its messages."""
     REPORTS[type(event.message)](state, event.container_id, event.message)
 
 
@@ -128,7 +128,7 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
     PreprocessEnded: recovery.note_preprocessed,
     ContainersInherited: takeover.note_inherited,
     ExecutorReported: note_report,
-    ExecutorLost: task_ends.note_lost,
+    ExecutorLost: task_ends.note_executor_lost,
     ServiceFailed: task_ends.note_service_failed,
     # of the scheduler
     port.Allocated: startup.note_allocated,
@@ -136,13 +136,13 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
     port.Completed: task_ends.note_completed,
     port.NodeLost: note_node_lost,
     port.PreemptionRequested: note_preemption,
-    port.ShutdownRequested: shutdown.note_kill,
+    port.ShutdownRequested: shutdown.note_shutdown_requested,
     port.AllocationPending: note_waiting,
-    port.RequestRejected: recovery.note_refused,
+    port.RequestRejected: recovery.note_request_rejected,
 }
 
 REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {
-    messages.Register: takeover.note_call,
+    messages.Register: takeover.note_registered,
     messages.Ready: startup.note_ready,
     messages.Running: startup.note_running,
     messages.Ended: task_ends.note_ended,
@@ -167,27 +167,27 @@ _RUNNING = (P.ACTIVE, P.SETTLING)
 
 RULES: Tuple[Rule, ...] = (
     Rule(_NOT_ENDING, lambda state: state.end, shutdown.begin_end),
-    Rule((P.ENDING,), shutdown.holds_on, shutdown.stop_all),
-    Rule((P.NEW,), lambda state: state.began is not None, recovery.begin),
-    Rule((P.PREPROCESSING,), lambda state: state.preprocessed, recovery.begin_first),
-    Rule(_OPEN, lambda state: state.granted, startup.take_containers),
-    Rule(_OPEN, lambda state: state.called, startup.prepare_called),
-    Rule(_RUNNING, lambda state: state.ended, task_ends.judge_ended),
-    Rule(_RUNNING, lambda state: state.aborts, task_ends.fail_aborted),
-    Rule(_OPEN, lambda state: state.ready, startup.start_ready),
-    Rule((P.ADOPTING,), takeover.may_begin, recovery.begin),
-    Rule((P.ADOPTING,), takeover.is_time_to_judge, takeover.end_silent),
-    Rule((P.ADOPTING,), takeover.is_adopted, takeover.go_on),
-    Rule((P.ACTIVE,), startup.is_stage_due, startup.release_stage),
-    Rule((P.ACTIVE,), elastic.is_grown, elastic.stop_growing),
+    Rule((P.ENDING,), shutdown.must_stop_all, shutdown.stop_all),
+    Rule((P.NEW,), lambda state: state.began is not None, recovery.begin_job),
+    Rule((P.PREPROCESSING,), lambda state: state.preprocessed, recovery.begin_first_session),
+    Rule(_OPEN, lambda state: state.granted, startup.launch_executors),
+    Rule(_OPEN, lambda state: state.registered, startup.prepare_registered),
+    Rule(_RUNNING, lambda state: state.ended_tasks, task_ends.judge_ends),
+    Rule(_RUNNING, lambda state: state.service_failures, task_ends.fail_aborted),
+    Rule(_OPEN, lambda state: state.ready, startup.start_ready_tasks),
+    Rule((P.ADOPTING,), takeover.may_begin, recovery.begin_job),
+    Rule((P.ADOPTING,), takeover.is_registration_over, takeover.stop_unregistered),
+    Rule((P.ADOPTING,), takeover.is_adopted, takeover.resume_session),
+    Rule((P.ACTIVE,), startup.is_wave_due, startup.release_wave),
+    Rule((P.ACTIVE,), elastic.should_stop_growing, elastic.stop_growing),
     Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.follow_chief),
-    Rule((P.ACTIVE,), lambda state: state.none_returns, completion.end_returning),
-    Rule(_RUNNING, lambda state: state.late, takeover.judge_late),
-    Rule(_RUNNING, lambda state: state.has_ended, completion.look_at_the_rest),
-    Rule((P.CLEANUP,), shutdown.is_cleared, recovery.follow_session),
-    Rule(_OPEN, lambda state: state.asks_changed, ask),
+    Rule((P.ACTIVE,), lambda state: state.cancels_restarts, completion.cancel_task_restarts),
+    Rule(_RUNNING, lambda state: state.deferred, takeover.judge_deferred_ends),
+    Rule(_RUNNING, lambda state: state.completion_changed, completion.check_completion),
+    Rule((P.CLEANUP,), shutdown.is_cleanup_over, recovery.schedule_next_session),
+    Rule(_OPEN, lambda state: state.requests_changed, request_containers),
     Rule((P.ENDING,), shutdown.is_finished, shutdown.finish),
-    Rule(_OPEN, lambda state: state.gone, task_restart.give_turns),
+    Rule(_OPEN, lambda state: state.ended_containers, task_restart.schedule_waiting_restarts),
 )
 
 _RULES_OF: Mapping[Phase, Tuple[Rule, ...]] = {
@@ -197,30 +197,30 @@ _RULES_OF: Mapping[Phase, Tuple[Rule, ...]] = {
 # ------------------------------------------------------------------ deadlines
 
 
-def note_passed(state: State, wait: Wait) -> None:
-    """Nothing to do: a rule asks whether the deadline still stands."""
+def note_expired(state: State, pending: PendingDeadline) -> None:
+    """Do nothing: a rule's condition reads that the deadline is no longer pending."""
 
 
-DEADLINES: Mapping[str, Callable[[State, Wait], None]] = {
-    D.APPLICATION: shutdown.application_overdue,
-    D.ADOPTION: note_passed,
-    D.ALLOCATION: startup.give_back,
-    D.ALLOCATION_RETRY: startup.try_allocation_again,
-    D.REGISTRATION: task_ends.registration_overdue,
-    D.READY: task_ends.registration_overdue,
-    D.GATHER: startup.gather_overdue,
-    D.START: task_ends.start_overdue,
+DEADLINES: Mapping[str, Callable[[State, PendingDeadline], None]] = {
+    D.APPLICATION: shutdown.time_out_application,
+    D.ADOPTION: note_expired,
+    D.ALLOCATION: startup.release_incomplete_gang,
+    D.ALLOCATION_RETRY: startup.retry_allocation,
+    D.REGISTRATION: task_ends.give_up_unregistered,
+    D.READY: task_ends.give_up_unregistered,
+    D.ELASTIC_BARRIER: startup.start_without_rest,
+    D.START: task_ends.give_up_unstarted,
     D.GROWTH: elastic.grow,
     D.REGROW: elastic.regrow,
-    D.GROUP: completion.group_overdue,
-    D.CHIEF_GRACE: completion.chief_grace_over,
-    D.AGAIN: task_restart.place_again,
-    D.SETTLE: recovery.decide,
-    D.CLEAR: shutdown.program_overdue,
-    D.BACKOFF: recovery.begin_next,
+    D.GROUP: completion.time_out_dependency,
+    D.CHIEF_GRACE: completion.end_after_chief,
+    D.TASK_RESTART: task_restart.start_next_attempt,
+    D.SETTLE: recovery.conclude_session,
+    D.CLEANUP: shutdown.stop_overdue_program,
+    D.BACKOFF: recovery.begin_next_session,
     D.STOP: shutdown.give_up_container,
-    D.END: shutdown.end_overdue,
-    D.AVOIDED: task_ends.forgive,
+    D.END: shutdown.leave_containers,
+    D.AVOIDED: task_ends.readmit_node,
     D.HEALTHY: recovery.heal_budget,
 }
 
@@ -248,12 +248,12 @@ class SessionMachine:
         take_step(state, FACTS[type(event)], event)
         self._apply_rules()
         while not self.over:
-            wait = state.waits.take_expired(state.now)
-            if wait is None:
+            pending = state.deadlines.take_expired(state.now)
+            if pending is None:
                 break
-            take_step(state, DEADLINES[wait.key[0]], wait)
+            take_step(state, DEADLINES[pending.key[0]], pending)
             self._apply_rules()
-        state.ended.clear()  # what ends between two sessions means nothing
+        state.ended_tasks.clear()  # what ends between two sessions means nothing
         return state.out
 
     def _apply_rules(self) -> None:
@@ -269,7 +269,7 @@ class SessionMachine:
 
     def next_deadline(self) -> Optional[float]:
         """When a :class:`Tick` is due at the latest."""
-        return None if self.over else self.state.waits.next()
+        return None if self.over else self.state.deadlines.next()
 
     @property
     def over(self) -> bool:
@@ -295,13 +295,13 @@ def check_tasks(state: State) -> None:
             other = bound.setdefault(task.container, task.name)
             assert other == task.name, f"{task.container} belongs to {other} and {task.name}"
         assert task.state in TERMINAL or task.name not in state.done
-    for name in state.returning:
-        assert state.tasks[name].state is S.PENDING, f"{name} is to come back, and not pending"
+    for name in state.restarting:
+        assert state.tasks[name].state is S.PENDING, f"{name} restarts, and is not pending"
     for role in state.by_role:
-        counted = {each: count for each, count in state.counts[role].items() if count}
+        counted = {each: count for each, count in state.round_counts[role].items() if count}
         inside = Counter(task.state for task in state.inside(role))
         assert counted == inside, f"{role}: miscounted"
-        everywhere = {each: count for each, count in state.states[role].items() if count}
+        everywhere = {each: count for each, count in state.counts[role].items() if count}
         assert everywhere == Counter(task.state for task in state.by_role[role]), role
     if state.phase is P.ENDED:
         live = [task.name for task in state.tasks.values() if task.state in HOLDS_CONTAINER]
@@ -317,13 +317,13 @@ def check_containers(state: State) -> None:
     for record in state.open.values():
         assert record.state is not ContainerState.ENDED, f"{record.id} has ended and is still open"
         if record.state is ContainerState.STOPPING:
-            assert (D.STOP, record.id) in state.waits, f"{record.id}: a stop with no deadline"
+            assert (D.STOP, record.id) in state.deadlines, f"{record.id}: a stop with no deadline"
         if record.state is ContainerState.CLEANUP:
-            assert (D.CLEAR, record.id) in state.waits, f"{record.id}: cleared for ever"
+            assert (D.CLEANUP, record.id) in state.deadlines, f"{record.id}: cleared for ever"
         is_bound = state.task_of(record.id) is not None or record.state is ContainerState.STOPPING
         assert is_bound or state.phase not in _ALL_BOUND, f"{record.id}: kept without a task"
     if state.phase is P.CLEANUP:
-        assert not shutdown.is_cleared(state), "cleared, and no next session"
+        assert not shutdown.is_cleanup_over(state), "cleared, and no next session"
 
 
 _TIMED = {P.ADOPTING: D.ADOPTION, P.SETTLING: D.SETTLE, P.BACKOFF: D.BACKOFF, P.ENDING: D.END}
@@ -332,21 +332,24 @@ _TIMED = {P.ADOPTING: D.ADOPTION, P.SETTLING: D.SETTLE, P.BACKOFF: D.BACKOFF, P.
 def check_deadlines(state: State) -> None:
     """Whatever is waited for has a deadline."""
     kind = _TIMED.get(state.phase)
-    is_timed = kind is None or (kind,) in state.waits
-    is_timed = is_timed or (kind is D.ADOPTION and takeover.waits_for_ends(state))
+    is_timed = kind is None or (kind,) in state.deadlines
+    is_timed = is_timed or (kind is D.ADOPTION and takeover.must_await_ends(state))
     assert is_timed, f"{state.phase.value} with no deadline"
     if state.phase is not P.ACTIVE:
         return
-    assert (D.ALLOCATION,) in state.waits or not _holds_half(state), "half a gang, for ever"
+    assert (D.ALLOCATION,) in state.deadlines or not _holds_half(state), "half a gang, for ever"
     for task in state.tasks.values():
         if task.state is S.LAUNCHED:
-            waits = (D.REGISTRATION, task.name) in state.waits
-            waits = waits or (task.name in state.outside and (D.GROWTH,) in state.waits)
+            waits = (D.REGISTRATION, task.name) in state.deadlines
+            waits = waits or (task.name in state.outside and (D.GROWTH,) in state.deadlines)
             assert waits, f"{task.name}: no deadline"
         if task.state is S.REGISTERED:
-            assert (D.READY, task.name) in state.waits, f"{task.name}: no deadline"
-        if task.name in state.returning:
-            waits = (D.AGAIN, task.name) in state.waits or task_restart.is_going(state, task)
+            assert (D.READY, task.name) in state.deadlines, f"{task.name}: no deadline"
+        if task.name in state.restarting:
+            waits = (
+                D.TASK_RESTART,
+                task.name,
+            ) in state.deadlines or task_restart.is_old_attempt_stopping(state, task)
             assert waits, f"{task.name}: comes back without a time"
 
 
@@ -356,5 +359,5 @@ def _holds_half(state: State) -> bool:
         return False
     roles = [role for wave in set(state.released.values()) for role in state.gang_roles(wave)]
     gang = [task for name in roles if name not in state.started for task in state.by_role[name]]
-    missing = any(t.state is S.REQUESTED and startup.needs(state, t.role.name) for t in gang)
+    missing = any(t.state is S.REQUESTED and startup.is_required(state, t.role.name) for t in gang)
     return missing and any(task.state in HOLDS_CONTAINER for task in gang)

@@ -1,17 +1,17 @@
 """What the scheduler and the journal are to hold, as differences to what they were last given.
 
-No fact and no rule has to remember to ask, to withdraw or to write.
+No fact and no rule has to remember to request, to withdraw or to write.
 
-*Asks* are absolute numbers: as many containers of a role as it has tasks in *requested*. What was
-granted is taken off both sides. :func:`ask` is the rule that comes when all that an event changed
-is decided, and before the job ends. While a session settles nothing new
-is asked for; between two sessions only for sidecars, which go on.
+*Requests* are absolute numbers: as many containers of a role as it has tasks in *requested*. What
+was granted is taken off both sides. :func:`request_containers` is the rule that comes when all that
+an event changed is decided, and before the job ends. While a session settles nothing new is
+requested; between two sessions only for sidecars, which go on.
 
 *The journal* is written when something changed that a next master acts upon, and could not find
-out: what :func:`_key` names. :func:`take_step` makes every step (a fact, a rule, a deadline), and
-the record goes *before* the commands of the step: whatever a step decided is in the journal before
-anything is done about it. The rest of the record (what programs reported, where tasks are) is only
-as new as the last of these changes.
+out: what :func:`_journal_key` names. :func:`take_step` makes every step (a fact, a rule, a
+deadline), and the record goes *before* the commands of the step: whatever a step decided is in the
+journal before anything is done about it. The rest of the record (what programs reported, where
+tasks are) is only as new as the last of these changes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def take_step(state: State, act: Callable[..., None], *about: object) -> None:
     """Act, and write before its commands what a next master must know of it."""
     before = len(state.out)
     act(state, *about)
-    state.out[before:before] = _journal(state)
+    state.out[before:before] = _journal_commands(state)
 
 
-def _journal(state: State) -> List[Command]:
+def _journal_commands(state: State) -> List[Command]:
     """What must be written before the commands of the step that was just made."""
     if state.phase in _UNWRITTEN:
         return []
-    key = _key(state)
+    key = _journal_key(state)
     if key == state.journalled:
         return []
     is_written = state.journalled is None and state.phase is Phase.ADOPTING
@@ -52,10 +52,10 @@ def _journal(state: State) -> List[Command]:
     return [] if is_written else [WriteJournal(journal_record(state))]
 
 
-def _key(state: State) -> Tuple[Any, ...]:
+def _journal_key(state: State) -> Tuple[Any, ...]:
     """What a next master acts upon; cheap, since it is looked at after every step."""
     if state.phase is Phase.ADOPTING:
-        # The rest is as the earlier master wrote it, until all executors have called.
+        # The rest is as the previous attempt wrote it, until all executors have registered.
         return (state.restarts_running, state.budgets.heals)
     return (
         state.session,
@@ -66,7 +66,7 @@ def _key(state: State) -> Tuple[Any, ...]:
         len(state.started),
         len(state.retired),
         len(state.untracked),
-        # Where no barrier is passed, nothing else would tell that programs may run.
+        # Where no barrier is passed, nothing else shows that programs may run.
         len(state.released) if state.job.mode is Mode.FCFS else 0,
         state.restarts_begun,
         state.restarts_running,
@@ -87,23 +87,23 @@ def journal_record(state: State) -> Mapping[str, Any]:
         "regrouping": state.regrouping,
         "done": sorted(state.done),
         "untracked": sorted(state.untracked),
-        "returning": sorted(state.returning),
+        "returning": sorted(state.restarting),
         "alone": _restarts(state),
         "chief_done": state.chief_done,
         "outcome": state.outcome.value if state.outcome else None,
         "diagnostics": state.diagnostics,
-        "root": state.root,
+        "root": state.root_cause,
         "result": state.result,
     }
 
 
 def _restarts(state: State) -> Mapping[str, Any]:
-    """Which try each task is in that alone is started again."""
+    """The attempt of each task that was started again within its session."""
     out: Dict[str, Any] = {}
     for role in state.job.roles:
         for task in state.by_role[role.name] if role.has_task_restart else ():
             if task.restarts:
-                last = list(task.last_quick) if task.last_quick else None
+                last = list(task.last_signature) if task.last_signature else None
                 out[task.name] = {"restarts": task.restarts, "last_quick": last}
     return out
 
@@ -111,36 +111,36 @@ def _restarts(state: State) -> Mapping[str, Any]:
 # ------------------------------------------------------------------ containers
 
 
-def note_granted(state: State, role: str, count: int) -> None:
-    """The scheduler owes so many containers less."""
-    ask = state.asked.get(role)
+def count_granted(state: State, role: str, count: int) -> None:
+    """Take granted containers off what was requested."""
+    ask = state.requests.get(role)
     if ask is not None:
-        state.asked[role] = replace(ask, count=max(0, ask.count - count))
+        state.requests[role] = replace(ask, count=max(0, ask.count - count))
 
 
-def ask(state: State) -> None:
-    """Ask for what differs from what the scheduler was last asked for, a gang's together."""
-    state.asks_changed = False
+def request_containers(state: State) -> None:
+    """Request what differs from the last requests, a gang's containers together."""
+    state.requests_changed = False
     gone: List[ContainerRequest] = []
     asks: Dict[bool, List[ContainerRequest]] = {True: [], False: []}
     changed = set()
     for role in state.job.roles:
-        count, last = _count(state, role), state.asked.get(role.name)
+        count, last = _count(state, role), state.requests.get(role.name)
         if last is not None and (not count or last.session != state.session):
-            del state.asked[role.name]
+            del state.requests[role.name]
             if last.count:
                 gone.append(replace(last, count=0))
             last = None
         if count:
-            whole = _is_whole(state, role)
-            asks[whole].append(_ask(state, role, count))
+            whole = _is_gang_request(state, role)
+            asks[whole].append(_build_request(state, role, count))
             if _differs(state, last, asks[whole][-1]):
                 changed.add(whole)
     if gone:
         state.emit(RequestContainers(tuple(gone), False))
     for whole in (True, False):
         if whole in changed:
-            state.asked.update((item.role, item) for item in asks[whole])
+            state.requests.update((item.role, item) for item in asks[whole])
             state.emit(RequestContainers(tuple(asks[whole]), whole))
 
 
@@ -149,10 +149,10 @@ def _count(state: State, role: Role) -> int:
     wants = state.phase in _REQUESTING
     if state.phase in _BETWEEN and not state.is_fresh:
         wants = role.tracking is Tracking.SIDECAR
-    return state.states[role.name][TaskState.REQUESTED] if wants else 0
+    return state.counts[role.name][TaskState.REQUESTED] if wants else 0
 
 
-def _ask(state: State, role: Role, count: int) -> ContainerRequest:
+def _build_request(state: State, role: Role, count: int) -> ContainerRequest:
     return ContainerRequest(
         role=role.name,
         session=state.session,
@@ -161,17 +161,17 @@ def _ask(state: State, role: Role, count: int) -> ContainerRequest:
         node_label=role.node_label or state.job.node_label,
         placement_spec=role.placement_spec,
         allocation_tags=role.allocation_tags,
-        avoid_nodes=tuple(sorted(state.bad_nodes)),
-        spare=role.is_elastic and not is_short(state, role.name),
+        avoid_nodes=tuple(sorted(state.avoided_nodes)),
+        spare=role.is_elastic and not is_below_minimum(state, role.name),
     )
 
 
-def _is_whole(state: State, role: Role) -> bool:
+def _is_gang_request(state: State, role: Role) -> bool:
     """Whether a role's containers are wanted with the rest of the gang, or not at all."""
     if role.is_elastic:
-        return is_short(state, role.name) and role.name not in state.started
+        return is_below_minimum(state, role.name) and role.name not in state.started
     whole = state.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
-    return whole and role.name not in state.started  # else a single task comes back
+    return whole and role.name not in state.started  # else a single task restarts
 
 
 def _differs(state: State, last: Optional[ContainerRequest], new: ContainerRequest) -> bool:
@@ -183,12 +183,12 @@ def _differs(state: State, last: Optional[ContainerRequest], new: ContainerReque
 # ------------------------------------------------------------------ elastic roles
 
 
-def is_short(state: State, role: str) -> bool:
+def is_below_minimum(state: State, role: str) -> bool:
     """Whether an elastic role's minimum is not there yet."""
     spec = state.job.role(role)
-    return spec.is_elastic and held(state, role) < spec.least
+    return spec.is_elastic and count_held(state, role) < spec.least
 
 
-def held(state: State, role: str) -> int:
+def count_held(state: State, role: str) -> int:
     """How many tasks of a role have a container, outside the round too."""
-    return sum(state.states[role][each] for each in HOLDS_CONTAINER)
+    return sum(state.counts[role][each] for each in HOLDS_CONTAINER)

@@ -5,9 +5,9 @@ A task's way::
     pending -> requested -> allocated -> launched -> registered -> ready -> running
                                                              \\-> succeeded | failed | killed | lost
 
-*pending*: its stage is not released. *requested*: the scheduler was asked for a container.
+*pending*: its wave is not released. *requested*: the scheduler was asked for a container.
 *allocated*: there is one. *launched*: our executor was started in it. *registered*: the
-executor called. *ready*: the working folder stands, the ports are held; it waits for the
+executor has. *ready*: the working folder stands, the ports are held; it waits for the
 barrier. *running*: the program runs. The four ends are final within a session; a new
 session takes every task that must run again back to pending, and so does a restart of one
 task (:mod:`tony_core.master.session.task_restart`).
@@ -21,7 +21,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tupl
 
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Role, Tracking
-from tony_core.master.session.budgets import Quick
+from tony_core.master.session.budgets import FailureSignature
 from tony_core.schedulers.port import Container
 
 
@@ -41,7 +41,7 @@ class Phase(str, Enum):
 
     *new* -> *preprocessing* -> *active* (a session starts up and runs) -> *settling* (after
     its first failure) -> *clearing* (its programs are ended) -> *backoff* -> *active* again;
-    or *ending* (everything is ended) -> *ended*. *adopting* is a later master's *new*.
+    or *ending* (everything is ended) -> *ended*. *adopting* is a new master's *new* in a takeover.
     """
 
     NEW = "new"
@@ -76,7 +76,7 @@ class ContainerState(str, Enum):
     """Where one of our containers stands."""
 
     LAUNCHED = "launched"  # our executor was started in it
-    LIVE = "live"  # the executor has called
+    LIVE = "live"  # the executor has registered
     CLEANUP = "clearing"  # the executor ends a session's program; the container stays
     STOPPING = "stopping"  # being ended
     ENDED = "ended"
@@ -100,7 +100,7 @@ class ContainerRecord:
     state: ContainerState = ContainerState.LAUNCHED
     task: Optional[str] = None  # whose it is, over warm sessions too
     inherited: bool = False
-    call_by: Optional[float] = None  # when its executor must have called, whatever its task
+    register_by: Optional[float] = None  # when its executor must have registered, whatever its task
 
     @property
     def id(self) -> str:
@@ -135,10 +135,10 @@ HOLDS_CONTAINER: FrozenSet[TaskState] = frozenset(
 #: What the job still waits for.
 OPEN: Tuple[TaskState, ...] = (S.PENDING, S.REQUESTED, *sorted(HOLDS_CONTAINER))
 
-_AGAIN = frozenset({S.PENDING})  # a new session, or a task's next try
+_AGAIN = frozenset({S.PENDING})  # a new session, or a task's next attempt
 _OUT = TERMINAL | _AGAIN
 TASK_MOVES: Mapping[TaskState, FrozenSet[TaskState]] = {
-    # ready and running: a later master finds a task so
+    # ready and running: a takeover finds a task so
     S.PENDING: _OUT | {S.REQUESTED, S.LAUNCHED, S.REGISTERED, S.READY, S.RUNNING},
     S.REQUESTED: _OUT | {S.ALLOCATED},
     S.ALLOCATED: _OUT | {S.LAUNCHED},
@@ -154,7 +154,7 @@ TASK_MOVES: Mapping[TaskState, FrozenSet[TaskState]] = {
 
 
 @dataclass(frozen=True)
-class Run:
+class ContainerRun:
     """One container that ran a task in one session: where its logs are, how it ended."""
 
     session: int
@@ -196,10 +196,10 @@ class TaskRecord:
     step: Optional[int] = None
     saved: Optional[int] = None  # the furthest checkpoint that it saved in this job
     reported: Dict[str, float] = field(default_factory=dict)
-    restarts: int = 0  # how often it alone was started again; with the session, what fences
-    new_ports: bool = False  # its next try must not have those of the last
-    last_quick: Optional[Quick] = None  # its last failure, if that came soon
-    runs: List[Run] = field(default_factory=list)
+    restarts: int = 0  # how often it was started again; with the session, its attempt
+    new_ports: bool = False  # its next attempt must not have those of the last
+    last_signature: Optional[FailureSignature] = None  # its last failure, if that came soon
+    runs: List[ContainerRun] = field(default_factory=list)
     story: List[str] = field(default_factory=list)
     shown: str = ""  # the last long message of it that the job's story holds
 
@@ -228,8 +228,8 @@ class TaskRecord:
         """Whether the job waits for it."""
         return self.role.tracking is Tracking.TRACKED
 
-    def note_run(self, **changes: Any) -> None:
-        """Write something down of the run in its container and session, if there is one."""
+    def update_run(self, **changes: Any) -> None:
+        """Change the record of the run in its container and session, if there is one."""
         for at in range(len(self.runs) - 1, -1, -1):
             run = self.runs[at]
             if (run.session, run.container) == (self.session, self.container):
@@ -237,17 +237,17 @@ class TaskRecord:
                 return
 
     @property
-    def number(self) -> Tuple[int, int]:
-        """Which program of this task is meant: what is reported of an earlier one is late."""
+    def attempt(self) -> Tuple[int, int]:
+        """Its session and restarts: a report that names others is of another attempt, and late."""
         return (self.session, self.restarts)
 
     def forget_address(self) -> None:
-        """Its peers no longer reach it where it was."""
+        """Drop host and ports: its next program runs elsewhere."""
         self.host = ""
         self.ports = {}
 
     def forget_end(self) -> None:
-        """Back to the beginning, for a new session or its next try; where it was may stay."""
+        """Reset what its last program left, for a new session or attempt; its address may stay."""
         self.pid = 0
         self.gpus = ()
         self.started = self.ended = None

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from tony_core.exit_causes import Fault
 from tony_core.history.layout import StoryKind
-from tony_core.master.session.commands import RunPreprocess, Weight
-from tony_core.master.session.elastic import may_shrink, move_up, put_all_inside, shrink
+from tony_core.master.session.commands import Level, RunPreprocess
+from tony_core.master.session.deadlines import Deadline, PendingDeadline
+from tony_core.master.session.elastic import close_gaps, include_all_in_round, may_shrink, shrink
 from tony_core.master.session.events import Begin, PreprocessEnded
 from tony_core.master.session.records import Phase, TaskRecord, TaskState
-from tony_core.master.session.shutdown import clear_session
+from tony_core.master.session.shutdown import stop_session
 from tony_core.master.session.state import State
 from tony_core.master.session.verdict import (
     HOPELESS,
     as_fields,
     diagnostics,
     fault_of,
-    quick,
     root_cause,
+    signature_of,
 )
-from tony_core.master.session.waits import Deadline, Wait
 from tony_core.schedulers.port import AppState, RequestRejected
 
 S = TaskState
@@ -38,7 +38,7 @@ def note_begin(state: State, event: Begin) -> None:
         state.began = state.now
 
 
-def begin(state: State) -> None:
+def begin_job(state: State) -> None:
     """Run what comes before the first session, or begin that."""
     if state.began is None:
         state.began = state.now
@@ -56,7 +56,7 @@ def watch_application(state: State) -> None:
     """Set the application's own deadline."""
     limit = state.job.timeouts.application_s
     if limit is not None and state.began is not None:
-        state.wait(Deadline.APPLICATION, limit, until=state.began + limit)
+        state.set_deadline(Deadline.APPLICATION, limit, until=state.began + limit)
 
 
 def note_preprocessed(state: State, event: PreprocessEnded) -> None:
@@ -69,27 +69,27 @@ def note_preprocessed(state: State, event: PreprocessEnded) -> None:
         return
     text = f"tony.am.command failed with exit code {event.exit_code}"
     tail = "".join(f"\n  {line}" for line in event.stderr_tail)
-    state.root = {"task": "am", "exit_code": event.exit_code, "fault": "user"}
+    state.root_cause = {"task": "am", "exit_code": event.exit_code, "fault": "user"}
     state.request_end(AppState.FAILED, text + tail, 0.0)
 
 
-def note_refused(state: State, event: RequestRejected) -> None:
-    """What is asked for can never be granted."""
+def note_request_rejected(state: State, event: RequestRejected) -> None:
+    """End the job: the scheduler can never grant a request."""
     if state.phase is not Phase.ENDING:
-        state.root = {"task": event.role, "fault": "user", "message": event.reason}
+        state.root_cause = {"task": event.role, "fault": "user", "message": event.reason}
         state.request_end(AppState.FAILED, f"tony.{event.role}: {event.reason}", 0.0)
 
 
 # ------------------------------------------------------------------ a session begins
 
 
-def begin_first(state: State) -> None:
+def begin_first_session(state: State) -> None:
     """Begin the first session."""
     start_session(state, 0)
 
 
-def begin_next(state: State, wait: Wait) -> None:
-    """Begin the next session: the pause before it is over."""
+def begin_next_session(state: State, pending: PendingDeadline) -> None:
+    """Begin the next session: the delay before it is over."""
     start_session(state, state.session + 1)
 
 
@@ -100,19 +100,21 @@ def start_session(state: State, number: int) -> None:
     state.failures.clear()
     state.started.clear()
     state.untracked.clear()
-    put_all_inside(state)
-    move_up(state)
+    include_all_in_round(state)
+    close_gaps(state)
     state.allocation_tries = 0
     chief = state.job.chief
     if chief is None or f"{chief[0]}:{chief[1]}" not in state.done:
-        state.result = ""  # what an earlier session reported is not this one's
-    state.waits.cancel_kinds(Deadline.GROUP, Deadline.CHIEF_GRACE, Deadline.GATHER, Deadline.GROWTH)
-    state.waits.cancel(Deadline.START)
+        state.result = ""  # a result counts in the session that reported it
+    state.deadlines.cancel_kinds(
+        Deadline.GROUP, Deadline.CHIEF_GRACE, Deadline.ELASTIC_BARRIER, Deadline.GROWTH
+    )
+    state.deadlines.cancel(Deadline.START)
     for task in state.tasks.values():
-        if task.name in state.done or _stays(state, task):
+        if task.name in state.done or _survives_restart(state, task):
             continue
-        state.waits.cancel(Deadline.START, task.name)
-        state.waits.cancel(Deadline.AGAIN, task.name)
+        state.deadlines.cancel(Deadline.START, task.name)
+        state.deadlines.cancel(Deadline.TASK_RESTART, task.name)
         _forget_session(state, task)
         task.session = number
         if not state.regrouping:
@@ -121,22 +123,24 @@ def start_session(state: State, number: int) -> None:
             state.move(task, S.PENDING)
         state.released.pop(task.role.name, None)
     state.regrouping = False
-    state.add_line(StoryKind.SESSION_STARTED, f"session {number} begins", Weight.DECISION)
-    state.has_ended = bool(state.done)  # the last that was waited for may have succeeded meanwhile
+    state.add_line(StoryKind.SESSION_STARTED, f"session {number} begins", Level.DECISION)
+    state.completion_changed = bool(
+        state.done
+    )  # the last that was waited for may have succeeded meanwhile
 
 
 def _forget_session(state: State, task: TaskRecord) -> None:
-    """Nothing of an earlier session counts for it; a sidecar's tries are the whole job's."""
-    state.returning.discard(task.name)
+    """Reset a task for a new session; a sidecar's restarts are counted over the whole job."""
+    state.restarting.discard(task.name)
     task.forget_end()
     task.forget_address()
     task.new_ports = False
     if not task.is_sidecar:
         task.restarts = 0
-        task.last_quick = None
+        task.last_signature = None
 
 
-def _stays(state: State, task: TaskRecord) -> bool:
+def _survives_restart(state: State, task: TaskRecord) -> bool:
     """A sidecar that goes on over a warm restart."""
     if not task.is_sidecar or state.is_fresh:
         return False
@@ -146,14 +150,14 @@ def _stays(state: State, task: TaskRecord) -> bool:
 # ------------------------------------------------------------------ a session fails
 
 
-def decide(state: State, wait: Wait) -> None:
+def conclude_session(state: State, pending: PendingDeadline) -> None:
     """Name the cause once the session has settled, then try again or end."""
     cause = root_cause(state.failures)
     fault = fault_of(cause)
     if may_shrink(state, cause):
         shrink(state, cause)
         return
-    state.root = as_fields(cause)
+    state.root_cause = as_fields(cause)
     ended = (S.FAILED, S.LOST, S.KILLED)
     others = [
         task.name
@@ -162,7 +166,7 @@ def decide(state: State, wait: Wait) -> None:
     ]
     shown = others[:20] + ([f"{len(others) - 20} more"] if len(others) > 20 else [])
     end = ""
-    if fault is Fault.USER and state.budgets.same_again(quick(cause)):
+    if fault is Fault.USER and state.budgets.repeats_last(signature_of(cause)):
         end = (
             "not tried again: the same role failed with the same code and the same last"
             " line within 30 s of its start, twice running"
@@ -172,8 +176,10 @@ def decide(state: State, wait: Wait) -> None:
     elif not state.budgets.charge(fault):
         end = _describe_budget(state, fault)
     text = diagnostics(cause, shown, end)
-    weight = Weight.ERROR if end else Weight.DECISION
-    state.add_line(StoryKind.ROOT_CAUSE, text, weight, state.tasks.get(cause.task), **state.root)
+    level = Level.ERROR if end else Level.DECISION
+    state.add_line(
+        StoryKind.ROOT_CAUSE, text, level, state.tasks.get(cause.task), **state.root_cause
+    )
     if end:
         state.request_end(AppState.FAILED, text, RESTART_GRACE_S)
     else:
@@ -196,25 +202,25 @@ def _restart(state: State, fault: Fault) -> None:
     state.add_line(
         StoryKind.RESTARTING,
         f"session {state.session + 1} follows; {left} more for the {fault.value}'s failures",
-        Weight.DECISION,
+        Level.DECISION,
         user_left=budgets.user_left,
         system_left=budgets.system_left,
     )
-    clear_session(state, f"session {state.session} failed", RESTART_GRACE_S, state.is_fresh)
+    stop_session(state, f"session {state.session} failed", RESTART_GRACE_S, state.is_fresh)
 
 
-def follow_session(state: State) -> None:
-    """Begin the next session, or its pause: nothing of the old one is left."""
+def schedule_next_session(state: State) -> None:
+    """Begin the next session, or the delay before it: nothing of the old one is left."""
     pause = 0.0 if state.regrouping else state.budgets.backoff(state.jitter())
     if pause > 0:
         state.move_phase(Phase.BACKOFF)
         state.add_line(StoryKind.BACKOFF, f"next session in {pause:.1f} s")
-        state.wait(Deadline.BACKOFF, pause)
+        state.set_deadline(Deadline.BACKOFF, pause)
     else:
         start_session(state, state.session + 1)
 
 
-def heal_budget(state: State, wait: Wait) -> None:
+def heal_budget(state: State, pending: PendingDeadline) -> None:
     """Ten healthy minutes have passed."""
     if state.budgets.healthy():
         text = "ten healthy minutes: the system's budget is whole again"

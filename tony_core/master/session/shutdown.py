@@ -1,6 +1,6 @@
 """How things are ended: a container, a session's programs, the job.
 
-A container is ended by moving it to *stopping*: its executor gets the order first, then the
+A container is ended by moving it to *stopping*: its executor gets the command first, then the
 scheduler, and a deadline is set. A session's programs are ended where containers and executors stay
 (*cleanup*): the next session begins when nothing of them is left. The end of the job is the same
 for good.
@@ -12,10 +12,11 @@ from tony_core.history.layout import StoryKind
 from tony_core.master.session.commands import (
     EndSession,
     Finish,
+    Level,
     StopContainer,
     StopTask,
-    Weight,
 )
+from tony_core.master.session.deadlines import CANCELLED_AT_END, Deadline, PendingDeadline
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     TERMINAL,
@@ -27,14 +28,13 @@ from tony_core.master.session.records import (
 )
 from tony_core.master.session.state import State
 from tony_core.master.session.verdict import NODE_CAUSES
-from tony_core.master.session.waits import CANCELLED_AT_END, Deadline, Wait
 from tony_core.schedulers.port import AppState, ShutdownRequested
 
 S = TaskState
 #: A container that does not end this long after its grace is given up, with a line in the story.
 STOP_ALLOWANCE_S = 20.0
 #: An executor that has not ended its program this long after its grace loses its container.
-CLEAR_ALLOWANCE_S = 5.0
+CLEANUP_ALLOWANCE_S = 5.0
 
 # ------------------------------------------------------------------ a container
 
@@ -46,35 +46,35 @@ def stop_container(state: State, record: ContainerRecord, grace_s: float, reason
     state.move_container(record, ContainerState.STOPPING)
     if record.task is None:
         state.unclaimed.setdefault(record.container.role, []).append(record)
-    state.waits.cancel(Deadline.CLEAR, record.id)
+    state.deadlines.cancel(Deadline.CLEANUP, record.id)
     _ask_to_stop(state, record, grace_s, reason)
 
 
 def _ask_to_stop(state: State, record: ContainerRecord, grace_s: float, reason: str) -> None:
     state.emit(StopContainer(record.id, grace_s, reason))
     limit = grace_s + STOP_ALLOWANCE_S
-    state.wait(Deadline.STOP, limit, record.id, node=record.container.node, why=reason)
+    state.set_deadline(Deadline.STOP, limit, record.id, node=record.container.node, why=reason)
 
 
-def give_up_container(state: State, wait: Wait) -> None:
+def give_up_container(state: State, pending: PendingDeadline) -> None:
     """Count a container that did not end in its time as gone."""
-    record = state.open.pop(wait.name, None)
+    record = state.open.pop(pending.name, None)
     if record is None:
         return
     state.move_container(record, ContainerState.ENDED)
     text = f"container {record.id} did not end in time"
-    state.add_line(StoryKind.NOT_ENDED, text, Weight.WARNING)
+    state.add_line(StoryKind.NOT_ENDED, text, Level.WARNING)
     task = state.tasks[record.task] if record.task else None
     if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
         state.move(task, S.LOST, "its container did not end in time")
-    state.gone.append(record)
+    state.ended_containers.append(record)
 
 
 # ------------------------------------------------------------------ programs
 
 
 def stop_program(state: State, record: ContainerRecord, grace_s: float, reason: str) -> None:
-    """End the program in a container that stays; the executor's word follows, or its deadline."""
+    """End the program in a container that stays; the executor reports, or a deadline expires."""
     task = state.tasks[record.task or ""]
     state.move_container(record, ContainerState.CLEANUP)
     state.emit(StopTask(record.id, task.session, grace_s, reason))
@@ -83,14 +83,14 @@ def stop_program(state: State, record: ContainerRecord, grace_s: float, reason: 
 
 def wait_for_program(state: State, record: ContainerRecord, grace_s: float) -> None:
     """An executor must end its program in time, or its container is ended."""
-    state.wait(Deadline.CLEAR, grace_s + CLEAR_ALLOWANCE_S, record.id)
+    state.set_deadline(Deadline.CLEANUP, grace_s + CLEANUP_ALLOWANCE_S, record.id)
 
 
-def program_overdue(state: State, wait: Wait) -> None:
+def stop_overdue_program(state: State, pending: PendingDeadline) -> None:
     """End the container of an executor that could not end its program in time."""
-    record = state.open.get(wait.name)
+    record = state.open.get(pending.name)
     if record is not None:
-        stop_container(state, record, 0.0, f"its program did not end ({wait.reason})")
+        stop_container(state, record, 0.0, f"its program did not end ({pending.reason})")
 
 
 def end_task(state: State, task: TaskRecord, reason: str) -> None:
@@ -103,10 +103,10 @@ def end_task(state: State, task: TaskRecord, reason: str) -> None:
     state.move(task, S.KILLED, f"ended by the master: {reason}")
 
 
-def clear_session(state: State, reason: str, grace_s: float, fresh: bool) -> None:
+def stop_session(state: State, reason: str, grace_s: float, fresh: bool) -> None:
     """End the session's programs; the next session follows when nothing of them is left."""
     state.move_phase(Phase.CLEANUP)
-    state.waits.cancel_kinds(Deadline.HEALTHY)
+    state.deadlines.cancel_kinds(Deadline.HEALTHY)
     state.emit(EndSession(state.session))
     for record in list(state.open.values()):
         task = state.tasks[record.task] if record.task else None
@@ -122,16 +122,16 @@ def clear_session(state: State, reason: str, grace_s: float, fresh: bool) -> Non
             stop_program(state, record, grace_s, reason)
         elif record.state is ContainerState.CLEANUP:
             wait_for_program(state, record, grace_s)
-    state.waits.cancel(Deadline.START)
+    state.deadlines.cancel(Deadline.START)
     for task in state.tasks.values():
         if fresh or not task.is_sidecar:
-            for kind in (Deadline.READY, Deadline.START, Deadline.AGAIN):
-                state.waits.cancel(kind, task.name)
+            for kind in (Deadline.READY, Deadline.START, Deadline.TASK_RESTART):
+                state.deadlines.cancel(kind, task.name)
         if fresh and task.is_sidecar and task.state is S.REQUESTED:
             state.move(task, S.PENDING, "it begins with the session")
 
 
-def is_cleared(state: State) -> bool:
+def is_cleanup_over(state: State) -> bool:
     """Whether nothing of the old session's programs is left."""
     return not state.any_container(ContainerState.CLEANUP, ContainerState.STOPPING)
 
@@ -139,7 +139,7 @@ def is_cleared(state: State) -> bool:
 # ------------------------------------------------------------------ the job
 
 
-def note_kill(state: State, event: ShutdownRequested) -> None:
+def note_shutdown_requested(state: State, event: ShutdownRequested) -> None:
     """The job is to end; asked by a user while it ends, at once."""
     if state.phase is not Phase.ENDING:
         grace = state.job.timeouts.kill_grace_s
@@ -149,9 +149,9 @@ def note_kill(state: State, event: ShutdownRequested) -> None:
             state.emit(StopContainer(record.id, 0.0, event.reason))
 
 
-def application_overdue(state: State, wait: Wait) -> None:
+def time_out_application(state: State, pending: PendingDeadline) -> None:
     """End a job that took longer than its own timeout."""
-    text = f"timed out: {wait.setting} passed"
+    text = f"timed out: {pending.setting} passed"
     state.request_end(AppState.TIMED_OUT, text, state.job.timeouts.kill_grace_s)
 
 
@@ -162,57 +162,57 @@ def begin_end(state: State) -> None:
     state.move_phase(Phase.ENDING)
     state.outcome, state.diagnostics = end.state, end.diagnostics
     if end.state is not AppState.FAILED:
-        state.root = {}  # an earlier session's failure did not end the job
+        state.root_cause = {}  # the failure of a session before did not end the job
     state.waiting = ""
-    weight = Weight.DECISION if end.state is AppState.SUCCEEDED else Weight.ERROR
+    level = Level.DECISION if end.state is AppState.SUCCEEDED else Level.ERROR
     first = end.diagnostics.split("\n", 1)[0]  # the rest is in the story
-    task = state.tasks.get(str(state.root.get("task")))
+    task = state.tasks.get(str(state.root_cause.get("task")))
     first = task.shorten(first) if task is not None else first
-    state.add_line(StoryKind.ENDING, f"{end.state.value}: {first}", weight, state=end.state.value)
-    state.waits.cancel_kinds(*CANCELLED_AT_END)
+    state.add_line(StoryKind.ENDING, f"{end.state.value}: {first}", level, state=end.state.value)
+    state.deadlines.cancel_kinds(*CANCELLED_AT_END)
 
 
-def holds_on(state: State) -> bool:
+def must_stop_all(state: State) -> bool:
     """Whether the job's end has been decided, and nothing is being ended yet."""
-    return (Deadline.END,) not in state.waits and not state.end_overdue
+    return (Deadline.END,) not in state.deadlines and not state.leaves_containers
 
 
 def stop_all(state: State) -> None:
     """End everything that is held."""
     end = state.end
     assert end is not None
-    for name in sorted(state.returning):
+    for name in sorted(state.restarting):
         state.move(state.tasks[name], S.KILLED, "the job ended")
     reason = f"the job ends: {end.state.value.lower()}"
     for record in list(state.open.values()):
-        wait = state.waits.get(Deadline.STOP, record.id)
-        if wait is not None and wait.until > state.now + end.grace_s + STOP_ALLOWANCE_S:
+        pending = state.deadlines.get(Deadline.STOP, record.id)
+        if pending is not None and pending.until > state.now + end.grace_s + STOP_ALLOWANCE_S:
             _ask_to_stop(state, record, end.grace_s, reason)  # it has no longer than the others
         stop_container(state, record, end.grace_s, reason)
     if state.session >= 0:
         state.emit(EndSession(state.session))
-    state.wait(Deadline.END, end.grace_s + STOP_ALLOWANCE_S + 10.0)
+    state.set_deadline(Deadline.END, end.grace_s + STOP_ALLOWANCE_S + 10.0)
 
 
-def end_overdue(state: State, wait: Wait) -> None:
-    """Containers that have not ended by now are left behind."""
-    state.end_overdue = True
+def leave_containers(state: State, pending: PendingDeadline) -> None:
+    """Leave behind the containers that have not ended by now."""
+    state.leaves_containers = True
 
 
 def is_finished(state: State) -> bool:
     """Whether nothing is held any more, or what is must be left behind."""
-    return not state.open or state.end_overdue
+    return not state.open or state.leaves_containers
 
 
 def finish(state: State) -> None:
-    """Say how the job ended; the last command."""
+    """Finish the application; the last command."""
     for task in state.tasks.values():
         if task.state not in TERMINAL and task.state is not S.PENDING:
             state.move(task, S.KILLED, "the job ended")
     state.move_phase(Phase.ENDED)
-    state.waits.cancel_kinds(Deadline.END, Deadline.STOP)
+    state.deadlines.cancel_kinds(Deadline.END, Deadline.STOP)
     if state.open:
         names = ", ".join(list(state.open)[:10])
-        state.add_line(StoryKind.LEFT_BEHIND, f"did not end in time: {names}", Weight.ERROR)
+        state.add_line(StoryKind.LEFT_BEHIND, f"did not end in time: {names}", Level.ERROR)
     assert state.outcome is not None
-    state.emit(Finish(state.outcome, state.diagnostics, dict(state.root)))
+    state.emit(Finish(state.outcome, state.diagnostics, dict(state.root_cause)))

@@ -28,7 +28,8 @@ from typing import (
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Job, Mode, RestartMode, Tracking
 from tony_core.master.session.budgets import Budgets
-from tony_core.master.session.commands import AddStoryLine, Command, Member, Weight
+from tony_core.master.session.commands import AddStoryLine, Command, Level, Member
+from tony_core.master.session.deadlines import Deadline, DeadlineQueue, PendingDeadline
 from tony_core.master.session.records import (
     CONTAINER_MOVES,
     PHASE_MOVES,
@@ -42,23 +43,24 @@ from tony_core.master.session.records import (
     TaskRecord,
     TaskState,
 )
-from tony_core.master.session.waits import Deadline, Wait, Waits
 from tony_core.schedulers.port import AppState, Container, ContainerRequest
 
 S = TaskState
 _IN_STORY = {S.LAUNCHED, S.RUNNING} | TERMINAL
 
-#: Two sets of states of which State.first_not() counts.
+_OF_A_TASK = (Deadline.REGISTRATION, Deadline.READY, Deadline.START, Deadline.TASK_RESTART)
+
+#: Two sets of states of which State.count_leading() counts.
 READY: FrozenSet[TaskState] = frozenset({S.READY})
 PREPARED: FrozenSet[TaskState] = frozenset({S.REGISTERED, S.READY, S.RUNNING})
 
 
 @dataclass
-class Late:
-    """What a new master judges once it has taken the session over."""
+class DeferredEnds:
+    """Ends that a new master judges once it has taken the session over."""
 
-    ended: Deque[TaskRecord]  # while executors were calling
-    lost: Optional[List[Tuple[TaskRecord, Failure]]]  # with the earlier master; None once judged
+    ended: Deque[TaskRecord]  # while executors were registering
+    lost: Optional[List[Tuple[TaskRecord, Failure]]]  # with the previous attempt; None once judged
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,13 @@ class State:
         in_place: FrozenSet[str],
     ) -> None:
         self.job = job
-        self.in_place = in_place  # roles whose tasks cannot go on at another address
+        self.in_place = in_place  # roles whose tasks cannot move to another address
         self.settle_s = settle_s
         self.ends_rest = ends_rest  # as in the port's PoolInfo
         self.jitter = jitter
         self.now = 0.0
         self.out: List[Command] = []
-        self.waits = Waits()
+        self.deadlines = DeadlineQueue()
         self.budgets = Budgets(job.master.user_retries, job.master.infrastructure_retries)
 
         # the job
@@ -103,8 +105,8 @@ class State:
         self.end: Optional[End] = None  # decided; the phase follows
         self.outcome: Optional[AppState] = None
         self.diagnostics = ""
-        self.root: Dict[str, Any] = {}
-        self.end_overdue = False  # what still holds a container at the job's end is left behind
+        self.root_cause: Dict[str, Any] = {}
+        self.leaves_containers = False  # those that do not end with the job are left behind
 
         # the session
         self.session = -1
@@ -115,33 +117,33 @@ class State:
         self.untracked: Set[str] = set()  # tracked roles that this session no longer waits for
         self.chief_succeeded = False  # in an active session; see .completion
         self.chief_done = False
-        self.none_returns = False  # tasks that are to be started again are to be ended instead
+        self.cancels_restarts = False  # tasks that were to restart are to be ended
         self.failures: List[Failure] = []
         self.allocation_tries = 0
 
         # tasks
         self.tasks: Dict[str, TaskRecord] = {}
         self.by_role: Dict[str, List[TaskRecord]] = {}
-        self.counts: Dict[str, Counter[TaskState]] = {}  # of those in the round
-        self.states: Dict[str, Counter[TaskState]] = {}  # of those outside too
+        self.round_counts: Dict[str, Counter[TaskState]] = {}  # of those in the round
+        self.counts: Dict[str, Counter[TaskState]] = {}  # of those outside too
         for role in job.roles:
             records = [TaskRecord(role, index) for index in range(role.instances)]
             self.by_role[role.name] = records
+            self.round_counts[role.name] = Counter({S.PENDING: len(records)})
             self.counts[role.name] = Counter({S.PENDING: len(records)})
-            self.states[role.name] = Counter({S.PENDING: len(records)})
             self.tasks.update((record.name, record) for record in records)
         self.dependents: Set[str] = {name for role in job.roles for name in role.depends_on}
-        self.returning: Set[str] = set()  # pending tasks that alone are to be started again
+        self.restarting: Set[str] = set()  # pending tasks whose next attempt is to follow
         self.restarts_begun = 0  # of single tasks: see begin_restart()
         self.restarts_running = 0  # how many of those programs have started: see move()
-        self._wanted: Dict[str, List[int]] = {role.name: [] for role in job.roles}
-        self._firsts: Dict[Tuple[str, FrozenSet[TaskState]], int] = {}  # see first_not()
+        self._requested_indices: Dict[str, List[int]] = {role.name: [] for role in job.roles}
+        self._leading: Dict[Tuple[str, FrozenSet[TaskState]], int] = {}  # see count_leading()
 
         # containers
         self.containers: Dict[str, ContainerRecord] = {}
         self.open: Dict[str, ContainerRecord] = {}  # those that have not ended
         self.unclaimed: Dict[str, List[ContainerRecord]] = {}  # by role: see has_unclaimed()
-        self.bad_nodes: Set[str] = set()  # that are avoided
+        self.avoided_nodes: Set[str] = set()
         self._found: List[ContainerRecord] = []  # see any_container()
 
         # elastic roles
@@ -149,30 +151,30 @@ class State:
         self.regrouping = False  # programs are ended for a round, not for a failure
         self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
         self.lost_at: Dict[str, float] = {}
-        self.gather_since: Dict[int, float] = {}  # wave -> since when the rest of it is waited for
-        self.growing_since = 0.0  # since when newcomers are waited for
-        self.since = 0.0  # when the session's last barrier was passed
-        self.grown = False  # the job comes to its end: it does not grow any more
+        self.elastic_barrier_since: Dict[int, float] = {}  # wave -> since when it waits for more
+        self.growing_since = 0.0  # since when executors outside wait for others
+        self.barrier_passed = 0.0  # when the session's last barrier was passed
+        self.growth_stopped = False  # the job comes to its end: it does not grow any more
 
-        # a later master
-        self.leaving = False  # nothing is taken over: what is left ends, then the job goes on
-        self.judged = False  # executors that did not call are being ended
-        self.strangers: Set[str] = set()  # containers that may run programs to begin once more
-        self.callers: Set[str] = set()  # inherited containers whose executors have called
-        self.late: Optional[Late] = None  # what is to be judged once the session goes on
+        # a takeover
+        self.discards_inherited = False  # nothing is taken over: all that was left ends first
+        self.unregistered_stopped = False  # executors that did not register are being ended
+        self.awaited_ends: Set[str] = set()  # containers that may run programs to begin once more
+        self.registered_inherited: Set[str] = set()  # containers whose executors have
+        self.deferred: Optional[DeferredEnds] = None  # ends to judge once the session goes on
 
         # what has happened, and no rule has answered yet
         self.granted: Deque[Container] = deque()
-        self.called: Deque[ContainerRecord] = deque()  # their executors
+        self.registered: Deque[ContainerRecord] = deque()  # their executors
         self.ready: Deque[TaskRecord] = deque()
-        self.ended: Deque[TaskRecord] = deque()
-        self.aborts: Deque[Failure] = deque()
-        self.gone: Deque[ContainerRecord] = deque()
-        self.has_ended = False  # a task has, or is no longer waited for
+        self.ended_tasks: Deque[TaskRecord] = deque()
+        self.service_failures: Deque[Failure] = deque()
+        self.ended_containers: Deque[ContainerRecord] = deque()
+        self.completion_changed = False  # a task has, or is no longer waited for
 
-        # what the scheduler and the journal were last given: see .reconcile
-        self.asked: Dict[str, ContainerRequest] = {}  # by role, less what was granted
-        self.asks_changed = False
+        # what the scheduler was last asked for, and the journal last held: see .reconcile
+        self.requests: Dict[str, ContainerRequest] = {}  # by role, less what was granted
+        self.requests_changed = False
         self.journalled: Optional[Tuple[Any, ...]] = None
 
     # ------------------------------------------------------------------ commands, deadlines
@@ -185,7 +187,7 @@ class State:
         self,
         kind: StoryKind,
         text: str,
-        weight: Weight = Weight.INFO,
+        level: Level = Level.INFO,
         task: Optional[TaskRecord] = None,
         /,
         **fields: Any,
@@ -194,9 +196,9 @@ class State:
         name = task.name if task else ""
         text = task.shorten(text) if task else text
         session = task.session if task else self.session
-        self.emit(AddStoryLine(kind, text, weight, name, session, fields))
+        self.emit(AddStoryLine(kind, text, level, name, session, fields))
 
-    def wait(
+    def set_deadline(
         self,
         kind: Deadline,
         limit: float,
@@ -212,7 +214,9 @@ class State:
         if setting:
             setting = f"{setting.format(**words)}={limit:g}s"
         reason = kind.reason.format(name=name, **words)
-        self.waits.set(Wait(key, self.now + limit if until is None else until, reason, setting))
+        self.deadlines.set(
+            PendingDeadline(key, self.now + limit if until is None else until, reason, setting)
+        )
 
     # ------------------------------------------------------------------ moves
 
@@ -223,7 +227,7 @@ class State:
         self.phases.append(f"{self.now:.3f} s{self.session} {self.phase.value}->{new.value}")
         del self.phases[:-20]
         self.phase = new
-        self.asks_changed = True
+        self.requests_changed = True
 
     def move_container(self, record: ContainerRecord, new: ContainerState) -> None:
         """Take a container to a state, by the table."""
@@ -238,40 +242,45 @@ class State:
         if new not in TASK_MOVES[old]:
             raise InvalidTransition(task.name, old, new, task.story)
         role = task.role.name
-        counted = [self.states[role]]
+        counted = [self.counts[role]]
         if task.name not in self.outside:
-            counted.append(self.counts[role])
+            counted.append(self.round_counts[role])
         for count in counted:
             count[old] -= 1
             count[new] += 1
-        if task.name in self.returning:
-            self.returning.discard(task.name)
-            self.waits.cancel(Deadline.AGAIN, task.name)
+        if task.name in self.restarting:
+            self.restarting.discard(task.name)
+            self.deadlines.cancel(Deadline.TASK_RESTART, task.name)
         task.story.append(f"{self.now:.3f} s{task.session} {old.value}->{new.value} {why}")
         del task.story[:-20]
         task.state = new
         for states in (PREPARED, READY):
             if new not in states:
                 key = (role, states)
-                self._firsts[key] = min(task.index, self._firsts.get(key, 0))
+                self._leading[key] = min(task.index, self._leading.get(key, 0))
         if S.REQUESTED in (old, new):
-            self.asks_changed = True
+            self.requests_changed = True
         if old is S.READY and new is S.RUNNING and task.restarts:
             self.restarts_running += 1
         if new is S.REQUESTED:
-            heapq.heappush(self._wanted[role], task.index)
+            heapq.heappush(self._requested_indices[role], task.index)
         if new in TERMINAL:
-            self.has_ended = True
+            self.completion_changed = True
             task.ended = self.now
-            task.note_run(state=new.value, exit_code=task.exit_code)
-            for kind in (Deadline.REGISTRATION, Deadline.READY, Deadline.START, Deadline.AGAIN):
-                self.waits.cancel(kind, task.name)
+            task.update_run(state=new.value, exit_code=task.exit_code)
+            for kind in (
+                Deadline.REGISTRATION,
+                Deadline.READY,
+                Deadline.START,
+                Deadline.TASK_RESTART,
+            ):
+                self.deadlines.cancel(kind, task.name)
         if new in _IN_STORY and not quiet:
             node = self.node_of(task)
             text = f"{task.name} {new.value}" + (f" on {node}" if node else "")
             if why:
                 text += f": {why}"
-            loud = Weight.WARNING if new in (S.FAILED, S.LOST) else Weight.INFO
+            loud = Level.WARNING if new in (S.FAILED, S.LOST) else Level.INFO
             self.add_line(StoryKind.TASK_STATE, text, loud, task, state=new.value, node=node,
                 restart=task.restarts,
             )  # fmt: skip
@@ -281,13 +290,13 @@ class State:
         task.restarts += 1
         self.restarts_begun += 1
         self.move(task, S.PENDING, "to be started again alone")
-        self.returning.add(task.name)
+        self.restarting.add(task.name)
 
     # ------------------------------------------------------------------ tasks
 
-    def take_wanted(self, role: str) -> Optional[TaskRecord]:
-        """The next task of a role that still wants a container."""
-        heap = self._wanted.get(role)
+    def pop_requested(self, role: str) -> Optional[TaskRecord]:
+        """Take the next task of a role that still needs a container."""
+        heap = self._requested_indices.get(role)
         while heap:
             task = self.by_role[role][heapq.heappop(heap)]
             if task.state is S.REQUESTED:
@@ -311,13 +320,13 @@ class State:
         record = self.containers.get(task.container) if task.container else None
         return record.container.node if record else ""
 
-    def first_not(self, role: str, states: FrozenSet[TaskState]) -> int:
-        """How many of a role's first tasks are in these states, without asking all each time."""
+    def count_leading(self, role: str, states: FrozenSet[TaskState]) -> int:
+        """How many of a role's first tasks are in these states, without a scan each time."""
         tasks = self.by_role[role]
-        at = self._firsts.get((role, states), 0)
+        at = self._leading.get((role, states), 0)
         while at < len(tasks) and tasks[at].state in states:
             at += 1
-        self._firsts[(role, states)] = at
+        self._leading[(role, states)] = at
         return at
 
     def inside(self, role: str) -> List[TaskRecord]:
@@ -328,11 +337,11 @@ class State:
     def count(self, states: Iterable[TaskState], roles: Iterable[str]) -> int:
         """How many tasks of these roles stand in these states."""
         wanted = tuple(states)
-        return sum(self.counts[role][state] for role in roles for state in wanted)
+        return sum(self.round_counts[role][state] for role in roles for state in wanted)
 
     def has_succeeded(self, role: str) -> bool:
         """Whether every task of a role has succeeded."""
-        return self.counts[role][S.SUCCEEDED] == sum(self.counts[role].values())
+        return self.round_counts[role][S.SUCCEEDED] == sum(self.round_counts[role].values())
 
     def tracked_roles(self) -> List[str]:
         """The roles that the job waits for."""

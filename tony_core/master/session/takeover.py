@@ -1,10 +1,10 @@
-"""A later master takes over what an earlier one left: the training is not disturbed.
+"""A new master takes over what the previous attempt left: the training is not disturbed.
 
 The journal says which session it was, whose barriers were passed, what is done and what
 budgets are left. Everything else comes from the scheduler's list of containers and from
-the executors themselves, whose reports win. Executors have a while to call (or to be
-called); then what is missing is judged: a task that was running and did not come back is
-lost, by the system's fault; a gang that had not started yet is completed.
+the executors themselves, whose reports win. Executors have a while to register; then what is
+missing is judged: a task that was running and whose executor did not register is lost, by the
+system's fault; a gang that had not started yet is completed.
 """
 
 from __future__ import annotations
@@ -15,62 +15,62 @@ from typing import Any, Deque, Dict, List, Mapping, Tuple
 from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode
-from tony_core.master.session.commands import Weight
+from tony_core.master.session.commands import Level
 from tony_core.master.session.completion import follow_chief
+from tony_core.master.session.deadlines import Deadline
 from tony_core.master.session.elastic import (
     begin_round,
     elastic_roles,
-    newcomers,
-    put_outside,
-    wait_to_grow,
-    want_more,
+    exclude_from_round,
+    registered_outside,
+    request_more,
+    schedule_growth,
 )
 from tony_core.master.session.events import ContainersInherited
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     TERMINAL,
     ContainerRecord,
+    ContainerRun,
     ContainerState,
     Failure,
     Phase,
-    Run,
     TaskRecord,
     TaskState,
 )
 from tony_core.master.session.recovery import watch_application
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import (
+    acquire_container,
     check_barrier,
     may_start,
-    note_allocation,
-    note_registered,
-    place,
-    start,
-    want_the_rest,
+    register_executor,
+    request_the_rest,
+    start_tasks,
+    watch_allocation,
 )
-from tony_core.master.session.state import READY, Late, State
-from tony_core.master.session.task_ends import fail, failure_of, is_fatal, judge
+from tony_core.master.session.state import READY, DeferredEnds, State
+from tony_core.master.session.task_ends import fail_session, failure_of, is_fatal, judge_end
 from tony_core.master.session.task_restart import (
-    comes_back,
-    goes_on,
+    may_restart,
     restore_restarts,
-    wait_for_turn,
+    schedule_restart,
+    try_task_restart,
 )
 from tony_core.master.session.verdict import how_it_ended
-from tony_core.master.session.waits import Deadline
 from tony_core.protocol.messages import Register
 from tony_core.schedulers.port import AppState
 
 S = TaskState
-Spare = Dict[str, Deque[ContainerRecord]]  # by role: idle executors without a task
+IdleExecutors = Dict[str, Deque[ContainerRecord]]  # by role: idle executors without a task
 ADOPTION_S = 20.0
-_BETWEEN = ("idle", "ended")  # two tries: an executor that prepares reports itself idle, too
+_BETWEEN = ("idle", "ended")  # two attempts: an executor that prepares reports itself idle, too
 
-# ------------------------------------------------------------------ what the earlier master left
+# ------------------------------------------------------------------ what was left
 
 
 def note_inherited(state: State, event: ContainersInherited) -> None:
-    """An earlier master left these containers, and this journal."""
+    """The previous attempt left these containers, and this journal."""
     journal = event.journal
     for container in event.containers:
         record = ContainerRecord(container, ContainerState.LAUNCHED, inherited=True)
@@ -80,30 +80,30 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
     if not outcome and (not journal or int(_number(journal.get("session"))) < 0):
         # The programs of both masters would write to the same places otherwise.
         if state.open:
-            text = f"{len(state.open)} containers of an earlier master belong to no session"
-            state.add_line(StoryKind.TAKEOVER, f"{text}: they are ended first", Weight.DECISION)
-        _end_what_is_left(state, "it belongs to no session")
+            text = f"{len(state.open)} containers of the previous attempt belong to no session"
+            state.add_line(StoryKind.TAKEOVER, f"{text}: they are ended first", Level.DECISION)
+        _discard_inherited(state, "it belongs to no session")
         return
     _restore(state, journal)
     watch_application(state)
     text = f"a new master takes over {len(event.containers)} containers"
-    state.add_line(StoryKind.TAKEOVER, f"{text} of session {state.session}", Weight.DECISION)
+    state.add_line(StoryKind.TAKEOVER, f"{text} of session {state.session}", Level.DECISION)
     if outcome:
         text = str(journal.get("diagnostics", ""))
         state.request_end(AppState(str(outcome)), text, 0.0)
         return
     if not state.released:
-        # Whatever runs there began after the last record that was written: it could not be
-        # told from the programs that this session starts now.
-        _end_what_is_left(state, "its session was only beginning")
+        # Whatever runs there began after the last record was written: its reports would look like
+        # those of the programs that this session starts now.
+        _discard_inherited(state, "its session was only beginning")
         return
     state.move_phase(Phase.ADOPTING)
-    state.wait(Deadline.ADOPTION, ADOPTION_S)
+    state.set_deadline(Deadline.ADOPTION, ADOPTION_S)
 
 
-def _end_what_is_left(state: State, reason: str) -> None:
-    """Go on when nothing of the earlier master's is there any more."""
-    state.leaving = True
+def _discard_inherited(state: State, reason: str) -> None:
+    """End what the previous attempt left; the job goes on when nothing of it is there."""
+    state.discards_inherited = True
     state.move_phase(Phase.ADOPTING)
     for record in list(state.open.values()):
         stop_container(state, record, 0.0, reason)
@@ -116,7 +116,7 @@ def _restore(state: State, journal: Mapping[str, Any]) -> None:
     state.parameters = journal.get("parameters")
     state.chief_done = bool(journal.get("chief_done"))
     state.result = str(journal.get("result") or "")
-    state.root = dict(journal.get("root", {}))
+    state.root_cause = dict(journal.get("root", {}))
     roles = {role.name for role in state.job.roles}
     state.released = {
         str(name): int(wave)
@@ -129,9 +129,9 @@ def _restore(state: State, journal: Mapping[str, Any]) -> None:
         task.session = state.session
     for name in journal.get("outside", ()):
         if name in state.tasks:
-            put_outside(state, state.tasks[name])
+            exclude_from_round(state, state.tasks[name])
     state.regrouping = bool(journal.get("regrouping"))
-    state.since = state.now
+    state.barrier_passed = state.now
     restore_restarts(state, journal)
     for name in journal.get("done", ()):
         if name in state.tasks:
@@ -139,23 +139,23 @@ def _restore(state: State, journal: Mapping[str, Any]) -> None:
             state.done.add(name)
 
 
-# ------------------------------------------------------------------ executors call
+# ------------------------------------------------------------------ executors register
 
 
-def note_call(state: State, container_id: str, message: Register) -> None:
-    """An executor called: of this master, or of the earlier one."""
+def note_registered(state: State, container_id: str, message: Register) -> None:
+    """An executor registered: this master's, or one of the previous attempt."""
     record = state.open.get(container_id)
     if record is None:
         return
     if state.phase is Phase.ADOPTING and record.state is ContainerState.LAUNCHED:
         _adopt(state, record, message)
     else:
-        note_registered(state, record, message)
+        register_executor(state, record, message)
 
 
 def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
-    """Take over the task that an executor of the earlier master has."""
-    state.callers.add(record.id)
+    """Take over the task that an executor of the previous attempt has."""
+    state.registered_inherited.add(record.id)
     state.move_container(record, ContainerState.LIVE)
     task = state.tasks.get(message.task)
     fits = (
@@ -169,8 +169,10 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
     if task is not None and fits and same and message.phase in ("ready", "running", "ended"):
         _bind_task(task, record, message)
         container = record.container
-        task.runs.append(Run(task.session, container.id, container.node, container.log_url))
-        task.note_run(offsets=dict(message.offsets))
+        task.runs.append(
+            ContainerRun(task.session, container.id, container.node, container.log_url)
+        )
+        task.update_run(offsets=dict(message.offsets))
         # An ended program's result follows at once; until then it counts as running.
         state.move(task, S.READY if message.phase == "ready" else S.RUNNING, "taken over")
         task.started = state.now - message.ran_s if message.phase != "ready" else None
@@ -178,11 +180,11 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
         ran = message.phase == "running" or message.ran_s > 0.0
         if message.phase != "ready" and ran and state.job.mode is not Mode.FCFS:
             state.started.add(task.role.name)
-    elif task is not None and fits and task.name in state.returning and message.phase in _BETWEEN:
-        _bind_task(task, record, message)  # its next try goes there
+    elif task is not None and fits and task.name in state.restarting and message.phase in _BETWEEN:
+        _bind_task(task, record, message)  # its next attempt goes there
     elif message.task and message.phase != "idle":
         if message.task not in state.done:
-            state.strangers.add(record.id)
+            state.awaited_ends.add(record.id)
         stop_container(state, record, 0.0, "its task is done, or of another session")
 
 
@@ -195,46 +197,46 @@ def _bind_task(task: TaskRecord, record: ContainerRecord, message: Register) -> 
     task.gpus = tuple(message.gpus)
 
 
-# ------------------------------------------------------------------ who did not call
+# ------------------------------------------------------------------ executors that do not register
 
 
-def waits_for_ends(state: State) -> bool:
-    """Whether something of the earlier master's is there that this one would run beside."""
-    if state.leaving:
+def must_await_ends(state: State) -> bool:
+    """Whether a program of the previous attempt may run beside those of this one."""
+    if state.discards_inherited:
         return bool(state.open)
-    while state.strangers:
-        one = next(iter(state.strangers))
+    while state.awaited_ends:
+        one = next(iter(state.awaited_ends))
         if one in state.open:
             return True
-        state.strangers.discard(one)
+        state.awaited_ends.discard(one)
     return False
 
 
 def may_begin(state: State) -> bool:
     """Whether all that belonged to no session is gone, and the first may begin."""
-    return state.leaving and state.session < 0 and not state.open and not _is_due(state)
+    return state.discards_inherited and state.session < 0 and not state.open and not _is_due(state)
 
 
-def is_time_to_judge(state: State) -> bool:
-    """Whether every inherited executor has called, or its time is over."""
-    if state.judged or waits_for_ends(state) or _is_due(state):
+def is_registration_over(state: State) -> bool:
+    """Whether every inherited executor has registered, or its time is over."""
+    if state.unregistered_stopped or must_await_ends(state) or _is_due(state):
         return False
-    return (Deadline.ADOPTION,) not in state.waits or not state.any_container(
+    return (Deadline.ADOPTION,) not in state.deadlines or not state.any_container(
         ContainerState.LAUNCHED
     )
 
 
-def end_silent(state: State) -> None:
-    """End the containers whose executors did not call."""
-    state.judged = True
-    state.waits.cancel(Deadline.ADOPTION)
+def stop_unregistered(state: State) -> None:
+    """End the containers whose executors did not register."""
+    state.unregistered_stopped = True
+    state.deadlines.cancel(Deadline.ADOPTION)
     for record in list(state.open.values()):
         if record.state is ContainerState.LAUNCHED:
-            stop_container(state, record, 0.0, "its executor did not call the new master")
-    state.strangers.update(x.id for x in state.open.values() if _may_hide(state, x))
+            stop_container(state, record, 0.0, "its executor did not register with the new master")
+    state.awaited_ends.update(x.id for x in state.open.values() if _may_hide_program(state, x))
 
 
-def _may_hide(state: State, record: ContainerRecord) -> bool:
+def _may_hide_program(state: State, record: ContainerRecord) -> bool:
     """Whether a program may still run there that would be started elsewhere now.
 
     No executor has reported it, and it would not be judged as lost: its role starts one by one, or
@@ -243,7 +245,7 @@ def _may_hide(state: State, record: ContainerRecord) -> bool:
     if (
         not record.inherited
         or record.state is not ContainerState.STOPPING
-        or record.id in state.callers
+        or record.id in state.registered_inherited
     ):
         return False
     name = record.container.role
@@ -255,44 +257,44 @@ def _may_hide(state: State, record: ContainerRecord) -> bool:
 
 def is_adopted(state: State) -> bool:
     """Whether the session may go on."""
-    return state.judged and not waits_for_ends(state) and not _is_due(state)
+    return state.unregistered_stopped and not must_await_ends(state) and not _is_due(state)
 
 
 def _is_due(state: State) -> bool:
     """Whether a deadline of this very moment has yet to be dealt with."""
-    due = state.waits.next()
+    due = state.deadlines.next()
     return due is not None and due <= state.now
 
 
 # ------------------------------------------------------------------ the session goes on
 
 
-def go_on(state: State) -> None:
+def resume_session(state: State) -> None:
     """Go on with the session: place the tasks that no executor reported."""
     state.move_phase(Phase.ACTIVE)
-    state.ended.clear()  # they are found among all
+    state.ended_tasks.clear()  # they are found among all
     ended = [t for t in state.tasks.values() if t.state in TERMINAL and t.name not in state.done]
-    spare: Spare = {}
+    spare: IdleExecutors = {}
     for record in state.open.values():
         if record.state is ContainerState.LIVE and record.task is None:
             spare.setdefault(record.container.role, deque()).append(record)
     if state.regrouping or _has_gaps(state):
-        _go_on_with_round(state, spare)
+        _resume_round(state, spare)
         return
-    lost = _place_missing(state, spare)
+    lost = _acquire_missing(state, spare)
     for records in spare.values():
         for record in records:
             stop_container(state, record, 0.0, "not wanted any more")
-    state.late = Late(deque(ended), lost)
+    state.deferred = DeferredEnds(deque(ended), lost)
 
 
-def judge_late(state: State) -> None:
-    """Judge what was lost with the earlier master, then one by one what ended meanwhile.
+def judge_deferred_ends(state: State) -> None:
+    """Judge what was lost with the previous attempt, then one by one what ended meanwhile.
 
     Each in a step of its own: what follows from one end (the journal says that the chief is done)
     comes before the commands of the next.
     """
-    late = state.late
+    late = state.deferred
     assert late is not None
     if late.lost is not None:
         _judge_lost(state, late.lost)
@@ -303,70 +305,70 @@ def judge_late(state: State) -> None:
     elif late.ended:
         task = late.ended.popleft()
         if state.phase is Phase.ACTIVE:
-            judge(state, task)
+            judge_end(state, task)
         elif task.state in (S.FAILED, S.LOST) and not task.is_sidecar:
-            fail(state, failure_of(state, task))
+            fail_session(state, failure_of(state, task))
     else:
-        state.late = None
+        state.deferred = None
         _start_what_is_ready(state)
 
 
 def _judge_lost(state: State, lost: List[Tuple[TaskRecord, Failure]]) -> None:
-    """Judge what was lost with the earlier master."""
-    note_allocation(state)
+    """Judge what was lost with the previous attempt."""
+    watch_allocation(state)
     if state.chief_done:
-        state.chief_done = False  # its deadlines were the earlier master's
+        state.chief_done = False  # its deadlines went with the previous attempt
         follow_chief(state)
     for task, failure in sorted(lost, key=lambda item: item[0].role.has_task_restart):
-        if not comes_back(state, task, failure):
-            fail(state, failure)
+        if not try_task_restart(state, task, failure):
+            fail_session(state, failure)
 
 
 def _start_what_is_ready(state: State) -> None:
-    """Ask for the rest, and start what waits for nothing any more: all that is late is judged."""
+    """Request the rest, and start what need not wait: all deferred ends are judged."""
     if state.phase is not Phase.ACTIVE:
         _start_ready_sidecars(state)
         return
-    want_the_rest(state)
-    if newcomers(state):
-        wait_to_grow(state)
+    request_the_rest(state)
+    if registered_outside(state):
+        schedule_growth(state)
     for wave in sorted(set(state.released.values())):
         check_barrier(state, wave)
     _start_ready(state)
-    state.has_ended = True
+    state.completion_changed = True
 
 
 def _has_gaps(state: State) -> bool:
-    """Whether a task that is ready has one before it whose executor did not call."""
+    """Whether a task that is ready has one before it whose executor did not register."""
     for name in elastic_roles(state.job):
         if name in state.released and name not in state.started:
             ready = [task.state is S.READY for task in state.by_role[name]]
-            if True in ready[state.first_not(name, READY) :]:
+            if True in ready[state.count_leading(name, READY) :]:
                 return True
     return False
 
 
-def _go_on_with_round(state: State, spare: Spare) -> None:
-    """The earlier master was about to begin a round, or this one must."""
+def _resume_round(state: State, spare: IdleExecutors) -> None:
+    """Begin the round that the previous attempt was about to begin, or that gaps demand."""
     for name in elastic_roles(state.job):
         for task in state.by_role[name]:
             if task.state is S.PENDING:
-                _take_spare(state, task, spare)
+                _assign_idle_executor(state, task, spare)
     for task in state.tasks.values():
         if task.is_sidecar and task.state is S.PENDING and task.role.name in state.released:
-            place(state, task)  # sidecars go on over a round
-    begin_round(state, "the round that an earlier master began", 0.0)
+            acquire_container(state, task)  # sidecars go on over a round
+    begin_round(state, "the round that the previous attempt began", 0.0)
     _start_ready_sidecars(state)
 
 
-def _take_spare(state: State, task: TaskRecord, spare: Spare) -> None:
-    """Bind an idle executor to a task that is in no round yet."""
-    if _bind_spare(task, spare, task.role.name):
+def _assign_idle_executor(state: State, task: TaskRecord, spare: IdleExecutors) -> None:
+    """Give an idle executor to a task that is in no round yet."""
+    if _bind_idle_executor(task, spare, task.role.name):
         state.move(task, S.LAUNCHED, quiet=True)
 
 
-def _bind_spare(task: TaskRecord, spare: Spare, *roles: str) -> bool:
-    """Whether there was an idle executor of one of these roles, which is the task's now."""
+def _bind_idle_executor(task: TaskRecord, spare: IdleExecutors, *roles: str) -> bool:
+    """Give the task an idle executor of one of these roles; return whether there was one."""
     records = next((spare[role] for role in roles if spare.get(role)), None)
     if records is None:
         return False
@@ -376,47 +378,47 @@ def _bind_spare(task: TaskRecord, spare: Spare, *roles: str) -> bool:
     return True
 
 
-def _place_missing(state: State, spare: Spare) -> List[Tuple[TaskRecord, Failure]]:
-    """Place the tasks that no executor reported; those that were lost, and how."""
+def _acquire_missing(state: State, spare: IdleExecutors) -> List[Tuple[TaskRecord, Failure]]:
+    """Acquire containers for tasks that no executor reported; return those that were lost."""
     lost: List[Tuple[TaskRecord, Failure]] = []
     for name in list(state.released):
         for task in state.by_role[name]:
             if task.state in TERMINAL or task.state in HOLDS_CONTAINER:
                 continue
             if task.name in state.outside:
-                _take_spare(state, task, spare)
+                _assign_idle_executor(state, task, spare)
                 continue
             bound = name in state.in_place and task.container is None
-            if task.name in state.returning and not bound:
-                wait_for_turn(state, task)
+            if task.name in state.restarting and not bound:
+                schedule_restart(state, task)
                 continue
             if name in state.started and not task.is_sidecar:
                 task.cause = ExitCause.NOT_TAKEN_OVER
-                task.message = "its executor did not come back after the master's end"
+                task.message = "its executor did not register after the master's end"
                 failure = failure_of(state, task)
                 state.move(task, S.LOST, how_it_ended(failure))
                 if not state.chief_done:  # else the job has succeeded without it
                     lost.append((task, failure))
                 continue
-            there = _bind_spare(task, spare, name, "")
+            there = _bind_idle_executor(task, spare, name, "")
             if not there and state.job.role(name).is_elastic:
                 task.container = None
-                continue  # only so many are asked for as the role lacks
-            place(state, task)
+                continue  # request_more() counts what the role lacks
+            acquire_container(state, task)
         if state.job.role(name).is_elastic:
-            want_more(state, name)
+            request_more(state, name)
     return lost
 
 
 def _start_ready_sidecars(state: State) -> None:
     """Start the sidecars, which go on where the session does not."""
     for task in state.tasks.values():
-        if task.is_sidecar and task.state is S.READY and goes_on(state, task):
-            start(state, [task])
+        if task.is_sidecar and task.state is S.READY and may_restart(state, task):
+            start_tasks(state, [task])
 
 
 def _start_ready(state: State) -> None:
-    """Start tasks whose start was lost with the earlier master."""
+    """Start tasks whose start was lost with the previous attempt."""
     gangs: Dict[Tuple[str, ...], List[TaskRecord]] = {}
     for task in state.tasks.values():
         if task.state is S.READY and may_start(state, task):
@@ -424,7 +426,7 @@ def _start_ready(state: State) -> None:
             key = (task.name,) if single else ("", str(state.released[task.role.name]))
             gangs.setdefault(key, []).append(task)
     for tasks in gangs.values():
-        start(state, tasks)
+        start_tasks(state, tasks)
 
 
 def _number(value: object) -> float:

@@ -16,8 +16,9 @@ from tony_core.exit_causes import ExitCause, Fault
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode, Tracking
 from tony_core.master.session.budgets import HEALTHY_S
-from tony_core.master.session.commands import AcknowledgeEnd, Weight
-from tony_core.master.session.elastic import lost_outside
+from tony_core.master.session.commands import AcknowledgeEnd, Level
+from tony_core.master.session.deadlines import Deadline, PendingDeadline
+from tony_core.master.session.elastic import release_outside
 from tony_core.master.session.events import ExecutorLost, ServiceFailed
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
@@ -33,15 +34,14 @@ from tony_core.master.session.records import (
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import may_start
 from tony_core.master.session.state import State
-from tony_core.master.session.task_restart import comes_back, needs_container
+from tony_core.master.session.task_restart import is_bound_to_container, try_task_restart
 from tony_core.master.session.verdict import NODE_CAUSES, fault_of, how_it_ended
-from tony_core.master.session.waits import Deadline, Wait
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers.port import AppState, Completed
 
 S = TaskState
-JUDGED = (Phase.ACTIVE, Phase.SETTLING)
-#: A node on which something of ours failed gets another chance after so long.
+JUDGING = (Phase.ACTIVE, Phase.SETTLING)
+#: A node on which something of ours failed is avoided for so long.
 AVOIDED_S = HEALTHY_S
 #: Another container there would fare no better.
 _NODES = (ExitCause.LOST, ExitCause.DISKS, ExitCause.LAUNCH)
@@ -55,7 +55,7 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     task = state.task_of(container_id)
     if task is None or task.state in TERMINAL:
         return
-    if (message.session, message.restart) != task.number or task.name in state.returning:
+    if (message.session, message.restart) != task.attempt or task.name in state.restarting:
         return
     task.exit_code = message.exit_code
     task.signal = message.signal
@@ -67,17 +67,17 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     asked = record is not None and record.state in (ContainerState.CLEANUP, ContainerState.STOPPING)
     if message.exit_code == 0 and message.cause == ExitCause.EXITED:
         state.move(task, S.SUCCEEDED)
-    elif message.cause == ExitCause.STOPPED and (asked or state.phase not in JUDGED):
+    elif message.cause == ExitCause.STOPPED and (asked or state.phase not in JUDGING):
         state.move(task, S.KILLED, "ended by the master")
     else:
         outside = task.name in state.outside
         state.move(task, S.FAILED, how_it_ended(failure_of(state, task)), quiet=outside)
     if message.cause in NODE_CAUSES and record is not None:
-        avoid(state, record.container.node)
+        avoid_node(state, record.container.node)
         if record.state is ContainerState.CLEANUP:
             stop_container(state, record, 0.0, f"its node is avoided ({message.cause})")
     if task.state is not S.KILLED:
-        state.ended.append(task)
+        state.ended_tasks.append(task)
 
 
 def note_stopped(state: State, container_id: str, message: Stopped) -> None:
@@ -92,12 +92,12 @@ def note_stopped(state: State, container_id: str, message: Stopped) -> None:
     if record.state is ContainerState.LIVE and not message.clean and task is not None:
         _replace_container(state, record, message.session)
         if task.state in HOLDS_CONTAINER:
-            lose_silently(state, task, ExitCause.NOT_CLEAN, "something of its last program is left")
+            give_up_task(state, task, ExitCause.NOT_CLEAN, "something of its last program is left")
     if record.state is not ContainerState.CLEANUP:
         return
     if task is not None and message.session < task.session:
-        return  # late, of an earlier program: this one may still run
-    state.waits.cancel(Deadline.CLEAR, record.id)
+        return  # late, of the session before: this program may still run
+    state.deadlines.cancel(Deadline.CLEANUP, record.id)
     if task is not None and task.state not in TERMINAL and task.session == message.session:
         state.move(task, S.KILLED, "ended by the master")
     if message.clean:
@@ -112,14 +112,14 @@ def _replace_container(state: State, record: ContainerRecord, session: int) -> N
         StoryKind.NOT_CLEAN,
         f"something of session {session} is left in {record.id} on"
         f" {record.container.node}: the container is replaced",
-        Weight.WARNING,
+        Level.WARNING,
     )
-    avoid(state, record.container.node)
+    avoid_node(state, record.container.node)
     stop_container(state, record, 0.0, "its program could not be ended")
 
 
 def _let_go(state: State, record: ContainerRecord) -> None:
-    """Count a container as ended when its executor says, at the job's end, that all else has.
+    """Count a container as ended when its executor reports, at the job's end, that all else has.
 
     The scheduler's word on it takes a second on a cluster, which is not worth waiting for where
     the scheduler ends what is left anyway. Not when the job is killed: it may be the scheduler that
@@ -132,11 +132,11 @@ def _let_go(state: State, record: ContainerRecord) -> None:
         state.move(task, S.KILLED, "the job ended")
     del state.open[record.id]
     state.move_container(record, ContainerState.ENDED)
-    state.waits.cancel(Deadline.STOP, record.id)
+    state.deadlines.cancel(Deadline.STOP, record.id)
 
 
 def note_reported(state: State, container_id: str, message: Reported) -> None:
-    """The program reports how far it is."""
+    """Keep what the program reports of its progress, its result and its checkpoints."""
     task = state.task_of(container_id)
     if task is None or message.session != task.session:
         return
@@ -153,22 +153,22 @@ def note_reported(state: State, container_id: str, message: Reported) -> None:
     healed = value is not None and state.budgets.progressed(float(value))
     if message.saved is not None:
         if task.saved is None or message.saved > task.saved:
-            task.saved, task.last_quick = message.saved, None
+            task.saved, task.last_signature = message.saved, None
         healed = state.budgets.saved_checkpoint(message.saved) or healed
     if healed:
         text = "the program got further than any session before: its retries are whole again"
-        state.add_line(StoryKind.BUDGET_HEALED, text, Weight.DECISION, task)
+        state.add_line(StoryKind.BUDGET_HEALED, text, Level.DECISION, task)
 
 
-def note_lost(state: State, event: ExecutorLost) -> None:
+def note_executor_lost(state: State, event: ExecutorLost) -> None:
     """An executor is silent for longer than the heartbeats allow."""
     record = state.open.get(event.container_id)
     if record is None or record.state is ContainerState.STOPPING:
         return
     task = state.task_of(record.id)
     stop_container(state, record, 0.0, event.reason)
-    if task is not None and (task.state in HOLDS_CONTAINER or needs_container(state, task)):
-        lose_silently(state, task, ExitCause.SILENT, event.reason)
+    if task is not None and (task.state in HOLDS_CONTAINER or is_bound_to_container(state, task)):
+        give_up_task(state, task, ExitCause.SILENT, event.reason)
 
 
 # ------------------------------------------------------------------ containers end
@@ -181,13 +181,13 @@ def note_completed(state: State, event: Completed) -> None:
         return
     before = record.state
     state.move_container(record, ContainerState.ENDED)
-    state.waits.cancel(Deadline.STOP, record.id)
-    state.waits.cancel(Deadline.CLEAR, record.id)
-    state.gone.append(record)
-    # One that an earlier master left may have called that one.
-    uncalled = before is ContainerState.LAUNCHED and not record.inherited
-    if event.cause in _NODES or (event.cause is ExitCause.EXITED and uncalled):
-        avoid(state, record.container.node)
+    state.deadlines.cancel(Deadline.STOP, record.id)
+    state.deadlines.cancel(Deadline.CLEANUP, record.id)
+    state.ended_containers.append(record)
+    # One that the previous attempt left may have registered with that.
+    unregistered = before is ContainerState.LAUNCHED and not record.inherited
+    if event.cause in _NODES or (event.cause is ExitCause.EXITED and unregistered):
+        avoid_node(state, record.container.node)
     task = state.tasks[record.task] if record.task else None
     if task is None or task.container != record.id:
         return
@@ -195,15 +195,15 @@ def note_completed(state: State, event: Completed) -> None:
     if task.state in HOLDS_CONTAINER and before is ContainerState.STOPPING:
         state.move(task, S.KILLED, "ended by the master", quiet=outside)
         if outside:
-            state.ended.append(task)
-    elif task.state in HOLDS_CONTAINER or needs_container(state, task):
+            state.ended_tasks.append(task)
+    elif task.state in HOLDS_CONTAINER or is_bound_to_container(state, task):
         task.exit_code = event.exit_code
         task.cause = event.cause.value
         task.container_cause = event.cause
         task.message = event.diagnostics
         lost = S.FAILED if event.cause is ExitCause.MEMORY else S.LOST
         state.move(task, lost, how_it_ended(failure_of(state, task)), quiet=outside)
-        state.ended.append(task)
+        state.ended_tasks.append(task)
     elif task.state is S.FAILED and before is not ContainerState.STOPPING:
         _add_cause(state, task, event)
 
@@ -215,60 +215,60 @@ def _add_cause(state: State, task: TaskRecord, event: Completed) -> None:
         failure = failure_of(state, task)
         message = event.diagnostics or task.message
         state.failures.append(replace(failure, container_cause=event.cause, message=message))
-        state.has_ended = True
+        state.completion_changed = True
 
 
-def lose_silently(state: State, task: TaskRecord, cause: str, message: str) -> None:
-    """Give a task up by the master's own clock."""
+def give_up_task(state: State, task: TaskRecord, cause: str, message: str) -> None:
+    """Count a task as lost by the master's own clock."""
     task.cause = cause
     task.message = message
     state.move(task, S.LOST, message, quiet=task.name in state.outside)
-    state.ended.append(task)
+    state.ended_tasks.append(task)
 
 
-def avoid(state: State, node: str) -> None:
+def avoid_node(state: State, node: str) -> None:
     """Take nothing from a node for a while, since something failed there."""
-    state.bad_nodes.add(node)
-    state.asks_changed = True
+    state.avoided_nodes.add(node)
+    state.requests_changed = True
     if state.phase is not Phase.ENDING:
-        state.wait(Deadline.AVOIDED, AVOIDED_S, node)
+        state.set_deadline(Deadline.AVOIDED, AVOIDED_S, node)
 
 
-def forgive(state: State, wait: Wait) -> None:
-    """Take containers from a node again, of which no trouble was heard for long."""
-    state.bad_nodes.discard(wait.name)
-    state.asks_changed = True
-    state.add_line(StoryKind.NODE_FORGIVEN, f"node {wait.name} is no longer avoided")
+def readmit_node(state: State, pending: PendingDeadline) -> None:
+    """Take containers from a node again: nothing of ours has failed there for long."""
+    state.avoided_nodes.discard(pending.name)
+    state.requests_changed = True
+    state.add_line(StoryKind.NODE_FORGIVEN, f"node {pending.name} is no longer avoided")
 
 
-def registration_overdue(state: State, wait: Wait) -> None:
-    """Give up a task whose executor did not call, or did not get ready, in time."""
-    task = state.tasks[wait.name]
+def give_up_unregistered(state: State, pending: PendingDeadline) -> None:
+    """Give up a task whose executor did not register, or did not get ready, in time."""
+    task = state.tasks[pending.name]
     record = state.container_of(task)
     if record is not None:
-        stop_container(state, record, 0.0, f"waited for {wait.reason}")
+        stop_container(state, record, 0.0, f"waited for {pending.reason}")
     if task.state in HOLDS_CONTAINER:
-        message = f"waited for {wait.reason}; {wait.setting} passed"
-        lose_silently(state, task, ExitCause.REGISTRATION_TIMEOUT, message)
+        message = f"waited for {pending.reason}; {pending.setting} passed"
+        give_up_task(state, task, ExitCause.REGISTRATION_TIMEOUT, message)
 
 
-def start_overdue(state: State, wait: Wait) -> None:
+def give_up_unstarted(state: State, pending: PendingDeadline) -> None:
     """Give up the tasks whose executors did not report that their programs run."""
     late = [
         task
-        for task in ([state.tasks[wait.name]] if wait.name else state.tasks.values())
+        for task in ([state.tasks[pending.name]] if pending.name else state.tasks.values())
         if task.state is S.READY
         and task.name not in state.outside
-        and (wait.name or (may_start(state, task) and not _has_own_deadline(state, task)))
+        and (pending.name or (may_start(state, task) and not _has_own_deadline(state, task)))
     ]
     for task in late:
-        message = f"waited for {wait.reason}; {wait.setting} passed"
-        lose_silently(state, task, ExitCause.START_TIMEOUT, message)
-        judge_ended(state)  # one by one: what it means depends on those that are left
+        message = f"waited for {pending.reason}; {pending.setting} passed"
+        give_up_task(state, task, ExitCause.START_TIMEOUT, message)
+        judge_ends(state)  # one by one: what it means depends on those that are left
 
 
 def _has_own_deadline(state: State, task: TaskRecord) -> bool:
-    return (Deadline.START, task.name) in state.waits
+    return (Deadline.START, task.name) in state.deadlines
 
 
 # ------------------------------------------------------------------ meaning
@@ -291,15 +291,15 @@ def failure_of(state: State, task: TaskRecord) -> Failure:
     )
 
 
-def judge_ended(state: State) -> None:
+def judge_ends(state: State) -> None:
     """Judge each task that has ended, in order."""
-    while state.ended:
-        task = state.ended.popleft()
-        if state.phase in JUDGED:
-            judge(state, task)
+    while state.ended_tasks:
+        task = state.ended_tasks.popleft()
+        if state.phase in JUDGING:
+            judge_end(state, task)
 
 
-def judge(state: State, task: TaskRecord) -> None:
+def judge_end(state: State, task: TaskRecord) -> None:
     """What the end of a task means while its session goes on, or settles."""
     if task.state is S.SUCCEEDED:
         _succeeded(state, task)
@@ -340,8 +340,8 @@ def _ended_outside(state: State, task: TaskRecord) -> None:
     if task.state is not S.KILLED:
         text = f"{task.name}, which waits for the next round, lost its container"
         how = how_it_ended(failure_of(state, task))
-        state.add_line(StoryKind.ELASTIC, f"{text}: {how}", Weight.WARNING)
-    lost_outside(state, task)
+        state.add_line(StoryKind.ELASTIC, f"{text}: {how}", Level.WARNING)
+    release_outside(state, task)
 
 
 def _failed(state: State, task: TaskRecord) -> None:
@@ -349,12 +349,12 @@ def _failed(state: State, task: TaskRecord) -> None:
     failure = failure_of(state, task)
     if state.chief_done and task.role.name != "chief":
         return  # the job has succeeded all the same
-    if comes_back(state, task, failure):
+    if try_task_restart(state, task, failure):
         return
     if task.is_sidecar and not task.role.stop_on_failure:
         return
     if is_fatal(state, task) or (task.role.is_elastic and fault_of(failure) is Fault.SYSTEM):
-        fail(state, failure)
+        fail_session(state, failure)
 
 
 def is_fatal(state: State, task: TaskRecord) -> bool:
@@ -375,7 +375,7 @@ def is_fatal(state: State, task: TaskRecord) -> bool:
 
 def note_service_failed(state: State, event: ServiceFailed) -> None:
     """The framework's service in the master ended the session (an MPI abort)."""
-    if event.session != state.session or state.phase not in JUDGED or state.chief_done:
+    if event.session != state.session or state.phase not in JUDGING or state.chief_done:
         return
     task = state.tasks.get(event.task)
     failure = Failure(
@@ -389,34 +389,34 @@ def note_service_failed(state: State, event: ServiceFailed) -> None:
         message=event.reason,
         ran_s=state.now - task.started if task and task.started is not None else None,
     )
-    state.aborts.append(failure)
+    state.service_failures.append(failure)
 
 
 def fail_aborted(state: State) -> None:
     """Fail the session for what a service of the framework reported."""
-    while state.aborts:
-        fail(state, state.aborts.popleft())
+    while state.service_failures:
+        fail_session(state, state.service_failures.popleft())
 
 
-def fail(state: State, failure: Failure) -> None:
+def fail_session(state: State, failure: Failure) -> None:
     """Note a failure; the first one starts the settling."""
     state.failures.append(failure)
     if state.phase is Phase.ACTIVE:
         state.move_phase(Phase.SETTLING)
-        state.wait(Deadline.SETTLE, state.settle_s)
-        state.waits.cancel(Deadline.ALLOCATION)
-        state.waits.cancel(Deadline.ALLOCATION_RETRY)
-    settle_sooner(state)
-    wait = state.waits.get(Deadline.SETTLE)
-    settled = wait is None or wait.until <= state.now
+        state.set_deadline(Deadline.SETTLE, state.settle_s)
+        state.deadlines.cancel(Deadline.ALLOCATION)
+        state.deadlines.cancel(Deadline.ALLOCATION_RETRY)
+    shorten_settling(state)
+    pending = state.deadlines.get(Deadline.SETTLE)
+    settled = pending is None or pending.until <= state.now
     if len(state.failures) == 1 and state.settle_s >= 1.0 and not settled:
         text = f"session {state.session} fails; its cause is known within {state.settle_s:g} s"
-        state.add_line(StoryKind.SESSION_FAILED, text, Weight.WARNING)
+        state.add_line(StoryKind.SESSION_FAILED, text, Level.WARNING)
 
 
-def settle_sooner(state: State) -> None:
+def shorten_settling(state: State) -> None:
     """Settling ends when no task is left whose end could still change the cause."""
     gang = [role.name for role in state.job.roles if role.tracking is not Tracking.SIDECAR]
-    wait = state.waits.get(Deadline.SETTLE)
-    if wait is not None and wait.until > state.now and not state.count(HOLDS_CONTAINER, gang):
-        state.wait(Deadline.SETTLE, 0.0)
+    pending = state.deadlines.get(Deadline.SETTLE)
+    if pending is not None and pending.until > state.now and not state.count(HOLDS_CONTAINER, gang):
+        state.set_deadline(Deadline.SETTLE, 0.0)

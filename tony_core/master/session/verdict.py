@@ -21,13 +21,13 @@ from tony_core.exit_causes import (
     parse_cause,
     signal_in,
 )
-from tony_core.master.session.budgets import Quick
+from tony_core.master.session.budgets import FailureSignature
 from tony_core.master.session.records import Failure
 
 SIGABRT, SIGKILL = 6, 9
 #: Hangup, interrupt, kill, terminate: sent by another process, and no crash of the program.
 _SENT = (1, 2, SIGKILL, 15)
-QUICK_S = 30.0
+EARLY_FAILURE_S = 30.0
 #: Ends that the exit code describes.
 _WITH_EXIT_CODE = (ExitCause.EXITED, ExitCause.ABORTED)
 PORT_TAKEN = ExitCause.ADDRESS_IN_USE
@@ -82,9 +82,9 @@ def is_telling(failure: Failure) -> bool:
     return number not in _SENT and bool(failure.stderr_tail)
 
 
-def quick(failure: Failure) -> Optional[Quick]:
+def signature_of(failure: Failure) -> Optional[FailureSignature]:
     """A failure so soon after its start that it may be compared with the next."""
-    if failure.ran_s is None or failure.ran_s > QUICK_S or not is_telling(failure):
+    if failure.ran_s is None or failure.ran_s > EARLY_FAILURE_S or not is_telling(failure):
         return None
     last = failure.stderr_tail[-1] if failure.stderr_tail else ""
     return (failure.role, failure.exit_code, last)

@@ -24,7 +24,7 @@ from tony_core.files.registry import filesystem
 from tony_core.history.layout import StoryKind
 from tony_core.history.store import HistoryWriter
 from tony_core.master.publish import Publisher
-from tony_core.master.session.commands import AddStoryLine, Finish, Weight
+from tony_core.master.session.commands import AddStoryLine, Finish, Level
 from tony_core.master.state.journal import Journal
 from tony_core.master.story import Story
 from tony_core.master.web.routes import Page
@@ -84,7 +84,7 @@ class Finalizer:
         fields: Mapping[str, object] = {"state": finish.state.value}
         text = f"the job has ended: {finish.state.value}"
         self._story.add(
-            AddStoryLine(StoryKind.JOB_ENDED, text, Weight.DECISION, fields=fields),
+            AddStoryLine(StoryKind.JOB_ENDED, text, Level.DECISION, fields=fields),
             self._publisher.info.finished,
         )
         self._publisher.changed()

@@ -32,7 +32,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional
 
 from tony_core.history.layout import StoryKind
-from tony_core.master.session.commands import AddStoryLine, Weight
+from tony_core.master.session.commands import AddStoryLine, Level
 from tony_core.master.state.journal import Journal
 from tony_core.protocol.reactor import Reactor, Timer
 
@@ -105,7 +105,7 @@ class JournalGate:
             where = self._journal.folder.folder
             self._add_line(
                 AddStoryLine(
-                    StoryKind.JOURNAL, f"the job's state is kept again at {where}", Weight.INFO
+                    StoryKind.JOURNAL, f"the job's state is kept again at {where}", Level.INFO
                 )
             )
         held = self.is_closed
@@ -123,7 +123,7 @@ class JournalGate:
             " tried again. A master that died now would begin from what was written last"
         )
         self._trouble(text)
-        self._add_line(AddStoryLine(StoryKind.JOURNAL, text, Weight.WARNING))
+        self._add_line(AddStoryLine(StoryKind.JOURNAL, text, Level.WARNING))
         self._resume()
 
 

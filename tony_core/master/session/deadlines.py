@@ -1,4 +1,8 @@
-"""Deadlines: every wait has one, with a reason and the name of the setting that owns it."""
+"""Deadlines: every wait has one, with a reason and the name of the setting that owns it.
+
+Of several that expire at one moment the one whose value comes first in the alphabet is handled
+first.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ _REGISTRATION = "tony.container.registration.timeout"
 class Deadline(str, Enum):
     """What is waited for: the reason, as diagnostics name it, and the setting that says how long.
 
-    What is to be done when one passes stands in the table of :mod:`.machine`.
+    What is to be done when one expires stands in the table of :mod:`.machine`.
     """
 
     reason: str
@@ -31,16 +35,16 @@ class Deadline(str, Enum):
         return made
 
     APPLICATION = "application", "the job to end", "tony.application.timeout"
-    ADOPTION = "adoption", "the executors of the earlier master to call"
+    ADOPTION = "adoption", "the executors of the previous attempt to register"
     ALLOCATION = (
         "allocation", "the rest of the gang's containers", "tony.container.allocation.timeout"
     )  # fmt: skip
     ALLOCATION_RETRY = "allocation-retry", "the next try"
     REGISTRATION = (
-        "registration", "the executor of {name} on {node} to call the master", _REGISTRATION
+        "registration", "the executor of {name} on {node} to register", _REGISTRATION
     )  # fmt: skip
     READY = "ready", "{name} to lay out its working folder and hold its ports", _REGISTRATION
-    GATHER = "gather", "the rest of the elastic roles"
+    ELASTIC_BARRIER = "gather", "the rest of the elastic roles"
     START = "start", "the executors to start their programs", _REGISTRATION
     GROWTH = "growth", "more tasks to come before a new round"
     REGROW = "regrow", "the time to ask for more {name}"
@@ -51,9 +55,9 @@ class Deadline(str, Enum):
     CHIEF_GRACE = (
         "chief-grace", "the other tasks to end after the chief", "tony.application.chief-grace"
     )  # fmt: skip
-    AGAIN = "again", "{name}'s next try"
+    TASK_RESTART = "again", "{name}'s next try"
     SETTLE = "settle", "the cause to become clear"
-    CLEAR = "clear", "the program in container {name} to be ended"
+    CLEANUP = "clear", "the program in container {name} to be ended"
     BACKOFF = "backoff", "the next session's time"
     STOP = "stop", "container {name} on {node} to end ({why})", "", True
     END = "end", "every container to end", "", True
@@ -66,12 +70,12 @@ CANCELLED_AT_END = tuple(kind for kind in Deadline if not kind.outlives_job)
 
 
 @dataclass(frozen=True)
-class Wait:
-    """One thing that is waited for."""
+class PendingDeadline:
+    """A deadline that is set: what the job waits for, and until when."""
 
-    key: Tuple[str, ...]  # what the wait is about: (Deadline.REGISTRATION, "worker:0")
+    key: Tuple[str, ...]  # its kind, and what it is about: (Deadline.REGISTRATION, "worker:0")
     until: float
-    reason: str  # appears in the diagnostic when it passes
+    reason: str  # appears in the diagnostic when it expires
     setting: str = ""  # "tony.container.registration.timeout=300s"
 
     @property
@@ -80,41 +84,41 @@ class Wait:
         return self.key[1] if len(self.key) > 1 else ""
 
 
-class Waits:
-    """The open waits, by key; a heap with lazy deletion, so that thousands are cheap."""
+class DeadlineQueue:
+    """The pending deadlines, by key; a heap with lazy deletion, so that thousands are cheap."""
 
     def __init__(self) -> None:
-        self._open: Dict[Tuple[str, ...], Wait] = {}
+        self._open: Dict[Tuple[str, ...], PendingDeadline] = {}
         self._heap: List[Tuple[float, Tuple[str, ...]]] = []
 
-    def set(self, wait: Wait) -> None:
-        """Open a wait; replaces one under the same key."""
-        self._open[wait.key] = wait
-        heapq.heappush(self._heap, (wait.until, wait.key))
+    def set(self, pending: PendingDeadline) -> None:
+        """Add a deadline; it replaces one under the same key."""
+        self._open[pending.key] = pending
+        heapq.heappush(self._heap, (pending.until, pending.key))
 
     def cancel(self, *key: str) -> None:
-        """Drop the wait under this key: it is met, or does not matter any more."""
+        """Drop the deadline under this key: it is met, or does not matter any more."""
         self._open.pop(key, None)
 
     def cancel_kinds(self, *kinds: Deadline) -> None:
-        """Drop every wait of these kinds."""
+        """Drop every deadline of these kinds."""
         for key in [key for key in self._open if key[0] in kinds]:
             del self._open[key]
 
     def __contains__(self, key: Tuple[str, ...]) -> bool:
         return key in self._open
 
-    def get(self, *key: str) -> Optional[Wait]:
-        """The open wait under a key."""
+    def get(self, *key: str) -> Optional[PendingDeadline]:
+        """The deadline under a key."""
         return self._open.get(key)
 
     def next(self) -> Optional[float]:
-        """When the earliest deadline passes."""
+        """When the earliest deadline expires."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
-    def take_expired(self, now: float) -> Optional[Wait]:
-        """Take out the earliest wait whose deadline has passed.
+    def take_expired(self, now: float) -> Optional[PendingDeadline]:
+        """Take out the earliest deadline that has expired.
 
         One at a time: what follows from it may cancel the others.
         """
@@ -127,7 +131,7 @@ class Waits:
     def _drop_stale(self) -> None:
         while self._heap:
             until, key = self._heap[0]
-            wait = self._open.get(key)
-            if wait is not None and wait.until == until:
+            pending = self._open.get(key)
+            if pending is not None and pending.until == until:
                 return
             heapq.heappop(self._heap)
