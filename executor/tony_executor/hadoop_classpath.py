@@ -8,7 +8,6 @@ nothing of this.
 
 from __future__ import annotations
 
-import glob
 import os
 from typing import Callable, Dict, List, Optional
 
@@ -150,6 +149,8 @@ def is_skipped(value: Optional[str]) -> bool:
 
 def expand_classpath(classpath: str, home: str, conf: Optional[str]) -> str:
     """Expand ``tony.application.hadoop.classpath`` inside the archive, jar by jar."""
+    import glob  # only for jobs that bring their own Hadoop
+
     found: List[str] = [conf] if conf else []
     for part in classpath.replace(",", ":").split(":"):
         path = os.path.join(home, part.strip())

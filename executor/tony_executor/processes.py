@@ -30,9 +30,20 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import AbstractSet, Callable, Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import (
+    TYPE_CHECKING,
+    AbstractSet,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Set,
+)
 
-from tony_core.protocol.reactor import Reactor, Timer
+if TYPE_CHECKING:  # the guard imports this module, and has no reactor
+    from tony_core.protocol.reactor import Reactor, Timer
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -7,7 +7,7 @@ here: an end is described, not judged.
 from __future__ import annotations
 
 import os
-from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
 
 from tony_core.exit_causes import ExitCause, decode_status
 from tony_core.loopback import loopback_address
@@ -31,11 +31,13 @@ from tony_executor.gpu_allocation import GpuAllocation
 from tony_executor.hadoop_classpath import HadoopClasspath
 from tony_executor.http_probe import HttpProbe, ProgramServerWatch
 from tony_executor.nvidia_smi import GpuMetrics
-from tony_executor.pmi_relay import PmiRelay
 from tony_executor.ports import NoPort, Ports, PortWatch, serves
 from tony_executor.processes import Sweep
 from tony_executor.spawn import NotExecuted, check_executed, explain_failure, spawn
 from tony_executor.telemetry import ReportFile, ResourceUsage
+
+if TYPE_CHECKING:
+    from tony_executor.pmi_relay import PmiRelay
 
 REPORTS_EVERY_S = 0.5
 QUIET_REPORTS_EVERY_S = 1.5  # at most, while the program says nothing
@@ -214,6 +216,8 @@ class Program:
             self._find_tensorboard(start, env)
             return
         if env.get("PMI_PORT"):
+            from tony_executor.pmi_relay import PmiRelay  # only for programs of MPI
+
             self._close_relay()
             self._relay = PmiRelay(self._reactor, env["PMI_PORT"], self._log)
             env["PMI_PORT"] = self._relay.address

@@ -11,9 +11,9 @@ import pytest
 
 from tests.protocol.turning import run_until
 from tony_core.protocol import resolver
-from tony_core.protocol.link import dial
+from tony_core.protocol.link import dial, numeric_addresses
 from tony_core.protocol.reactor import Reactor
-from tony_core.protocol.resolver import MAX_LOOKUPS, MAX_THREADS, Resolver, numeric
+from tony_core.protocol.resolver import MAX_LOOKUPS, MAX_THREADS, Resolver
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def test_a_slow_name_holds_neither_the_reactor_nor_an_address(
     gate = Gate()
     look_up = resolver._look_up
 
-    def slow(host: str, flags: int) -> Any:
-        if flags or not host.startswith("slow"):
-            return look_up(host, flags)
+    def slow(host: str) -> Any:
+        if not host.startswith("slow"):
+            return look_up(host)
         gate.work()
         raise OSError(-2, "Name or service not known")
 
     monkeypatch.setattr(resolver, "_look_up", slow)
-    monkeypatch.setattr("tony_core.protocol.link.RESOLVER", Resolver())
+    monkeypatch.setattr("tony_core.protocol.resolver.RESOLVER", Resolver())
     failed: List[str] = []
     quick: List[str] = []
     for number in range(20):
@@ -156,9 +156,9 @@ def test_an_answer_after_the_reactors_end_is_dropped() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.7", "::1", "fe80::1%lo", "::ffff:10.0.0.7"])
 def test_addresses_in_digits(host: str) -> None:
-    assert len(numeric(host)) == 1
+    assert len(numeric_addresses(host)) == 1
 
 
 @pytest.mark.parametrize("host", ["localhost", "node1", "", "a\0b", "\ud800", "²", "1" * 5000])
 def test_what_is_no_address_in_digits(host: str) -> None:
-    assert numeric(host) == []
+    assert numeric_addresses(host) == []

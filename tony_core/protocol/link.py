@@ -17,13 +17,15 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Tuple
 
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
-from tony_core.protocol.resolver import RESOLVER, Lookup, numeric
+
+if TYPE_CHECKING:
+    from tony_core.protocol.resolver import Address, Lookup
 
 HANDSHAKE_S = 10.0
 FLUSH_S = 5.0
@@ -380,14 +382,16 @@ class Dial:
             self._fail(str(error))
             return
 
-        def found(addresses: List[Tuple[int, Tuple[Any, ...]]]) -> None:
+        def found(addresses: List[Address]) -> None:
             self._candidates = [(kind, (at[0], port, *at[2:])) for kind, at in addresses]
             self._next()
 
-        addresses = numeric(host)
+        addresses = numeric_addresses(host)
         if addresses:
             found(addresses)
         else:
+            from tony_core.protocol.resolver import RESOLVER  # its threads: 0.4 MB
+
             self._lookup = RESOLVER.addresses(self._reactor, host, found, self._fail)
 
     def _next(self) -> None:
@@ -456,6 +460,21 @@ def split_address(address: str) -> Tuple[str, int]:
     if not host or not is_number or not 0 < int(port) < 65536:
         raise ValueError(f"{address!r} is not host:port")
     return host.strip("[]"), int(port)
+
+
+def numeric_addresses(host: str) -> List[Address]:
+    """The address that is written in digits, as (family, socket address with port 0).
+
+    Empty when it is a name. Does not block.
+    """
+    try:
+        # As bytes: a str would bring in the tables of international names, 1 MB.
+        found = socket.getaddrinfo(
+            host.encode(), 0, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST
+        )
+    except (OSError, ValueError):
+        return []
+    return [(entry[0], entry[4]) for entry in found]
 
 
 def _is_itself(sock: socket.socket) -> bool:

@@ -8,7 +8,8 @@ would serve no one meanwhile. So a lookup runs in one of at most :data:`MAX_THRE
 this process, and its answer comes back through the reactor. A thread cannot be stopped: it ends
 with its lookup, or with the process. A caller has a deadline of its own, and cancels; a lookup
 that all its callers have cancelled is not begun. Equal lookups run once, and answers that came
-without an error are kept for a while. An address in digits (:func:`numeric`) needs no lookup.
+without an error are kept for a while. An address in digits needs no lookup
+(:func:`~tony_core.protocol.link.numeric_addresses`).
 
 Python 3.8.
 """
@@ -107,7 +108,7 @@ class Resolver:
         on_error: Callable[[str], None],
     ) -> Lookup:
         """Ask for the addresses of a host name."""
-        return self.ask(reactor, ("name", host), lambda: _look_up(host, 0), on_answer, on_error)
+        return self.ask(reactor, ("name", host), lambda: _look_up(host), on_answer, on_error)
 
     def _start(self) -> None:
         if self._threads < MAX_THREADS:
@@ -158,15 +159,7 @@ RESOLVER = Resolver()
 """This process's: the bound on threads is one for all of it."""
 
 
-def numeric(host: str) -> List[Address]:
-    """The address that is written in digits; none when it is a name. Does not block."""
-    try:
-        return _look_up(host, socket.AI_NUMERICHOST)
-    except (OSError, ValueError):
-        return []
-
-
-def _look_up(host: str, flags: int) -> List[Address]:
+def _look_up(host: str) -> List[Address]:
     # As bytes: a str would bring in the tables of international names, 1 MB.
-    found = socket.getaddrinfo(host.encode(), 0, 0, socket.SOCK_STREAM, 0, flags)
+    found = socket.getaddrinfo(host.encode(), 0, 0, socket.SOCK_STREAM)
     return [(entry[0], entry[4]) for entry in found]
