@@ -58,7 +58,7 @@ from tony_executor import (
 from tony_executor.commands import Command
 from tony_executor.diagnosis import diagnose_end
 from tony_executor.events import Event
-from tony_executor.master_link import MasterLink, Telemetry
+from tony_executor.master_link import MasterLink, UnsentTelemetry
 from tony_executor.task_state import HAS_PROGRAM, Ending, Identity, Phase, TaskState
 
 LEFTOVER_GRACE_S = 1.0  # for what the program leaves behind, and when there is no master
@@ -66,7 +66,7 @@ RESEND_S = 5.0  # between two reports of an end that no master has acknowledged
 
 
 class ExecutorMachine:
-    """See the module. ``register_s`` is how long a first master is looked for."""
+    """Decides what the executor does; ``register_s`` is how long a first master is looked for."""
 
     def __init__(self, identity: Identity, register_s: float) -> None:
         self.identity = identity
@@ -76,7 +76,7 @@ class ExecutorMachine:
         self._now = 0.0
         self._out: List[Command] = []
         self.master = MasterLink(self._out.append)
-        self._telemetry = Telemetry()
+        self._telemetry = UnsentTelemetry()
         self._register_s = register_s
         self._registry_from: Optional[float] = None
         self._execution_s: Optional[float] = None

@@ -103,7 +103,7 @@ class MasterLink:
         self.heartbeat_at = None
 
 
-class Telemetry:
+class UnsentTelemetry:
     """What a new master cannot know: the newest report, web servers, notes it did not get."""
 
     def __init__(self) -> None:

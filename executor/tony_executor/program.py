@@ -58,7 +58,10 @@ class Running(NamedTuple):
 
 
 class Program:
-    """See the module. ``helpers`` are processes of ours that are not the program's."""
+    """Prepares, starts, watches and ends one program after another.
+
+    ``helpers`` are processes of ours that are not the program's.
+    """
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from tony_core.loopback import loopback_address
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.handshake_limiter import HandshakeLimiter
 from tony_core.protocol.job_key import transport_factory, unpack_key
-from tony_core.protocol.link import Link, Listener, listen, split_address
+from tony_core.protocol.link import Link, split_address
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.version import __version__
@@ -46,12 +46,11 @@ MAX_LOG = 1 << 20
 
 
 class Shell:
-    """One executor; :meth:`run` returns the exit code."""
+    """Performs the machine's commands; :meth:`run` returns the executor's exit code."""
 
     def __init__(self, context: ContainerContext, register_s: float) -> None:
         self._context = context
-        self._reactor = Reactor()
-        self._reactor.log = self._log
+        self._reactor = Reactor(self._log)
         self._log_size = 0
         self._links: Dict[int, Link] = {}
         self._unauthenticated: Set[Link] = set()
@@ -68,8 +67,7 @@ class Shell:
         listen_host = loopback_address() if is_loopback(split_address(context.master)[0]) else ""
         everywhere = "::" if ":" in context.host or loopback_address() == "::1" else "0.0.0.0"
         here = context.host if is_loopback(context.host) else everywhere
-        self._listener: Listener = listen(self._reactor, listen_host or here, 0, self._accepted)
-        self._limiter.listener = self._listener
+        self._listener = self._limiter.listen(listen_host or here, 0, self._accepted)
         identity = Identity(
             context.container_id,
             context.host,

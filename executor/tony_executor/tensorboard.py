@@ -171,7 +171,10 @@ class TensorBoardFinder:
 
 
 class TensorBoardProcess:
-    """See the module. ``serving(port, message)``: it serves there; 0: no longer."""
+    """A TensorBoard beside the program.
+
+    ``serving(port, message)``: it serves at this port; 0: no longer.
+    """
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from tony_core.protocol import handshake_limiter
 from tony_core.protocol.channel import HELLO_SIZE, PROOF_SIZE
 from tony_core.protocol.codec import ProtocolError, decode, decode_record
 from tony_core.protocol.handshake_limiter import HandshakeLimiter
-from tony_core.protocol.link import Link, Listener, dial, listen
+from tony_core.protocol.link import Link, Listener, dial
 from tony_core.protocol.messages import Ended, Heartbeat, Message
 from tony_core.protocol.reactor import Reactor
 
@@ -33,8 +33,7 @@ class House:
         self.links: List[Link] = []
         self.raw: List[socket.socket] = []
         self.limiter = HandshakeLimiter(self.reactor, most, self.said.append)
-        self.listener: Listener = listen(self.reactor, "127.0.0.1", 0, self._called)
-        self.limiter.listener = self.listener
+        self.listener: Listener = self.limiter.listen("127.0.0.1", 0, self._called)
 
     def _link(self, sock: socket.socket, dialler: bool) -> Link:
         made = Link(

@@ -80,7 +80,9 @@ class Master:
         artifacts: Tuple[Artifact, ...],
         config: Optional[bytes] = None,
     ) -> None:
-        self.reactor = Reactor()
+        self._masker = Masker(job, context.secret)
+        self.log = self._masker.log
+        self.reactor = Reactor(self.log)
         self.info: Optional[PoolInfo] = None
         self._context = context
         self._pool = pool
@@ -96,8 +98,6 @@ class Master:
         self._preprocess: Optional[Preprocess] = None
         self._inherit: Optional[Timer] = None
         self.executors_call = ""  # HOST:PORT, once the port is open
-        self._masker = Masker(job, context.secret)
-        self.log = self.reactor.log = self._masker.log
         self._journal = Journal(context.state_dir, context.attempt, self._journal_changed, self.log)
         self._previous = read_previous_attempt(context, job, self._journal)
         self._history = HistoryWriter(

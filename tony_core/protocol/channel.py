@@ -80,7 +80,7 @@ class Channel:
 
     The master's end takes the job's secret. An executor's takes its container's key, and the
     container's id. ``dialler`` is the end that opened the connection; ``binding`` must be the
-    same at both ends (see the module).
+    same at both ends.
     """
 
     def __init__(

@@ -20,9 +20,10 @@ Python 3.8.
 
 from __future__ import annotations
 
+import socket
 from typing import Callable, Dict, Optional
 
-from tony_core.protocol.link import Link, Listener
+from tony_core.protocol.link import Link, Listener, listen
 from tony_core.protocol.reactor import Reactor, Timer
 
 PATIENCE_S = 2.0
@@ -33,14 +34,14 @@ LOG_EVERY_S = 60.0
 
 
 class HandshakeLimiter:
-    """See the module. ``listener`` is paused at the limit."""
+    """Counts the links of a listener that have not authenticated, and pauses it at ``limit``."""
 
     def __init__(self, reactor: Reactor, limit: int, log: Callable[[str], None]) -> None:
         self.refused_count = 0
-        self.listener: Optional[Listener] = None
         self._reactor = reactor
         self._limit = limit
         self._log = log
+        self._listener: Optional[Listener] = None
         self._waiting: Dict[Link, float] = {}  # not authenticated, since when; oldest first
         self._extended: Dict[Link, float] = {}  # of them, those with more time; until when
         self._evicting: Optional[Timer] = None
@@ -51,12 +52,19 @@ class HandshakeLimiter:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def listen(
+        self, host: str, port: int, on_socket: Callable[[socket.socket], None], backlog: int = 1024
+    ) -> Listener:
+        """Open the listener, which is paused while the limit is reached."""
+        self._listener = listen(self._reactor, host, port, on_socket, backlog)
+        return self._listener
+
     def add(self, link: Link) -> None:
         """Count a link whose peer has just connected."""
         self._waiting[link] = self._reactor.now()
         if len(self._waiting) >= self._limit:
-            if self.listener is not None:
-                self.listener.pause()
+            if self._listener is not None:
+                self._listener.pause()
             if self._evicting is None:
                 self._evicting = self._reactor.call_later(self._wait(), self._evict)
 
@@ -65,8 +73,8 @@ class HandshakeLimiter:
         if self._waiting.pop(link, None) is None:
             return False
         self._extended.pop(link, None)
-        if self.listener is not None and len(self._waiting) < self._limit:
-            self.listener.resume()
+        if self._listener is not None and len(self._waiting) < self._limit:
+            self._listener.resume()
         return True
 
     def closed(self, link: Link, reason: str) -> bool:

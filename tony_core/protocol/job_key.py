@@ -29,7 +29,7 @@ SIZE = 32
 
 
 class JobKey(NamedTuple):
-    """See the module; without TLS there is only a secret."""
+    """The secret, and with TLS the certificate's fingerprint; ``pem`` is the master's alone."""
 
     secret: bytes
     fingerprint: bytes = b""

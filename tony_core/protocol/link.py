@@ -72,7 +72,10 @@ class PlainTransport:
 
 
 class Link:
-    """See the module. ``on_closed`` is called exactly once, unless :meth:`close` was."""
+    """A channel on a connected socket.
+
+    ``on_closed`` is called exactly once, unless :meth:`close` was.
+    """
 
     def __init__(
         self,

@@ -24,6 +24,10 @@ Callback = Callable[..., Any]
 MOST_FAULTS = 100  # tracebacks that a process logs: a peer must not fill a disk
 
 
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
 class Timer:
     """Something that will happen, unless it is cancelled."""
 
@@ -53,10 +57,13 @@ class Timer:
 
 
 class Reactor:
-    """See the module. ``log`` gets the traceback of an exception that ended a connection only."""
+    """Calls back for sockets and timers.
 
-    def __init__(self) -> None:
-        self.log: Callable[[str], Any] = _to_stderr
+    ``log`` gets the traceback of an exception that ended a connection only.
+    """
+
+    def __init__(self, log: Callable[[str], Any] = _to_stderr) -> None:
+        self.log = log
         self._faults = 0
         self._poll = select.epoll()
         self._timers: List[Tuple[float, int, Timer]] = []
@@ -283,7 +290,3 @@ class GuardedReactor(Reactor):
         raise NotImplementedError
 
     stop = close = run
-
-
-def _to_stderr(text: str) -> None:
-    sys.stderr.write(text + "\n")

@@ -62,7 +62,7 @@ class Lookup:
 
 
 class Resolver:
-    """See the module."""
+    """Runs lookups in a few threads, and remembers their answers for a while."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -24,7 +24,7 @@ from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError, decode_record
 from tony_core.protocol.handshake_limiter import HandshakeLimiter
 from tony_core.protocol.job_key import transport_factory, unpack_key
-from tony_core.protocol.link import Link, Listener, dial, listen
+from tony_core.protocol.link import Link, Listener, dial
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
@@ -123,9 +123,7 @@ class ExecutorServer:
         """Open a port for executors, each of which is greeted with ``welcome``; return the port."""
         self._welcome = welcome
         self._ping_later()
-        self._listener = self.limiter.listener = listen(
-            self._reactor, host, 0, self.accept, backlog=BACKLOG
-        )
+        self._listener = self.limiter.listen(host, 0, self.accept, backlog=BACKLOG)
         return self._listener.port
 
     def accept(self, sock: socket.socket) -> None:
