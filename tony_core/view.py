@@ -8,7 +8,6 @@ what is missing or odd gets its default, since another version, or damage, may h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.jsontext import is_number
@@ -119,8 +118,7 @@ class TaskView(NamedTuple):
         return {**self._asdict(), "runs": [run._asdict() for run in self.runs]}
 
 
-@dataclass(frozen=True)
-class JobView:
+class JobView(NamedTuple):
     """One job."""
 
     app_id: str
@@ -142,10 +140,10 @@ class JobView:
     trouble: str = ""  # around the job and not in it: its state cannot be stored, for now
     diagnostics: str = ""
     description: str = ""
-    root_cause: Mapping[str, Any] = field(default_factory=dict)
-    budgets: Mapping[str, Any] = field(default_factory=dict)
-    elastic: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # role -> there, of
-    links: Mapping[str, str] = field(default_factory=dict)
+    root_cause: Mapping[str, Any] = {}
+    budgets: Mapping[str, Any] = {}
+    elastic: Mapping[str, Mapping[str, int]] = {}  # role -> there, of
+    links: Mapping[str, str] = {}
     tags: Tuple[str, ...] = ()
     tasks: Tuple[TaskView, ...] = ()
     result: Any = None  # what the chief gave to tony.result()
@@ -183,7 +181,7 @@ class JobView:
 
     def to_json(self) -> Dict[str, Any]:
         """What ``--json`` prints."""
-        data = {name: value for name, value in vars(self).items() if name not in _ONLY_PAGE}
+        data = {name: value for name, value in self._asdict().items() if name not in _ONLY_PAGE}
         data["state"] = self.state.value
         data["tasks"] = [task.to_json() for task in self.tasks]
         for task in data["tasks"]:
@@ -192,7 +190,7 @@ class JobView:
 
     def to_page_json(self) -> Dict[str, Any]:
         """The page's ``/api/job``, and ``job`` in history: without the tasks, with their counts."""
-        data = {**vars(self), "state": self.state.value, "counts": self.counts}
+        data = {**self._asdict(), "state": self.state.value, "counts": self.counts}
         del data["source"], data["tasks"]
         return data
 

@@ -68,13 +68,14 @@ def stalls(root: str, source: str, where: str) -> None:
     if where == "lease":
         Store.put = stop  # type: ignore[method-assign, assignment]
     elif where == "content":
-        whole = plan.uploads[1].make
+        first, second, *rest = plan.uploads
+        whole = second.make
 
         def half(target: str) -> None:
             whole(target)
             stop()
 
-        object.__setattr__(plan.uploads[1], "make", half)
+        plan.uploads = (first, second._replace(make=half), *rest)
     artifacts = bundle.stage(plan, root, "app-killed", what, b"s")
     if where == "unpacking":
         archive.extract = stop  # type: ignore[assignment]

@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import List
 
@@ -106,7 +105,7 @@ def test_an_interrupt_leaves_nothing_of_the_job(tmp_path: Path, src: Path) -> No
         Path(path).mkdir()
         raise KeyboardInterrupt
 
-    plan.uploads = (*plan.uploads[:-1], replace(plan.uploads[-1], make=interrupted))
+    plan.uploads = (*plan.uploads[:-1], plan.uploads[-1]._replace(make=interrupted))
     with pytest.raises(KeyboardInterrupt):
         bundle.stage(plan, str(root), "app-1", job(src), b"")
     assert read_leases(Store(str(root)).leases) == []

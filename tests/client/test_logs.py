@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -173,7 +172,7 @@ class TestTheReader:
     def test_only_the_masters_logs_come_when_no_others_are_known(self) -> None:
         scheduler = self.scheduler()
         for state, told in ((AppState.RUNNING, []), (AppState.FAILED, ["out of c3"])):
-            known = replace(with_containers(view(), [("am", LogRef("c3"))]), state=state)
+            known = with_containers(view(), [("am", LogRef("c3"))])._replace(state=state)
             reader = self.reader(scheduler, tasks=["worker"] if not told else [], stream="stdout")
             reader.update(known)  # a task that is still to come is no unknown one
             assert [line.text for line in reader.read(last=True)] == told

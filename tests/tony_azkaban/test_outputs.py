@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def test_a_job_of_a_flow_within_a_flow_has_its_own_name(tmp_path: Path) -> None:
     ("value", "text"), [("text", "text"), ({"a": [1]}, '{"a": [1]}'), (0, "0"), (None, "")]
 )
 def test_the_result(value: Any, text: str | None) -> None:
-    produced = outputs(replace(VIEW, result=value), JOB, "train", "", {})
+    produced = outputs(VIEW._replace(result=value), JOB, "train", "", {})
     assert produced.get("tony_result.value") == text
 
 
@@ -141,8 +140,7 @@ DANGLING = re.compile(r"(?:[^\\]|\\.)*\\", re.DOTALL)
 
 def all_of(value: str) -> dict[str, str]:
     """The outputs of a program that gives this text wherever it can."""
-    view = replace(
-        VIEW,
+    view = VIEW._replace(
         result=value,
         links={"portal": value},
         tasks=(TaskView("worker:0", reported={value: 1.0}),),
@@ -164,7 +162,7 @@ def test_nothing_that_a_program_says_is_evaluated(value: str) -> None:
     produced = all_of(value)
     assert_inert(produced)
     for given in ({"a": [value]}, [value], {value: None}):
-        produced = outputs(replace(VIEW, result=given), JOB, "train", "", {})
+        produced = outputs(VIEW._replace(result=given), JOB, "train", "", {})
         assert_inert(produced)
         assert json.loads(produced["tony_result.value"]) == given  # what was given, to the letter
 
@@ -196,7 +194,7 @@ def test_no_name_that_a_program_chooses_is_a_property_of_the_next_job(name: str)
 @fuzz(value=st.text(st.sampled_from("$({})'\"\\ \n\r\x85\u2028\ud800aé🦆u0024"), max_size=40))
 def test_no_text_is_evaluated(value: str) -> None:
     assert_inert(all_of(value))
-    assert_inert(outputs(replace(VIEW, result={value: value}), JOB, "train", "", {}))
+    assert_inert(outputs(VIEW._replace(result={value: value}), JOB, "train", "", {}))
     shown = inert(value)
     assert re.sub(r"\\u([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), shown) == value
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Set
 
 from tony_core.bundle.archive_streams import LimitExceeded, Limits
@@ -38,26 +37,34 @@ class ArchiveError(Exception):
         super().__init__("; ".join(problems))
 
 
-@dataclass
 class Member:
-    """One entry of an archive."""
+    """One entry of an archive; ``type`` is "file", "folder", "link" or "hardlink"."""
 
-    name: str  # relative, normal, by slashes
-    type: str  # "file", "folder", "link", "hardlink"
-    executable: bool = False
-    target: str = ""  # of a link: its text; of a hard link: a member's name
-    size: int = 0
-    mtime: float = 0.0
-    raw: Any = None  # a zip's own record
+    def __init__(
+        self,
+        name: str,
+        type: str,
+        executable: bool = False,
+        size: int = 0,
+        mtime: float = 0.0,
+        raw: Any = None,
+    ) -> None:
+        self.name = name  # relative, normal, by slashes
+        self.type = type
+        self.executable = executable
+        self.target = ""  # of a link: its text; of a hard link: a member's name
+        self.size = size
+        self.mtime = mtime
+        self.raw = raw  # a zip's own record
 
 
-@dataclass
 class Listing:
     """What an archive holds."""
 
-    path: str
-    members: Dict[str, Member] = field(default_factory=dict)
-    links_out: List[str] = field(default_factory=list)
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.members: Dict[str, Member] = {}
+        self.links_out: List[str] = []
 
     @property
     def size(self) -> int:

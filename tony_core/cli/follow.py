@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from typing import Callable, Optional
 
 from tony_core.cli.interrupts import KILLED_BY, SIGNAL_NAMES, Interrupts
@@ -58,7 +57,7 @@ class Follow:
         self._watch = Watch(
             scheduler,
             app_id,
-            replace(callbacks, on_tick=self._tick),
+            callbacks._replace(on_tick=self._tick),
             job=job,
             history=history,
         )

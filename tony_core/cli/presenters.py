@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import sys
 import time
-from dataclasses import fields
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_core.cli import outcome
@@ -58,10 +57,7 @@ class GuardedPresenter(Presenter):
         self._inner = inner
 
     def callbacks(self) -> Callbacks:
-        inner = self._inner.callbacks()
-        names = [field.name for field in fields(inner)]
-        calls = {name: self._guard(getattr(inner, name)) for name in names}
-        return Callbacks(**calls)
+        return Callbacks(*map(self._guard, self._inner.callbacks()))
 
     def started(self, app_id: str) -> None:
         self._try(lambda: self._inner.started(app_id))

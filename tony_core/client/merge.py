@@ -6,7 +6,6 @@ before it could report.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
@@ -59,8 +58,7 @@ def from_page(
         return _with_state(view, view.state)
     base = from_status(status)
     links = {**base.links, **_reachable_links(view.links, base.links.get("page"))}
-    view = replace(
-        view,
+    view = view._replace(
         app_id=view.app_id or base.app_id,
         name=view.name or base.name,
         user=view.user or base.user,
@@ -79,8 +77,7 @@ def from_page(
 
 
 def _with_state(view: JobView, state: AppState) -> JobView:
-    return replace(
-        view,
+    return view._replace(
         state=state,
         progress=1.0 if state is AppState.SUCCEEDED else view.progress,
         finished=view.finished if state.ended else None,
@@ -139,7 +136,7 @@ def end_tasks(view: JobView) -> JobView:
     """The same view; in a job that has ended, no task goes on."""
     if not view.state.ended:
         return view
-    return replace(view, tasks=tuple(_end_task(task, view.state) for task in view.tasks))
+    return view._replace(tasks=tuple(_end_task(task, view.state) for task in view.tasks))
 
 
 def _end_task(task: TaskView, job: AppState) -> TaskView:
@@ -165,15 +162,14 @@ def with_containers(view: JobView, containers: Iterable[Tuple[str, LogRef]]) -> 
             log_url=task.log_url or ref.url,
             runs=(*task.runs, run),
         )
-    return replace(view, tasks=tuple(tasks.values()))
+    return view._replace(tasks=tuple(tasks.values()))
 
 
 def under_status(view: JobView, status: AppStatus) -> JobView:
     """The same view under a newer status from the scheduler."""
     if not status.state.ended:
         return view
-    return replace(
-        view,
+    return view._replace(
         state=status.state,
         waiting="",
         finished=status.finished or view.finished,

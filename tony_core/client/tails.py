@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from typing import Callable, Iterable, List, NamedTuple, Tuple
 
 from tony_core.client.logs import STREAMS, LogFile
@@ -36,8 +35,7 @@ class Tail(NamedTuple):
     problem: str = ""  # why there are no lines
 
 
-@dataclass(frozen=True)
-class Tails:
+class Tails(NamedTuple):
     """The last log lines of a job's tasks; ``left_out``: tasks beyond the bounds, or for which no
     time was left.
     """

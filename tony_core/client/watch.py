@@ -21,9 +21,8 @@ ends the watch and reaches its caller.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.client.finalize import final_view
 from tony_core.client.lookup import event_number, story_after
@@ -52,8 +51,7 @@ EAGER_S = 5.0
 Event = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Callbacks:
+class Callbacks(NamedTuple):
     """What a program that embeds the client may want to be called for."""
 
     on_application: Optional[Callable[[str], None]] = None  # its id, as soon as there is one

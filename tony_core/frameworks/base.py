@@ -9,7 +9,6 @@ Runs on the nodes' Python (3.9), standard library only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import (
     Any,
     Callable,
@@ -35,12 +34,11 @@ def trains(role: Role) -> bool:
     return role.tracking is Tracking.TRACKED and role.name not in _BESIDE
 
 
-@dataclass(frozen=True)
-class Peer:
+class Peer(NamedTuple):
     """One task of the cluster spec, with the ports it holds."""
 
     role: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides the tuple's method
     node: str
     host: str
     ports: Mapping[str, int]
@@ -55,17 +53,32 @@ class Peer:
         return f"{self.host}:{self.ports[port]}"
 
 
-@dataclass(frozen=True)
 class Gang:
-    """One session's tasks, in the job's order of roles, chief's role first where it has one."""
+    """One session's tasks, in the job's order of roles, chief's role first where it has one.
 
-    job: Job
-    session: int
-    peers: Tuple[Peer, ...]
-    services: Mapping[str, str] = field(default_factory=dict)  # what :meth:`serve` returned
-    starting: Tuple[str, ...] = ()  # the tasks of this stage; earlier stages' are peers only
-    #: What was computed of this very gang once, for thousands of tasks that all need it.
-    memo: Dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    ``services`` is what :meth:`Framework.serve` returned; ``starting`` names the tasks of this
+    stage (those of earlier stages are peers only).
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        session: int,
+        peers: Tuple[Peer, ...],
+        services: Mapping[str, str] = {},
+        starting: Tuple[str, ...] = (),
+    ) -> None:
+        self.job = job
+        self.session = session
+        self.peers = peers
+        self.services = services
+        self.starting = starting
+        #: What was computed of this very gang once, for thousands of tasks that all need it.
+        self.memo: Dict[str, Any] = {}
+
+    def with_services(self, services: Mapping[str, str]) -> Gang:
+        """The same tasks with other services."""
+        return Gang(self.job, self.session, self.peers, services, self.starting)
 
     def role(self, peer: Peer) -> Role:
         """The peer's role."""

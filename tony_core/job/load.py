@@ -6,7 +6,6 @@ import getpass
 import os
 import re
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -26,8 +25,7 @@ JOB_FILE = "tony.xml"
 Pairs = Union[Sequence[str], Mapping[str, str]]
 
 
-@dataclass(frozen=True)
-class JobArguments:
+class JobArguments(NamedTuple):
     """The arguments of a submit besides the job file."""
 
     executes: Optional[str] = None
@@ -42,9 +40,9 @@ class JobArguments:
     hdfs_classpath: Optional[str] = None
     sidecar_tensorboard_log_dir: Optional[str] = None
     scheduler: Optional[str] = None
-    extra: Mapping[str, str] = field(default_factory=dict)  # keys of an operator or job type
+    extra: Mapping[str, str] = {}  # keys of an operator or job type
     cwd: Optional[str] = None  # what relative paths stand in; else the process's own folder
-    defaults: Mapping[str, str] = field(default_factory=dict)  # keys below the job file: a site's
+    defaults: Mapping[str, str] = {}  # keys below the job file: a site's
     defaults_from: str = "defaults"  # their source in messages
     from_jvm: bool = False  # it is known to be a job of the JVM TonY
 

@@ -25,7 +25,6 @@ Runs on the nodes' Python (3.9), standard library only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from enum import Enum
 from typing import (
     Any,
@@ -273,8 +272,7 @@ class Cleaner:
 # --------------------------------------------------------------------------- master side
 
 
-@dataclass(frozen=True)
-class ContainerRequest:
+class ContainerRequest(NamedTuple):
     """``count`` containers for one role of one session: an absolute number, zero withdraws.
 
     ``spare``: the job goes on without them; what other jobs need may be granted first.
@@ -282,7 +280,7 @@ class ContainerRequest:
 
     role: str
     session: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides the tuple's method
     resources: Resources
     node_label: Optional[str] = None
     placement_spec: Optional[str] = None

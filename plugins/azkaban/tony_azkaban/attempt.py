@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import replace
 from typing import List, Mapping, Optional
 
 from tony_azkaban import outputs, predecessors
@@ -104,7 +103,7 @@ class Attempt:
             if callbacks.on_tick is not None:
                 callbacks.on_tick()
 
-        watch = Watch(scheduler, app_id, replace(callbacks, on_tick=tick), job=self._job)
+        watch = Watch(scheduler, app_id, callbacks._replace(on_tick=tick), job=self._job)
         cancellation.on_progress(watch.wake)
         log.started(app_id, dict(self._job.links))
         for note in notes:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.cli import outcome
@@ -83,11 +82,11 @@ class Log:
         links = {name: url for name, url in view.links.items() if name != HERE}
         if page and page not in links.values():
             links["application"] = page
-        view = replace(view, links=links)
+        view = view._replace(links=links)
         root = view.root_cause
         if root.get("stderr_tail"):  # the outcome has them
             kept = [t for t in tails.tails if (t.task, t.stream) != (root.get("task"), "stderr")]
-            tails = replace(tails, tails=tuple(kept))
+            tails = tails._replace(tails=tuple(kept))
         self._write_all([safe(text) for text in tails.text(view.app_id)])
         if history and "portal" not in view.links:
             self.write(f"history: {safe(history)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
@@ -96,22 +95,21 @@ class TestWhereTheyLead:
         }
 
     def test_when_it_has_ended_to_what_stays(self) -> None:
-        ended = replace(VIEW, state=AppState.FAILED, links={"portal": "http://portal/jobs/x"})
+        ended = VIEW._replace(state=AppState.FAILED, links={"portal": "http://portal/jobs/x"})
         assert links_of(ended, APPLICATION)["page"] == "http://portal/jobs/x"
         assert links_of(ended, APPLICATION, "/tony/x/")["logs"] == "/tony/x/logs"
-        bare = links_of(replace(ended, links={}), APPLICATION)
+        bare = links_of(ended._replace(links={}), APPLICATION)
         assert bare["page"] == bare["yarn"] == APPLICATION
-        assert "page" not in links_of(replace(ended, links={}))
+        assert "page" not in links_of(ended._replace(links={}))
 
     def test_a_log_that_is_a_folder_of_a_machine(self) -> None:
         """The embedded scheduler's: a browser sees it by the job's page, while there is one."""
-        here = replace(
-            VIEW,
+        here = VIEW._replace(
             links={"page": "http://127.0.0.1:4711/"},
             tasks=(TaskView("worker:0", log_url="/var/tony/worker_0"),),
         )
         assert links_of(here)["log:worker:0"] == "http://127.0.0.1:4711/logs/worker%3A0"
-        for unseen in (replace(here, links={}), replace(here, state=AppState.FAILED)):
+        for unseen in (here._replace(links={}), here._replace(state=AppState.FAILED)):
             assert links_of(unseen) == {}
 
     def test_no_button_runs_a_script(self) -> None:
@@ -119,10 +117,10 @@ class TestWhereTheyLead:
         evil = dict.fromkeys(("portal", "tensorboard", "page"), "javascript:alert(1)")
         tasks = (TaskView("worker:0", log_url="javascript://h/%0aalert(1)"),)
         for state in (AppState.RUNNING, AppState.FAILED):
-            assert links_of(replace(VIEW, state=state, links=evil, tasks=tasks)) == {}
+            assert links_of(VIEW._replace(state=state, links=evil, tasks=tasks)) == {}
 
     def test_a_web_proxy_apart_is_no_resource_manager(self) -> None:
-        apart = replace(VIEW, links={"page": f"http://proxy:9099/proxy/{APP}/"})
+        apart = VIEW._replace(links={"page": f"http://proxy:9099/proxy/{APP}/"})
         assert links_of(apart, APPLICATION)["yarn"] == APPLICATION
 
     def test_the_page_of_the_application(self, tmp_path: Path) -> None:

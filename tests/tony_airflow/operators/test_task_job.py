@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Iterator, List
 
 import pytest
@@ -76,7 +75,7 @@ def test_the_link_to_tensorboard_of_a_job_that_was_ended() -> None:
     job.history_page = "/tony/page/"
     running = JobView("app_1", AppState.RUNNING, PAGE, links={TENSORBOARD: "http://board/"})
     job.push_links_of(running)
-    job.push_links_of(replace(running, state=AppState.KILLED, links={}))
+    job.push_links_of(running._replace(state=AppState.KILLED, links={}))
     assert job.links[TENSORBOARD] == "/tony/page/#metrics"
 
 

@@ -13,7 +13,6 @@ import hashlib
 import os
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from typing import BinaryIO, Callable, Dict, Iterator, NamedTuple, Optional, cast
 
 from tony_core.bundle import archive
@@ -56,8 +55,7 @@ class Packed(NamedTuple):
     write: Write
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(NamedTuple):
     """One thing to stage: how to make it at a local path, and as one file."""
 
     digest: str
@@ -144,7 +142,7 @@ def of_archive(path: str, entry: Entry, name: str, form: str, limits: Limits) ->
         whole.size,
         whole.packed().write if convert is None else converted,
     )
-    return replace(whole, kind=Kind.ARCHIVE, packed=lambda: packed)
+    return whole._replace(kind=Kind.ARCHIVE, packed=lambda: packed)
 
 
 def of_download(

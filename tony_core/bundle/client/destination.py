@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -39,19 +38,18 @@ if TYPE_CHECKING:
     from tony_core.bundle.client.planning import Plan
 
 
-@dataclass(frozen=True)
-class Upload:
+class Upload(NamedTuple):
     """One object that the store must hold before the job starts."""
 
     digest: str
     name: str
     size: int
     present: bool  # when planned; staging checks again under its lease
-    make: Callable[[str], None] = field(repr=False, compare=False)
-    meta: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    make: Callable[[str], None]
+    meta: Mapping[str, Any] = {}
     # As one file, for a remote place: its name, and what writes it.
-    file: str = field(default="content", repr=False)
-    write: Optional[Callable[[BinaryIO], None]] = field(default=None, repr=False, compare=False)
+    file: str = "content"
+    write: Optional[Callable[[BinaryIO], None]] = None
     damage: str = ""  # of the object that is there, which is replaced
 
 
@@ -225,7 +223,7 @@ class RemoteDestination(Destination):
         with staging_error(self._store.root):
             self._looked.update(self._store.look_all(missing))
         plan.uploads = tuple(
-            replace(item, present=self._looked[item.digest] is not None) for item in plan.uploads
+            item._replace(present=self._looked[item.digest] is not None) for item in plan.uploads
         )
         staged = {digest: item for digest, item in self._looked.items() if item is not None}
         plan.artifacts = tuple(

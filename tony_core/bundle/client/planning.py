@@ -7,7 +7,6 @@ staged. A source that several roles name is read once.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.bundle import archive
@@ -51,14 +50,14 @@ from tony_core.plugins import INDEX, Plugin
 _MOST_LINES = 20
 
 
-@dataclass
 class Plan:
     """What travels with a job."""
 
-    artifacts: Tuple[Artifact, ...] = ()
-    uploads: Tuple[Upload, ...] = ()
-    problems: List[Problem] = field(default_factory=list)
-    caches: List[Cache] = field(default_factory=list, repr=False)
+    def __init__(self) -> None:
+        self.artifacts: Tuple[Artifact, ...] = ()
+        self.uploads: Tuple[Upload, ...] = ()
+        self.problems: List[Problem] = []
+        self.caches: List[Cache] = []
 
     @property
     def errors(self) -> List[Problem]:

@@ -19,8 +19,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import tony_core
 from tony_core.bundle.client.pythons import Python
@@ -92,8 +91,7 @@ class PluginError(Exception):
     """A plugin's code cannot travel to the nodes; the message says why and what to do."""
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(NamedTuple):
     """What the artifact will hold."""
 
     digest: str
@@ -101,8 +99,8 @@ class Runtime:
     sources: Dict[str, str]  # path in the artifact -> path here
     pythons: Tuple[Python, ...]
     size: int
-    data: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # once loaded
-    made: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # stands in no file here
+    data: Mapping[str, bytes] = {}  # once loaded
+    made: Mapping[str, bytes] = {}  # stands in no file here
 
 
 def describe(
@@ -125,7 +123,7 @@ def describe(
     made = {INDEX: build_plugin_index(plugins)} if plugins else {}
     for name, data in made.items():
         entries.append(Entry(name, Type.FILE, digest=hashlib.sha256(data).hexdigest()))
-    return replace(_named(tuple(entries), sources, pythons), made=made), cache
+    return _named(tuple(entries), sources, pythons)._replace(made=made), cache
 
 
 def load(runtime: Runtime) -> Runtime:
@@ -142,9 +140,9 @@ def load(runtime: Runtime) -> Runtime:
             with open(runtime.sources[entry.path], "rb") as stream:
                 data[entry.path] = stream.read()
         digest = hashlib.sha256(data[entry.path]).hexdigest()
-        entries.append(replace(entry, digest=digest))
+        entries.append(Entry(entry.path, entry.type, digest=digest, stamp=entry.stamp))
     named = _named(tuple(entries), runtime.sources, runtime.pythons)
-    return replace(named, data=data, made=runtime.made)
+    return named._replace(data=data, made=runtime.made)
 
 
 def _named(

@@ -28,7 +28,6 @@ import fnmatch
 import hashlib
 import os
 import stat as modes
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Callable, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
@@ -56,28 +55,36 @@ class Type(str, Enum):
     LINK = "l"
 
 
-@dataclass
 class Entry:
-    """One name of a tree."""
+    """One name of a tree; ``path`` is relative, by slashes."""
 
-    path: str  # relative, by slashes
-    type: Type
-    executable: bool = False
-    target: str = ""  # a link's
-    digest: str = ""  # a file's, once hashed
-    stamp: Optional[Stamp] = None
+    def __init__(
+        self,
+        path: str,
+        type: Type,
+        executable: bool = False,
+        target: str = "",
+        digest: str = "",
+        stamp: Optional[Stamp] = None,
+    ) -> None:
+        self.path = path
+        self.type = type
+        self.executable = executable
+        self.target = target  # a link's
+        self.digest = digest  # a file's, once hashed
+        self.stamp = stamp
 
 
-@dataclass
 class Tree:
     """What a scan found."""
 
-    root: str
-    entries: List[Entry] = field(default_factory=list)
-    problems: List[str] = field(default_factory=list)
-    links_out: List[str] = field(default_factory=list)  # "path -> target"
-    venvs: List[str] = field(default_factory=list)  # virtual environments below the top
-    digest: str = ""
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.entries: List[Entry] = []
+        self.problems: List[str] = []
+        self.links_out: List[str] = []  # "path -> target"
+        self.venvs: List[str] = []  # virtual environments below the top
+        self.digest = ""
 
     @property
     def size(self) -> int:

@@ -9,7 +9,6 @@ error: the last lines of every task follow when the job has ended (:mod:`tony_co
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Tuple
 
 from tony_core.client.errors import ClientError
@@ -175,7 +174,7 @@ class OutputReader:
         found = self.new_lines(view, last=True) if follow else []
         chief = chief_of(view)
         if chief is not None and is_complete(view, self.position):
-            view = replace(view, tasks=tuple(task for task in view.tasks if task != chief))
+            view = view._replace(tasks=tuple(task for task in view.tasks if task != chief))
         try:
             lines = self._source.tails(view).text(view.app_id)
         except _ERRORS as error:

@@ -8,7 +8,7 @@ the wrong moment gets the same start again.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from tony_core.files.artifact import Artifact, Use, find
@@ -170,9 +170,9 @@ class TaskCommands:
         starting = command.gang or command.tasks
         gang = Gang(self._job, command.session, peers, starting=starting)
         if again is not None:  # one of a gang comes back, at another place
-            gang = replace(gang, services=again.gang.services)
+            gang = gang.with_services(again.gang.services)
         elif not command.restart and self._gathered(command):
-            gang = replace(gang, services=serve(command.session, len(gang.ranked())))
+            gang = gang.with_services(serve(command.session, len(gang.ranked())))
         texts = shared_texts(gang, self._framework)
         info = StartInfo(self._app_id, command.session, command.parameters, CLUSTER_SPEC in texts)
         plan = _Plan(gang, info, json.dumps(texts).encode())

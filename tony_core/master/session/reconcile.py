@@ -16,7 +16,6 @@ tasks are) is only as new as the last of these changes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Mode, Role, Tracking
@@ -115,7 +114,7 @@ def count_granted(state: State, role: str, count: int) -> None:
     """Take granted containers off what was requested."""
     ask = state.requests.get(role)
     if ask is not None:
-        state.requests[role] = replace(ask, count=max(0, ask.count - count))
+        state.requests[role] = ask._replace(count=max(0, ask.count - count))
 
 
 def request_containers(state: State) -> None:
@@ -129,7 +128,7 @@ def request_containers(state: State) -> None:
         if last is not None and (not count or last.session != state.session):
             del state.requests[role.name]
             if last.count:
-                gone.append(replace(last, count=0))
+                gone.append(last._replace(count=0))
             last = None
         if count:
             whole = _is_gang_request(state, role)

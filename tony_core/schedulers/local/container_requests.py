@@ -11,7 +11,6 @@ meanwhile, and the changes are written as soon as there is room.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from tony_core.job.spec import Resources
@@ -240,7 +239,7 @@ class ContainerRequests:
                 self.free([item.container_id])
                 continue
             ask = group[key]
-            group[key] = replace(ask, count=ask.count - 1)
+            group[key] = ask._replace(count=ask.count - 1)
             if group[key].count == 0:
                 del group[key]
             container = port.Container(

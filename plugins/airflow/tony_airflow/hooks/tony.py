@@ -151,8 +151,7 @@ class TonyHook(BaseHook):
 
     def _load(self, arguments: JobArguments) -> Loaded:
         site = self.site
-        arguments = replace(
-            arguments,
+        arguments = arguments._replace(
             scheduler=site.scheduler,
             defaults={**site.conf_below(), **arguments.defaults},
             defaults_from=site.label,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
 from airflow.providers.common.compat.sdk import AirflowFailException, mask_secret
@@ -47,8 +46,7 @@ def submit(
     arguments, problems = read_arguments(given, lease_s=lease_s, folder=folder)
     for text in secrets_of(arguments):
         mask_secret(text)
-    arguments = replace(
-        arguments,
+    arguments = arguments._replace(
         defaults={**below, **hook.site.conf},
         cwd=job_folder or folder_of(arguments.conf_file, folder),
     )
@@ -63,7 +61,7 @@ def submit(
         if tags.url:
             extra[LINKS] = text_of({LINK: tags.url, **dict(job.links)})
         before()
-        app_id = hook.submit(replace(arguments, extra=extra))
+        app_id = hook.submit(arguments._replace(extra=extra))
     return app_id, job.timeouts.client_lease_s
 
 
@@ -100,4 +98,4 @@ def _as_file(arguments: JobArguments) -> Iterator[JobArguments]:
         path = os.path.join(folder, "tony.xml")
         with open(path, "w", encoding="utf-8") as file:
             file.write(arguments.conf_file)
-        yield replace(arguments, conf_file=path)
+        yield arguments._replace(conf_file=path)
