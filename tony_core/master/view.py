@@ -7,7 +7,6 @@ epoch. What the machine does not know (links, measures, who the user is) is adde
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job, Mode
@@ -21,21 +20,23 @@ if TYPE_CHECKING:
 Clean = Callable[[Any], Any]  # masks what is secret
 
 
-@dataclass
 class JobInfo:
     """What the master knows of the job beside its session machine."""
 
-    app_id: str
-    attempt: int
-    user: str
-    queue: str
-    submitted: float
-    started: float
-    finished: Optional[float] = None
-    trouble: str = ""  # around the job and not in it: its state cannot be stored, for now
-    links: Dict[str, str] = field(default_factory=dict)
-    #: Exit codes by task, session and container, as executors reported them.
-    ends: Dict[Tuple[str, int, str], Optional[int]] = field(default_factory=dict)
+    def __init__(
+        self, app_id: str, attempt: int, user: str, queue: str, submitted: float, started: float
+    ) -> None:
+        self.app_id = app_id
+        self.attempt = attempt
+        self.user = user
+        self.queue = queue
+        self.submitted = submitted
+        self.started = started
+        self.finished: Optional[float] = None
+        self.trouble = ""  # around the job and not in it: its state cannot be stored, for now
+        self.links: Dict[str, str] = {}
+        #: Exit codes by task, session and container, as executors reported them.
+        self.ends: Dict[Tuple[str, int, str], Optional[int]] = {}
 
 
 def view_job(

@@ -21,8 +21,7 @@ which knows where it stands on its node.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.frameworks.base import Framework, Gang, Peer
@@ -45,8 +44,7 @@ IDENTITY = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class StartInfo:
+class StartInfo(NamedTuple):
     """What is the same for every task of a start."""
 
     app_id: str

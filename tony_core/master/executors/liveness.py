@@ -11,15 +11,13 @@ shorter allowance, because an executor that lives reconnects at once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import List, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 #: How long an executor whose connection closed has to call again, at most.
 RECONNECT_S = 10.0
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(NamedTuple):
     """An executor that used up its allowance."""
 
     container_id: str

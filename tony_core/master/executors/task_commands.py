@@ -8,8 +8,7 @@ the wrong moment gets the same start again.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.frameworks.base import Framework, Gang, Peer
@@ -37,16 +36,14 @@ from tony_core.schedulers.port import Launch
 Serve = Callable[[int, int], Mapping[str, str]]
 
 
-@dataclass(frozen=True)
-class StartOrder:
+class StartOrder(NamedTuple):
     """One Start for one container."""
 
     container_id: str
     start: Start
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     gang: Gang
     info: StartInfo
     shared: bytes

@@ -18,7 +18,6 @@ of sessions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.exit_causes import Fault
@@ -44,21 +43,27 @@ def parse_signature(data: Optional[Sequence[Any]]) -> Optional[FailureSignature]
     return (str(data[0]), int(data[1]), str(data[2])) if data else None
 
 
-@dataclass
 class Budgets:
     """What is left, and what heals it."""
 
-    user_limit: int
-    system_limit: int
-    user_used: int = 0
-    system_used: int = 0
-    restarts_in_row: int = 0
-    furthest: Optional[float] = None  # the best progress (or step) of the sessions before
-    reached: Optional[float] = None  # the best of this session
-    furthest_saved: Optional[int] = None  # the same two of checkpoints, by their step
-    saved: Optional[int] = None
-    last_signature: Optional[FailureSignature] = None
-    heals: int = 0  # how often either became whole again
+    def __init__(self, user_limit: int, system_limit: int) -> None:
+        self.user_limit = user_limit
+        self.system_limit = system_limit
+        self.heals = 0  # how often either became whole again
+        self.restore({})
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Take over what the journal says."""
+        self.user_used = int(data.get("user_used", 0))
+        self.system_used = int(data.get("system_used", 0))
+        self.restarts_in_row = int(data.get("restarts_in_row", 0))
+        #: The best progress (or step) of the sessions before, and the best of this session.
+        self.furthest: Optional[float] = data.get("furthest")
+        self.reached: Optional[float] = data.get("reached")
+        #: The same two of checkpoints, by their step.
+        self.furthest_saved: Optional[int] = data.get("furthest_saved")
+        self.saved: Optional[int] = data.get("saved")
+        self.last_signature = parse_signature(data.get("last_quick"))
 
     @property
     def user_left(self) -> int:
@@ -138,14 +143,3 @@ class Budgets:
             "saved": self.saved,
             "last_quick": list(self.last_signature) if self.last_signature else None,
         }
-
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Take over what the journal says."""
-        self.user_used = int(data.get("user_used", 0))
-        self.system_used = int(data.get("system_used", 0))
-        self.restarts_in_row = int(data.get("restarts_in_row", 0))
-        self.furthest = data.get("furthest")
-        self.reached = data.get("reached")
-        self.furthest_saved = data.get("furthest_saved")
-        self.saved = data.get("saved")
-        self.last_signature = parse_signature(data.get("last_quick"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
 
@@ -61,12 +60,11 @@ class PrepareTask(NamedTuple):
     same_ports: bool = False
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One task of a cluster spec."""
 
     role: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides the tuple's method
     container_id: str
     node: str
     host: str

@@ -7,9 +7,8 @@ first.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from enum import Enum
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 _REGISTRATION = "tony.container.registration.timeout"
 
@@ -69,8 +68,7 @@ class Deadline(str, Enum):
 CANCELLED_AT_END = tuple(kind for kind in Deadline if not kind.outlives_job)
 
 
-@dataclass(frozen=True)
-class PendingDeadline:
+class PendingDeadline(NamedTuple):
     """A deadline that is set: what the job waits for, and until when."""
 
     key: Tuple[str, ...]  # its kind, and what it is about: (Deadline.REGISTRATION, "worker:0")

@@ -17,12 +17,16 @@ tasks of FCFS jobs, keep their success over sessions: they are done, and their c
 
 An event goes through four tables::
 
-    event -> FACTS      one function by the event's type: writes records, decides nothing
+    event -> FACTS      one function by the event's type: writes records, judges nothing
           -> RULES      in order, each in its phases and on its condition; after one has fired,
                         from the top again, until none fires
     time  -> DEADLINES  one function by the kind of deadline that expired, and the rules after each
     all   -> moves      of tasks, containers and phase, by the tables of .records; a move brings the
                         commands and deadlines with it that belong to it (.shutdown, .startup)
+
+A fact sends only what answers its own event: an acknowledgement, again what a lost connection may
+have lost (*prepare*, *start*, *stop*), and the stop of a container that the event itself makes
+useless or that a user orders to end now.
 
 Each fact, rule and deadline is a *step*. :mod:`.reconcile` compares what the scheduler and the
 journal are to hold with what they were last given, and is the one place that asks for containers

@@ -15,9 +15,8 @@ task (:mod:`tony_core.master.session.task_restart`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Role, Tracking
@@ -92,15 +91,20 @@ CONTAINER_MOVES: Mapping[ContainerState, FrozenSet[ContainerState]] = {
 }
 
 
-@dataclass
 class ContainerRecord:
     """What the machine knows of one container."""
 
-    container: Container
-    state: ContainerState = ContainerState.LAUNCHED
-    task: Optional[str] = None  # whose it is, over warm sessions too
-    inherited: bool = False
-    register_by: Optional[float] = None  # when its executor must have registered, whatever its task
+    __slots__ = ("container", "inherited", "register_by", "state", "task")
+
+    def __init__(
+        self, container: Container, task: Optional[str] = None, inherited: bool = False
+    ) -> None:
+        self.container = container
+        self.state = ContainerState.LAUNCHED
+        self.task = task  # whose it is, over warm sessions too
+        self.inherited = inherited  # from the previous attempt
+        #: When its executor must have registered, whatever its task.
+        self.register_by: Optional[float] = None
 
     @property
     def id(self) -> str:
@@ -153,60 +157,70 @@ TASK_MOVES: Mapping[TaskState, FrozenSet[TaskState]] = {
 }
 
 
-@dataclass(frozen=True)
-class ContainerRun:
+class ContainerRun(NamedTuple):
     """One container that ran a task in one session: where its logs are, how it ended."""
 
     session: int
     container: str
     node: str
     log_url: str
-    state: str = field(default="", compare=False)  # empty until it has ended
-    exit_code: Optional[int] = field(default=None, compare=False)
+    state: str = ""  # empty until it has ended
+    exit_code: Optional[int] = None
     #: log -> the byte at which its output begins: a warm session appends to the same files
-    offsets: Mapping[str, int] = field(default_factory=dict, compare=False)
+    offsets: Mapping[str, int] = {}
 
 
 LONG_MESSAGE = 80
 
 
-@dataclass
 class TaskRecord:
     """What the machine knows of one task."""
 
-    role: Role
-    index: int
-    state: TaskState = TaskState.PENDING
-    session: int = 0
-    container: Optional[str] = None
-    host: str = ""
-    ports: Dict[str, int] = field(default_factory=dict)
-    pid: int = 0
-    gpus: Tuple[str, ...] = ()  # those its program may use, as CUDA names them
-    started: Optional[float] = None
-    ended: Optional[float] = None
-    exit_code: Optional[int] = None
-    signal: int = 0
-    cause: str = ""
-    container_cause: Optional[ExitCause] = None  # when its container's end decided
-    message: str = ""
-    stderr_tail: Tuple[str, ...] = ()
-    usage: Mapping[str, float] = field(default_factory=dict)
-    progress: Optional[float] = None
-    step: Optional[int] = None
-    saved: Optional[int] = None  # the furthest checkpoint that it saved in this job
-    reported: Dict[str, float] = field(default_factory=dict)
-    restarts: int = 0  # how often it was started again; with the session, its attempt
-    new_ports: bool = False  # its next attempt must not have those of the last
-    last_signature: Optional[FailureSignature] = None  # its last failure, if that came soon
-    runs: List[ContainerRun] = field(default_factory=list)
-    story: List[str] = field(default_factory=list)
-    shown: str = ""  # the last long message of it that the job's story holds
+    __slots__ = (
+        "cause", "container", "container_cause", "ended", "exit_code", "gpus", "host", "index",
+        "last_signature", "message", "name", "new_ports", "pid", "ports", "progress", "reported",
+        "restarts", "role", "runs", "saved", "session", "shown", "signal", "started", "state",
+        "stderr_tail", "step", "story", "usage",
+    )  # fmt: skip
 
-    @property
-    def name(self) -> str:
-        """``worker:0``."""
-        return f"{self.role.name}:{self.index}"
+    def __init__(self, role: Role, index: int) -> None:
+        self.role = role
+        self.index = index
+        self.name = f"{role.name}:{index}"
+        self.state = TaskState.PENDING
+        self.session = 0
+        self.restarts = 0  # how often it was started again; with the session, its attempt
+        self.container: Optional[str] = None
+        self.forget_address()
+        self.forget_end()
+        self.progress: Optional[float] = None
+        self.step: Optional[int] = None
+        self.saved: Optional[int] = None  # the furthest checkpoint that it saved in this job
+        self.reported: Dict[str, float] = {}
+        self.new_ports = False  # its next attempt must not have those of the last
+        self.last_signature: Optional[FailureSignature] = None  # of a failure soon after its start
+        self.runs: List[ContainerRun] = []
+        self.story: List[str] = []
+        self.shown = ""  # the last long message of it that the job's story holds
+
+    def forget_address(self) -> None:
+        """Drop host and ports: its next program runs elsewhere."""
+        self.host = ""
+        self.ports: Dict[str, int] = {}
+
+    def forget_end(self) -> None:
+        """Reset what its last program left, for a new session or attempt; its address may stay."""
+        self.pid = 0
+        self.gpus: Tuple[str, ...] = ()  # those its program may use, as CUDA names them
+        self.started: Optional[float] = None
+        self.ended: Optional[float] = None
+        self.exit_code: Optional[int] = None
+        self.signal = 0
+        self.cause = ""
+        self.container_cause: Optional[ExitCause] = None  # when its container's end decided
+        self.message = ""
+        self.stderr_tail: Tuple[str, ...] = ()
+        self.usage: Mapping[str, float] = {}
 
     def shorten(self, text: str) -> str:
         """A line about its end; a long message that the story holds already is left out."""
@@ -233,7 +247,7 @@ class TaskRecord:
         for at in range(len(self.runs) - 1, -1, -1):
             run = self.runs[at]
             if (run.session, run.container) == (self.session, self.container):
-                self.runs[at] = replace(run, **changes)
+                self.runs[at] = run._replace(**changes)
                 return
 
     @property
@@ -241,26 +255,8 @@ class TaskRecord:
         """Its session and restarts: a report that names others is of another attempt, and late."""
         return (self.session, self.restarts)
 
-    def forget_address(self) -> None:
-        """Drop host and ports: its next program runs elsewhere."""
-        self.host = ""
-        self.ports = {}
 
-    def forget_end(self) -> None:
-        """Reset what its last program left, for a new session or attempt; its address may stay."""
-        self.pid = 0
-        self.gpus = ()
-        self.started = self.ended = None
-        self.exit_code = None
-        self.signal = 0
-        self.cause = self.message = ""
-        self.container_cause = None
-        self.stderr_tail = ()
-        self.usage = {}
-
-
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """One observed failure, as data for the verdict."""
 
     task: str

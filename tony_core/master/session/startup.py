@@ -140,8 +140,9 @@ def _prepare(state: State, task: TaskRecord, record: ContainerRecord) -> None:
     state.move(task, S.REGISTERED)
     state.set_deadline(Deadline.READY, state.job.timeouts.registration_s, task.name)
     container = record.container
-    run = ContainerRun(task.session, container.id, container.node, container.log_url)
-    if not task.runs or task.runs[-1] != run:
+    last = task.runs[-1] if task.runs else None
+    if last is None or (last.session, last.container) != (task.session, container.id):
+        run = ContainerRun(task.session, container.id, container.node, container.log_url)
         task.runs.append(run)
     _send_prepare(state, task, record)
 
@@ -170,7 +171,7 @@ def launch_executors(state: State) -> None:
         if task is None:
             state.emit(ReleaseContainer(container.id))
             continue
-        record = ContainerRecord(container, ContainerState.LAUNCHED, task.name)
+        record = ContainerRecord(container, task.name)
         state.containers[container.id] = state.open[container.id] = record
         task.container = container.id
         state.move(task, S.ALLOCATED)

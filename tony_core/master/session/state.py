@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from dataclasses import dataclass
 from typing import (
     Any,
     Callable,
@@ -20,6 +19,7 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    NamedTuple,
     Optional,
     Set,
     Tuple,
@@ -55,16 +55,15 @@ READY: FrozenSet[TaskState] = frozenset({S.READY})
 PREPARED: FrozenSet[TaskState] = frozenset({S.REGISTERED, S.READY, S.RUNNING})
 
 
-@dataclass
 class DeferredEnds:
     """Ends that a new master judges once it has taken the session over."""
 
-    ended: Deque[TaskRecord]  # while executors were registering
-    lost: Optional[List[Tuple[TaskRecord, Failure]]]  # with the previous attempt; None once judged
+    def __init__(self, ended: Deque[TaskRecord], lost: List[Tuple[TaskRecord, Failure]]) -> None:
+        self.ended = ended  # while executors were registering
+        self.lost: Optional[List[Tuple[TaskRecord, Failure]]] = lost  # None once judged
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """The end of the job, as it was decided."""
 
     state: AppState

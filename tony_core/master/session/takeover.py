@@ -73,7 +73,7 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
     """The previous attempt left these containers, and this journal."""
     journal = event.journal
     for container in event.containers:
-        record = ContainerRecord(container, ContainerState.LAUNCHED, inherited=True)
+        record = ContainerRecord(container, inherited=True)
         state.containers[container.id] = state.open[container.id] = record
     state.began = state.now - float(_number(journal.get("elapsed_s")))
     outcome = journal.get("outcome")

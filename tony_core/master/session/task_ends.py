@@ -10,8 +10,6 @@ down within milliseconds, and the scheduler's reason for a lost container comes 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tony_core.exit_causes import ExitCause, Fault
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode, Tracking
@@ -214,7 +212,7 @@ def _add_cause(state: State, task: TaskRecord, event: Completed) -> None:
     if state.phase is Phase.SETTLING and not by_itself and not task.is_sidecar:
         failure = failure_of(state, task)
         message = event.diagnostics or task.message
-        state.failures.append(replace(failure, container_cause=event.cause, message=message))
+        state.failures.append(failure._replace(container_cause=event.cause, message=message))
         state.completion_changed = True
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from tony_core.files.location import is_remote, join
 from tony_core.jsontext import is_number, read_object
@@ -33,13 +32,12 @@ class JournalError(Exception):
     """The journal exists and cannot be read: nothing can be taken over safely."""
 
 
-@dataclass(frozen=True)
-class JournalContent:
+class JournalContent(NamedTuple):
     """What a journal says."""
 
     attempt: int = 0
-    record: Mapping[str, Any] = field(default_factory=dict)
-    executors: Mapping[str, str] = field(default_factory=dict)  # container id -> host:port
+    record: Mapping[str, Any] = {}
+    executors: Mapping[str, str] = {}  # container id -> host:port
     end: Optional[Mapping[str, Any]] = None  # {"state", "diagnostics"} once it is decided
     began: Optional[float] = None  # the job's first Begin, seconds since the epoch
 

@@ -11,8 +11,7 @@ all its budgets, at no cost for the user.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, List, Mapping, Tuple
+from typing import Any, List, Mapping, NamedTuple, Tuple
 
 from tony_core.files.location import is_remote
 from tony_core.history.layout import segment_name
@@ -27,8 +26,7 @@ HISTORY_S = 10.0
 SEGMENTS_EACH = 1000
 
 
-@dataclass(frozen=True)
-class PreviousAttempt:
+class PreviousAttempt(NamedTuple):
     """The journal, and the history that the story continues."""
 
     journal: JournalContent

@@ -6,7 +6,6 @@ Everything that is wrong with a request is a :class:`BadRequest`, which says wha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Dict, Mapping, NamedTuple, Optional
 from urllib.parse import parse_qsl, unquote
 
@@ -25,8 +24,7 @@ class BadRequest(Exception):
         self.status = status
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One request."""
 
     method: str
@@ -91,7 +89,7 @@ class Head(NamedTuple):
             return None
         body = bytes(data[self.start : self.end])
         del data[: self.end]
-        return replace(self.request, body=body)
+        return self.request._replace(body=body)
 
 
 def parse_head(data: bytearray) -> Optional[Head]:
