@@ -56,9 +56,9 @@ from tony_executor import (
     events,
 )
 from tony_executor.commands import Command
-from tony_executor.diagnosis import diagnose_end
 from tony_executor.events import Event
 from tony_executor.master_link import MasterLink, UnsentTelemetry
+from tony_executor.monitoring.diagnosis import diagnose_end
 from tony_executor.task_state import HAS_PROGRAM, Ending, Identity, Phase, TaskState
 
 LEFTOVER_GRACE_S = 1.0  # for what the program leaves behind, and when there is no master

@@ -13,9 +13,7 @@ from tony_core.exit_causes import ExitCause, decode_status
 from tony_core.loopback import loopback_address
 from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_executor import environment, tensorboard, working_folder
 from tony_executor.context import ContainerContext
-from tony_executor.diagnosis import last_lines, relative_paths, size_of
 from tony_executor.events import (
     Event,
     NotPrepared,
@@ -27,17 +25,20 @@ from tony_executor.events import (
     ProgramNotStarted,
     ProgramStarted,
 )
-from tony_executor.gpu_allocation import GpuAllocation
-from tony_executor.hadoop_classpath import HadoopClasspath
-from tony_executor.http_probe import HttpProbe, ProgramServerWatch
-from tony_executor.nvidia_smi import GpuMetrics
-from tony_executor.ports import NoPort, Ports, PortWatch, serves
+from tony_executor.launch import environment, working_folder
+from tony_executor.launch.gpu_allocation import GpuAllocation
+from tony_executor.launch.hadoop_classpath import HadoopClasspath
+from tony_executor.launch.spawn import NotExecuted, check_executed, explain_failure, spawn
+from tony_executor.monitoring import tensorboard
+from tony_executor.monitoring.diagnosis import last_lines, relative_paths, size_of
+from tony_executor.monitoring.http_probe import HttpProbe, ProgramServerWatch
+from tony_executor.monitoring.nvidia_smi import GpuMetrics
+from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage
+from tony_executor.network.ports import NoPort, Ports, PortWatch, serves
 from tony_executor.processes import Sweep
-from tony_executor.spawn import NotExecuted, check_executed, explain_failure, spawn
-from tony_executor.telemetry import ReportFile, ResourceUsage
 
 if TYPE_CHECKING:
-    from tony_executor.pmi_relay import PmiRelay
+    from tony_executor.network.pmi_relay import PmiRelay
 
 REPORTS_EVERY_S = 0.5
 QUIET_REPORTS_EVERY_S = 1.5  # at most, while the program says nothing
@@ -219,7 +220,7 @@ class Program:
             self._find_tensorboard(start, env)
             return
         if env.get("PMI_PORT"):
-            from tony_executor.pmi_relay import PmiRelay  # only for programs of MPI
+            from tony_executor.network.pmi_relay import PmiRelay  # only for programs of MPI
 
             self._close_relay()
             self._relay = PmiRelay(self._reactor, env["PMI_PORT"], self._log)

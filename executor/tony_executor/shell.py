@@ -35,7 +35,7 @@ from tony_executor.events import (
     Tick,
 )
 from tony_executor.machine import ExecutorMachine
-from tony_executor.master_discovery import MasterDiscovery
+from tony_executor.network.master_discovery import MasterDiscovery
 from tony_executor.program import Program
 from tony_executor.task_state import Identity
 

@@ -11,7 +11,7 @@ from tony_core import bundle
 from tony_core.bundle.client.sources import HADOOP_CONF_PREFIX, HADOOP_NAME
 from tony_core.files.artifact import Kind, Use
 from tony_core.job.spec import Hadoop
-from tony_executor import hadoop_classpath, working_folder
+from tony_executor.launch import hadoop_classpath, working_folder
 
 
 def test_the_jobs_own_hadoop_stands_where_executors_look(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz, mutations, pieces
 from tony_core.protocol.codec import decode, encode
 from tony_core.protocol.messages import Measured
-from tony_executor import nvidia_smi, pmi_relay
-from tony_executor.master_discovery import read_address
-from tony_executor.telemetry import ReportFile
+from tony_executor.monitoring import nvidia_smi
+from tony_executor.monitoring.telemetry import ReportFile
+from tony_executor.network import pmi_relay
+from tony_executor.network.master_discovery import read_address
 
 REPORTS = [
     b'{"progress": 0.5, "step": 12, "metrics": {"loss": 1.5e-3, "a": true}}\n',

@@ -13,9 +13,9 @@ import pytest
 from tests.executor.standin import Executor, Master
 from tests.strangers import as_stranger, needs_root
 from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Running, Start
-from tony_executor import gpu_allocation
-from tony_executor.gpu_allocation import GpuLockError, GpuLocks
-from tony_executor.nvidia_smi import find_program, parse_devices, select
+from tony_executor.launch import gpu_allocation
+from tony_executor.launch.gpu_allocation import GpuLockError, GpuLocks
+from tony_executor.monitoring.nvidia_smi import find_program, parse_devices, select
 
 LINK = "os.symlink('/etc', argument)"
 LISTED = """\

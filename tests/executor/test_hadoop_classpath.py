@@ -10,7 +10,7 @@ import pytest
 
 from tests.executor.standin import Executor, Master
 from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Start
-from tony_executor.hadoop_classpath import expand_classpath
+from tony_executor.launch.hadoop_classpath import expand_classpath
 
 SHOW = 'echo "$CLASSPATH|$HADOOP_CONF_DIR|$HADOOP_HOME"'
 

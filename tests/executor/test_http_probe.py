@@ -7,8 +7,8 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from tony_executor import http_probe
-from tony_executor.http_probe import LONGEST_PAGE, HttpProbe
+from tony_executor.monitoring import http_probe
+from tony_executor.monitoring.http_probe import LONGEST_PAGE, HttpProbe
 
 
 class Timer:

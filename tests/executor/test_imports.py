@@ -23,7 +23,7 @@ HEAVY = {
     "string", "subprocess", "tempfile", "threading", "traceback", "urllib.parse", "weakref",
     "tony_core.hadoop", "tony_core.job", "tony_core.files", "tony_core.protocol.resolver",
     "tony_core.protocol.tls", "tony_core.schedulers.yarn.job_credentials",
-    "tony_executor.pmi_relay",
+    "tony_executor.network.pmi_relay",
 }  # fmt: skip
 
 

@@ -30,8 +30,8 @@ from tony_core.protocol.messages import (
 )
 from tony_executor import commands as do
 from tony_executor import events as ev
-from tony_executor.diagnosis import diagnose_end
 from tony_executor.machine import ExecutorMachine
+from tony_executor.monitoring.diagnosis import diagnose_end
 from tony_executor.task_state import Identity, Phase
 
 WHO = Identity("c1", "h", 7, 99, "0", {})

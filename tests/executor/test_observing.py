@@ -24,9 +24,9 @@ from tony_core.protocol.messages import (
     Serving,
     Start,
 )
-from tony_executor.nvidia_smi import parse
-from tony_executor.telemetry import ReportFile
-from tony_executor.tensorboard import FIRST_BACKOFF_S
+from tony_executor.monitoring.nvidia_smi import parse
+from tony_executor.monitoring.telemetry import ReportFile
+from tony_executor.monitoring.tensorboard import FIRST_BACKOFF_S
 
 
 class TestMeasures:

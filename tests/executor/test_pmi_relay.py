@@ -13,8 +13,8 @@ import pytest
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.pmi_service import PmiService
 from tony_core.protocol.reactor import Reactor
-from tony_executor import pmi_relay
-from tony_executor.pmi_relay import PmiRelay
+from tony_executor.network import pmi_relay
+from tony_executor.network.pmi_relay import PmiRelay
 
 
 class _Container:

@@ -8,8 +8,8 @@ import pytest
 from tests.executor.standin import free_span
 from tests.strangers import as_stranger, needs_root, start_stranger
 from tony_core.protocol import socket_owners
-from tony_executor import ports as module
-from tony_executor.ports import NoPort, Ports
+from tony_executor.network import ports as module
+from tony_executor.network.ports import NoPort, Ports
 
 # Every way to bind beside: (family, address, SO_REUSEADDR, SO_REUSEPORT) that worked.
 BIND = """

@@ -12,8 +12,10 @@ from typing import Iterator, List
 import pytest
 
 from tests.executor.standin import alive, free_span
-from tony_executor import diagnosis, processes, venv, working_folder
-from tony_executor.ports import NoPort, Ports
+from tony_executor import processes
+from tony_executor.launch import venv, working_folder
+from tony_executor.monitoring import diagnosis
+from tony_executor.network.ports import NoPort, Ports
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any, Callable, List, Tuple
 
 import pytest
 
-from tony_executor import http_probe
-from tony_executor.http_probe import LONGEST_PAUSE_S, ProgramServerWatch
+from tony_executor.monitoring import http_probe
+from tony_executor.monitoring.http_probe import LONGEST_PAUSE_S, ProgramServerWatch
 
 
 class Timer:

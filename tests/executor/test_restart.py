@@ -21,7 +21,7 @@ from tony_core.protocol.messages import (
 )
 from tony_executor import commands as do
 from tony_executor import events as ev
-from tony_executor.ports import NoPort, Ports
+from tony_executor.network.ports import NoPort, Ports
 from tony_executor.task_state import Phase
 
 AGAIN = Prepare("worker:0", 0, ["main"], restart=1, same_ports=True)

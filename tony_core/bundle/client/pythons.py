@@ -7,7 +7,7 @@ carries bytecode for it. Elsewhere the runtime works too: it compiles what it im
 A virtual environment is checked on the client. A Python that the job names and the environment
 lacks refuses the job; a doubt is a warning: the node may be laid out otherwise. Where the top has
 no ``bin``, the environment is the only folder there with a Python in its own
-(``zip -r venv.zip venv``); ``tony_executor/working_folder.py`` finds it by the same rule.
+(``zip -r venv.zip venv``); ``tony_executor/launch/working_folder.py`` finds it by the same rule.
 """
 
 from __future__ import annotations

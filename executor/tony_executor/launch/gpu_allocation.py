@@ -38,8 +38,8 @@ import stat
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_executor import nvidia_smi
-from tony_executor.spawn import CommandResult, CommandRun
+from tony_executor.launch.spawn import CommandResult, CommandRun
+from tony_executor.monitoring import nvidia_smi
 
 ANSWER_S = 30.0  # nvidia-smi wakes sleeping drivers up, one after the other
 BUSY_S = 20.0

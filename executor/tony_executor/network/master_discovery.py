@@ -15,7 +15,7 @@ from typing import Callable, List, Mapping, Optional
 
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_executor.spawn import NotExecuted, check_executed, spawn
+from tony_executor.launch.spawn import NotExecuted, check_executed, spawn
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0

@@ -14,7 +14,7 @@ from typing import Callable, Optional
 
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_executor.ports import serves
+from tony_executor.network.ports import serves
 
 _RETRY_S = 0.25
 LONGEST_PAGE = 1 << 20  # of what a probe reads

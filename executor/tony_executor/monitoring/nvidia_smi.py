@@ -11,7 +11,7 @@ import re
 from typing import Dict, List, Mapping, Optional, Set
 
 from tony_core.protocol.reactor import Reactor
-from tony_executor.spawn import CommandResult, CommandRun
+from tony_executor.launch.spawn import CommandResult, CommandRun
 
 EVERY_S = 10.0
 """nvidia-smi costs a tenth of a second of a core: not more often than this."""

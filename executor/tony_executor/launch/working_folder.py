@@ -18,9 +18,9 @@ from typing import Callable, Iterator, Mapping, NamedTuple, NoReturn, Optional, 
 
 from tony_core.exit_causes import ExitCause, parse_cause
 from tony_core.protocol.reactor import Reactor
-from tony_executor import venv
 from tony_executor.context import ContainerContext
-from tony_executor.spawn import default_signals
+from tony_executor.launch import venv
+from tony_executor.launch.spawn import default_signals
 
 RUNTIME = "tony-runtime"
 CACHE = ".tony-cache"  # what the program fetches; it outlives sessions

@@ -16,9 +16,9 @@ import signal
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_executor.http_probe import HttpProbe
-from tony_executor.ports import NoPort, Ports, is_free, serves
-from tony_executor.spawn import NotExecuted, check_executed, spawn
+from tony_executor.launch.spawn import NotExecuted, check_executed, spawn
+from tony_executor.monitoring.http_probe import HttpProbe
+from tony_executor.network.ports import NoPort, Ports, is_free, serves
 
 PORT = "tensorboard"  # its name among those of the task
 SENTINEL = "tony:tensorboard"  # the command of a role that is TensorBoard itself

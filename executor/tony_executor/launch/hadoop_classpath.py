@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, Optional
 from tony_core.protocol.messages import Prepare
 from tony_core.protocol.reactor import Reactor
 from tony_executor.context import ContainerContext
-from tony_executor.spawn import CommandResult, CommandRun
+from tony_executor.launch.spawn import CommandResult, CommandRun
 
 ANSWER_S = 20.0
 ARCHIVE = ".tony-hadoop"  # tony.application.hadoop.location, unpacked

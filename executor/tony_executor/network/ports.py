@@ -47,7 +47,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.socket_owners import Owner, SocketTable, Unavailable
 from tony_executor import processes
-from tony_executor.diagnosis import FIRST_SECONDS
+from tony_executor.monitoring.diagnosis import FIRST_SECONDS
 
 _FIRST_LOOK_S = 0.1
 _LONGEST_PAUSE_S = 2.0

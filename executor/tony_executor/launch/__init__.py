@@ -1,0 +1,1 @@
+"""What a program needs before it starts, and its start."""

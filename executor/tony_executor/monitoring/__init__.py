@@ -1,0 +1,1 @@
+"""What is observed of a program: use of resources, reports, GPUs, web servers, its end."""
