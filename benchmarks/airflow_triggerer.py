@@ -85,10 +85,10 @@ class Pages(BaseHTTPRequestHandler):
     """What the masters of the jobs would answer."""
 
     protocol_version = "HTTP/1.1"
-    asked = 0
+    requested = 0
 
     def do_GET(self) -> None:
-        Pages.asked += 1
+        Pages.requested += 1
         task = {
             "task": "worker:0",
             "role": "worker",
@@ -200,9 +200,9 @@ def main() -> None:
                     within=WITHIN,
                 )
                 time.sleep(SETTLE_S)
-                asked = Pages.asked
+                requested = Pages.requested
                 loaded = share(airflow, words.seconds)
-                asked = Pages.asked - asked
+                requested = Pages.requested - requested
                 assert waited_for(airflow) == words.jobs, str(airflow)
             finally:
                 airflow.remove()
@@ -218,7 +218,7 @@ def main() -> None:
             "bar": BAR,
             "jobs": words.jobs,
             "seconds": words.seconds,
-            "pages_asked_a_second": round(asked / words.seconds, 1),
+            "pages_asked_a_second": round(requested / words.seconds, 1),
         }
         print(json.dumps(line), flush=True)
 

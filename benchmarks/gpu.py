@@ -29,7 +29,7 @@ from running import Home, Submitted, alive, began, by_hand, processes_of, progra
 SIZES = {"small": (256, 64, 1), "large": (8192, 4096, 5)}  # width, batch, fewer steps by
 SLOW_S = 60.0
 SELF = str(Path(__file__).resolve())
-ASKS = {"worker.gpus": 1, "worker.memory": "8g"}
+SETTINGS = {"worker.gpus": 1, "worker.memory": "8g"}
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def overhead(home: Home, size: str, pairs: int, steps: int) -> None:
 def submitted(home: Home, size: str, steps: int) -> float:
     """Under TonY, by a job of one worker with a GPU."""
     folder = home.folder()
-    with Submitted(home, 1, itself("steps", folder, size, steps), **ASKS) as job:
+    with Submitted(home, 1, itself("steps", folder, size, steps), **SETTINGS) as job:
         job.ends()
     return float((folder / "rate").read_text())
 
@@ -119,7 +119,7 @@ def kills(home: Home, runs: int) -> None:
     def ours() -> float:
         free = used_mb()
         folder = home.folder()
-        with Submitted(home, 1, itself("grinds", folder), **ASKS) as job:
+        with Submitted(home, 1, itself("grinds", folder), **SETTINGS) as job:
             job.until(lambda: began(folder, 1), "program that computes")
             pid = int(began(folder, 1)[0][1])
             at = time.time()
@@ -159,8 +159,8 @@ def left(pid: int, free: int, at: float) -> float:
 def watched(home: Home, watching: str, calm_s: float) -> None:
     """An executor's processor time, and that of its children that it has waited for."""
     folder = home.folder()
-    asks = {**ASKS, "task.gpu-metrics.enabled": watching}
-    with Submitted(home, 1, itself("holds", folder), **asks) as job:
+    settings = {**SETTINGS, "task.gpu-metrics.enabled": watching}
+    with Submitted(home, 1, itself("holds", folder), **settings) as job:
         job.until(lambda: began(folder, 1), "program that holds a GPU")
         time.sleep(min(calm_s, 12.0))
         (pid,) = (pid for pid in processes_of(job.app_id) if verb_of(pid) == "executor")

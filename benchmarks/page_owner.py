@@ -31,12 +31,12 @@ def main() -> int:
         there, _ = listener.accept()
         table = SocketTable()
 
-        def ask() -> None:
+        def look_up() -> None:
             assert table.owner_of_peer(there) is not None
 
-        empty = [seconds(ask, LOOK_UPS) for _ in range(wanted.runs)]
+        empty = [seconds(look_up, LOOK_UPS) for _ in range(wanted.runs)]
         leave(listener, CLOSED)
-        full = [seconds(ask, LOOK_UPS) for _ in range(wanted.runs)]
+        full = [seconds(look_up, LOOK_UPS) for _ in range(wanted.runs)]
         reading = [seconds(read, 10) / 10 * LOOK_UPS for _ in range(wanted.runs)]
         table.close()
         caller.close()

@@ -80,14 +80,14 @@ class GivingPool(ContainerPool):
         threading.Thread(target=self._read, daemon=True).start()
         return PoolInfo("simulated", 1, "user", "default")
 
-    def request(self, asks: Sequence[ContainerRequest], gang: bool) -> None:
+    def request(self, requests: Sequence[ContainerRequest], gang: bool) -> None:
         given = []
-        for ask in asks:
-            for _ in range(ask.count):
+        for request in requests:
+            for _ in range(request.count):
                 self._given += 1
                 name = f"container_1700000000000_0001_01_{self._given:06}"
                 node = f"node{self._given // 4:05}.example.com:45454"
-                given.append(Container(name, node, ask.role, ask.resources))
+                given.append(Container(name, node, request.role, request.resources))
         if given:
             _log("granted")
             self._sink(Allocated(tuple(given)))

@@ -123,16 +123,16 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=64, help="size of the large file")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--small", type=int, default=50, help="rounds with a small file")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     files, raw = of_site(), Raw()
     root = f"/user/{user_name()}/webhdfs-benchmark-{os.getpid()}"
     files.mkdir(root)
     try:
         with tempfile.NamedTemporaryFile() as source:
-            for _ in range(asked.mb):
+            for _ in range(arguments.mb):
                 source.write(os.urandom(BLOCK))
             source.flush()
-            size = asked.mb * BLOCK
+            size = arguments.mb * BLOCK
 
             def produce(stream: BinaryIO) -> None:
                 with open(source.name, "rb") as file:
@@ -149,17 +149,17 @@ def main() -> None:
                 "upload": lambda: files.upload(source.name, f"{root}/upload"),
                 "write": lambda: files.write(f"{root}/write", produce),
             }
-            report("large file up", take_turns(ways, asked.rounds), "raw", size, "mb_per_s")
+            report("large file up", take_turns(ways, arguments.rounds), "raw", size, "mb_per_s")
             ways = {"raw": lambda: raw.fetch(f"{root}/raw"), "open": read}
-            report("large file down", take_turns(ways, asked.rounds), "raw", size, "mb_per_s")
+            report("large file down", take_turns(ways, arguments.rounds), "raw", size, "mb_per_s")
         data = os.urandom(4096)
         ways = {
             "raw": lambda: raw.put(f"{root}/small-raw", data),
             "put": lambda: files.put(f"{root}/small", data),
         }
-        report("4 KB file up", take_turns(ways, asked.small), "raw", len(data), "ms")
+        report("4 KB file up", take_turns(ways, arguments.small), "raw", len(data), "ms")
         ways = {"stat": lambda: files.stat(f"{root}/small"), "mkdir": lambda: files.mkdir(root)}
-        report("one NameNode call", take_turns(ways, asked.small), "stat", 0, "ms")
+        report("one NameNode call", take_turns(ways, arguments.small), "stat", 0, "ms")
     finally:
         files.delete(root)
         files.close()

@@ -69,7 +69,7 @@ def master(count: str, folder: str, _checkout: str) -> None:
     with_ports = conf.boolean("yarn.scheduler.include-port-in-node-name", False)
     rm.register("localhost", 0, "")
     tokens = NodeTokens()
-    asks: List[ResourceRequest] = []
+    requests: List[ResourceRequest] = []
     share = -(-wanted // len(nodes))
     left = wanted
     racks: Dict[str, int] = {}
@@ -77,13 +77,13 @@ def master(count: str, folder: str, _checkout: str) -> None:
         some = min(share, left)
         left -= some
         racks[node.rack] = racks.get(node.rack, 0) + some
-        asks.append(_ask(str(node.id) if with_ports else node.id.host, some))
-    asks += [_ask(rack, number) for rack, number in racks.items()]
-    asks.append(_ask("*", wanted))
+        requests.append(_request(str(node.id) if with_ports else node.id.host, some))
+    requests += [_request(rack, number) for rack, number in racks.items()]
+    requests.append(_request("*", wanted))
     found: List[Container] = []
     first = True
     while len(found) < wanted:
-        answer = rm.allocate(asks=asks if first else ())
+        answer = rm.allocate(requests=requests if first else ())
         first = False
         tokens.update(answer.node_tokens)
         found += answer.allocated
@@ -108,7 +108,7 @@ def master(count: str, folder: str, _checkout: str) -> None:
     rm.finish("SUCCEEDED", "")
 
 
-def _ask(where: str, count: int) -> ResourceRequest:
+def _request(where: str, count: int) -> ResourceRequest:
     return ResourceRequest(
         priority=Priority(priority=1),
         resource_name=where,

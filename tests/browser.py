@@ -63,12 +63,12 @@ class Browser:
 
     def open(self, url: str) -> str:
         """A page in a tab of its own: the name of that tab."""
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.ask("Target.attachToTarget", targetId=target, flatten=True)
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         tab = str(attached["sessionId"])
         for domain in ("Log", "Runtime", "Page"):
-            self.ask(f"{domain}.enable", tab)
-        self.ask("Page.navigate", tab, url=url)
+            self.call(f"{domain}.enable", tab)
+        self.call("Page.navigate", tab, url=url)
         return tab
 
     def shows(self, tab: str, *texts: str) -> str:
@@ -77,7 +77,7 @@ class Browser:
 
         def all_there() -> bool:
             expression = "document.documentElement ? document.documentElement.outerHTML : ''"
-            answer = self.ask("Runtime.evaluate", tab, expression=expression)
+            answer = self.call("Runtime.evaluate", tab, expression=expression)
             found[0] = str(answer["result"].get("value", ""))  # none on its way to a page
             return all(text in found[0] for text in texts)
 
@@ -87,7 +87,7 @@ class Browser:
             raise AssertionError(f"{error}\nthe page: {found[0][:2000]}") from None
         return found[0]
 
-    def ask(self, method: str, tab: str = "", **params: Any) -> Dict[str, Any]:
+    def call(self, method: str, tab: str = "", **params: Any) -> Dict[str, Any]:
         """Ask for something, and wait for the answer."""
         self._number += 1
         request = {"id": self._number, "method": method, "params": params}

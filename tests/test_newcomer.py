@@ -169,7 +169,7 @@ def train(rest: Rest, address: str, hold: Path) -> None:
     """The first DAG, triggered; its task's buttons before and after the job's end."""
     dag_id = "tony_first_training"
     place = (dag_id, "first", "train")
-    rest.ask("PATCH", f"dags/{dag_id}", json={"is_paused": False})
+    rest.call("PATCH", f"dags/{dag_id}", json={"is_paused": False})
     rest.trigger(dag_id, "first", {"python": str(hold / "python")})
     wait_for(
         lambda: rest.task(place)["state"],

@@ -130,12 +130,12 @@ def test_the_nodes_python_gets_its_own_bytecode(
     if path is None:
         pytest.skip(f"no Python {version} here")
     cache = PythonCache(str(tmp_path))
-    python = cache.ask(path)
+    python = cache.inspect(path)
     assert python is not None and python.tag == "cpython-" + version.replace(".", "")
     cache.save()
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "run", None)  # it is remembered: nobody is asked again
-        assert PythonCache(str(tmp_path)).ask(path) == python
+        assert PythonCache(str(tmp_path)).inspect(path) == python
     both, _ = runtimes.describe(None, (Python.running(), python))
     ours, _ = runtimes.describe(None, (Python.running(),))
     assert both.digest != ours.digest

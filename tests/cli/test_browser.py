@@ -125,7 +125,7 @@ def test_a_script_in_tensorboard_cannot_read_the_page(browser: Browser, job: str
             frame.src = {job!r}
             document.body.append(frame)
         }})"""
-    found = browser.ask("Runtime.evaluate", tab, expression=frame, awaitPromise=True)
+    found = browser.call("Runtime.evaluate", tab, expression=frame, awaitPromise=True)
     assert "in-a-browser" not in found["result"].get("value", "")
     tab = browser.open(job)
     browser.shows(tab, "in-a-browser")
@@ -133,11 +133,11 @@ def test_a_script_in_tensorboard_cannot_read_the_page(browser: Browser, job: str
 
 
 def origin_of(browser: Browser, tab: str) -> str:
-    found = browser.ask("Runtime.evaluate", tab, expression="location.origin")
+    found = browser.call("Runtime.evaluate", tab, expression="location.origin")
     return str(found["result"]["value"])
 
 
 def read_by_script(browser: Browser, tab: str, url: str) -> str:
     script = f"fetch({url!r}).then(answer => answer.text()).catch(error => String(error))"
-    found = browser.ask("Runtime.evaluate", tab, expression=script, awaitPromise=True)
+    found = browser.call("Runtime.evaluate", tab, expression=script, awaitPromise=True)
     return str(found["result"]["value"])

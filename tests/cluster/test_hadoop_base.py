@@ -189,7 +189,7 @@ class TestTheEnd:
         try:
             pid = int((folder / "pid").read_text())
             if victim == "supervisor":
-                pid = int(cluster.ask("status")["supervisor"])
+                pid = int(cluster.call("status")["supervisor"])
             os.kill(pid, signal.SIGKILL)
             assert eventually(lambda: not supervisor.processes_in(folder))
         finally:

@@ -45,7 +45,7 @@ class _Rank:
         self.sock = socket.create_connection((host, int(port)), timeout=60)
         self.file = self.sock.makefile("rb")
 
-    def ask(self, line: str, answers: int = 1) -> List[str]:
+    def exchange(self, line: str, answers: int = 1) -> List[str]:
         self.sock.sendall(line.encode() + b"\n")
         return [self.file.readline().decode().rstrip("\n") for _ in range(answers)]
 
@@ -74,25 +74,29 @@ def rank(service: PmiService, container: _Container) -> Iterator[_Rank]:
     """Rank 0, begun."""
     made = _Rank(container.relays[0])
     number = service.environment()["pmi_ids"].split(",")[0]
-    assert made.ask(f"cmd=initack pmiid={number}", 4)[2] == "cmd=set rank=0"
+    assert made.exchange(f"cmd=initack pmiid={number}", 4)[2] == "cmd=set rank=0"
     yield made
     made.close()
 
 
 def test_words_pass_through(rank: _Rank) -> None:
-    (name,) = rank.ask("cmd=get_my_kvsname")
+    (name,) = rank.exchange("cmd=get_my_kvsname")
     space = name.partition("kvsname=")[2]
-    assert rank.ask(f"cmd=put kvsname={space} key=a value=b") == ["cmd=put_result rc=0 msg=success"]
-    assert rank.ask(f"cmd=get kvsname={space} key=a") == ["cmd=get_result rc=0 msg=success value=b"]
-    assert rank.ask("cmd=finalize") == ["cmd=finalize_ack"]
+    assert rank.exchange(f"cmd=put kvsname={space} key=a value=b") == [
+        "cmd=put_result rc=0 msg=success"
+    ]
+    assert rank.exchange(f"cmd=get kvsname={space} key=a") == [
+        "cmd=get_result rc=0 msg=success value=b"
+    ]
+    assert rank.exchange("cmd=finalize") == ["cmd=finalize_ack"]
 
 
 def test_without_the_master_a_rank_can_still_finish(
     service: PmiService, container: _Container, rank: _Rank
 ) -> None:
     service.close()
-    assert rank.ask("cmd=barrier_in") == ["cmd=barrier_out"]
-    assert rank.ask("cmd=finalize") == ["cmd=finalize_ack"]
+    assert rank.exchange("cmd=barrier_in") == ["cmd=barrier_out"]
+    assert rank.exchange("cmd=finalize") == ["cmd=finalize_ack"]
     assert container.logged == ["the PMI server is gone; the rank may still finish"]
 
 
@@ -105,19 +109,19 @@ def test_who_waits_when_the_master_dies_is_answered(service: PmiService, rank: _
 
 def test_without_the_master_nobody_gets_through_mpi_init(service: PmiService, rank: _Rank) -> None:
     service.close()
-    (answer,) = rank.ask("cmd=get kvsname=k key=a")
+    (answer,) = rank.exchange("cmd=get kvsname=k key=a")
     assert answer.startswith("cmd=get_result rc=-1")
-    assert rank.ask("cmd=get_maxes") == [""]
+    assert rank.exchange("cmd=get_maxes") == [""]
 
 
 def test_an_abort_that_nobody_hears_ends_the_line(service: PmiService, rank: _Rank) -> None:
     service.close()
-    assert rank.ask("cmd=abort exitcode=3") == [""]
+    assert rank.exchange("cmd=abort exitcode=3") == [""]
 
 
 def test_a_stranger_is_dropped_as_the_server_drops_it(container: _Container) -> None:
     stranger = _Rank(container.relays[0])
-    assert stranger.ask("cmd=initack pmiid=0") == [""]
+    assert stranger.exchange("cmd=initack pmiid=0") == [""]
     stranger.close()
 
 
@@ -182,9 +186,9 @@ def test_a_rank_that_meets_a_bug_of_ours_loses_its_line_and_no_more(
 
     monkeypatch.setattr(pmi_relay, "_receive", broken)
     odd, rank = _Rank(container.relays[0]), _Rank(container.relays[0])
-    assert odd.ask("odd") == [""]
+    assert odd.exchange("odd") == [""]
     number = service.environment()["pmi_ids"].split(",")[0]
-    assert rank.ask(f"cmd=initack pmiid={number}", 4)[2] == "cmd=set rank=0"
+    assert rank.exchange(f"cmd=initack pmiid={number}", 4)[2] == "cmd=set rank=0"
     odd.close()
     rank.close()
     assert len(traces) == 1 and "KeyError: 'a bug'" in traces[0]

@@ -33,7 +33,7 @@ class Recorder:
         self.into = into
         self.names = urlsplit(cluster.webhdfs_url).netloc
 
-    def ask(
+    def request(
         self, name: str, method: str, path: str, operation: str, body: Optional[bytes] = None,
         *, at: str = "", then: str = "", user: str = "", **more: str
     ) -> None:  # fmt: skip
@@ -64,50 +64,50 @@ class Recorder:
 
 def ordinary(record: Recorder) -> None:
     """What every client meets."""
-    ask, cluster = record.ask, record.cluster
-    ask("mkdirs", "PUT", "/w/d", "MKDIRS", permission="755")
-    ask("create-leads", "PUT", "/w/f", "CREATE", b"0123456789", then="created",
+    request, cluster = record.request, record.cluster
+    request("mkdirs", "PUT", "/w/d", "MKDIRS", permission="755")
+    request("create-leads", "PUT", "/w/f", "CREATE", b"0123456789", then="created",
         permission="640", createparent="false", overwrite="false")  # fmt: skip
-    ask("status-file", "GET", "/w/f", "GETFILESTATUS")
-    ask("status-folder", "GET", "/w/d", "GETFILESTATUS")
-    ask("status-none", "GET", "/w/none", "GETFILESTATUS")
-    ask("list", "GET", "/w", "LISTSTATUS_BATCH")
-    ask("list-old", "GET", "/w", "LISTSTATUS")
-    ask("list-unknown", "GET", "/w", "LISTSTATUS_BATCH2")
-    ask("list-empty", "GET", "/w/d", "LISTSTATUS_BATCH")
-    ask("list-file", "GET", "/w/f", "LISTSTATUS_BATCH")
-    ask("list-none", "GET", "/w/none", "LISTSTATUS_BATCH")
-    ask("open-leads", "GET", "/w/f", "OPEN", then="opened", offset="0")
-    ask("open-behind-its-end", "GET", "/w/f", "OPEN", offset="10")
-    ask("_", "GET", "/w/d", "OPEN", then="open-folder")
-    ask("open-none", "GET", "/w/none", "OPEN")
-    ask("checksum-leads", "GET", "/w/f", "GETFILECHECKSUM", then="checksum")
-    ask("summary", "GET", "/w", "GETCONTENTSUMMARY")
-    ask("mkdirs-over-file", "PUT", "/w/f", "MKDIRS")
-    ask("_", "PUT", "/w/none/f", "CREATE", b"", then="create-no-parent", createparent="false")
-    ask("_", "PUT", "/w/g", "CREATE", b"", then="create-denied", user="bob")
-    ask("denied", "PUT", "/w/g", "MKDIRS", user="bob")
-    ask("bad-user", "PUT", "/w/g", "MKDIRS", user="b b")
-    ask("bad-name", "PUT", "/w/a:b", "MKDIRS")
-    ask("chmod", "PUT", "/w/f", "SETPERMISSION", permission="600")
-    ask("_", "PUT", "/w/g", "CREATE", b"", then="_")
-    ask("rename-exists", "PUT", "/w/f", "RENAME", destination="/w/g", renameoptions="NONE")
-    ask("rename-over-folder", "PUT", "/w/f", "RENAME", destination="/w/d",
+    request("status-file", "GET", "/w/f", "GETFILESTATUS")
+    request("status-folder", "GET", "/w/d", "GETFILESTATUS")
+    request("status-none", "GET", "/w/none", "GETFILESTATUS")
+    request("list", "GET", "/w", "LISTSTATUS_BATCH")
+    request("list-old", "GET", "/w", "LISTSTATUS")
+    request("list-unknown", "GET", "/w", "LISTSTATUS_BATCH2")
+    request("list-empty", "GET", "/w/d", "LISTSTATUS_BATCH")
+    request("list-file", "GET", "/w/f", "LISTSTATUS_BATCH")
+    request("list-none", "GET", "/w/none", "LISTSTATUS_BATCH")
+    request("open-leads", "GET", "/w/f", "OPEN", then="opened", offset="0")
+    request("open-behind-its-end", "GET", "/w/f", "OPEN", offset="10")
+    request("_", "GET", "/w/d", "OPEN", then="open-folder")
+    request("open-none", "GET", "/w/none", "OPEN")
+    request("checksum-leads", "GET", "/w/f", "GETFILECHECKSUM", then="checksum")
+    request("summary", "GET", "/w", "GETCONTENTSUMMARY")
+    request("mkdirs-over-file", "PUT", "/w/f", "MKDIRS")
+    request("_", "PUT", "/w/none/f", "CREATE", b"", then="create-no-parent", createparent="false")
+    request("_", "PUT", "/w/g", "CREATE", b"", then="create-denied", user="bob")
+    request("denied", "PUT", "/w/g", "MKDIRS", user="bob")
+    request("bad-user", "PUT", "/w/g", "MKDIRS", user="b b")
+    request("bad-name", "PUT", "/w/a:b", "MKDIRS")
+    request("chmod", "PUT", "/w/f", "SETPERMISSION", permission="600")
+    request("_", "PUT", "/w/g", "CREATE", b"", then="_")
+    request("rename-exists", "PUT", "/w/f", "RENAME", destination="/w/g", renameoptions="NONE")
+    request("rename-over-folder", "PUT", "/w/f", "RENAME", destination="/w/d",
         renameoptions="OVERWRITE")  # fmt: skip
-    ask("rename-nowhere", "PUT", "/w/f", "RENAME", destination="/x/y", renameoptions="NONE")
-    ask("rename", "PUT", "/w/f", "RENAME", destination="/w/g", renameoptions="OVERWRITE")
-    ask("rename-none", "PUT", "/w/f", "RENAME", destination="/w/g", renameoptions="OVERWRITE")
-    ask("deleted", "DELETE", "/w/g", "DELETE", recursive="true")
-    ask("delete-none", "DELETE", "/w/g", "DELETE", recursive="true")
+    request("rename-nowhere", "PUT", "/w/f", "RENAME", destination="/x/y", renameoptions="NONE")
+    request("rename", "PUT", "/w/f", "RENAME", destination="/w/g", renameoptions="OVERWRITE")
+    request("rename-none", "PUT", "/w/f", "RENAME", destination="/w/g", renameoptions="OVERWRITE")
+    request("deleted", "DELETE", "/w/g", "DELETE", recursive="true")
+    request("delete-none", "DELETE", "/w/g", "DELETE", recursive="true")
     for name in cluster.names("nn"):
         if cluster.web(name) != record.names:
-            ask("standby", "PUT", "/w/d", "MKDIRS", at=cluster.web(name))
-    ask("_", "PUT", "/q", "MKDIRS")
+            request("standby", "PUT", "/w/d", "MKDIRS", at=cluster.web(name))
+    request("_", "PUT", "/q", "MKDIRS")
     cluster.tool(_ADMIN, "-setQuota", "1", "/q")
-    ask("_", "PUT", "/q/f", "CREATE", b"", then="create-quota")
+    request("_", "PUT", "/q/f", "CREATE", b"", then="create-quota")
     cluster.safe_mode(True)
-    ask("safe-mode", "PUT", "/w/e", "MKDIRS")
-    ask("_", "PUT", "/w/e", "CREATE", b"", then="create-safe-mode")
+    request("safe-mode", "PUT", "/w/e", "MKDIRS")
+    request("_", "PUT", "/w/e", "CREATE", b"", then="create-safe-mode")
     cluster.safe_mode(False)
 
 
@@ -122,7 +122,7 @@ def main() -> None:
         cluster = Hadoop.up(Path(folder, "2"), ["no_space"])
         try:
             record = Recorder(cluster, answers)
-            record.ask("no-data-node", "PUT", "/f", "CREATE")
+            record.request("no-data-node", "PUT", "/f", "CREATE")
             # As when the last space goes just now: the NameNode still leads to the DataNode.
             names = urlsplit(cluster.default_fs).netloc
             query = f"op=CREATE&user.name={cluster.user}&namenoderpcaddress={names}"

@@ -137,17 +137,17 @@ def test_the_account_that_an_address_names_is_the_one_that_is_asked(
 ) -> None:
     """Azure's is a part of the address; without it the environment's would be asked."""
     store.pipe_file("/c/x", b"x")
-    asked: List[Dict[str, Any]] = []
+    requested: List[Dict[str, Any]] = []
     account = {"account_name": "account"}
     monkeypatch.setattr(MemoryStore, "_get_kwargs_from_urls", lambda address: account)
     info = MemoryStore.info
     monkeypatch.setattr(
         MemoryStore,
         "info",
-        lambda self, path, **words: asked.append(self.storage_options) or info(self, path),
+        lambda self, path, **words: requested.append(self.storage_options) or info(self, path),
     )
     assert filesystem("s3a://c/x").stat("s3a://c/x").size == 1
-    assert asked[0] == account
+    assert requested[0] == account
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])

@@ -27,7 +27,7 @@ class Raw:
 
     def __init__(self) -> None:
         self.answer: Callable[[bytes], bytes] = lambda request: b""
-        self.asked: List[bytes] = []
+        self.requests: List[bytes] = []
         self._sock = socket.create_server(("127.0.0.1", 0))
         self.port = self._sock.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -48,7 +48,7 @@ class Raw:
                         if not data:
                             break
                         request += data
-                    self.asked.append(request)
+                    self.requests.append(request)
                     sock.sendall(self.answer(request))
                     sock.shutdown(socket.SHUT_WR)
                     while sock.recv(4096):
@@ -213,7 +213,7 @@ class TestNameNodes:
         raw.answer = lambda request: head("307 Go", where, "Content-Length: 0")
         with pytest.raises(OSError, match="redirect"):
             call(hdfs)
-        assert not any(b"stolen" in request for request in raw.asked)
+        assert not any(b"stolen" in request for request in raw.requests)
 
     @fuzz(
         data=mutations(

@@ -72,7 +72,7 @@ def test_stat(hdfs: FakeHdfs) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         files.stat("/w/none")
     assert caught.value.filename == "/w/none"
-    assert [asked.path for asked in hdfs.seen] == ["/w/f", "/w/d", "/w/none"]
+    assert [request.path for request in hdfs.seen] == ["/w/f", "/w/d", "/w/none"]
     assert hdfs.seen[0].query == {"op": "GETFILESTATUS", "user.name": "me"}
     assert hdfs.nn[0].connections == 1  # kept
 
@@ -141,7 +141,7 @@ def test_a_large_folder_comes_in_pages(hdfs: FakeHdfs) -> None:
     hdfs.plays(page(["a", "b b"], 3), page(["c", "d"], 1), page(["e"], 0))
     found = hdfs.client().list("hdfs:///w")
     assert [base_name(one.location) for one in found] == ["a", "b b", "c", "d", "e"]
-    assert [asked.query.get("startAfter") for asked in hdfs.seen] == [None, "b b", "d"]
+    assert [request.query.get("startAfter") for request in hdfs.seen] == [None, "b b", "d"]
 
 
 def test_a_server_of_old_lists_at_once(hdfs: FakeHdfs) -> None:
@@ -162,9 +162,9 @@ def test_mkdir_chmod_delete_checksum(hdfs: FakeHdfs) -> None:
     files.chmod("hdfs:///w/d", 0o600)
     assert files.delete("hdfs:///w/d") and not files.delete("hdfs:///w/d")
     assert files.checksum("hdfs:///w/f").startswith("MD5-of-0MD5-of-512CRC32C:0000")
-    assert [asked.query.get("permission") for asked in hdfs.seen[:2]] == ["1770", "600"]
-    assert [asked.query.get("recursive") for asked in hdfs.seen[2:4]] == ["true", "true"]
-    assert [asked.method for asked in hdfs.seen[:5]] == "PUT PUT DELETE DELETE GET".split()
+    assert [request.query.get("permission") for request in hdfs.seen[:2]] == ["1770", "600"]
+    assert [request.query.get("recursive") for request in hdfs.seen[2:4]] == ["true", "true"]
+    assert [request.method for request in hdfs.seen[:5]] == "PUT PUT DELETE DELETE GET".split()
 
 
 def test_rename(hdfs: FakeHdfs) -> None:
@@ -189,7 +189,7 @@ def test_rename(hdfs: FakeHdfs) -> None:
     with pytest.raises(OSError) as other:
         files.rename("hdfs:///w/f", "hdfs://elsewhere/w/f")
     assert other.value.errno == errno.EXDEV
-    renames = [asked.query for asked in hdfs.seen if asked.query["op"] == "RENAME"]
+    renames = [request.query for request in hdfs.seen if request.query["op"] == "RENAME"]
     assert [one["renameoptions"] for one in renames[:3]] == ["NONE", "NONE", "OVERWRITE"]
     assert renames[0]["destination"] == "/w/new"
 

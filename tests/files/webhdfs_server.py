@@ -19,7 +19,7 @@ ANSWERS: Dict[str, Any] = json.loads(RECORDED.read_text()) if RECORDED.exists() 
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """One request, as it came."""
 
     server: str  # nn0, nn1, dn0, dn1
@@ -56,8 +56,8 @@ class Handler(BaseHTTPRequestHandler):
         step = self.server.next_step()
         if step is not early:
             body = self._body()
-            asked = Asked(self.server.name, self.command, self.path, body, dict(self.headers))
-            self.server.hdfs.seen.append(asked)
+            request = Request(self.server.name, self.command, self.path, body, dict(self.headers))
+            self.server.hdfs.seen.append(request)
         if callable(step):
             step(self)
         else:
@@ -149,7 +149,7 @@ class FakeHdfs:
 
     name_nodes: int = 1
     data_nodes: int = 1
-    seen: List[Asked] = field(default_factory=list)
+    seen: List[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.nn = [Server(self, f"nn{number}") for number in range(self.name_nodes)]
@@ -188,7 +188,7 @@ class FakeHdfs:
 
     def story(self) -> List[str]:
         """``nn0 CREATE``, ``dn0 CREATE``, ``nn0 RENAME``"""
-        return [str(asked) for asked in self.seen]
+        return [str(request) for request in self.seen]
 
     def close(self) -> None:
         for client in self._clients:

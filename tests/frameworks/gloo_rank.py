@@ -31,7 +31,7 @@ class Rendezvous:
             int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]),
         )
 
-    def _ask(self, method: str, key: object, body: bytes = b"") -> Tuple[int, bytes]:
+    def _request(self, method: str, key: object, body: bytes = b"") -> Tuple[int, bytes]:
         for _ in range(3):
             connection = http.client.HTTPConnection(*self._where, timeout=60)
             try:
@@ -48,14 +48,14 @@ class Rendezvous:
 
     def get(self, key: object) -> Optional[bytes]:
         """None: not yet."""
-        status, body = self._ask("GET", key)
+        status, body = self._request("GET", key)
         return body if status == 200 else None
 
     def put(self, key: object, value: bytes) -> None:
-        assert self._ask("PUT", key, value)[0] == 200
+        assert self._request("PUT", key, value)[0] == 200
 
     def delete(self, key: object) -> None:
-        assert self._ask("DELETE", key)[0] == 200
+        assert self._request("DELETE", key)[0] == 200
 
     def wait(self, key: object) -> bytes:
         deadline = time.monotonic() + _PATIENCE_S

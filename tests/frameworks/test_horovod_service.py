@@ -145,7 +145,7 @@ def serve(failures: Failures) -> Iterator[Callable[..., RendezvousService]]:
         service.close()
 
 
-def _ask(
+def _request(
     service: RendezvousService, method: str, path: str, body: bytes = b""
 ) -> Tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
@@ -181,12 +181,12 @@ def test_what_one_puts_another_gets(serve: Callable[..., RendezvousService]) -> 
         "horovod_addr": "127.0.0.1",
         "horovod_port": str(service.port),
     }
-    assert _ask(service, "GET", "/global_/0") == (404, b"")
-    assert _ask(service, "PUT", "/global_/0", value) == (200, b"")
-    assert _ask(service, "GET", "/global_/0") == (200, value)
-    assert _ask(service, "GET", "/local_/0") == (404, b"")
-    assert _ask(service, "DELETE", "/global_/0") == (200, b"")
-    assert _ask(service, "GET", "/global_/0") == (404, b"")
+    assert _request(service, "GET", "/global_/0") == (404, b"")
+    assert _request(service, "PUT", "/global_/0", value) == (200, b"")
+    assert _request(service, "GET", "/global_/0") == (200, value)
+    assert _request(service, "GET", "/local_/0") == (404, b"")
+    assert _request(service, "DELETE", "/global_/0") == (200, b"")
+    assert _request(service, "GET", "/global_/0") == (404, b"")
 
 
 def test_who_waits_is_answered_when_the_key_comes(
@@ -199,7 +199,7 @@ def test_who_waits_is_answered_when_the_key_comes(
     for sock in waiting:
         sock.sendall(b"GET /global_/1 HTTP/1.1\r\n\r\n")
     waiting[2].close()
-    assert _ask(service, "PUT", "/global_/1", b"here") == (200, b"")
+    assert _request(service, "PUT", "/global_/1", b"here") == (200, b"")
     for sock in waiting[:2]:
         assert _rest(sock).endswith(b"\r\n\r\nhere")
         sock.close()
@@ -229,8 +229,8 @@ def test_garbage_oversize_and_silence_harm_no_rank(
         assert not _rest(sock).startswith(b"HTTP/1.1 200")
         sock.close()
     monkeypatch.undo()
-    assert _ask(service, "GET", "/a/b") == (404, b"")
-    assert _ask(service, "PUT", "/a/b", b"v") == (200, b"")
+    assert _request(service, "GET", "/a/b") == (404, b"")
+    assert _request(service, "PUT", "/a/b", b"v") == (200, b"")
     assert failures.heard == []
 
 
@@ -238,11 +238,11 @@ def test_a_client_that_does_not_read_its_answer_delays_no_other(
     serve: Callable[..., RendezvousService],
 ) -> None:
     service = serve()
-    assert _ask(service, "PUT", "/a/b", b"x" * 4_000_000) == (200, b"")
+    assert _request(service, "PUT", "/a/b", b"x" * 4_000_000) == (200, b"")
     lazy = _raw(service)
     lazy.sendall(b"GET /a/b HTTP/1.1\r\n\r\n")
-    assert _ask(service, "PUT", "/a/c", b"v") == (200, b"")
-    assert _ask(service, "GET", "/a/c") == (200, b"v")
+    assert _request(service, "PUT", "/a/c", b"v") == (200, b"")
+    assert _request(service, "GET", "/a/c") == (200, b"v")
     lazy.close()
 
 
@@ -252,7 +252,7 @@ def test_of_too_many_the_oldest_goes(
     monkeypatch.setattr(horovod_service, "_MOST_CONNECTIONS", 8)
     service = serve(0)
     silent = [_raw(service) for _ in range(30)]
-    assert _ask(service, "PUT", "/a/b", b"v") == (200, b"")
+    assert _request(service, "PUT", "/a/b", b"v") == (200, b"")
     assert _rest(silent[0]) == b""
     for sock in silent:
         sock.close()
@@ -263,8 +263,8 @@ def test_who_does_not_begin_is_named(
 ) -> None:
     service = serve(3, 0.1)
     service.tasks = ["chief:0", "worker:0", "worker:1"]
-    assert _ask(service, "PUT", "/local_h/0", b"v") == (200, b"")
-    assert _ask(service, "PUT", "/global_/1", b"v") == (200, b"")
+    assert _request(service, "PUT", "/local_h/0", b"v") == (200, b"")
+    assert _request(service, "PUT", "/global_/1", b"v") == (200, b"")
     reason, task, code = failures.first()
     assert "2 of 3 Horovod ranks (chief:0, worker:1) did not call hvd.init()" in reason
     assert "tony.container.registration.timeout" in reason
@@ -277,7 +277,7 @@ def test_all_that_began_are_waited_for_no_more(
     service = serve(2, 0.2)
     service.tasks = ["worker:0", "worker:1"]
     for rank in (0, 1):
-        _ask(service, "PUT", f"/global_/{rank}", b"v")
+        _request(service, "PUT", f"/global_/{rank}", b"v")
     gone = _raw(service)
     gone.sendall(b"GET /x/y HTTP/1.1\r\n\r\n")
     assert _rest(gone).startswith(b"HTTP/1.1 404")  # after a moment longer than that

@@ -43,7 +43,7 @@ class Recording:
         """The client's side, with the same random parts."""
         return Wire(self.protocol, _CLIENT_ID, self.identity, allowed=allowed, nonce=lambda: _NONCE)
 
-    def ask(self, wire: Wire, index: int) -> None:
+    def send(self, wire: Wire, index: int) -> None:
         """Make the call again that was made then."""
         method, message, data = self.calls[index]
         wire.call(index, method, MESSAGES[message].decode(data))

@@ -69,7 +69,7 @@ def unmanaged(application: ApplicationId, **more: object) -> ApplicationSubmissi
     return context.replace(**more)
 
 
-def ask(count: int, request_id: int) -> ResourceRequest:
+def resource_request(count: int, request_id: int) -> ResourceRequest:
     return ResourceRequest(
         priority=Priority(priority=1),
         resource_name="*",
@@ -90,14 +90,16 @@ class Master:
     tokens: NodeTokens
     completed: List[ContainerStatus]
 
-    def heartbeat(self, asks: Sequence[ResourceRequest] = ()) -> Allocation:
-        answer = self.rm.allocate(asks=asks, progress=0.5)
+    def heartbeat(self, requests: Sequence[ResourceRequest] = ()) -> Allocation:
+        answer = self.rm.allocate(requests=requests, progress=0.5)
         self.tokens.update(answer.node_tokens)
         self.completed += answer.completed
         return answer
 
     def get(self, count: int, request_id: int = 7) -> List[Container]:
-        found: List[Container] = list(self.heartbeat([ask(count, request_id)]).allocated)
+        found: List[Container] = list(
+            self.heartbeat([resource_request(count, request_id)]).allocated
+        )
 
         def enough() -> bool:
             found.extend(self.heartbeat().allocated)
@@ -351,7 +353,7 @@ class TestMasters:
         """A lost answer loses no container."""
         master = make_master(hadoop())
         master.rm.register("localhost", 1, "")
-        request = AllocateRequest(response_id=0, progress=0.0, ask=[ask(3, 7)])
+        request = AllocateRequest(response_id=0, progress=0.0, ask=[resource_request(3, 7)])
         answer = master.rm.service.call(ALLOCATE, request)
 
         def granted() -> bool:

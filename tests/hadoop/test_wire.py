@@ -77,13 +77,13 @@ def replay(recording: Recording, cuts: List[int]) -> List[Event]:
     wire = recording.wire()
     events: List[Event] = []
     calls = iter(range(len(recording.calls)))
-    recording.ask(wire, next(calls))
+    recording.send(wire, next(calls))
     sent = b""
     for what, data in recording.log:
         if what == "sent":
             outgoing = wire.outgoing()
             if not outgoing:  # this one was sent for the next call
-                recording.ask(wire, next(calls))
+                recording.send(wire, next(calls))
                 outgoing = wire.outgoing()
             assert outgoing == data
             sent += outgoing
@@ -136,7 +136,7 @@ class TestRecordings:
         events: List[Event] = []
         try:
             for index in range(len(recording.calls)):
-                recording.ask(wire, index)
+                recording.send(wire, index)
             wire.outgoing()
             events = wire.receive(bytes(data))
         except HadoopError:
@@ -157,7 +157,7 @@ class TestRecordings:
         wire = recording.wire()
         try:
             for index in range(len(recording.calls)):
-                recording.ask(wire, index)
+                recording.send(wire, index)
             wire.outgoing()
             for piece in pieces(data, cuts):
                 wire.receive(piece)

@@ -71,7 +71,7 @@ class BehindProxy:
 
     def _beat(self) -> None:
         while not self._stopped.wait(1.0):
-            self._rm.allocate(asks=(), progress=0.5)
+            self._rm.allocate(resource_requests=(), progress=0.5)
 
     def finish(self, tracking_url: str = "") -> Any:
         """What the proxy sees when the job has ended."""

@@ -106,10 +106,10 @@ class ScriptedPool(ContainerPool):
             sink(PreviousContainers(tuple(self.previous)))
         return PoolInfo("app_1", attempt, "tester", "default", settle_s=0.05)
 
-    def request(self, asks: Sequence[ContainerRequest], gang: bool) -> None:
-        for ask in asks:
-            for _ in range(ask.count if self.generous else 0):
-                self.grant(ask.role)
+    def request(self, requests: Sequence[ContainerRequest], gang: bool) -> None:
+        for wanted in requests:
+            for _ in range(wanted.count if self.generous else 0):
+                self.grant(wanted.role)
 
     def grant(self, role: str) -> Container:
         """One container."""

@@ -27,7 +27,7 @@ def asked_after(world: World) -> List[ContainerRequest]:
     request = world.do_RequestContainers
 
     def note(command: c.RequestContainers) -> None:
-        asked.extend(ask for ask in command.requests if ask.count)
+        asked.extend(request for request in command.requests if request.count)
         request(command)
 
     world.do_RequestContainers = note  # type: ignore[method-assign]
@@ -43,7 +43,7 @@ def test_a_node_that_could_not_start_an_executor_is(code: int, cause: ExitCause)
     bad, other = (world.executor(name).container.node for name in ("worker:0", "worker:1"))
     world.kill("worker:0", cause, code)
     asked = asked_after(world)
-    assert [ask.avoid_nodes for ask in asked] == [(bad,)] * len(asked) != []
+    assert [request.avoid_nodes for request in asked] == [(bad,)] * len(asked) != []
     assert other not in world.machine.state.avoided_nodes
     world.after(AVOIDED_S)
     assert not world.machine.state.avoided_nodes

@@ -212,7 +212,7 @@ def test_tensorboard_draws_curves_pictures_and_graphs(
     serving(made, tensorboard)
 
     def drawn(tab: str) -> Tuple[List[int], List[str], int]:
-        answer = browser.ask("Runtime.evaluate", tab, expression=DRAWN)
+        answer = browser.call("Runtime.evaluate", tab, expression=DRAWN)
         images, nodes, curves = json.loads(answer["result"].get("value", "[[],[],0]"))
         return images, nodes, curves
 
@@ -236,5 +236,5 @@ def test_a_browser_is_sent_to_tensorboard(
     serving(made, tensorboard)
     tab = browser.open(made.url + path)
     browser.shows(tab, "<tb-webapp", "the_loss")
-    where: Dict[str, Any] = browser.ask("Runtime.evaluate", tab, expression="location.href")
+    where: Dict[str, Any] = browser.call("Runtime.evaluate", tab, expression="location.href")
     assert where["result"]["value"].startswith(f"{made.url}tensorboard/?")

@@ -70,7 +70,9 @@ def test_what_is_beyond_the_minimum_is_spare() -> None:
 
     class Heard(World):
         def do_RequestContainers(self, command: c.RequestContainers) -> None:
-            asked.extend((ask.count, command.gang, ask.spare) for ask in command.requests)
+            asked.extend(
+                (request.count, command.gang, request.spare) for request in command.requests
+            )
             super().do_RequestContainers(command)
 
     world = only(Heard(elastic(2, 4), settle_s=0.2).begin(), 2)

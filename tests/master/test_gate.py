@@ -24,7 +24,7 @@ def shell(folder: Path, **changes: str) -> Shell:
     return Shell(folder, a_job(ONE), context={"proxy": PROXY._replace(**changes)})
 
 
-def asks(shell: Shell, user: str = "", path: str = "/api/job", **headers: str) -> Any:
+def fetch(shell: Shell, user: str = "", path: str = "/api/job", **headers: str) -> Any:
     if user:
         headers["Cookie"] = f"proxy-user={user}"
     return shell.get(path, **headers)
@@ -90,26 +90,26 @@ def test_owner_list_and_all_others(tmp_path: Path) -> None:
     with shell(tmp_path, view_acl="bob") as made:
         made.launched(1)
         for user, status in {"tester": 200, "bob": 200, "eve": 403, "dr.who": 403, "": 403}.items():
-            assert asks(made, user)[0] == status, user
-        text = asks(made, "eve")[1].decode()
+            assert fetch(made, user)[0] == status, user
+        text = fetch(made, "eve")[1].decode()
         assert "eve may not read this page" in text and "tester" in text
-        assert "does not name the user" in asks(made)[1].decode()
+        assert "does not name the user" in fetch(made)[1].decode()
         assert made.get("/", Cookie="proxy-user=eve; proxy-user=tester")[0] == 403
         for path in ("/", "/logs/worker:0/stdout", "/tensorboard/", "/api/events"):
-            assert asks(made, "eve", path)[0] == 403, path
+            assert fetch(made, "eve", path)[0] == 403, path
 
 
 def test_without_authentication_every_user_is_the_static_user(tmp_path: Path) -> None:
     with shell(tmp_path, static_user="dr.who") as made:
         made.launched(1)
-        assert [asks(made, user)[0] for user in ("dr.who", "", "tester")] == [200] * 3
-        assert asks(made, "eve")[0] == 403
+        assert [fetch(made, user)[0] for user in ("dr.who", "", "tester")] == [200] * 3
+        assert fetch(made, "eve")[0] == 403
 
 
 def test_a_list_for_all(tmp_path: Path) -> None:
     with shell(tmp_path, view_acl="*") as made:
         made.launched(1)
-        assert [asks(made, user)[0] for user in ("eve", "")] == [200, 200]
+        assert [fetch(made, user)[0] for user in ("eve", "")] == [200, 200]
 
 
 def test_groups_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_groups_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with shell(tmp_path, view_acl=" staff,ops") as made:
         made.launched(1)
         for _ in range(2):
-            assert [asks(made, user)[0] for user in ("bob", "eve")] == [200, 403]
+            assert [fetch(made, user)[0] for user in ("bob", "eve")] == [200, 403]
     assert asked == ["bob", "eve"]
 
 
@@ -138,25 +138,25 @@ def test_only_the_proxy_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(proxy_gate, "addresses_of", elsewhere)
     with shell(tmp_path, view_acl="*") as made:
         made.launched(1)
-        status, body, _ = asks(made, "tester")
+        status, body, _ = fetch(made, "tester")
         assert status == 403 and PROXY.public_url.encode() in body
-        assert asks(made, "tester")[0] == 403
+        assert fetch(made, "tester")[0] == 403
         assert len(looked) == 1, "not for every stranger"
         monkeypatch.setattr(proxy_gate, "AGAIN_S", 0.0)
         monkeypatch.setattr(proxy_gate, "addresses_of", lambda hosts: frozenset(["127.0.0.1"]))
-        assert asks(made, "tester")[0] == 200, "the proxy moved"
+        assert fetch(made, "tester")[0] == 200, "the proxy moved"
 
 
 def test_nothing_waits_there_and_links_are_the_proxys(tmp_path: Path) -> None:
     with shell(tmp_path, view_acl="*") as made:
         made.launched(1)
-        last = json.loads(asks(made, path="/api/events")[1])["next"]
-        answer = asks(made, path=f"/api/events?since={last}&wait=30")
+        last = json.loads(fetch(made, path="/api/events")[1])["next"]
+        answer = fetch(made, path=f"/api/events?since={last}&wait=30")
         assert json.loads(answer[1]) == {"events": [], "next": last}
-        assert json.loads(asks(made)[1])["links"]["page"] == PROXY.public_url
+        assert json.loads(fetch(made)[1])["links"]["page"] == PROXY.public_url
         assert made.pool.page_url.startswith("http://127.0.0.1:"), "the scheduler's own way"
-        assert b'data-wait="0"' in asks(made, path="/")[1]
-        status, body, headers = asks(made, path="/tensorboard")
+        assert b'data-wait="0"' in fetch(made, path="/")[1]
+        status, body, headers = fetch(made, path="/tensorboard")
         assert status == 200 and "Location" not in headers
         assert b'content="0; url=tensorboard/?tensorboardColab=true"' in body
 
@@ -166,9 +166,9 @@ def test_a_client_is_known_by_its_user_agent(tmp_path: Path) -> None:
         made.launched(1)
         seen: List[int] = []
         made.master.client_seen = lambda: seen.append(1)
-        asks(made, User_Agent="Mozilla/5.0")
+        fetch(made, User_Agent="Mozilla/5.0")
         assert not seen
-        asks(made, User_Agent="tony-client/0.1")
+        fetch(made, User_Agent="tony-client/0.1")
         assert seen
 
 
@@ -176,10 +176,10 @@ def test_the_way_to_tensorboard_is_html(tmp_path: Path) -> None:
     job = a_job(ONE, program=Program(tensorboard_first=True))
     with Shell(tmp_path, job, context={"proxy": PROXY._replace(view_acl="*")}) as made:
         made.launched(1)
-        assert b'http-equiv="refresh" content="0' not in asks(made, path="/")[1]
+        assert b'http-equiv="refresh" content="0' not in fetch(made, path="/")[1]
         made.master._page.tensorboard = ("127.0.0.1", 1)
-        assert b'content="0; url=tensorboard/' in asks(made, path="/")[1]
-        assert b'content="0; url=tensorboard/' not in asks(made, path="/job")[1]
+        assert b'content="0; url=tensorboard/' in fetch(made, path="/")[1]
+        assert b'content="0; url=tensorboard/' not in fetch(made, path="/job")[1]
 
 
 def test_a_lookup_that_breaks_refuses_its_readers_and_the_next_is_made(
@@ -191,7 +191,7 @@ def test_a_lookup_that_breaks_refuses_its_readers_and_the_next_is_made(
     with shell(tmp_path) as one:
         with monkeypatch.context() as for_now:
             for_now.setattr(proxy_gate, "addresses_of", broken)
-            assert asks(one)[0] == 403
+            assert fetch(one)[0] == 403
         monkeypatch.setattr(proxy_gate, "AGAIN_S", 0.1)
         time.sleep(0.2)
-        assert asks(one, "tester")[0] == 200
+        assert fetch(one, "tester")[0] == 200

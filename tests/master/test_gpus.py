@@ -88,7 +88,7 @@ def test_a_node_is_not_avoided_for_ever() -> None:
     asked.clear()
     world.after(61)
     assert not world.machine.state.avoided_nodes
-    assert [(ask.count, ask.avoid_nodes) for ask in asked][:1] == [(1, ())]
+    assert [(request.count, request.avoid_nodes) for request in asked][:1] == [(1, ())]
     assert f"node {bad} is no longer avoided" in [told.text for told in world.story]
 
 

@@ -135,7 +135,9 @@ class Wide(World):
 
     def do_RequestContainers(self, command: c.RequestContainers) -> None:
         if self.scarce:
-            self.wanted.update((ask.role, (ask.session, ask.count)) for ask in command.requests)
+            self.wanted.update(
+                (request.role, (request.session, request.count)) for request in command.requests
+            )
         else:
             super().do_RequestContainers(command)
 

@@ -259,7 +259,7 @@ def test_what_the_master_loads_stays_small() -> None:
     assert not loaded & heavy
 
 
-class Asked:
+class EndRequested:
     """A master that remembers what it was told."""
 
     def __init__(self, calls: int) -> None:
@@ -290,9 +290,9 @@ def test_a_reason_that_stands_elsewhere(far: FarFileSystem) -> None:
     path = far.path(f"{STATE}/kill.json")
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"reason": "enough", "by": "ann"}))
-    asked = Asked(1)
-    asked.run(signal.SIGTERM)
-    assert (asked.killed, asked.kept) == (["enough (by ann)"], 1)
+    ended = EndRequested(1)
+    ended.run(signal.SIGTERM)
+    assert (ended.killed, ended.kept) == (["enough (by ann)"], 1)
 
 
 def test_a_reason_elsewhere_is_not_waited_for_long(
@@ -300,18 +300,18 @@ def test_a_reason_elsewhere_is_not_waited_for_long(
 ) -> None:
     monkeypatch.setattr(entry, "REASON_S", 0.05)
     far.hang()
-    asked = Asked(1)
-    asked.run(signal.SIGTERM)
+    ended = EndRequested(1)
+    ended.run(signal.SIGTERM)
     far.back()
-    assert (asked.killed, asked.kept) == (["the master received SIGTERM"], 1)
+    assert (ended.killed, ended.kept) == (["the master received SIGTERM"], 1)
 
 
 def test_who_asks_again_waits_for_nothing(far: FarFileSystem) -> None:
     far.hang()
-    asked = Asked(2)
-    asked.run(signal.SIGTERM, signal.SIGINT)
+    ended = EndRequested(2)
+    ended.run(signal.SIGTERM, signal.SIGINT)
     far.back()
-    assert asked.killed == ["the master received SIGINT"] * 2
+    assert ended.killed == ["the master received SIGINT"] * 2
 
 
 FILES = """

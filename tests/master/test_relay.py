@@ -96,7 +96,7 @@ def relayed(backend: int) -> Iterator[int]:
         running.do(server.close)
 
 
-def ask(
+def fetch(
     port: int, path: str, method: str = "GET", body: bytes = b"", **headers: str
 ) -> Tuple[int, bytes, Dict[str, str]]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -108,10 +108,10 @@ def ask(
 
 
 def test_a_get_and_a_post_pass_through(relayed: int, backend: int) -> None:
-    status, body, headers = ask(relayed, "/tensorboard/data/run%20a?tag=x%2Fy&b=1")
+    status, body, headers = fetch(relayed, "/tensorboard/data/run%20a?tag=x%2Fy&b=1")
     assert (status, body) == (200, b"scalars:")
     assert headers["Content-Type"] == "application/json"
-    assert ask(relayed, "/tensorboard/data/scalars", "POST", b"runs=1")[1] == b"scalars:runs=1"
+    assert fetch(relayed, "/tensorboard/data/scalars", "POST", b"runs=1")[1] == b"scalars:runs=1"
     assert [(seen[0], seen[1]) for seen in Backend.seen] == [
         ("GET", "/data/run%20a?tag=x%2Fy&b=1"),
         ("POST", "/data/scalars"),
@@ -121,7 +121,7 @@ def test_a_get_and_a_post_pass_through(relayed: int, backend: int) -> None:
 
 def test_what_belongs_to_the_connection_or_to_others_stays_behind(relayed: int) -> None:
     secret = {"Cookie": "session=1", "Authorization": "Basic x", "Accept": "text/html"}
-    _, _, headers = ask(relayed, "/tensorboard/", **secret)
+    _, _, headers = fetch(relayed, "/tensorboard/", **secret)
     assert "Set-Cookie" not in headers
     told = Backend.seen[0][2]
     assert "Cookie" not in told and "Authorization" not in told
@@ -129,8 +129,8 @@ def test_what_belongs_to_the_connection_or_to_others_stays_behind(relayed: int) 
 
 
 def test_redirects_become_relative(relayed: int) -> None:
-    assert ask(relayed, "/tensorboard/moved")[2]["Location"] == "./to/here?a=1"
-    assert ask(relayed, "/tensorboard/moved/deep/er")[2]["Location"] == "../.././to/here?a=1"
+    assert fetch(relayed, "/tensorboard/moved")[2]["Location"] == "./to/here?a=1"
+    assert fetch(relayed, "/tensorboard/moved/deep/er")[2]["Location"] == "../.././to/here?a=1"
 
 
 def test_relative() -> None:
@@ -141,8 +141,8 @@ def test_relative() -> None:
 
 
 def test_streams_and_large_answers_are_whole(relayed: int) -> None:
-    assert ask(relayed, "/tensorboard/chunked")[1] == b"one two"
-    assert ask(relayed, "/tensorboard/big")[1] == BIG
+    assert fetch(relayed, "/tensorboard/chunked")[1] == b"one two"
+    assert fetch(relayed, "/tensorboard/big")[1] == BIG
 
 
 def test_a_slow_reader_holds_nothing_but_its_own_answer(relayed: int) -> None:
@@ -150,13 +150,13 @@ def test_a_slow_reader_holds_nothing_but_its_own_answer(relayed: int) -> None:
     connection.request("GET", "/tensorboard/big")
     answer = connection.getresponse()
     time.sleep(0.1)
-    assert ask(relayed, "/tensorboard/x")[0] == 200
+    assert fetch(relayed, "/tensorboard/x")[0] == 200
     assert answer.read() == BIG
     connection.close()
 
 
 def test_a_server_that_sends_nothing_is_a_bad_gateway(relayed: int) -> None:
-    status, body, _ = ask(relayed, "/tensorboard/silent")
+    status, body, _ = fetch(relayed, "/tensorboard/silent")
     assert status == 502
     assert b"TensorBoard at localhost" in body
 
@@ -168,7 +168,7 @@ def test_no_server_is_a_bad_gateway() -> None:
             Relay(exchange, ("127.0.0.1", 1), "/")
 
         server = running.do(lambda: WebServer(running.reactor, "127.0.0.1", 0, handle))
-        status, body, _ = ask(server.port, "/")
+        status, body, _ = fetch(server.port, "/")
         running.do(server.close)
     assert status == 502
     assert b"127.0.0.1:1 does not answer" in body
@@ -182,7 +182,7 @@ class AnswersAnything:
 
     def __init__(self) -> None:
         self.parts: List[bytes] = []
-        self.asked = b""
+        self.request = b""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -192,12 +192,12 @@ class AnswersAnything:
         while True:
             sock, _ = self._listener.accept()
             with sock, contextlib.suppress(OSError):
-                self.asked = b""
-                while b"\r\n\r\n" not in self.asked:
+                self.request = b""
+                while b"\r\n\r\n" not in self.request:
                     data = sock.recv(65536)
                     if not data:
                         return
-                    self.asked += data
+                    self.request += data
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 for part in self.parts:
                     sock.sendall(part)
@@ -223,7 +223,7 @@ class Relayed:
 
         self.web = running.do(lambda: WebServer(running.reactor, "127.0.0.1", 0, handle))
 
-    def ask(self, *parts: bytes, method: bytes = b"GET", path: bytes = b"/a/b") -> bytes:
+    def fetch(self, *parts: bytes, method: bytes = b"GET", path: bytes = b"/a/b") -> bytes:
         """All that the reader gets until the connection ends."""
         self.server.parts = list(parts)
         with socket.create_connection(("127.0.0.1", self.web.port), timeout=60) as sock:
@@ -288,14 +288,14 @@ ODD = {
 
 @pytest.mark.parametrize("answer", ODD.values(), ids=ODD.keys())
 def test_an_odd_answer_is_a_bad_gateway_and_ends_nothing_else(odd: Relayed, answer: bytes) -> None:
-    found = odd.ask(answer)
+    found = odd.fetch(answer)
     assert found.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     assert b"does not answer: " in found and b"Set-Cookie" not in found
-    assert odd.ask(b"HTTP/1.1 200 OK\r\n\r\nwell").endswith(b"\r\n\r\nwell")
+    assert odd.fetch(b"HTTP/1.1 200 OK\r\n\r\nwell").endswith(b"\r\n\r\nwell")
 
 
 def test_an_interim_answer_is_passed_over(odd: Relayed) -> None:
-    found = odd.ask(
+    found = odd.fetch(
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200",
         b" OK\r\n\r\nwell",
     )
@@ -304,18 +304,18 @@ def test_an_interim_answer_is_passed_over(odd: Relayed) -> None:
 
 def test_no_more_of_a_body_than_was_announced(odd: Relayed) -> None:
     forged = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
-    found = odd.ask(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell" + forged)
+    found = odd.fetch(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell" + forged)
     assert found.endswith(b"\r\n\r\nwell")
-    assert odd.ask(b"HTTP/1.1 204 None\r\nContent-Length: 9\r\n\r\n", forged).endswith(
+    assert odd.fetch(b"HTTP/1.1 204 None\r\nContent-Length: 9\r\n\r\n", forged).endswith(
         b"close\r\n\r\n"
     )
-    assert odd.ask(b"HTTP/1.1 304 Same\r\n\r\n", forged).endswith(b"close\r\n\r\n")
-    head = odd.ask(b"HTTP/1.1 200 OK\r\nContent-Length: 46\r\n\r\n", forged, method=b"HEAD")
+    assert odd.fetch(b"HTTP/1.1 304 Same\r\n\r\n", forged).endswith(b"close\r\n\r\n")
+    head = odd.fetch(b"HTTP/1.1 200 OK\r\nContent-Length: 46\r\n\r\n", forged, method=b"HEAD")
     assert b"Content-Length: 46\r\n" in head and head.endswith(b"close\r\n\r\n")
 
 
 def test_headers_of_one_hop_and_those_for_the_whole_host_stay_behind(odd: Relayed) -> None:
-    found = odd.ask(
+    found = odd.fetch(
         b"HTTP/1.1 200 OK\r\nConnection: X-Hop, close\r\nX-Hop: 1\r\nX-Stays: 2\r\n"
         b"Service-Worker-Allowed: /\r\nClear-Site-Data: *\r\nAlt-Svc: h3\r\n"
         b"Set-Cookie2: a\r\nKeep-Alive: 1\r\n\r\n"
@@ -328,10 +328,10 @@ def test_nothing_is_cached_for_a_port_that_may_be_another_job_s_tomorrow(odd: Re
         b"HTTP/1.1 200 OK\r\ncache-control: max-age=31536000, immutable\r\nExpires: x\r\nAge: 1\r\n"
         b"ETag: a\r\n\r\n"
     )
-    assert b"max-age" in odd.ask(answer)
+    assert b"max-age" in odd.fetch(answer)
     odd.may_cache = False
     try:
-        found = odd.ask(answer)
+        found = odd.fetch(answer)
     finally:
         odd.may_cache = True
     assert found == (
@@ -347,8 +347,8 @@ def test_no_script_becomes_a_service_worker() -> None:
 
 
 def test_a_path_and_a_query_cannot_become_lines_of_the_request(odd: Relayed) -> None:
-    odd.ask(b"HTTP/1.1 200 OK\r\n\r\n", path=b"/a%0d%0aX-Evil:%201?c=%0d%0aX-Evil:3")
-    lines = odd.server.asked.split(b"\n")
+    odd.fetch(b"HTTP/1.1 200 OK\r\n\r\n", path=b"/a%0d%0aX-Evil:%201?c=%0d%0aX-Evil:3")
+    lines = odd.server.request.split(b"\n")
     assert not [line for line in lines if line.startswith(b"X-Evil")]
     assert lines[0] == b"GET /a%0D%0AX-Evil:%201?c=%0d%0aX-Evil:3 HTTP/1.1\r"
     # What the page's own parser refuses is no line here either.
@@ -411,7 +411,7 @@ def test_the_head_of_an_answer_is_read_or_refused(data: bytes, method: str) -> N
 def test_whatever_answers_the_reader_gets_one_answer(
     odd: Relayed, data: bytes, cuts: List[int]
 ) -> None:
-    found = odd.ask(*pieces(data, cuts))
+    found = odd.fetch(*pieces(data, cuts))
     head, _, body = found.partition(b"\r\n\r\n")
     assert re.match(rb"HTTP/1\.1 [2-5]\d\d ", head)
     assert head.endswith(b"\r\nConnection: close")

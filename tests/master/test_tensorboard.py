@@ -66,7 +66,7 @@ def serve(shell: Shell, port: int) -> str:
     return str(until(lambda: shell.json("/api/job")["links"].get("tensorboard")))
 
 
-def ask(
+def fetch(
     url: str, path: str = "/", method: str = "GET", body: bytes = b"", **headers: str
 ) -> Tuple[int, bytes, Dict[str, str]]:
     connection = http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=60)
@@ -85,8 +85,8 @@ def test_it_has_a_port_of_its_own_and_shares_no_origin_with_the_page(
     assert urlsplit(url).hostname == "127.0.0.1" and urlsplit(url).path == "/"
     assert urlsplit(url).port not in (board, urlsplit(shell.pool.page_url).port)
     for path in ("/", "/data/runs?a=%20b", "/api/job", "/tensorboard/", "/logs/worker:0/stdout"):
-        assert ask(url, path)[:2] == (200, f"board GET {path} ".encode()), "nothing of the page"
-    assert ask(url, "/data", "POST", b"runs=1")[1] == b"board POST /data runs=1"
+        assert fetch(url, path)[:2] == (200, f"board GET {path} ".encode()), "nothing of the page"
+    assert fetch(url, "/data", "POST", b"runs=1")[1] == b"board POST /data runs=1"
     assert shell.story("serving") == [f"TensorBoard answers at {url}"]
 
 
@@ -95,7 +95,7 @@ def test_the_page_relays_nothing_and_leads_there(shell: Shell, board: int, path:
     url = serve(shell, board)
     port = urlsplit(url).port
     for host in ("127.0.0.1", "localhost", "[::1]"):
-        status, body, headers = ask(shell.pool.page_url, path, Host=f"{host}:1")
+        status, body, headers = fetch(shell.pool.page_url, path, Host=f"{host}:1")
         rest = path[len("/tensorboard") :] or "/"
         assert (status, body) == (302, b"")
         assert headers["Location"] == f"http://{host}:{port}{rest}"
@@ -116,10 +116,10 @@ def test_it_answers_under_its_own_names_and_no_post_of_another_site(
     shell: Shell, board: int
 ) -> None:
     url = serve(shell, board)
-    assert ask(url, Host="evil.example")[0] == 403
-    assert ask(url, method="POST", body=b"x", Origin="http://evil.example")[0] == 403
-    assert ask(url, method="POST", body=b"x", Origin=shell.pool.page_url.rstrip("/"))[0] == 403
-    assert ask(url, method="POST", body=b"x", Origin=url.rstrip("/"))[0] == 200
+    assert fetch(url, Host="evil.example")[0] == 403
+    assert fetch(url, method="POST", body=b"x", Origin="http://evil.example")[0] == 403
+    assert fetch(url, method="POST", body=b"x", Origin=shell.pool.page_url.rstrip("/"))[0] == 403
+    assert fetch(url, method="POST", body=b"x", Origin=url.rstrip("/"))[0] == 200
 
 
 def test_its_port_stays_and_answers_that_it_serves_no_more(shell: Shell, board: int) -> None:
@@ -131,7 +131,7 @@ def test_its_port_stays_and_answers_that_it_serves_no_more(shell: Shell, board: 
         executor.say(Serving("tensorboard", 0, "it was killed"))
         until(lambda: "tensorboard" not in shell.json("/api/job")["links"])
     assert links[0] == links[1]
-    assert ask(links[0])[0] == 503
+    assert fetch(links[0])[0] == 503
     assert shell.get("/tensorboard/")[0] == 503
     shell.finish(executor)
     shell.go(executor)
@@ -180,7 +180,7 @@ def test_a_server_of_another_user_gets_no_request_and_is_shown_to_no_user(shell:
     try:
         assert process.stdout is not None
         url = serve(shell, json.loads(process.stdout.readline()))
-        status, body, _ = ask(url, "/secret")
+        status, body, _ = fetch(url, "/secret")
         assert status == 502 and b"held by another user of this machine" in body
         assert json.loads(process.stdout.readline()) == "", "it got no request"
     finally:
@@ -198,7 +198,7 @@ def test_what_the_kernel_does_not_tell_is_not_relayed(
         raise socket_owners.Unavailable("no netlink")
 
     monkeypatch.setattr(socket_owners.SocketTable, "listeners", unavailable)
-    status, body, _ = ask(url)
+    status, body, _ = fetch(url)
     assert status == 502 and b"no netlink" in body
 
 
@@ -218,8 +218,8 @@ def test_a_bug_over_an_answer_ends_that_connection_and_not_the_job(
 
     monkeypatch.setattr(tensorboard_relay, "parse_answer", broken)
     with pytest.raises(http.client.BadStatusLine):
-        ask(url, "/odd")
-    assert ask(url, "/well")[1] == b"board GET /well "
+        fetch(url, "/odd")
+    assert fetch(url, "/well")[1] == b"board GET /well "
     assert shell.json("/api/job")["state"] == "RUNNING"
     logged = capsys.readouterr().err
     assert "Traceback" in logged and "KeyError: 'a bug'" in logged

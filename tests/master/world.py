@@ -155,10 +155,10 @@ class World(Rules):
 
     def do_RequestContainers(self, command: c.RequestContainers) -> None:
         """Grant what is wanted, when the world comes to it."""
-        for ask in command.requests:
-            self.wanted[ask.role] = (ask.session, ask.count)
-            if ask.count:
-                self.later(f"grant {ask.role}", lambda role=ask.role: self.grant(role))
+        for request in command.requests:
+            self.wanted[request.role] = (request.session, request.count)
+            if request.count:
+                self.later(f"grant {request.role}", lambda role=request.role: self.grant(role))
 
     def grant(self, role: str, count: Optional[int] = None) -> None:
         """Containers come, as many as are still wanted (or more)."""

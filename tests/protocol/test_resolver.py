@@ -82,15 +82,15 @@ def test_a_slow_name_holds_neither_the_reactor_nor_an_address(
 def test_equal_questions_are_asked_once_and_the_answer_is_kept(reactor: Reactor) -> None:
     made, gate, answers = Resolver(), Gate(), list[Any]()
     for _ in range(5):
-        made.ask(reactor, "key", gate.work, answers.append, pytest.fail)
+        made.resolve(reactor, "key", gate.work, answers.append, pytest.fail)
     gate.open.set()
     run_until(reactor, lambda: len(answers) == 5, lambda: answers)
-    made.ask(reactor, "key", gate.work, answers.append, pytest.fail)
+    made.resolve(reactor, "key", gate.work, answers.append, pytest.fail)
     run_until(reactor, lambda: len(answers) == 6, lambda: answers)
     assert (gate.ran, set(answers)) == (1, {"done"})
-    made.ask(reactor, "other", gate.work, answers.append, pytest.fail, keep_s=0)
+    made.resolve(reactor, "other", gate.work, answers.append, pytest.fail, keep_s=0)
     run_until(reactor, lambda: len(answers) == 7, lambda: answers)
-    made.ask(reactor, "other", gate.work, answers.append, pytest.fail)
+    made.resolve(reactor, "other", gate.work, answers.append, pytest.fail)
     run_until(reactor, lambda: len(answers) == 8, lambda: answers)
     assert gate.ran == 3
 
@@ -109,10 +109,10 @@ def test_work_that_fails_says_why_and_is_tried_again(
     def fail() -> None:
         raise error
 
-    made.ask(reactor, "key", fail, pytest.fail, failed.append)
+    made.resolve(reactor, "key", fail, pytest.fail, failed.append)
     run_until(reactor, lambda: failed, lambda: failed)
     assert words in failed[0]
-    made.ask(reactor, "key", lambda: 1, answers.append, pytest.fail)
+    made.resolve(reactor, "key", lambda: 1, answers.append, pytest.fail)
     run_until(reactor, lambda: answers, lambda: answers)
 
 
@@ -120,9 +120,9 @@ def test_what_no_one_waits_for_any_more_is_not_begun(reactor: Reactor) -> None:
     made, gate, later, answers = Resolver(), Gate(), Gate(), list[Any]()
     later.open.set()
     for number in range(MAX_THREADS):
-        made.ask(reactor, number, gate.work, answers.append, pytest.fail)
-    made.ask(reactor, "late", later.work, pytest.fail, pytest.fail).cancel()
-    made.ask(reactor, "last", later.work, answers.append, pytest.fail)
+        made.resolve(reactor, number, gate.work, answers.append, pytest.fail)
+    made.resolve(reactor, "late", later.work, pytest.fail, pytest.fail).cancel()
+    made.resolve(reactor, "last", later.work, answers.append, pytest.fail)
     gate.open.set()
     run_until(reactor, lambda: len(answers) == MAX_THREADS + 1, lambda: answers)
     assert later.ran == 1
@@ -131,7 +131,7 @@ def test_what_no_one_waits_for_any_more_is_not_begun(reactor: Reactor) -> None:
 def test_questions_are_bounded(reactor: Reactor) -> None:
     made, gate, failed, answers = Resolver(), Gate(), list[str](), list[Any]()
     for number in range(MAX_THREADS + MAX_LOOKUPS + 50):
-        made.ask(reactor, number, gate.work, answers.append, failed.append)
+        made.resolve(reactor, number, gate.work, answers.append, failed.append)
     run_until(reactor, lambda: len(failed) >= 50, lambda: failed)
     gate.open.set()
     run_until(
@@ -145,7 +145,7 @@ def test_questions_are_bounded(reactor: Reactor) -> None:
 
 def test_an_answer_after_the_reactors_end_is_dropped() -> None:
     made, gate, reactor = Resolver(), Gate(), Reactor()
-    made.ask(reactor, "key", gate.work, pytest.fail, pytest.fail)
+    made.resolve(reactor, "key", gate.work, pytest.fail, pytest.fail)
     reactor.close()
     gate.open.set()
     deadline = time.monotonic() + 10

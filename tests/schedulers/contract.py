@@ -597,7 +597,7 @@ def ended(harness: Harness, app_id: str) -> Any:
 
 
 def test_an_application_runs_and_succeeds(harness: Harness) -> None:
-    app_id = harness.submit(asks=[["worker", 2, 64]], gang=True, argv=sleeper(0), then="finish")
+    app_id = harness.submit(requests=[["worker", 2, 64]], gang=True, argv=sleeper(0), then="finish")
     status = ended(harness, app_id)
     assert status.state is AppState.SUCCEEDED
     assert status.name == "contract"
@@ -611,7 +611,7 @@ def test_an_application_runs_and_succeeds(harness: Harness) -> None:
 
 def test_a_failure_is_a_failure(harness: Harness) -> None:
     argv = [sys.executable, "-c", "raise SystemExit(9)"]
-    app_id = harness.submit(asks=[["worker", 1, 64]], gang=True, argv=argv, then="finish")
+    app_id = harness.submit(requests=[["worker", 1, 64]], gang=True, argv=argv, then="finish")
     status = ended(harness, app_id)
     assert status.state is AppState.FAILED
     assert "9" in status.diagnostics
@@ -620,7 +620,7 @@ def test_a_failure_is_a_failure(harness: Harness) -> None:
 def test_kill_ends_everything_and_can_be_repeated(harness: Harness) -> None:
     marker = f"marker-{time.time_ns()}"
     argv = [*sleeper(), marker]
-    app_id = harness.submit(asks=[["worker", 2, 64]], gang=True, argv=argv, then="finish")
+    app_id = harness.submit(requests=[["worker", 2, 64]], gang=True, argv=argv, then="finish")
     until(lambda: len(running(marker)) >= 2, "both workers")
     assert harness.scheduler.status(app_id).state is AppState.RUNNING
     harness.scheduler.kill(app_id, "enough of it")
@@ -658,7 +658,7 @@ def test_logs_are_read_by_offset(harness: Harness) -> None:
         "print('out of the process itself')\n"
     )
     argv = [sys.executable, "-c", code]
-    app_id = harness.submit(asks=[["worker", 1, 64]], gang=True, argv=argv, then="finish")
+    app_id = harness.submit(requests=[["worker", 1, 64]], gang=True, argv=argv, then="finish")
     ended(harness, app_id)
     scheduler = harness.scheduler
     (ref,) = until(lambda: log_refs(harness, app_id), "the container's logs")
@@ -701,7 +701,7 @@ def test_the_request_can_be_printed_before_it_is_sent(harness: Harness) -> None:
 
 
 def test_a_master_that_cannot_begin_says_why_and_leaves_nothing(harness: Harness) -> None:
-    app_id = harness.submit(asks=[], gang=True, argv=[], then="finish", die="a bad day")
+    app_id = harness.submit(requests=[], gang=True, argv=[], then="finish", die="a bad day")
     status = ended(harness, app_id)
     assert status.state is AppState.FAILED
     assert "a bad day" in status.diagnostics
@@ -710,7 +710,11 @@ def test_a_master_that_cannot_begin_says_why_and_leaves_nothing(harness: Harness
 def test_a_dead_master_is_noticed_and_nothing_is_left(harness: Harness) -> None:
     marker = f"marker-{time.time_ns()}"
     app_id = harness.submit(
-        asks=[["worker", 1, 64]], gang=True, argv=[*sleeper(), marker], then="finish", attempts=1
+        requests=[["worker", 1, 64]],
+        gang=True,
+        argv=[*sleeper(), marker],
+        then="finish",
+        attempts=1,
     )
     until(lambda: running(marker), "the worker")
     harness.kill_master(app_id)

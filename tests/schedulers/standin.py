@@ -3,7 +3,7 @@
 ``python RUNTIME master ...`` in a runtime folder that :func:`make_runtime` made. The orders
 stand in the job folder (``orders.json``), or beside this module::
 
-    {"asks": [[role, count, memory_mb]], "gang": true, "argv": [...], "then": "finish" | "wait"}
+    {"requests": [[role, count, memory_mb]], "gang": true, "argv": [...], "then": "finish" | "wait"}
 
 It asks for the containers, launches ``argv`` in each, and finishes when all have ended:
 succeeded if each ended with 0. SIGTERM ends the job as killed, unless the orders say
@@ -77,13 +77,13 @@ def main(argv: Sequence[str]) -> int:
     else:
         signal.signal(signal.SIGTERM, lambda *_: inbox.put("TERM"))
     pool.start(inbox.put, "http://localhost:1/")
-    asks: List[port.ContainerRequest] = [
+    requests: List[port.ContainerRequest] = [
         port.ContainerRequest(role, 0, count, Resources(memory_mb=memory))
-        for role, count, memory in orders["asks"]
+        for role, count, memory in orders["requests"]
     ]
-    left = sum(ask.count for ask in asks)
+    left = sum(request.count for request in requests)
     if context.attempt == 1:
-        pool.request(asks, bool(orders["gang"]))
+        pool.request(requests, bool(orders["gang"]))
     worst = 0
     while left or orders["then"] == "wait":
         event = inbox.get()

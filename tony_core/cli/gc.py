@@ -135,8 +135,8 @@ def _remove(
     return left, [text for digest, text in damaged.items() if digest not in kept]
 
 
-def _summary(root: str, damaged: int, removed: int, asked: bool) -> str:
-    if damaged and asked:
+def _summary(root: str, damaged: int, removed: int, requested: bool) -> str:
+    if damaged and requested:
         return f"{damaged} damaged left below {root}; end the jobs that use it, and run this again"
     if damaged:
         return f"{damaged} damaged below {root}; tony gc --verify --remove removes what no job uses"

@@ -19,9 +19,9 @@ class Standalone(Framework):
         total = sum(role.instances for role in roles)
         if total == 1:
             return []
-        asked = ", ".join(f"{role.instances} x {role.name}" for role in roles) or "none"
+        declared = ", ".join(f"{role.instances} x {role.name}" for role in roles) or "none"
         key = f"tony.{roles[0].name}.instances" if roles else "tony.worker.instances"
-        return [Problem(f"standalone runs exactly one task, this job asks for {asked}", key)]
+        return [Problem(f"standalone runs exactly one task, this job asks for {declared}", key)]
 
     def task_restart(self, job: Job, role: Role) -> TaskRestart:
         """Allow it: the task has no peers."""

@@ -101,8 +101,8 @@ class RemoteError(HadoopError):
         super().__init__(remote_class, text)
 
     def __str__(self) -> str:
-        asked = f" to {self.method}" if self.method else ""
-        where = f"{self.server} answered{asked}: " if self.server else ""
+        target = f" to {self.method}" if self.method else ""
+        where = f"{self.server} answered{target}: " if self.server else ""
         return f"{where}{self.text or 'no reason given'} ({self.short_class})"
 
     @property

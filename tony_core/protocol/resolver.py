@@ -33,7 +33,7 @@ KEEP_S = 30.0
 
 
 class Lookup:
-    """One caller's wait for an answer; see :meth:`Resolver.ask`."""
+    """One caller's wait for an answer; see :meth:`Resolver.resolve`."""
 
     def __init__(
         self, reactor: Reactor, on_answer: Callable[[Any], None], on_error: Callable[[str], None]
@@ -71,7 +71,7 @@ class Resolver:
         self._queue: Deque[Tuple[Any, Callable[[], Any], float]] = deque()
         self._kept: Dict[Any, Tuple[float, Any]] = {}  # until when, the answer
 
-    def ask(
+    def resolve(
         self,
         reactor: Reactor,
         key: Any,
@@ -108,7 +108,7 @@ class Resolver:
         on_error: Callable[[str], None],
     ) -> Lookup:
         """Ask for the addresses of a host name."""
-        return self.ask(reactor, ("name", host), lambda: _look_up(host), on_answer, on_error)
+        return self.resolve(reactor, ("name", host), lambda: _look_up(host), on_answer, on_error)
 
     def _start(self) -> None:
         if self._threads < MAX_THREADS:

@@ -99,7 +99,7 @@ class SocketTable:
             return None  # its peer has closed it
         here, there = (packed(here[0]), here[1]), (packed(there[0]), there[1])
         family = _family_of(there[0])
-        for found in self._ask(family, there, here):
+        for found in self._query(family, there, here):
             if found.state in _OPEN and (found.here, found.there) == (there, here):
                 return found.owner if found.owner.inode else None
         return None
@@ -114,7 +114,7 @@ class SocketTable:
         wanted = packed(host) if host else b""
         owners = []
         for family in (socket.AF_INET, socket.AF_INET6):
-            for found in self._ask(family, (_ANY_V4, port)):
+            for found in self._query(family, (_ANY_V4, port)):
                 address, at = found.here
                 if found.state != _LISTEN or at != port:
                     continue
@@ -136,10 +136,10 @@ class SocketTable:
                 self.close()
                 raise Unavailable(f"netlink (sock_diag): {_words(error)}") from None
             # Of a kernel without it, an exact question is answered as if there were no such socket.
-            self._ask(socket.AF_INET, (_ANY_V4, 1))
+            self._query(socket.AF_INET, (_ANY_V4, 1))
         return self._sock
 
-    def _ask(self, family: int, here: Place, there: Optional[Place] = None) -> List[_Found]:
+    def _query(self, family: int, here: Place, there: Optional[Place] = None) -> List[_Found]:
         """The connection from ``here`` to ``there``; without ``there``, listeners at the port."""
         sock = self._open()
         self._sequence = self._sequence % 0xFFFFFFFF + 1

@@ -3,10 +3,10 @@
 The **client side** (:class:`Scheduler`) lives in the process that submits: it prints what it would
 send, sends it, and answers for any application by its id, from any process. A scheduler that keeps
 logs, or leaves files behind, adds a :class:`LogReader` and a :class:`Cleaner`. The **master side**
-(:class:`ContainerPool`) lives in the job's master: it gets asks for containers and the commands to
+(:class:`ContainerPool`) lives in the job's master: it gets requests for containers, and commands to
 run in them, and reports in one stream of events. The master cannot tell which scheduler it runs on.
 
-* *Asks* are absolute: :meth:`ContainerPool.request` replaces the ask of the same (role, session);
+* *Requests* are absolute: :meth:`ContainerPool.request` replaces that of the same role and session;
   a count of zero withdraws it. A pool may grant more; the master releases the surplus.
 * *A gang* is granted whole or not at all where the scheduler can promise that; elsewhere
   containers arrive one by one, and the master keeps the allocation deadline.
@@ -294,7 +294,7 @@ class Container(NamedTuple):
 
     id: str
     node: str  # host, or host:port where hosts share a name
-    role: str  # of the ask it answers; empty if the scheduler cannot tell (takeover)
+    role: str  # of the request that it answers; empty if the scheduler cannot tell (takeover)
     resources: Resources
     gpu_ids: Tuple[str, ...] = ()
     log_url: str = ""
@@ -357,13 +357,13 @@ class PreviousContainers(NamedTuple):
 
 
 class AllocationPending(NamedTuple):
-    """Why an ask is not granted yet, in words for a person."""
+    """Why a request is not granted yet, in words for a person."""
 
     reason: str
 
 
 class RequestRejected(NamedTuple):
-    """An ask that can never be granted."""
+    """A request that can never be granted."""
 
     role: str
     reason: str
@@ -406,8 +406,8 @@ class ContainerPool(ABC):
         """Register. Events go to ``sink`` from any thread once this has returned."""
 
     @abstractmethod
-    def request(self, asks: Sequence[ContainerRequest], gang: bool) -> None:
-        """Replace the asks; ``gang``: grant these whole or not at all, if possible."""
+    def request(self, requests: Sequence[ContainerRequest], gang: bool) -> None:
+        """Replace the requests; ``gang``: grant these whole or not at all, if possible."""
 
     @abstractmethod
     def release(self, container_id: str) -> None:

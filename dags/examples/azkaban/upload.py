@@ -45,13 +45,13 @@ class Server:
             raise AzkabanError(f"{url!r} is not a server's address: expected http://HOST:PORT")
         self.url = url.rstrip("/")
         self._session = ""
-        answer = self._ask("/", action="login", username=user, password=password)
+        answer = self._request("/", action="login", username=user, password=password)
         self._session = str(answer["session.id"])
 
     def create(self, project: str, description: str = "by upload.py") -> bool:
         """Create a project; False if there is one of this name."""
         try:
-            self._ask("/manager", action="create", name=project, description=description)
+            self._request("/manager", action="create", name=project, description=description)
         except AzkabanError as error:
             if "exists" in str(error):
                 return False
@@ -77,19 +77,19 @@ class Server:
 
     def flows(self, project: str) -> List[str]:
         """The names of a project's flows."""
-        answer = self._ask("/manager", get=True, ajax="fetchprojectflows", project=project)
+        answer = self._request("/manager", get=True, ajax="fetchprojectflows", project=project)
         return sorted(flow["flowId"] for flow in answer["flows"])
 
     def run(self, project: str, flow: str, settings: Optional[Mapping[str, str]] = None) -> int:
         """Start a flow; the execution's number. ``settings`` override shared properties."""
         over = {f"flowOverride[{key}]": value for key, value in (settings or {}).items()}
         more = {"concurrentOption": "ignore", **over}
-        answer = self._ask("/executor", ajax="executeFlow", project=project, flow=flow, **more)
+        answer = self._request("/executor", ajax="executeFlow", project=project, flow=flow, **more)
         return int(answer["execid"])
 
     def execution(self, execid: int) -> Dict[str, Any]:
         """The flow and its jobs (``nodes``), each with ``id`` and ``status``."""
-        return self._ask("/executor", get=True, ajax="fetchexecflow", execid=str(execid))
+        return self._request("/executor", get=True, ajax="fetchexecflow", execid=str(execid))
 
     def state(self, execid: int) -> str:
         """The state of the whole flow."""
@@ -103,7 +103,7 @@ class Server:
         """The log of a job so far."""
         text, offset = "", 0
         while True:
-            answer = self._ask(
+            answer = self._request(
                 "/executor",
                 get=True,
                 ajax="fetchExecJobLogs",
@@ -120,7 +120,7 @@ class Server:
 
     def cancel(self, execid: int) -> None:
         """End a running flow."""
-        self._ask("/executor", get=True, ajax="cancelFlow", execid=str(execid))
+        self._request("/executor", get=True, ajax="cancelFlow", execid=str(execid))
 
     def job_page(self, execid: int, job: str) -> str:
         """The address where a browser shows the job's log."""
@@ -128,7 +128,7 @@ class Server:
 
     # ------------------------------------------------------------------ requests
 
-    def _ask(self, path: str, get: bool = False, **parameters: str) -> Dict[str, Any]:
+    def _request(self, path: str, get: bool = False, **parameters: str) -> Dict[str, Any]:
         if self._session:
             parameters["session.id"] = self._session
         text = urllib.parse.urlencode(parameters)

@@ -73,20 +73,20 @@ class GpuAllocation:
         """Set where nvidia-smi is, if the job says so."""
         self._given = program
 
-    def allocate(self, asked: int, done: Callable[[str], None]) -> None:
+    def allocate(self, requested: int, done: Callable[[str], None]) -> None:
         """Check and lock that many GPUs; a check that runs is cancelled."""
         self.cancel()
         self.visible = None
         limit = self._environment.get("CUDA_VISIBLE_DEVICES")
         chosen = self.gpus = _names(self._environment)
         if limit is not None and limit.strip() in nvidia_smi.NONE:
-            self._soon(done, self._describe_lack(0, asked, f" (CUDA_VISIBLE_DEVICES={limit})"))
+            self._soon(done, self._describe_lack(0, requested, f" (CUDA_VISIBLE_DEVICES={limit})"))
             return
-        settled = len(chosen) == asked
+        settled = len(chosen) == requested
         program = nvidia_smi.find_program(self._environment, self._given)
         if program is None:
             if not settled:
-                self._warn_uncounted(asked, "there is no nvidia-smi on its PATH")
+                self._warn_uncounted(requested, "there is no nvidia-smi on its PATH")
             self._soon(done, "")
             return
 
@@ -94,11 +94,11 @@ class GpuAllocation:
             self._run = None
             if not result.was_started:
                 if not settled:
-                    self._warn_uncounted(asked, result.error)
+                    self._warn_uncounted(requested, result.error)
                 done("")
                 return
             if result.error:
-                done(self._describe_lack(None, asked, f", and {result.error} ({SWITCH})"))
+                done(self._describe_lack(None, requested, f", and {result.error} ({SWITCH})"))
                 return
             found = (
                 nvidia_smi.parse_all_devices(result.output)
@@ -109,12 +109,12 @@ class GpuAllocation:
             if limit is not None:
                 found = nvidia_smi.select(limit, found)
                 within = f" (CUDA_VISIBLE_DEVICES={limit})"
-            if len(found) < asked:
-                done(self._describe_lack(len(found), asked, f"{within} ({SWITCH})"))
+            if len(found) < requested:
+                done(self._describe_lack(len(found), requested, f"{within} ({SWITCH})"))
             elif settled:
                 done("")
             else:
-                self._take(asked, found, self._reactor.now() + BUSY_S, done)
+                self._take(requested, found, self._reactor.now() + BUSY_S, done)
 
         self._run = CommandRun(
             self._reactor, [program, "-L"], self._environment, ANSWER_S, answered
@@ -139,12 +139,12 @@ class GpuAllocation:
         self._locks.release()
 
     def _take(
-        self, asked: int, found: List[str], until: float, done: Callable[[str], None]
+        self, requested: int, found: List[str], until: float, done: Callable[[str], None]
     ) -> None:
         self._timer = None
-        isolated = len(found) == asked
+        isolated = len(found) == requested
         try:
-            taken = self._locks.take(asked, found)
+            taken = self._locks.take(requested, found)
         except GpuLockError as error:
             # Where GPUs are isolated, no other container can have them anyway.
             done("" if isolated else f"the node's free GPUs cannot be chosen: {error}")
@@ -154,29 +154,31 @@ class GpuAllocation:
             self.gpus = list(taken)
             done("")
         elif self._reactor.now() < until:
-            self._timer = self._reactor.call_later(_LOOK_S, self._take, asked, found, until, done)
+            self._timer = self._reactor.call_later(
+                _LOOK_S, self._take, requested, found, until, done
+            )
         else:
             done(
                 f"node {self._host} has {len(found)} GPUs, and other containers of TonY held too"
-                f" many of them to leave {asked} for this one, for {BUSY_S:g} s"
+                f" many of them to leave {requested} for this one, for {BUSY_S:g} s"
                 f" (locks in {self._locks.folder})"
             )
 
     def _soon(self, done: Callable[[str], None], problem: str) -> None:
         self._timer = self._reactor.call_later(0, done, problem)
 
-    def _warn_uncounted(self, asked: int, why: str) -> None:
+    def _warn_uncounted(self, requested: int, why: str) -> None:
         self._warn(
-            f"{_count_words(asked)} asked for on node {self._host}, and not counted before the"
+            f"{_count_words(requested)} asked for on node {self._host}, and not counted before the"
             f" program starts: {why}. Set tony.gpu-exec-path to the path of nvidia-smi, or"
             f" tony.task.gpu-check=false where there is none",
             UNCOUNTED,
         )
 
-    def _describe_lack(self, found: Optional[int], asked: int, why: str) -> str:
+    def _describe_lack(self, found: Optional[int], requested: int, why: str) -> str:
         if found is None:
-            return f"{_count_words(asked)} asked for on node {self._host}{why}"
-        return f"{_count_words(asked)} asked for, and node {self._host} shows {found}{why}"
+            return f"{_count_words(requested)} asked for on node {self._host}{why}"
+        return f"{_count_words(requested)} asked for, and node {self._host} shows {found}{why}"
 
 
 def _names(environment: Mapping[str, str]) -> List[str]:
@@ -186,8 +188,8 @@ def _names(environment: Mapping[str, str]) -> List[str]:
     return [word.strip() for word in words if word.strip()]
 
 
-def _count_words(asked: int) -> str:
-    return "a GPU" if asked == 1 else f"{asked} GPUs"
+def _count_words(requested: int) -> str:
+    return "a GPU" if requested == 1 else f"{requested} GPUs"
 
 
 class GpuLockError(Exception):

@@ -41,7 +41,7 @@ class HttpProbe:
         self._retry_timer: Optional[Timer] = None
         self._read = 0  # bytes of a page
         self._deadline = reactor.call_later(seconds, self._finish, False)
-        self._ask()
+        self._probe()
 
     def cancel(self) -> None:
         """Stop asking; ``done`` is not called any more."""
@@ -52,16 +52,16 @@ class HttpProbe:
             self._dial.cancel()
         self._close_socket()
 
-    def _ask(self) -> None:
+    def _probe(self) -> None:
         self._close_socket()
         self._retry_timer = None
-        self._dial = dial(self._reactor, self._address, self._connected, self._ask_later, 5.0)
+        self._dial = dial(self._reactor, self._address, self._connected, self._probe_later, 5.0)
 
-    def _ask_later(self, reason: str = "") -> None:
+    def _probe_later(self, reason: str = "") -> None:
         self._dial = None
         self._close_socket()
         if self._retry_timer is None:
-            self._retry_timer = self._reactor.call_later(_RETRY_S, self._ask)
+            self._retry_timer = self._reactor.call_later(_RETRY_S, self._probe)
 
     def _connected(self, sock: socket.socket) -> None:
         self._dial = None
@@ -69,10 +69,10 @@ class HttpProbe:
         try:
             sock.send(b"GET / HTTP/1.0\r\n\r\n")
         except OSError:
-            self._ask_later()
+            self._probe_later()
             return
         self._reactor.watch(sock, self._answered)
-        self._retry_timer = self._reactor.call_later(10.0, self._ask)
+        self._retry_timer = self._reactor.call_later(10.0, self._probe)
 
     def _answered(self) -> None:
         assert self._sock is not None
@@ -93,7 +93,7 @@ class HttpProbe:
             self._deadline.cancel()
             self._deadline = self._reactor.call_later(PAGE_S, self._finish, True)
         else:
-            self._ask_later()
+            self._probe_later()
 
     def _finish(self, ready: bool) -> None:
         self.cancel()

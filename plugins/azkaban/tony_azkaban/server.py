@@ -64,7 +64,7 @@ class Server:
 
     def login(self, user: str, password: str) -> None:
         """Log in; ServerError when the server refuses."""
-        answer = self._ask("/", action="login", username=user, password=password)
+        answer = self._request("/", action="login", username=user, password=password)
         session = answer.get("session.id")
         if not session:
             why = answer.get("error") or "no reason given"
@@ -73,7 +73,7 @@ class Server:
 
     def execution(self, execid: str) -> Optional[ExecutionState]:
         """The state of an execution; None if the server does not know its number."""
-        answer = self._ask("/executor", ajax="fetchexecflow", execid=execid)
+        answer = self._request("/executor", ajax="fetchexecflow", execid=execid)
         if answer.get("error"):
             why = str(answer["error"])
             if "session" in why.lower():
@@ -81,7 +81,7 @@ class Server:
             return None
         return ExecutionState(str(answer.get("status", "")), jobs_of(answer))
 
-    def _ask(self, path: str, **parameters: str) -> Dict[str, Any]:
+    def _request(self, path: str, **parameters: str) -> Dict[str, Any]:
         if self._session:
             parameters["session.id"] = self._session
         # By POST: logs show addresses, which must not have the session's id.

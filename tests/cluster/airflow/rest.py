@@ -35,7 +35,7 @@ class Rest:
     def close(self) -> None:
         self._session.close()
 
-    def ask(self, method: str, path: str, **more: Any) -> Any:
+    def call(self, method: str, path: str, **more: Any) -> Any:
         """The JSON of an answer; what is refused is said in full."""
         self._log_in()
         url = f"{self._url}/api/v2/{path}"
@@ -66,19 +66,19 @@ class Rest:
         return self._session.get(url, timeout=ANSWER_S)
 
     def get(self, path: str, **params: Any) -> Any:
-        return self.ask("GET", path, params=params)
+        return self.call("GET", path, params=params)
 
     def connect(self, conn_id: str, conn_type: str, **more: Any) -> None:
         """A connection, made."""
         body = {"connection_id": conn_id, "conn_type": conn_type, **more}
-        self.ask("POST", "connections", json=body)
+        self.call("POST", "connections", json=body)
 
     # ------------------------------------------------------------------ runs and tasks
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any] | None = None) -> None:
         """A run of a DAG, now."""
         body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
-        self.ask("POST", f"dags/{dag_id}/dagRuns", json=body)
+        self.call("POST", f"dags/{dag_id}/dagRuns", json=body)
 
     def run(self, dag_id: str, run_id: str) -> Dict[str, Any]:
         return dict(self.get(f"dags/{dag_id}/dagRuns/{run_id}"))
@@ -88,21 +88,21 @@ class Rest:
 
     def mark(self, place: Place, state: str) -> None:
         """As a person does in the UI: ``success``, ``failed``, ``skipped``."""
-        self.ask("PATCH", _path(place), json={"new_state": state})
+        self.call("PATCH", _path(place), json={"new_state": state})
 
     def mark_run(self, place: Place, state: str) -> None:
         """The whole run, as a person does in the UI."""
         dag_id, run_id, _ = place
-        self.ask("PATCH", f"dags/{dag_id}/dagRuns/{run_id}", json={"state": state})
+        self.call("PATCH", f"dags/{dag_id}/dagRuns/{run_id}", json={"state": state})
 
     def delete(self, place: Place) -> None:
         """The task of a run, as a person does in the UI."""
-        self.ask("DELETE", _path(place))
+        self.call("DELETE", _path(place))
 
     def delete_run(self, place: Place) -> None:
         """The whole run, which must have ended."""
         dag_id, run_id, _ = place
-        self.ask("DELETE", f"dags/{dag_id}/dagRuns/{run_id}")
+        self.call("DELETE", f"dags/{dag_id}/dagRuns/{run_id}")
 
     def clear(self, place: Place, downstream: bool = False) -> None:
         """As a person does in the UI, whatever its state; with the tasks after it, if wanted."""
@@ -115,7 +115,7 @@ class Rest:
             "only_failed": False,
             "reset_dag_runs": True,
         }
-        self.ask("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
+        self.call("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
 
     def wait(self, place: Place, *states: str, tries: int = 0, within: float = WITHIN) -> Any:
         """The task once it is in one of the states (in its try number ``tries``, if given)."""
@@ -133,7 +133,7 @@ class Rest:
     def log(self, place: Place, number: int = 1) -> str:
         """What a try of it said, as the UI shows it."""
         try:
-            told = self.ask(
+            told = self.call(
                 "GET",
                 f"{_path(place)}/logs/{max(1, number)}",
                 params={"full_content": "true"},

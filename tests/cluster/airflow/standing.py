@@ -130,7 +130,7 @@ class Airflow(Daemons):
         """Every process; PostgreSQL first, in order: killed it leaves shared memory behind."""
         if "postgres" in self._cluster["daemons"]:
             try:
-                self.ask("signal", daemon="postgres", signal=int(signal.SIGINT))
+                self.call("signal", daemon="postgres", signal=int(signal.SIGINT))
                 self._gone("postgres")
             except SandboxError:
                 pass  # nothing runs any more
@@ -194,11 +194,11 @@ class Airflow(Daemons):
     def power_cut(self, component: str) -> None:
         """It ends at once, with all that it had started."""
         folder = str(self.folder / "data" / component)
-        self.ask("stop", daemon=component, kill=True, folder=folder)
+        self.call("stop", daemon=component, kill=True, folder=folder)
 
     def crash(self, component: str) -> None:
         """Its first process ends at once; what it had started finds out by itself."""
-        self.ask("stop", daemon=component, kill=True)
+        self.call("stop", daemon=component, kill=True)
 
     def kill_worker(self, task_instance: str, task_only: bool = False) -> None:
         """What runs a task ends at once: the task's own process, or the executor's as well."""

@@ -72,7 +72,7 @@ def test_either_triggerer_is_enough(airflow: Airflow, training: Train) -> None:
 def test_a_stopped_worker_finishes_its_tasks(airflow: Airflow, training: Train) -> None:
     (one,) = train(training, "sync_retried")
     app_id = one.trains()
-    airflow.ask("signal", daemon="worker", signal=int(signal.SIGTERM))
+    airflow.call("signal", daemon="worker", signal=int(signal.SIGTERM))
     wait_for(
         lambda: airflow.log_tail("worker"),
         lambda log: "Warm shutdown" in log,
@@ -94,7 +94,7 @@ def test_a_worker_that_is_stopped_and_then_killed(airflow: Airflow, training: Tr
     # As when the time is over that Kubernetes leaves a pod.
     (one,) = train(training, "sync_retried")
     app_id = one.trains()
-    airflow.ask("signal", daemon="worker", signal=int(signal.SIGTERM))
+    airflow.call("signal", daemon="worker", signal=int(signal.SIGTERM))
     airflow.power_cut("worker")
     airflow.start("worker")
     one.wait("running", tries=2)

@@ -40,7 +40,7 @@ def buttons(airflow: Airflow, browser: Browser, one: Training) -> Dict[str, str]
     tab = browser.open(url)
 
     def look() -> Dict[str, str]:
-        told = browser.ask("Runtime.evaluate", tab, expression=HREFS, returnByValue=True)
+        told = browser.call("Runtime.evaluate", tab, expression=HREFS, returnByValue=True)
         value = told["result"].get("value")
         return dict(value) if isinstance(value, dict) else {}
 

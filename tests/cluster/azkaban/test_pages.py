@@ -25,14 +25,14 @@ CLICK = "Array.from(document.querySelectorAll('a')).find((a) => a.href.endsWith(
 
 
 def links_of(browser: Browser, tab: str) -> List[str]:
-    answer = browser.ask("Runtime.evaluate", tab, expression=LINKS)
+    answer = browser.call("Runtime.evaluate", tab, expression=LINKS)
     found: List[str] = json.loads(answer["result"]["value"])
     return found
 
 
 def click(browser: Browser, tab: str, ends: str) -> None:
     """On the link to an address that ends so."""
-    browser.ask("Runtime.evaluate", tab, expression=CLICK % json.dumps(ends))
+    browser.call("Runtime.evaluate", tab, expression=CLICK % json.dumps(ends))
 
 
 def test_the_log_page_leads_to_the_job(azkaban: GetFlows, browser: Browser) -> None:
@@ -46,7 +46,7 @@ def test_the_log_page_leads_to_the_job(azkaban: GetFlows, browser: Browser) -> N
     page = flows.client.job_page(run.execid, "train")
     tab = browser.open(page)
     browser.shows(tab, "login-submit")
-    browser.ask("Runtime.evaluate", tab, expression=LOGIN % (USER, PASSWORD))
+    browser.call("Runtime.evaluate", tab, expression=LOGIN % (USER, PASSWORD))
     browser.shows(tab, app_id, "page: <a ")
     links = links_of(browser, tab)
     said = [line.rsplit(" ", 1)[1] for line in run.said() if " http" in line]

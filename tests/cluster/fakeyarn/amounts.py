@@ -55,8 +55,8 @@ def words(amount: Capability) -> str:
     return f"<memory:{amount.memory_mb}, vCores:{amount.vcores}{others}>"
 
 
-def normalised(asked: Capability, least_mb: int, others: Sequence[str]) -> Capability:
+def normalised(requested: Capability, least_mb: int, others: Sequence[str]) -> Capability:
     """As a ResourceManager grants it: memory in steps, and what it does not know dropped."""
-    steps = max(1, -(-asked.memory_mb // least_mb))
-    known = {name: value for name, value in asked.other.items() if name in others and value}
-    return Capability(steps * least_mb, max(1, asked.vcores), known)
+    steps = max(1, -(-requested.memory_mb // least_mb))
+    known = {name: value for name, value in requested.other.items() if name in others and value}
+    return Capability(steps * least_mb, max(1, requested.vcores), known)

@@ -73,7 +73,7 @@ class Node:
 
 
 @dataclass
-class Asked:
+class PendingRequest:
     """What is outstanding under one key."""
 
     amount: Capability
@@ -105,7 +105,7 @@ class Attempt:
     diagnostics: str = ""
     last: Optional[AllocateResponse] = None
     response_id: int = 0
-    asks: Dict[Key, Asked] = field(default_factory=dict)
+    requests: Dict[Key, PendingRequest] = field(default_factory=dict)
     avoid: Set[str] = field(default_factory=set)
     granted: List[Granted] = field(default_factory=list)  # to be told
     completed: List[Granted] = field(default_factory=list)  # to be told
@@ -118,10 +118,10 @@ class Attempt:
     command: int = 0  # for the next answer
     serials: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def pending(self) -> Iterator[Tuple[Key, Asked]]:
-        for key in sorted(self.asks):
-            if self.asks[key].count > 0:
-                yield key, self.asks[key]
+    def pending(self) -> Iterator[Tuple[Key, PendingRequest]]:
+        for key in sorted(self.requests):
+            if self.requests[key].count > 0:
+                yield key, self.requests[key]
 
 
 @dataclass

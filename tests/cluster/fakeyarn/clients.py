@@ -69,8 +69,8 @@ class ClientProtocol:
         if found in self._rm.applications:
             return calls.SubmitApplicationResponse()
         amount = Capability.of(context.resource)
-        for ask in context.am_container_resource_request:
-            amount = Capability.of(ask.capability)
+        for one in context.am_container_resource_request:
+            amount = Capability.of(one.capability)
         if not context.unmanaged_am:
             reporting.refuse_too_large(self._rm, amount)
         queue = context.queue.removeprefix("root.")

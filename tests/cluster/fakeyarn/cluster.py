@@ -272,7 +272,9 @@ class FakeYarn:
             for one in self.rm.applications.values():
                 one.attempt.node_tokens = set()
 
-    def ask_back(self, containers: Sequence[ContainerId], *, certain: bool = True) -> None:
+    def request_preemption(
+        self, containers: Sequence[ContainerId], *, certain: bool = True
+    ) -> None:
         """They will be preempted."""
         with self.reactor.lock:
             for container in containers:

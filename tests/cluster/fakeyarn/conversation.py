@@ -126,7 +126,7 @@ class Conversation:
 
     # ---------------------------------------------------------------- asking and noting
 
-    def _ask(self, name: str, service: Any, method: Method[Any, Any], request: Message) -> Any:
+    def _call(self, name: str, service: Any, method: Method[Any, Any], request: Message) -> Any:
         try:
             answer = service.call(method, request)
         except RemoteError as error:
@@ -147,26 +147,26 @@ class Conversation:
             time.sleep(self._pause)
         raise AssertionError(f"waited {_WAIT_S} s: {reason}")
 
-    def _client_ask(self, name: str, method: Method[Any, Any], request: Message) -> Any:
-        return self._ask(name, self._client.service, method, request)
+    def _call_client(self, name: str, method: Method[Any, Any], request: Message) -> Any:
+        return self._call(name, self._client.service, method, request)
 
     # ---------------------------------------------------------------- the parts
 
     def _cluster(self) -> None:
-        ask = self._client_ask
-        ask("new application", NEW_APPLICATION, client_calls.GetNewApplicationRequest())
-        ask("nodes", NODES, client_calls.GetClusterNodesRequest(node_states=(2,)))
-        ask("metrics", METRICS, client_calls.GetClusterMetricsRequest())
+        call = self._call_client
+        call("new application", NEW_APPLICATION, client_calls.GetNewApplicationRequest())
+        call("nodes", NODES, client_calls.GetClusterNodesRequest(node_states=(2,)))
+        call("metrics", METRICS, client_calls.GetClusterMetricsRequest())
         queue = client_calls.GetQueueInfoRequest(
             queue_name="root", include_child_queues=True, recursive=False
         )
-        ask("queues", QUEUE, queue)
-        ask("one queue", QUEUE, client_calls.GetQueueInfoRequest(queue_name="default"))
-        ask("no such queue", QUEUE, client_calls.GetQueueInfoRequest(queue_name="nowhere"))
-        ask("queue acls", QUEUE_USER_ACLS, client_calls.GetQueueUserAclsInfoRequest())
-        ask("node labels", NODE_LABELS, client_calls.GetClusterNodeLabelsRequest())
-        ask("labelled nodes", LABELS_TO_NODES, client_calls.GetLabelsToNodesRequest())
-        ask("resource types", RESOURCE_TYPES, client_calls.GetAllResourceTypeInfoRequest())
+        call("queues", QUEUE, queue)
+        call("one queue", QUEUE, client_calls.GetQueueInfoRequest(queue_name="default"))
+        call("no such queue", QUEUE, client_calls.GetQueueInfoRequest(queue_name="nowhere"))
+        call("queue acls", QUEUE_USER_ACLS, client_calls.GetQueueUserAclsInfoRequest())
+        call("node labels", NODE_LABELS, client_calls.GetClusterNodeLabelsRequest())
+        call("labelled nodes", LABELS_TO_NODES, client_calls.GetLabelsToNodesRequest())
+        call("resource types", RESOURCE_TYPES, client_calls.GetAllResourceTypeInfoRequest())
 
     def _new(self) -> ApplicationId:
         answer = self._client.service.call(NEW_APPLICATION, client_calls.GetNewApplicationRequest())
@@ -189,12 +189,12 @@ class Conversation:
 
     def _submit(self, name: str, context: client_calls.ApplicationSubmissionContext) -> None:
         request = client_calls.SubmitApplicationRequest(application_submission_context=context)
-        self._client_ask(name, SUBMIT, request)
+        self._call_client(name, SUBMIT, request)
 
     def _report(self, name: str, app: ApplicationId, state: str) -> Any:
         request = client_calls.GetApplicationReportRequest(application_id=app.message())
         self._until(lambda: self._client.report(app).state == state, f"{name}: {state}")
-        return self._client_ask(name, REPORT, request)
+        return self._call_client(name, REPORT, request)
 
     def _unmanaged(self) -> None:
         app = self._new()
@@ -208,7 +208,7 @@ class Conversation:
         report = self._report("report of an unmanaged master", app, "ACCEPTED")
         token = Token.of(report.application_report.am_rm_token)
         request = client_calls.GetApplicationsRequest(application_tags=(f"tag-{app}",))
-        self._client_ask("applications by tag", APPLICATIONS, request)
+        self._call_client("applications by tag", APPLICATIONS, request)
         attempts = client_calls.GetApplicationAttemptsRequest(application_id=app.message())
         found = endpoints.rm_scheduler(self._conf)
         self._forged(found, token)
@@ -218,14 +218,14 @@ class Conversation:
         finally:
             rm.close()
         self._until(lambda: self._client.attempts(app)[0].state == "FINISHED", "its end")
-        self._client_ask("attempts", ATTEMPTS, attempts)
+        self._call_client("attempts", ATTEMPTS, attempts)
         self._report("report of a finished one", app, "FINISHED")
 
     def _report_unknown(self, app: ApplicationId) -> None:
         request = client_calls.GetApplicationReportRequest(application_id=app.message())
-        self._client_ask("report of an unknown one", REPORT, request)
+        self._call_client("report of an unknown one", REPORT, request)
         kill = client_calls.KillApplicationRequest(application_id=app.message())
-        self._client_ask("kill of an unknown one", KILL, kill)
+        self._call_client("kill of an unknown one", KILL, kill)
 
     def _forged(self, found: Any, token: Token) -> None:
         rm = RmMaster.open(found, Token(token.identifier, b"guess", token.kind))
@@ -242,23 +242,23 @@ class Conversation:
     def _master(self, rm: RmMaster, app: ApplicationId) -> None:
         service = rm.service
         first = master_calls.AllocateRequest(response_id=0)
-        self._ask("allocate before register", service, ALLOCATE, first)
+        self._call("allocate before register", service, ALLOCATE, first)
         finish = master_calls.FinishApplicationMasterRequest(final_application_status=1)
-        self._ask("finish before register", service, FINISH, finish)
+        self._call("finish before register", service, FINISH, finish)
         register = master_calls.RegisterApplicationMasterRequest(host="localhost", rpc_port=1)
-        self._ask("register", service, REGISTER, register)
-        self._ask("register again", service, REGISTER, register)
-        answer = self._ask("allocate nothing", service, ALLOCATE, first)
-        again = self._ask("the same allocate", service, ALLOCATE, first)
+        self._call("register", service, REGISTER, register)
+        self._call("register again", service, REGISTER, register)
+        answer = self._call("allocate nothing", service, ALLOCATE, first)
+        again = self._call("the same allocate", service, ALLOCATE, first)
         assert again.response_id == answer.response_id == 1
         wrong = master_calls.AllocateRequest(response_id=17)
-        self._ask("allocate out of order", service, ALLOCATE, wrong)
+        self._call("allocate out of order", service, ALLOCATE, wrong)
         large = self._request(1, 8, Capability(1 << 30, 1))
-        self._ask("ask too much", service, ALLOCATE, self._allocate(1, ask=(large,)))
+        self._call("ask too much", service, ALLOCATE, self._allocate(1, ask=(large,)))
         label = self._request(1, 9, SMALL).replace(node_label_expression="nolabel")
-        self._ask("ask an unknown label", service, ALLOCATE, self._allocate(1, ask=(label,)))
+        self._call("ask an unknown label", service, ALLOCATE, self._allocate(1, ask=(label,)))
         avoid = ResourceBlacklistRequest(blacklist_additions=("nowhere",))
-        answer = self._ask("avoid", service, ALLOCATE, self._allocate(1, blacklist_request=avoid))
+        answer = self._call("avoid", service, ALLOCATE, self._allocate(1, blacklist_request=avoid))
         found: List[yarn.Container] = []
         tokens: Dict[NodeId, Token] = {}
         completed: Dict[ContainerId, yarn.ContainerStatus] = {}
@@ -268,7 +268,7 @@ class Conversation:
             nonlocal number
             request = self._allocate(number, **more)
             answer = (
-                self._ask(name, service, ALLOCATE, request)
+                self._call(name, service, ALLOCATE, request)
                 if name
                 else (service.call(ALLOCATE, request))
             )
@@ -292,7 +292,7 @@ class Conversation:
         self._node(one, Launch(("exit 7",)), tokens)
         self._node(two, Launch(("sleep 100",)), tokens)
         self._node(two, Launch(("sleep 100",)), tokens, "start again")
-        self._client_ask("containers", CONTAINERS, containers)
+        self._call_client("containers", CONTAINERS, containers)
         self._statuses(two, tokens)
         self._stop(two, tokens)
         beat(release=tuple(c.id for c in found[2:]))
@@ -301,7 +301,7 @@ class Conversation:
             status = completed[ContainerId.of(one_of.id)]
             text = re.sub(r"\d+", "#", re.sub(r"\[.*?\]", "", status.diagnostics))
             self.shapes[f"end by {name}"] = [str(status.exit_status), text]
-        self._ask("finish", service, FINISH, finish)
+        self._call("finish", service, FINISH, finish)
 
     @staticmethod
     def _allocate(number: int, **more: Any) -> master_calls.AllocateRequest:
@@ -338,14 +338,14 @@ class Conversation:
             container_launch_context=launch.message(), container_token=container.container_token
         )
         request = container_calls.StartContainersRequest(start_container_request=(start,))
-        answer = self._ask(name, manager.service, START, request)
+        answer = self._call(name, manager.service, START, request)
         self._failures(name, answer)
         if name == "start":
             forged = container.container_token.replace(password=b"guess")
             request = request.replace(
                 start_container_request=(start.replace(container_token=forged),)
             )
-            self._ask("start with a forged token", manager.service, START, request)
+            self._call("start with a forged token", manager.service, START, request)
 
     def _failures(self, name: str, answer: Any) -> None:
         for failed in answer.failed_requests:
@@ -360,14 +360,14 @@ class Conversation:
             lambda: manager.service.call(STATUSES, request).status[0].container_sub_state == 2,
             "it to run",
         )
-        answer = self._ask("statuses", manager.service, STATUSES, request)
+        answer = self._call("statuses", manager.service, STATUSES, request)
         self._failures("statuses", answer)
 
     def _stop(self, container: yarn.Container, tokens: Dict[NodeId, Token]) -> None:
         manager = self._at(container, tokens)
         unknown = container.id.replace(id=99999)
         request = container_calls.StopContainersRequest(container_id=(container.id, unknown))
-        answer = self._ask("stop", manager.service, STOP, request)
+        answer = self._call("stop", manager.service, STOP, request)
         self._failures("stop", answer)
 
     # ---------------------------------------------------------------- managed masters
@@ -381,12 +381,12 @@ class Conversation:
         self._until(
             lambda: self._client.attempts(app)[0].state in ("LAUNCHED", "RUNNING"), "the master"
         )
-        self._client_ask("attempts of a managed one", ATTEMPTS, attempts)
+        self._call_client("attempts of a managed one", ATTEMPTS, attempts)
         self._report("report of a launched master", app, "ACCEPTED")
         kill = client_calls.KillApplicationRequest(
             application_id=app.message(), diagnostics="enough of it"
         )
-        self._until(lambda: self._client_ask("kill", KILL, kill).is_kill_completed, "its end")
+        self._until(lambda: self._call_client("kill", KILL, kill).is_kill_completed, "its end")
         self._report("report of a killed one", app, "KILLED")
         self.shapes["diagnostics of a killed one"] = self._diagnostics(app)
         app = self._new()
@@ -394,7 +394,7 @@ class Conversation:
         self._submit("submit", self._context(app, am_container_spec=bad))
         self._report("report of a failed one", app, "FAILED")
         self.shapes["diagnostics of a failed one"] = self._diagnostics(app)
-        self._client_ask(
+        self._call_client(
             "attempts of a failed one",
             ATTEMPTS,
             client_calls.GetApplicationAttemptsRequest(application_id=app.message()),

@@ -154,14 +154,14 @@ class Driver:
                 self.held.pop(event.container_id, None)
                 if self.refills and event.cause in (ExitCause.LAUNCH, ExitCause.LOST):
                     self._refilled += 1
-                    self.ask(1, session=1000 + self._refilled)
+                    self.request(1, session=1000 + self._refilled)
             self._changed.notify_all()
 
     def launch(self, container: port.Container) -> None:
         self.launched.append(container.id)
         self._pool.launch(container, port.Launch(("true",), {}, ()))
 
-    def ask(self, count: int, role: int = 0, session: int = 0, **more: Any) -> None:
+    def request(self, count: int, role: int = 0, session: int = 0, **more: Any) -> None:
         """Absolutely, under role and session."""
         self._pool.request(
             [port.ContainerRequest(f"role{role}", session, count, SMALL, **more)], True

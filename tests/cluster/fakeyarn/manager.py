@@ -14,11 +14,11 @@ from typing import Dict, List, Optional, Tuple
 from tests.cluster.fakeyarn import amounts, scheduling
 from tests.cluster.fakeyarn.applications import (
     Application,
-    Asked,
     Attempt,
     Granted,
     Key,
     Node,
+    PendingRequest,
     now_ms,
 )
 from tests.cluster.fakeyarn.nodes import LOST, STOPPED_BY_RM, Hands, NodeManager
@@ -90,9 +90,9 @@ class Manager:
         """For a message."""
         return amounts.message(amount, self.limits.others)
 
-    def normalised(self, asked: Capability) -> Capability:
+    def normalised(self, requested: Capability) -> Capability:
         known = [name for name in self.limits.others if name not in self.limits.drops]
-        return amounts.normalised(asked, self.limits.least_mb, known)
+        return amounts.normalised(requested, self.limits.least_mb, known)
 
     # ---------------------------------------------------------------- applications
 
@@ -119,11 +119,11 @@ class Manager:
             application.launched = now_ms()
             attempt.diagnostics = self.waiting
         else:
-            asked = Asked(application.amount, {scheduling.ANY: 1})
-            asked.label = application.context.node_label_expression
-            for ask in application.context.am_container_resource_request:
-                asked.label = ask.node_label_expression or asked.label
-            attempt.asks[_MASTER_KEY] = asked
+            pending = PendingRequest(application.amount, {scheduling.ANY: 1})
+            pending.label = application.context.node_label_expression
+            for one in application.context.am_container_resource_request:
+                pending.label = one.node_label_expression or pending.label
+            attempt.requests[_MASTER_KEY] = pending
 
     waiting = "AM container is launched, waiting for AM container to Register with RM"
 
@@ -154,7 +154,7 @@ class Manager:
 
     def _clear(self, application: Application) -> None:
         """Everything of it goes back."""
-        application.attempt.asks.clear()
+        application.attempt.requests.clear()
         self.tokens.attempts.pop(application.attempt.id, None)
         for granted in list(application.live.values()):
             text = "Container killed by the ResourceManager: its application is over.\n"
@@ -180,15 +180,15 @@ class Manager:
             )
             if found is None:
                 return
-            application, key, asked, where = found
-            scheduling.take(asked, node, where, names_with_port=self.limits.names_with_port)
-            self._grant(application, node, key, asked)
+            application, key, pending, where = found
+            scheduling.take(pending, node, where, names_with_port=self.limits.names_with_port)
+            self._grant(application, node, key, pending)
             given += 1
             elsewhere += where == scheduling.ELSEWHERE
 
     @staticmethod
     def _wants(application: Application) -> bool:
-        return not application.over and bool(application.attempt.asks)
+        return not application.over and bool(application.attempt.requests)
 
     def _hear(self, node: Node, manager: NodeManager) -> None:
         for container in manager.running:
@@ -202,22 +202,24 @@ class Manager:
                 assert one.exit_status is not None
                 self.end(granted, one.exit_status, one.diagnostics)
 
-    def _grant(self, application: Application, node: Node, key: Key, asked: Asked) -> None:
+    def _grant(
+        self, application: Application, node: Node, key: Key, pending: PendingRequest
+    ) -> None:
         attempt = application.attempt
         serial = self.epoch << _EPOCH_BITS | next(attempt.serials)
         granted = Granted(
             ContainerId(attempt.id, serial),
             node.id,
-            asked.amount,
+            pending.amount,
             key[0],
             key[1],
-            asked.tags,
+            pending.tags,
             rm=self.mark,
         )
         application.live[granted.id] = granted
         node.add(granted)
-        if asked.count <= 0:
-            attempt.asks.pop(key, None)
+        if pending.count <= 0:
+            attempt.requests.pop(key, None)
         if attempt.master is None and key == _MASTER_KEY and not application.unmanaged:
             self._launch_master(application, granted)
         else:
@@ -300,8 +302,8 @@ class Manager:
             return
         attempt.granted = [one for one in attempt.granted if one is not granted]
         attempt.completed.append(granted)
-        for asked in attempt.preempt:
-            asked.discard(granted.id)
+        for requested in attempt.preempt:
+            requested.discard(granted.id)
 
     def _master_ended(self, application: Application, granted: Granted) -> None:
         attempt = application.attempt
@@ -361,7 +363,7 @@ class Manager:
             attempt.preempt = (set(), set())
             attempt.node_tokens = set()
             if attempt.master is not None:
-                attempt.asks.clear()
+                attempt.requests.clear()
             ends = [*attempt.told, *attempt.completed]
             attempt.told = []
             attempt.completed = [one for one in ends if one.exit_status != LOST]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import List, Tuple
 
 from tests.cluster.fakeyarn import reporting
-from tests.cluster.fakeyarn.applications import Application, Asked, Attempt, Granted
+from tests.cluster.fakeyarn.applications import Application, Attempt, Granted, PendingRequest
 from tests.cluster.fakeyarn.manager import PREEMPTED, Manager
 from tests.cluster.fakeyarn.nodes import LOST
 from tests.cluster.fakeyarn.scheduling import ANY
@@ -143,14 +143,14 @@ class MasterProtocol:
                 f"{attempt.id} expect responseId to be {attempt.response_id} but get "
                 f"{request.response_id}",
             )
-        asks = [self._checked(ask) for ask in request.ask]
+        requests = [self._checked(one) for one in request.ask]
         if request.tracking_url:
             application.tracking_url = request.tracking_url
         application.progress = min(max(request.progress, 0.0), 1.0)
         attempt.avoid |= set(request.blacklist_request.blacklist_additions)
         attempt.avoid -= set(request.blacklist_request.blacklist_removals)
-        for ask, amount in asks:
-            self._ask(attempt, ask, amount)
+        for one, amount in requests:
+            self._record(attempt, one, amount)
         for wanted in request.scheduling_requests:
             self._schedule(attempt, wanted)
         for container in request.release:
@@ -159,48 +159,48 @@ class MasterProtocol:
         answer = attempt.last = self._response(application, attempt, key)
         if answer.a_m_command == _RESYNC:  # Hadoop's older way to say that it has restarted
             attempt.registered, attempt.last, attempt.response_id = False, None, 0
-            attempt.asks.clear()
+            attempt.requests.clear()
         return answer
 
-    def _checked(self, ask: ResourceRequest) -> Tuple[ResourceRequest, Capability]:
-        amount = Capability.of(ask.capability)
+    def _checked(self, one: ResourceRequest) -> Tuple[ResourceRequest, Capability]:
+        amount = Capability.of(one.capability)
         reporting.refuse_too_large(self._rm, amount)
-        label = ask.node_label_expression
+        label = one.node_label_expression
         if label and not self._rm.limits.labels:
             raise Fault(
                 f"{_YARN}.InvalidLabelResourceRequestException",
                 "Invalid resource request, node label not enabled but request contains label "
                 "expression",
             )
-        if label and (label not in self._rm.limits.labels or ask.resource_name != ANY):
+        if label and (label not in self._rm.limits.labels or one.resource_name != ANY):
             raise Fault(
                 f"{_YARN}.InvalidLabelResourceRequestException",
                 f"Invalid resource request, queue=default doesn't have permission to access all "
                 f"labels in resource request. labelExpression of resource request={label}",
             )
-        return ask, self._rm.normalised(amount)
+        return one, self._rm.normalised(amount)
 
     @staticmethod
-    def _ask(attempt: Attempt, ask: ResourceRequest, amount: Capability) -> None:
-        key = (ask.priority.priority, ask.allocation_request_id)
-        asked = attempt.asks.get(key)
-        if asked is None:
-            if not ask.num_containers:
+    def _record(attempt: Attempt, one: ResourceRequest, amount: Capability) -> None:
+        key = (one.priority.priority, one.allocation_request_id)
+        pending = attempt.requests.get(key)
+        if pending is None:
+            if not one.num_containers:
                 return
-            asked = attempt.asks[key] = Asked(amount)
-        asked.amount = amount
-        asked.places[ask.resource_name] = ask.num_containers
-        if ask.resource_name == ANY:
-            asked.label = ask.node_label_expression
-            if not ask.num_containers:
-                del attempt.asks[key]
+            pending = attempt.requests[key] = PendingRequest(amount)
+        pending.amount = amount
+        pending.places[one.resource_name] = one.num_containers
+        if one.resource_name == ANY:
+            pending.label = one.node_label_expression
+            if not one.num_containers:
+                del attempt.requests[key]
                 return
-        elif not ask.num_containers:
-            del asked.places[ask.resource_name]
-        if ask.relax_locality:
-            asked.strict.discard(ask.resource_name)
+        elif not one.num_containers:
+            del pending.places[one.resource_name]
+        if one.relax_locality:
+            pending.strict.discard(one.resource_name)
         else:
-            asked.strict.add(ask.resource_name)
+            pending.strict.add(one.resource_name)
 
     def _schedule(self, attempt: Attempt, wanted: SchedulingRequest) -> None:
         """With a constraint: at most so many of some tags on a node, and no other kind."""
@@ -208,13 +208,13 @@ class MasterProtocol:
         amount = self._rm.normalised(Capability.of(wanted.resource_sizing.resources))
         count = wanted.resource_sizing.num_allocations
         if not count:
-            attempt.asks.pop(key, None)
+            attempt.requests.pop(key, None)
             return
-        asked = Asked(amount, {ANY: count}, tags=tuple(wanted.allocation_tags))
+        pending = PendingRequest(amount, {ANY: count}, tags=tuple(wanted.allocation_tags))
         simple = wanted.placement_constraint.simple_constraint
         if simple.scope == "node" and simple.target_expressions:
-            asked.most_per_node = simple.max_cardinality or 1
-        attempt.asks[key] = asked
+            pending.most_per_node = simple.max_cardinality or 1
+        attempt.requests[key] = pending
 
     def _release(self, application: Application, container: ContainerId) -> None:
         granted = application.live.get(container)

@@ -59,8 +59,8 @@ class Script:
             f'exec 2>"{self.logs}/prelaunch.err"',
             'echo "Setting up env variables"',
         ]
-        asked = {entry.key: self._expanded(entry.value) for entry in context.environment}
-        lines += [f'export {name}="{value}"' for name, value in {**asked, **own}.items()]
+        requested = {entry.key: self._expanded(entry.value) for entry in context.environment}
+        lines += [f'export {name}="{value}"' for name, value in {**requested, **own}.items()]
         lines.append('echo "Setting up job resources"')
         # As on a real node, a file that is asked for under two names arrives under one.
         once = {entry.value.encode(): entry for entry in context.local_resources}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Iterable, Optional, Tuple
 
-from tests.cluster.fakeyarn.applications import Application, Asked, Key, Node
+from tests.cluster.fakeyarn.applications import Application, Key, Node, PendingRequest
 
 ANY = "*"
 MOST_PER_HEARTBEAT = 100
@@ -26,7 +26,7 @@ _PATIENCE = 40  # missed chances of a host, before its rack will do
 
 HERE, RACK, ELSEWHERE = "NODE_LOCAL", "RACK_LOCAL", "OFF_SWITCH"
 
-Choice = Tuple[Application, Key, Asked, str]
+Choice = Tuple[Application, Key, PendingRequest, str]
 
 
 def choose(
@@ -38,15 +38,15 @@ def choose(
         attempt = application.attempt
         if host in attempt.avoid:
             continue
-        for key, asked in attempt.pending():
-            if asked.label != node.label or _too_many(node, application, asked):
+        for key, pending in attempt.pending():
+            if pending.label != node.label or _too_many(node, application, pending):
                 continue
-            asked.missed += 1
-            if asked.amount.lacking(node.free):
+            pending.missed += 1
+            if pending.amount.lacking(node.free):
                 continue
-            where = _place(node, host, asked, nodes)
+            where = _place(node, host, pending, nodes)
             if where:
-                return application, key, asked, where
+                return application, key, pending, where
     return None
 
 
@@ -55,44 +55,44 @@ def node_name(node: Node, with_port: bool) -> str:
     return str(node.id) if with_port else node.id.host
 
 
-def take(asked: Asked, node: Node, where: str, *, names_with_port: bool = False) -> None:
+def take(pending: PendingRequest, node: Node, where: str, *, names_with_port: bool = False) -> None:
     """One container less to be asked for."""
     places = [ANY]
     if where in (HERE, RACK):
         places.append(node.rack)
-        asked.missed = 0
+        pending.missed = 0
     if where == HERE:
         places.append(node_name(node, names_with_port))
     for place in places:
-        if asked.places.get(place, 0) > 0:
-            asked.places[place] -= 1
-            if not asked.places[place] and place != ANY:
-                del asked.places[place]
+        if pending.places.get(place, 0) > 0:
+            pending.places[place] -= 1
+            if not pending.places[place] and place != ANY:
+                del pending.places[place]
 
 
-def _place(node: Node, host: str, asked: Asked, nodes: int) -> str:
-    if asked.places.get(host, 0) > 0:
+def _place(node: Node, host: str, pending: PendingRequest, nodes: int) -> str:
+    if pending.places.get(host, 0) > 0:
         return HERE
-    if asked.places.get(node.rack, 0) > 0:
-        if node.rack in asked.strict:
+    if pending.places.get(node.rack, 0) > 0:
+        if node.rack in pending.strict:
             return ""
-        if min(nodes, _PATIENCE) < asked.missed:
+        if min(nodes, _PATIENCE) < pending.missed:
             return RACK
-    if ANY in asked.strict:
+    if ANY in pending.strict:
         return ""
-    named = len(asked.places) - 1
+    named = len(pending.places) - 1
     if named == 0:
         return ELSEWHERE
-    patience = min(nodes, asked.count * min(named / nodes, 1.0))
-    return ELSEWHERE if patience < asked.missed else ""
+    patience = min(nodes, pending.count * min(named / nodes, 1.0))
+    return ELSEWHERE if patience < pending.missed else ""
 
 
-def _too_many(node: Node, application: Application, asked: Asked) -> bool:
-    if asked.most_per_node is None:
+def _too_many(node: Node, application: Application, pending: PendingRequest) -> bool:
+    if pending.most_per_node is None:
         return False
     alike = [
         one
         for one in node.live.values()
-        if one.id.attempt.application == application.id and set(asked.tags) <= set(one.tags)
+        if one.id.attempt.application == application.id and set(pending.tags) <= set(one.tags)
     ]
-    return len(alike) >= asked.most_per_node
+    return len(alike) >= pending.most_per_node

@@ -50,7 +50,7 @@ def answers_of(recording: Recording) -> Dict[int, object]:
     """What was answered to each call, with Java's stacks."""
     wire = recording.wire()
     for index in range(len(recording.calls)):
-        recording.ask(wire, index)
+        recording.send(wire, index)
     found: Dict[int, object] = {}
     wire.outgoing()
     for what, data in recording.log:

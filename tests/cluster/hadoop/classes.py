@@ -127,7 +127,7 @@ def _watch(distribution: Distribution, scratch: Path) -> List[str]:
     with Hadoop.up(scratch / "cluster", WATCHED, jars=watched, limit=UP_S) as cluster:
         _use(cluster)
         for name in cluster.daemons():
-            cluster.ask("signal", daemon=name, signal=int(signal.SIGTERM))
+            cluster.call("signal", daemon=name, signal=int(signal.SIGTERM))
         # They write the end of their lists when they end.
         deadline = time.monotonic() + STOP_S
         while any(one["exit"] is None for one in cluster.daemons().values()):

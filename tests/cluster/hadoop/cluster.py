@@ -224,7 +224,7 @@ class Hadoop(Daemons):
 
     def restart_nm(self, index: int = 0) -> None:
         """Only the NodeManager; its containers live on with the feature nm_recovery."""
-        self.ask("stop", daemon=f"nm{index}", kill="nm_recovery" in self.features)
+        self.call("stop", daemon=f"nm{index}", kill="nm_recovery" in self.features)
         self.start(f"nm{index}")
         self.wait_ready()
 

@@ -46,7 +46,7 @@ class Daemons:
         """HOST:PORT where clients call it."""
         return str(self._cluster["daemons"][daemon]["rpc"])
 
-    def ask(self, what: str, **more: object) -> Dict[str, Any]:
+    def call(self, what: str, **more: object) -> Dict[str, Any]:
         """A request to the supervisor."""
         with _control(self.folder) as connection:
             connection.sendall(json.dumps({"do": what, **more}).encode() + b"\n")
@@ -61,29 +61,29 @@ class Daemons:
 
     def daemons(self) -> Dict[str, Dict[str, Any]]:
         """Of each its pid (None when stopped) and its exit code (None while it runs)."""
-        return dict(self.ask("status")["daemons"])
+        return dict(self.call("status")["daemons"])
 
     def start(self, daemon: str) -> None:
         """One that was stopped; ``wait_ready`` waits for it."""
-        self.ask("start", daemon=daemon)
+        self.call("start", daemon=daemon)
 
     def stop(self, daemon: str) -> None:
         """Ends one as an administrator does; it is gone when this returns."""
-        self.ask("stop", daemon=daemon)
+        self.call("stop", daemon=daemon)
 
     def kill(self, daemon: str) -> None:
         """Ends one as a power cut does, a node with its containers."""
         folder = self.folder / "data" / daemon if daemon in self.names("nm") else None
-        self.ask("stop", daemon=daemon, kill=True, folder=folder and str(folder))
+        self.call("stop", daemon=daemon, kill=True, folder=folder and str(folder))
 
     @contextmanager
     def hanging(self, daemon: str) -> Iterator[None]:
         """It holds its connections and does not answer."""
-        self.ask("signal", daemon=daemon, signal=int(signal.SIGSTOP))
+        self.call("signal", daemon=daemon, signal=int(signal.SIGSTOP))
         try:
             yield
         finally:
-            self.ask("signal", daemon=daemon, signal=int(signal.SIGCONT))
+            self.call("signal", daemon=daemon, signal=int(signal.SIGCONT))
 
     def log_tail(self, daemon: str, lines: int = 30) -> str:
         """The end of a daemon's log."""
@@ -104,7 +104,7 @@ class Daemons:
     def down(self) -> None:
         """Ends every process; data and logs stay for who wants to look."""
         try:
-            self.ask("down")
+            self.call("down")
         except SandboxError:
             pass  # it has ended already, or is not even listening yet
         if self._lifeline is not None:

@@ -101,7 +101,7 @@ class Pipeline:
         broken = self.rest.get("importErrors")["import_errors"]
         assert not broken, broken
         for dag_id in sorted(wanted):
-            self.rest.ask("PATCH", f"dags/{dag_id}", json={"is_paused": False})
+            self.rest.call("PATCH", f"dags/{dag_id}", json={"is_paused": False})
 
     # ------------------------------------------------------------------ data
 
@@ -112,7 +112,7 @@ class Pipeline:
         subprocess.run(make, check=True, timeout=120)
         self.cluster.hdfs.put(f"{urlsplit(self.data).path}/raw/{name}", local.read_bytes())
         body = {"asset_id": self.asset("retraining_raw"), "extra": {"file": name}}
-        self.rest.ask("POST", "assets/events", json=body)
+        self.rest.call("POST", "assets/events", json=body)
 
     def puts(self, name: str, value: Any) -> None:
         """A JSON file below the pipeline's folder on HDFS."""

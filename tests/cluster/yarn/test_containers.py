@@ -44,7 +44,7 @@ def gpus(folder: Path, count: int) -> Path:
     return script
 
 
-def asking(script: Path, folder: Path, **more: object) -> dict:
+def with_smi(script: Path, folder: Path, **more: object) -> dict:
     return {
         "tony.worker.instances": 2,
         "tony.worker.gpus": 2,
@@ -57,7 +57,7 @@ def asking(script: Path, folder: Path, **more: object) -> dict:
 
 def test_two_containers_of_a_node_share_no_gpu(one: Tony, tmp_path: Path) -> None:
     words = "sh -c 'echo \"got $CUDA_VISIBLE_DEVICES\"; sleep 3'"
-    job = one.submit("--executes", words, conf=asking(gpus(tmp_path, 4), tmp_path))
+    job = one.submit("--executes", words, conf=with_smi(gpus(tmp_path, 4), tmp_path))
     job.ends(0)
     said = [
         line.split()[-1] for line in one("logs", job.app_id).stdout.splitlines() if "got" in line
@@ -66,7 +66,7 @@ def test_two_containers_of_a_node_share_no_gpu(one: Tony, tmp_path: Path) -> Non
 
 
 def test_too_few_gpus_are_the_nodes_fault(one: Tony, tmp_path: Path) -> None:
-    conf = asking(gpus(tmp_path, 1), tmp_path, **{"tony.task.max-infrastructure-failures": 0})
+    conf = with_smi(gpus(tmp_path, 1), tmp_path, **{"tony.task.max-infrastructure-failures": 0})
     job = one.submit("--executes", "touch " + str(tmp_path / "ran"), conf=conf)
     said = job.ends(1)
     assert "2 GPUs asked for, and node " in said and "shows 1" in said
@@ -80,7 +80,7 @@ def test_the_only_node_with_gpus_is_asked_again(one: Tony, tmp_path: Path) -> No
     text = script.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\nmkdir {seen} && exit 0\n")
     script.write_text(text)
     job = one.submit(
-        "--executes", "true", conf=asking(script, tmp_path, **{"tony.worker.instances": 1})
+        "--executes", "true", conf=with_smi(script, tmp_path, **{"tony.worker.instances": 1})
     )
     job.ends(0)
     events = job.events()
@@ -89,7 +89,7 @@ def test_the_only_node_with_gpus_is_asked_again(one: Tony, tmp_path: Path) -> No
 
 
 def test_where_nothing_can_count_them_the_job_goes_on(one: Tony, tmp_path: Path) -> None:
-    job = one.submit("--executes", "true", conf=asking(tmp_path / "nvidia-smi", tmp_path))
+    job = one.submit("--executes", "true", conf=with_smi(tmp_path / "nvidia-smi", tmp_path))
     job.ends(0)
     told = [event["text"] for event in job.events() if "not counted" in event["text"]]
     assert len(told) == 1

@@ -221,11 +221,11 @@ def test_gangs_stay_whole_and_who_waits_is_told(
         mine = [grant for grant in decision.grants if grant.app == queued.app]
         complete = True
         for group in queued.groups:
-            asked = {want.role: want.count for want in group.requests}
-            got = {role: sum(grant.role == role for grant in mine) for role in asked}
-            assert not group.whole or got == asked or not any(got.values())
-            complete = complete and got == asked
-            assert all(got[role] <= asked[role] for role in asked)
+            requested = {want.role: want.count for want in group.requests}
+            got = {role: sum(grant.role == role for grant in mine) for role in requested}
+            assert not group.whole or got == requested or not any(got.values())
+            complete = complete and got == requested
+            assert all(got[role] <= requested[role] for role in requested)
         assert complete == (queued.app not in decision.waits)
 
 

@@ -54,7 +54,7 @@ def waiting(harness: LocalHarness, marker: str = "", **orders: Any) -> str:
     marker = marker or f"marker-{time.time_ns()}"
     argv = [*sleeper(), marker]
     app_id = harness.submit(
-        **{"asks": [["worker", 1, 64]], "gang": True, "argv": argv, "then": "finish", **orders}
+        **{"requests": [["worker", 1, 64]], "gang": True, "argv": argv, "then": "finish", **orders}
     )
     until(lambda: running(marker), "the worker")
     return app_id
@@ -81,7 +81,7 @@ def test_the_shells_secrets_do_not_travel(harness: LocalHarness, tmp_path: Path)
     harness.scheduler = scheduler
     out = tmp_path / "env"
     argv = ["sh", "-c", f"env > {out}.part && mv {out}.part {out}"]
-    app_id = harness.submit(asks=[["worker", 1, 64]], gang=True, argv=argv, then="finish")
+    app_id = harness.submit(requests=[["worker", 1, 64]], gang=True, argv=argv, then="finish")
     ended(harness, app_id)
     seen = dict(line.split("=", 1) for line in out.read_text().splitlines())
     assert seen["PATH"] == "/mine:/bin"
@@ -97,14 +97,14 @@ def test_a_master_that_ends_before_it_began_is_refused_with_its_words(
     (harness.runtime / "tests" / "schedulers" / "standin.py").unlink()
     (harness.runtime / "tests" / "schedulers" / "standin.py").write_text("import no_such_thing")
     with pytest.raises(SchedulerError, match="no_such_thing"):
-        harness.submit(asks=[], gang=True, argv=[], then="finish")
+        harness.submit(requests=[], gang=True, argv=[], then="finish")
     assert home.list_names(harness.home.apps) == []
 
 
 def test_a_successor_that_cannot_run_is_refused_with_its_words(harness: LocalHarness) -> None:
     (harness.runtime / "__main__.py").write_text("raise SystemExit('no way')")
     with pytest.raises(SchedulerError, match="no way"):
-        harness.submit(asks=[], gang=True, argv=[], then="finish")
+        harness.submit(requests=[], gang=True, argv=[], then="finish")
     assert home.list_names(harness.home.apps) == []
 
 
@@ -137,7 +137,7 @@ def test_two_that_want_more_than_half_run_one_after_the_other(
     code = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)"
     argv = [sys.executable, "-I", "-S", "-c", code]
     ids = [
-        harness.submit(asks=[["worker", 2, most]], gang=True, argv=argv, then="finish")
+        harness.submit(requests=[["worker", 2, most]], gang=True, argv=argv, then="finish")
         for _ in range(2)
     ]
 
@@ -235,7 +235,7 @@ def test_no_master_for_what_is_being_killed(harness: LocalHarness) -> None:
 
 
 def test_with_nobody_to_start_it_again_it_has_failed(harness: LocalHarness) -> None:
-    app_id = harness.submit(asks=[], gang=True, argv=[], then="wait")
+    app_id = harness.submit(requests=[], gang=True, argv=[], then="wait")
     until(lambda: harness.scheduler.status(app_id).state is AppState.RUNNING, "the master")
     harness.kill_master(app_id)
     status = harness.scheduler.status(app_id)
@@ -301,7 +301,7 @@ def test_the_last_container_that_ends_has_it_buried(
     harness: LocalHarness, tmp_path: Path, count: int, most: int
 ) -> None:
     """Where attempts are left, too: only a container's executor would have started the next."""
-    folder = without_a_master(harness, tmp_path, asks=[["worker", count, 64]], attempts=most)
+    folder = without_a_master(harness, tmp_path, requests=[["worker", count, 64]], attempts=most)
     assert len(folder.container_ids()) == count
     (tmp_path / "go").touch()
     until(lambda: cleared(folder), "its burial, that nobody asks for")
@@ -320,7 +320,7 @@ def test_the_last_container_that_ends_has_it_buried(
 def test_nothing_is_buried_while_another_container_lives(
     harness: LocalHarness, tmp_path: Path, most: int
 ) -> None:
-    folder = without_a_master(harness, tmp_path, asks=[["worker", 2, 64]], attempts=most)
+    folder = without_a_master(harness, tmp_path, requests=[["worker", 2, 64]], attempts=most)
     first = folder.container_ids()[0]
     shim = processes.Identity.from_json(home.read_json(folder.container(first).shim))
     (tmp_path / f"go-{first.rpartition('_')[2]}").touch()

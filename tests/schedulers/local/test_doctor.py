@@ -32,7 +32,7 @@ def told(finding: Finding) -> str:
     return f"{finding.verdict.value}: {finding.detail}; {finding.advice}"
 
 
-def asked(job: Job = Job("j", ()), **env: str) -> Dict[str, Finding]:
+def examine(job: Job = Job("j", ()), **env: str) -> Dict[str, Finding]:
     """What an examination that only asks finds."""
     scheduler = LocalScheduler({**os.environ, **env})
     return {one.what: one for one in scheduler.examine(job)}
@@ -341,7 +341,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("alone")
 def test_what_only_asks_writes_nothing(tony_home: Path) -> None:
-    found = asked()
+    found = examine()
     assert found["staging"].verdict is found["a container"].verdict is SKIPPED
     assert not tony_home.exists()
 

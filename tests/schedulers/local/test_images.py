@@ -283,7 +283,7 @@ def test_a_job_that_nobody_ends_is_ended_with_its_containers(
     job = {"roles": (worker(),)}
     words = ["/no/such/python", "-c", "import time; time.sleep(60)"]
     app_id = harness.submit(
-        asks=[["worker", 2, 64]], argv=words, then="wait", job=job, attempts=1, gang=True
+        requests=[["worker", 2, 64]], argv=words, then="wait", job=job, attempts=1, gang=True
     )
     until(lambda: len(kept(notes)) == 2, "both containers")
     for container_id in harness.home.app(app_id).container_ids():
@@ -312,7 +312,7 @@ def test_an_image_that_will_not_do_is_refused_before_anything_starts(
     harness: LocalHarness, notes: Path, image: str, why: str
 ) -> None:
     with pytest.raises(SchedulerError, match=why):
-        harness.submit(asks=[], argv=[], job={"roles": (worker(docker=Docker(image)),)})
+        harness.submit(requests=[], argv=[], job={"roles": (worker(docker=Docker(image)),)})
     assert harness.scheduler.list() == []
 
 
@@ -333,7 +333,7 @@ def test_an_engine_that_maps_users_or_is_elsewhere_is_refused(
 ) -> None:
     (notes / how).touch()
     with pytest.raises(SchedulerError, match=why) as refused:
-        harness.submit(asks=[], argv=[], job={"roles": (worker(),)})
+        harness.submit(requests=[], argv=[], job={"roles": (worker(),)})
     assert "podman cannot be used: " in str(refused.value)
     assert "(rootless, userns-remap), or runs on another machine" in str(refused.value)
     assert harness.scheduler.list() == []

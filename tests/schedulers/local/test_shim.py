@@ -96,7 +96,7 @@ def test_it_runs_on_an_old_python(
 @pytest.mark.parametrize("python", [path for path in old_pythons() if "3.9" in path])
 def test_a_master_runs_on_an_old_python(harness: LocalHarness, python: str) -> None:
     app_id = harness.submit(
-        asks=[["worker", 2, 64]],
+        requests=[["worker", 2, 64]],
         gang=True,
         argv=["sh", "-c", "exit 0"],
         then="finish",

@@ -24,10 +24,10 @@ class Modes(FileSystem):
 
     def __init__(self, modes: Dict[str, int]) -> None:
         self.modes = modes
-        self.asked: List[str] = []
+        self.requested: List[str] = []
 
     def stat(self, location: str) -> Stat:
-        self.asked.append(location)
+        self.requested.append(location)
         if location not in self.modes:
             raise PermissionError(13, "Permission denied", location)
         return Stat(location, False, 1, 1, self.modes[location])
@@ -70,7 +70,7 @@ def test_every_place_is_asked_once() -> None:
     found = Visibility(ROOT, lambda location: places)
     both = [artifact(name, uri=f"hdfs://lake/{name}") for name in "ab"]
     assert found(both) == found(both) == {one.uri: PUBLIC for one in both}
-    assert sorted(places.asked) == ["hdfs://lake/", "hdfs://lake/a", "hdfs://lake/b"]
+    assert sorted(places.requested) == ["hdfs://lake/", "hdfs://lake/a", "hdfs://lake/b"]
 
 
 def test_where_it_is_not_known_it_is_private() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from tony_airflow.operators import ownership
-from tony_airflow.operators.ownership import TaskState, ask_airflow, is_true_within
+from tony_airflow.operators.ownership import TaskState, fetch_task_state, is_true_within
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_whose_the_job_is(state: str, current: Optional[bool], has_another: bool
     assert TaskState(state, current).has_another_try is has_another
 
 
-class Asked:
+class Requested:
     """A task instance that can ask Airflow; its answers are given."""
 
     dag_id, run_id, task_id, id = "dag", "run", "train", "0"
@@ -44,31 +44,31 @@ class Asked:
     def __init__(self, states: Dict[str, Any], map_index: int = -1) -> None:
         self.map_index = map_index
         self.states = states
-        self.asked: Dict[str, Any] = {}
+        self.requested: Dict[str, Any] = {}
 
     def get_task_states(self, **words: Any) -> Dict[str, Any]:
-        self.asked = words
+        self.requested = words
         return {"run": self.states} if self.states else {}
 
 
 def test_asking() -> None:
-    ti = Asked({"train": "queued"})
-    assert ask_airflow(ti) == TaskState("queued")
-    assert ti.asked == {
+    ti = Requested({"train": "queued"})
+    assert fetch_task_state(ti) == TaskState("queued")
+    assert ti.requested == {
         "dag_id": "dag",
         "task_ids": ["train"],
         "run_ids": ["run"],
         "map_index": None,
     }
-    assert ask_airflow(Asked({"train": None})) == TaskState("none")
-    mapped = Asked({"train_3": SimpleNamespace(value="failed")}, map_index=3)
-    assert ask_airflow(mapped) == TaskState("failed")
-    assert mapped.asked["map_index"] == 3
+    assert fetch_task_state(Requested({"train": None})) == TaskState("none")
+    mapped = Requested({"train_3": SimpleNamespace(value="failed")}, map_index=3)
+    assert fetch_task_state(mapped) == TaskState("failed")
+    assert mapped.requested["map_index"] == 3
 
 
 def test_what_cannot_be_asked() -> None:
-    assert ask_airflow(object()) is None  # Airflow 2
-    assert ask_airflow(Asked({})) is None
+    assert fetch_task_state(object()) is None  # Airflow 2
+    assert fetch_task_state(Requested({})) is None
 
 
 @pytest.mark.parametrize(("answer", "current"), [(200, True), (404, False), (500, None)])
@@ -90,9 +90,9 @@ def test_whether_this_try_is_the_one(
                 )
 
     monkeypatch.setattr(runner, "SUPERVISOR_COMMS", Comms(), raising=False)
-    ti = Asked({"train": "running"})
+    ti = Requested({"train": "running"})
     ti.id = "01234567-89ab-7cde-8f01-23456789abcd"
-    assert ask_airflow(ti) == TaskState("running", current)
+    assert fetch_task_state(ti) == TaskState("running", current)
 
 
 def test_an_answer_has_to_come_in_time() -> None:

@@ -330,7 +330,7 @@ class TestNeverOrphaned:
         came = running_in_a_thread(task, ti)
         app_id = until(lambda: ti.pushed.get("application_id"), "the job")
         monkeypatch.setattr(task_job, "SETTLED_S", 0.0)
-        monkeypatch.setattr(task_job, "ASK_S", 60.0)
+        monkeypatch.setattr(task_job, "OWNER_LOOKUP_S", 60.0)
         states = {"run": {"train": "queued"}}
         ti.get_task_states = lambda **options: states  # type: ignore[attr-defined]
         task.on_kill()

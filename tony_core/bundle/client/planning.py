@@ -247,9 +247,9 @@ class _Planner:
 
         To read all of it takes a while, so the result is remembered with what is staged.
         """
-        asked = [source.use is Use.VENV, self._job.program.python]
+        inputs = [source.use is Use.VENV, self._job.program.python]
         meta = self._destination.read_check(digest)
-        if meta.get("asked") != asked:
+        if meta.get("asked") != inputs:
             try:
                 found = archive.check(path, self._limits)
             except archive.ArchiveError as error:
@@ -264,7 +264,7 @@ class _Planner:
                 doubts = checked.warnings
             elif found.links_out:
                 doubts = [_links_out(found.links_out)]
-            meta = {"asked": asked, "doubts": doubts, "form": contents.form_of(path, found)}
+            meta = {"asked": inputs, "doubts": doubts, "form": contents.form_of(path, found)}
             self._destination.save_check(digest, meta)
         for doubt in meta["doubts"]:
             self._report(source.key, f"{source.location}: {doubt}", Severity.WARNING)
@@ -317,7 +317,7 @@ class _Planner:
     def _plan_runtime(self) -> Optional[Artifact]:
         job = self._job
         pythons = PythonCache(self._destination.digests)
-        python = pythons.ask(job.runtime.python)
+        python = pythons.inspect(job.runtime.python)
         if job.scheduler == "local":
             key = "tony.runtime.python"
             if python is None:
@@ -353,9 +353,9 @@ class _Planner:
                 found.size,
                 found.mtime_ms,
             )
-        asked = (Python.running(), *((python,) if python else ()))
+        inputs = (Python.running(), *((python,) if python else ()))
         try:
-            runtime, cache = runtimes.describe(self._destination.digests, asked, self._plugins)
+            runtime, cache = runtimes.describe(self._destination.digests, inputs, self._plugins)
             if not self._destination.has(runtime.digest):
                 runtime = runtimes.load(runtime)
         except (OSError, runtimes.RuntimeMissing) as error:

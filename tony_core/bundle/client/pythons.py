@@ -27,7 +27,7 @@ from tony_core.files.durable import replace_file
 
 DEFAULT = "bin/python"
 _PYTHONS = ("python", "python3")
-_ASK = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
+_PROBE = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)"
 
 
 class Python(NamedTuple):
@@ -51,7 +51,7 @@ class PythonCache:
         self._folder = folder
         self._new: Dict[str, Python] = {}
 
-    def ask(self, name: str) -> Optional[Python]:
+    def inspect(self, name: str) -> Optional[Python]:
         """The interpreter of that name on this machine; None when it does not run here."""
         path = shutil.which(os.path.expanduser(name))
         if path is None:
@@ -64,7 +64,7 @@ class PythonCache:
         ).hexdigest()[:32]
         known = self._read(key, path)
         if known is None:
-            known = _ask(path)
+            known = _run(path)
             if known is not None:
                 self._new[key] = known
         return known
@@ -89,10 +89,10 @@ class PythonCache:
         self._new.clear()
 
 
-def _ask(path: str) -> Optional[Python]:
+def _run(path: str) -> Optional[Python]:
     try:
         words = subprocess.run(
-            [path, "-I", "-S", "-c", _ASK],
+            [path, "-I", "-S", "-c", _PROBE],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=20,

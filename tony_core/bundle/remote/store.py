@@ -191,8 +191,8 @@ class RemoteStore:
 
     def checksum(self, location: str) -> str:
         """A digest of the file's checksum; empty where the file system keeps none."""
-        ask = getattr(self.files, "checksum", None)
-        checksum = ask(location) if ask is not None else ""
+        compute = getattr(self.files, "checksum", None)
+        checksum = compute(location) if compute is not None else ""
         return hashlib.sha256(str(checksum).encode()).hexdigest()[:32] if checksum else ""
 
     def verify(self, digest: str) -> Optional[Damaged]:

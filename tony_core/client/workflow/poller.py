@@ -236,7 +236,7 @@ class JobPoller:
             began = time.monotonic()
             due = [each for each in self._subscriptions if each.app_id or began >= each.search_at]
             try:
-                found = await self._ask(due) if due else {}
+                found = await self._fetch_statuses(due) if due else {}
             except Exception as error:
                 for subscription in due:
                     self._failed(subscription, error, began)
@@ -248,7 +248,7 @@ class JobPoller:
                         self._answered(subscription, found[subscription.app_id])
                     elif subscription.app_id:
                         missing.append(subscription)
-                await asyncio.gather(*map(self._ask_for_one, missing))
+                await asyncio.gather(*map(self._fetch_status, missing))
                 pause = min((each.poll_s for each in self._subscriptions), default=1.0)
             self._start_reads()
 
@@ -269,7 +269,7 @@ class JobPoller:
             await asyncio.sleep(GATHER_S)
             self._joined.clear()
 
-    async def _ask(self, due: Sequence[Subscription]) -> Dict[str, AppStatus]:
+    async def _fetch_statuses(self, due: Sequence[Subscription]) -> Dict[str, AppStatus]:
         """Ask once for all of them."""
         self.calls += 1
         searching = [each for each in due if not each.app_id]
@@ -285,7 +285,7 @@ class JobPoller:
                 each.updates.put_nowait(Found(status))
         return {status.app_id: status for status in listed}
 
-    async def _ask_for_one(self, subscription: Subscription) -> None:
+    async def _fetch_status(self, subscription: Subscription) -> None:
         """Ask for a job that the answer lacks; an error concerns this job only."""
         began = time.monotonic()
         try:

@@ -99,7 +99,7 @@ class Connection:
         """Set the deadline (of ``time.monotonic``) of what follows."""
         self._deadline = deadline
 
-    def ask(self, method: str, target: str) -> Answer:
+    def request(self, method: str, target: str) -> Answer:
         """A request without a body, and the beginning of its answer."""
         length = "" if method == "GET" else "Content-Length: 0\r\n"
         self.head(method, target, length)

@@ -58,7 +58,7 @@ def fetch(url: str, path: str, user: str, limit_s: Optional[float] = None) -> io
     except OSError as error:
         raise LostNode(address, error) from None
     try:
-        answer = connection.ask("GET", target)
+        answer = connection.request("GET", target)
         if answer.status != 200:
             _refuse(answer, path, user)
     except OSError as error:

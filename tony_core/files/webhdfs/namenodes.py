@@ -196,7 +196,7 @@ class NameNodes:
                 connection = self._take(address, deadline)
                 kept = connection.used
                 sent = True
-                answer = connection.ask(method, target)
+                answer = connection.request(method, target)
                 most = LONGEST_ANSWER if answer.status < 300 else _LONGEST_REFUSAL
                 body = answer.read(most)
             except OSError as error:

@@ -117,14 +117,14 @@ class DigestMd5:
 
     def respond(self, challenge: bytes) -> bytes:
         """The answer to the server's challenge."""
-        asked = parse_directives(challenge)
+        directives = parse_directives(challenge)
         for name in ("nonce", "algorithm"):
-            if name not in asked:
+            if name not in directives:
                 raise ProtocolError(f"a challenge of DIGEST-MD5 without {name}")
-        if asked["algorithm"].lower() != b"md5-sess":
-            raise AuthenticationError(f"the server asks for {_decode(asked['algorithm'])}")
-        self.qop = self._choose(asked.get("qop", b"auth"))
-        realm, nonce, cnonce = asked.get("realm", b""), asked["nonce"], self._nonce()
+        if directives["algorithm"].lower() != b"md5-sess":
+            raise AuthenticationError(f"the server asks for {_decode(directives['algorithm'])}")
+        self.qop = self._choose(directives.get("qop", b"auth"))
+        realm, nonce, cnonce = directives.get("realm", b""), directives["nonce"], self._nonce()
         start = md5(b":".join((self._user, realm, self._password)))
         session = md5(b":".join((start, nonce, cnonce)))
         tail = b"" if self.qop == "auth" else _EMPTY_BODY
@@ -148,7 +148,7 @@ class DigestMd5:
             (b"qop", self.qop.encode()),
         ]
         if self.qop == "auth-conf":
-            cipher = self._cipher(asked.get("cipher", b""))
+            cipher = self._cipher(directives.get("cipher", b""))
             fields.append((b"cipher", _quoted(cipher.encode())))
             self._layer = _Layer(session, session[: _CIPHERS[cipher]])
         elif self.qop == "auth-int":

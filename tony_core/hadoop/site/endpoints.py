@@ -28,10 +28,10 @@ _ADDRESS = re.compile(r"(?:\[([^\s\[\]/]+)\]|([^\s\[\]/:]+))(?::(\d+))?")
 
 def refuse_kerberos(conf: SiteConfiguration) -> None:
     """Until clients can do it: one message, before anything is tried."""
-    asked = conf.text("hadoop.security.authentication").lower()
-    if asked not in ("", "simple"):
+    configured = conf.text("hadoop.security.authentication").lower()
+    if configured not in ("", "simple"):
         raise ConfigurationError(
-            f"this cluster wants {asked.capitalize()} (hadoop.security.authentication in "
+            f"this cluster wants {configured.capitalize()} (hadoop.security.authentication in "
             f"{conf.source('hadoop.security.authentication')}), which TonY does not support yet"
         )
 
@@ -55,14 +55,14 @@ def rm_web(conf: SiteConfiguration) -> Endpoints:
 
 def allowed_protections(conf: SiteConfiguration) -> Tuple[str, ...]:
     """The qualities of protection that this site's clients accept, the strongest first."""
-    asked = conf.names("hadoop.rpc.protection")
-    unknown = [name for name in asked if name.lower() not in PROTECTIONS]
+    configured = conf.names("hadoop.rpc.protection")
+    unknown = [name for name in configured if name.lower() not in PROTECTIONS]
     if unknown:
         raise ConfigurationError(
-            f"hadoop.rpc.protection is {', '.join(asked)} in "
+            f"hadoop.rpc.protection is {', '.join(configured)} in "
             f"{conf.source('hadoop.rpc.protection')}: it knows {', '.join(PROTECTIONS)}"
         )
-    chosen = {PROTECTIONS[name.lower()] for name in asked} or set(STRENGTH)
+    chosen = {PROTECTIONS[name.lower()] for name in configured} or set(STRENGTH)
     return tuple(qop for qop in STRENGTH if qop in chosen)
 
 

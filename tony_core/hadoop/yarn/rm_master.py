@@ -156,8 +156,8 @@ class RmMaster:
         self,
         *,
         progress: float = 0.0,
-        asks: Sequence[ResourceRequest] = (),
-        scheduling: Sequence[SchedulingRequest] = (),
+        resource_requests: Sequence[ResourceRequest] = (),
+        scheduling_requests: Sequence[SchedulingRequest] = (),
         release: Sequence[ContainerId] = (),
         blacklist_additions: Sequence[str] = (),
         blacklist_removals: Sequence[str] = (),
@@ -169,11 +169,11 @@ class RmMaster:
         ``asks`` are absolute, by (priority, request id, place); the blacklist names hosts.
         """
         request = calls.AllocateRequest(
-            ask=tuple(asks),
+            ask=tuple(resource_requests),
             release=tuple(one.message() for one in release),
             response_id=self._response_id,
             progress=progress,
-            scheduling_requests=tuple(scheduling),
+            scheduling_requests=tuple(scheduling_requests),
         )
         if blacklist_additions or blacklist_removals:
             request = request.replace(

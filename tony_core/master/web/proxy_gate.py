@@ -76,7 +76,7 @@ class ProxyGate:
         user = user_of(exchange.request.headers.get("cookie", ""))
         allowed = self._may_read(user)
         if allowed is None:
-            self._ask_groups(
+            self._look_up_groups(
                 user or "", lambda: exchange.reactor.call(self.admit, exchange, let_in)
             )
         elif allowed:
@@ -121,19 +121,19 @@ class ProxyGate:
             for go_on in waiting:
                 go_on()
 
-        RESOLVER.ask(
+        RESOLVER.resolve(
             self._reactor, ("proxies", *self._hosts), lambda: addresses_of(self._hosts),
             found, lambda reason: found(frozenset()), keep_s=0,
         )  # fmt: skip
 
-    def _ask_groups(self, user: str, then: Callable[[], None]) -> None:
+    def _look_up_groups(self, user: str, then: Callable[[], None]) -> None:
         def found(groups: FrozenSet[str]) -> None:
             if len(self._known) > 1000:
                 self._known.clear()
             self._known[user] = (self._reactor.now(), bool(groups & self._groups))
             then()
 
-        RESOLVER.ask(
+        RESOLVER.resolve(
             self._reactor, ("groups", user), lambda: groups_of(user),
             found, lambda reason: found(frozenset()), keep_s=0,
         )  # fmt: skip

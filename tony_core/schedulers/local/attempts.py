@@ -226,12 +226,12 @@ def main(argv: Sequence[str]) -> int:
     if "--container" in words:
         before = read(folder).attempt
         os.close(handle)
-        return _ask_shim(folder, words["--container"], before)
+        return _launch_in_shim(folder, words["--container"], before)
     start_next(folder, app, handle)
     return STARTED
 
 
-def _ask_shim(folder: AppFolder, container_id: str, before: int) -> int:
+def _launch_in_shim(folder: AppFolder, container_id: str, before: int) -> int:
     """Have the container's shim start the next attempt; HELD when it has not within the limit."""
     shim = Identity.from_json(home.read_json(folder.container(container_id).shim))
     if shim is None or not shim.send(signal.SIGUSR1):

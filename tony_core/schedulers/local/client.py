@@ -221,15 +221,15 @@ class LocalScheduler(port.Scheduler):
             by = self._env.get("USER") or getpass.getuser()
             home.write_json(folder.kill, {"reason": reason, "by": by, "at": time.time()})
         end = time.monotonic() + app.kill_grace_s + KILL_MARGIN_S
-        asked = None
+        signalled = None
         while time.monotonic() < end:
             handle = attempts.try_lock(folder)
             if handle is not None:
                 self._finalize_killed(folder, app, handle, reason)
                 return
             process = attempts.read(folder).process
-            if process is not None and process != asked and process.send(signal.SIGTERM):
-                asked = process
+            if process is not None and process != signalled and process.send(signal.SIGTERM):
+                signalled = process
             time.sleep(POLL_S)
         handle = self._kill_master(folder)
         if handle is None:

@@ -226,8 +226,8 @@ class RunningContainer:
             words += f"; its last output:\n{log}"
         if left:
             words += f"; left behind, as they cannot be killed: {left}"
-        asked = os.path.exists(self.folder.stop)
-        cause = ExitCause.RELEASED if asked else ExitCause.KILLED
+        stop_requested = os.path.exists(self.folder.stop)
+        cause = ExitCause.RELEASED if stop_requested else ExitCause.KILLED
         return cause, exit_code_of(signal.SIGKILL), words
 
 

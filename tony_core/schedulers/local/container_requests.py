@@ -63,7 +63,7 @@ class ContainerRequests:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an ask is not granted yet, or a change not written."""
+        """Whether a request is not granted yet, or a change not written."""
         return bool(self._groups or self._unwritten or self._pending)
 
     def capacity_for(self, gpus: bool) -> Capacity:
@@ -75,21 +75,21 @@ class ContainerRequests:
 
     # ------------------------------------------------------------------ the master's calls
 
-    def request(self, asks: Sequence[port.ContainerRequest], gang: bool) -> None:
+    def request(self, requests: Sequence[port.ContainerRequest], gang: bool) -> None:
         """Replace the application's requests with these."""
         group: Dict[_Key, port.ContainerRequest] = {}
         had_needed = self._has_needed()
-        for ask in asks:
-            key = (ask.role, ask.session)
+        for request in requests:
+            key = (request.role, request.session)
             for _, others in self._groups:
                 others.pop(key, None)
-            if ask.count > 0:
-                group[key] = ask
+            if request.count > 0:
+                group[key] = request
         try:
-            room = self.capacity_for(gpus=any(ask.resources.gpus for ask in group.values()))
+            room = self.capacity_for(gpus=any(request.resources.gpus for request in group.values()))
         except port.SchedulerError as error:
-            for ask in group.values():
-                self._emit(port.RequestRejected(ask.role, str(error)))
+            for request in group.values():
+                self._emit(port.RequestRejected(request.role, str(error)))
             return
         if group and not self._refuse(group, gang, room):
             self._groups.append((gang, group))
@@ -99,13 +99,13 @@ class ContainerRequests:
         elif self._since is None or (self._has_needed() and not had_needed):
             self._since = time.monotonic()  # the wait for spare ones does not count
         self._last_reason = ""
-        self._update(self._write_asks)
+        self._update(self._write_requests)
 
     def withdraw(self) -> None:
         """Withdraw all requests; release what was granted and not launched."""
         self._groups = []
         self._since = None
-        self._update(self._write_asks)
+        self._update(self._write_requests)
         self.free(list(self._granted))
         self._granted.clear()
 
@@ -143,29 +143,29 @@ class ContainerRequests:
             return
         if time.monotonic() >= self._poll_at or self._ledger.version() != self._seen:
             self._write_pending()
-            self._update(self._write_asks if self._unwritten else None)
+            self._update(self._write_requests if self._unwritten else None)
 
     # ------------------------------------------------------------------ the ledger
 
     def _has_needed(self) -> bool:
-        """Whether an ask is more than spare."""
-        return any(not ask.spare for _, group in self._groups for ask in group.values())
+        """Whether a request is more than spare."""
+        return any(not request.spare for _, group in self._groups for request in group.values())
 
     def _refuse(self, group: Dict[_Key, port.ContainerRequest], gang: bool, room: Capacity) -> bool:
         """Report what can never be granted; single containers are checked one by one."""
         if gang:
             demand = Demand()
-            for ask in group.values():
-                demand = demand + demand_of(ask.resources).times(ask.count)
+            for request in group.values():
+                demand = demand + demand_of(request.resources).times(request.count)
             problems = never_fits(room, demand)
-            for ask in group.values() if problems else ():
-                self._emit(port.RequestRejected(ask.role, "together, " + "; ".join(problems)))
+            for request in group.values() if problems else ():
+                self._emit(port.RequestRejected(request.role, "together, " + "; ".join(problems)))
             return bool(problems)
-        for key, ask in list(group.items()):
-            problems = never_fits(room, demand_of(ask.resources))
+        for key, request in list(group.items()):
+            problems = never_fits(room, demand_of(request.resources))
             if problems:
                 del group[key]
-                self._emit(port.RequestRejected(ask.role, "; ".join(problems)))
+                self._emit(port.RequestRejected(request.role, "; ".join(problems)))
         return not group
 
     def _change_ledger(self, what: Callable[[], None]) -> None:
@@ -184,7 +184,7 @@ class ContainerRequests:
                 return
             del self._pending[0]
 
-    def _write_asks(self, book: LedgerState) -> None:
+    def _write_requests(self, book: LedgerState) -> None:
         app = self._app
         if not self._groups:
             book.queue.pop(app.app_id, None)
@@ -238,15 +238,15 @@ class ContainerRequests:
             if group is None:  # withdrawn since
                 self.free([item.container_id])
                 continue
-            ask = group[key]
-            group[key] = ask._replace(count=ask.count - 1)
+            request = group[key]
+            group[key] = request._replace(count=request.count - 1)
             if group[key].count == 0:
                 del group[key]
             container = port.Container(
                 id=item.container_id,
                 node=processes.host(),
                 role=item.role,
-                resources=ask.resources,
+                resources=request.resources,
                 gpu_ids=item.gpus,
                 log_url=self._folder.container(item.container_id).logs,
             )
@@ -273,9 +273,9 @@ class ContainerRequests:
 
 def _role_requests(group: Dict[_Key, port.ContainerRequest], spare: bool) -> List[RoleRequest]:
     return [
-        RoleRequest(ask.role, ask.session, ask.count, demand_of(ask.resources))
-        for ask in group.values()
-        if ask.spare is spare
+        RoleRequest(request.role, request.session, request.count, demand_of(request.resources))
+        for request in group.values()
+        if request.spare is spare
     ]
 
 

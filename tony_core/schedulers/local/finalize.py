@@ -25,7 +25,7 @@ from tony_core.schedulers.port import AppState, AppStatus, SchedulerError
 
 USAGE = 2
 GONE_S = 5.0  # for the shim that has started this process to end
-ASK_S = 6.0  # for the shims to end their containers
+SHIMS_END_S = 6.0  # for the shims to end their containers
 FORCE_S = 5.0  # for what is killed to go
 
 
@@ -116,7 +116,7 @@ def end_containers(folder: AppFolder) -> None:
             stopped[container_id] = shim
         if not os.path.exists(container.exit):
             unfinished.append(container_id)
-    end = time.monotonic() + ASK_S
+    end = time.monotonic() + SHIMS_END_S
     while time.monotonic() < end and any(shim.alive() for shim in stopped.values()):
         time.sleep(0.01)
     for shim in stopped.values():

@@ -102,8 +102,8 @@ class LocalPool(port.ContainerPool):
         self._registered.set()
         return info
 
-    def request(self, asks: Sequence[port.ContainerRequest], gang: bool) -> None:
-        self._call(lambda: self._requests.request(tuple(asks), gang))
+    def request(self, requests: Sequence[port.ContainerRequest], gang: bool) -> None:
+        self._call(lambda: self._requests.request(tuple(requests), gang))
 
     def release(self, container_id: str) -> None:
         self._call(lambda: self._release(container_id))

@@ -59,11 +59,11 @@ def has_another_try(ti: Any, durable: bool, has_lease: bool) -> bool:
     Without a lease nothing would end a job that waits for a try that never comes. Without
     ``durable`` no try continues a job.
     """
-    state = ask_airflow(ti) if durable and has_lease else None
+    state = fetch_task_state(ti) if durable and has_lease else None
     return state is not None and state.has_another_try
 
 
-def ask_airflow(ti: Any) -> Optional[TaskState]:
+def fetch_task_state(ti: Any) -> Optional[TaskState]:
     """Ask Airflow for the task instance's state; None where it cannot be asked."""
     if not hasattr(ti, "get_task_states"):
         return None

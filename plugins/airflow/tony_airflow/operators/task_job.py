@@ -42,7 +42,7 @@ from tony_core.view import SCHEDULER, JobView
 
 #: Between SIGTERM and SIGKILL Airflow leaves five seconds.
 KILL_NOW_S = 4.0
-ASK_S = 2.0  # of these, to ask which try owns the job
+OWNER_LOOKUP_S = 2.0  # of these, to ask which try owns the job
 UNHURRIED_KILL_S = 45.0
 OUTPUT_S = 2.0  # between two reads of the chief's output
 LAST_LINES_S = 20.0  # to read the tasks' last lines after the execution_timeout
@@ -364,7 +364,7 @@ class TaskJob:
         """Airflow's call, in a signal handler: end the job unless another try continues it."""
         began = time.monotonic()
         if not self._yields(has_another_try):
-            self.kill_now(KILL_NOW_S - min(ASK_S, time.monotonic() - began))
+            self.kill_now(KILL_NOW_S - min(OWNER_LOOKUP_S, time.monotonic() - began))
 
     def _yields(self, has_another_try: Callable[[], bool]) -> bool:
         """Whether the job is left to another try, which Airflow and the cluster have to confirm.
@@ -377,7 +377,7 @@ class TaskJob:
         if self.is_killed or self._tags is None or age_s < SETTLED_S:
             return False
         if not is_true_within(
-            ASK_S, lambda: has_another_try() and self._running() == [self.app_id]
+            OWNER_LOOKUP_S, lambda: has_another_try() and self._running() == [self.app_id]
         ):
             return False
         self.is_yielded = True

@@ -195,7 +195,7 @@ class TonySensor(BaseSensorOperator):
         if self._outage is None:
             self._outage = Outage(self.unreachable_timeout)
         try:
-            answer = self._ask(condition)
+            answer = self._evaluate(condition)
         except (SchedulerError, ClientError) as error:
             self._outage.failed()
             is_answer = isinstance(error, (*FOR_GOOD, NoSuchApplication, ClientError))
@@ -209,7 +209,7 @@ class TonySensor(BaseSensorOperator):
             self.log.info("%s", answer.text)
         return answer
 
-    def _ask(self, condition: Condition) -> Answer:
+    def _evaluate(self, condition: Condition) -> Answer:
         hook = self._open_hook()
         status: Any = None
         if condition.application_id:

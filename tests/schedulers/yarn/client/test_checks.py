@@ -79,15 +79,15 @@ class TestGpus:
 
 class TestContainers:
     @pytest.mark.parametrize(
-        ("asked", "said"),
+        ("requested", "said"),
         [
             ({"memory": 20000}, "20000 MB of memory in a container; the cluster gives 16384 MB"),
             ({"vcores": 17}, "17 vcores in a container; the cluster gives 16 vcores at most"),
             ({"gpus": 5}, "5 GPUs in a container; the cluster gives 4 GPUs at most"),
         ],
     )
-    def test_larger_than_the_largest(self, asked: dict[str, int], said: str) -> None:
-        problem = one(job(role(**asked)), limits())
+    def test_larger_than_the_largest(self, requested: dict[str, int], said: str) -> None:
+        problem = one(job(role(**requested)), limits())
         assert said in problem
         assert problem.startswith("tony.worker.")
 
@@ -145,7 +145,7 @@ class TestQueues:
         ]
 
     @pytest.mark.parametrize(
-        ("asked", "acls", "path"),
+        ("requested", "acls", "path"),
         [
             ("train", {"root.ml.train": set(), "root.ml": set()}, "root.ml.train"),
             ("root.b.train", {"root.a.train": set(), "root.b.train": set()}, "root.b.train"),
@@ -154,9 +154,9 @@ class TestQueues:
         ],
     )
     def test_older_clusters_do_not_say_where_a_queue_stands(
-        self, asked: str, acls: dict[str, set[str]], path: str
+        self, requested: str, acls: dict[str, set[str]], path: str
     ) -> None:
-        found = _add_path(queue("train"), asked, acls)
+        found = _add_path(queue("train"), requested, acls)
         assert found is not None
         assert found.path == path
 

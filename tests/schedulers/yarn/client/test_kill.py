@@ -45,14 +45,14 @@ class Rm:
         self.reacts: Optional[Tuple[float, str]] = None  # so long after, to this state
         self.refuses: Optional[HadoopError] = None
         self.masters = [1, 2]
-        self.asked_at: Optional[float] = None
+        self.requested_at: Optional[float] = None
 
     def report(self, application: ApplicationId) -> AppReport:
         empty = AppReport.of(ApplicationReport(application_id=application.message()))
         state = "RUNNING"
-        if self.asked_at is not None and self.reacts is not None:
+        if self.requested_at is not None and self.reacts is not None:
             after, then = self.reacts
-            state = then if self.clock.now - self.asked_at >= after else state
+            state = then if self.clock.now - self.requested_at >= after else state
         return empty._replace(state=state, final_status="KILLED")
 
     def master_container(self, application: ApplicationId) -> Optional[ContainerId]:
@@ -63,7 +63,7 @@ class Rm:
         if self.refuses is not None:
             raise self.refuses
         self.said.append(f"{signal} to {container}")
-        self.asked_at = self.clock.now
+        self.requested_at = self.clock.now
 
     def kill(
         self, application: ApplicationId, diagnostics: str = "", *, within_s: float = 30.0
@@ -87,7 +87,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-ASKED = "GRACEFUL_SHUTDOWN to container_1700000000000_0042_02_000001"
+GRACEFUL = "GRACEFUL_SHUTDOWN to container_1700000000000_0042_02_000001"
 FORCED = "killed: enough (its master did not end by itself)"
 
 
@@ -100,14 +100,14 @@ def end(rm: Rm, folder: Optional[Path], running: bool = True) -> List[str]:
 
 def test_the_newest_master_is_asked_and_finds_the_reason(rm: Rm, folder: Path) -> None:
     rm.reacts = (59.0, "FINISHED")
-    assert end(rm, folder) == [ASKED]
+    assert end(rm, folder) == [GRACEFUL]
     told = json.loads((folder / "kill.json").read_text())
     assert (told["reason"], told["by"]) == ("enough", "ada")
     assert (folder / "kill.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_by_force_when_the_jobs_grace_and_more_is_over(rm: Rm, clock: Clock, folder: Path) -> None:
-    assert end(rm, folder) == [ASKED, FORCED]
+    assert end(rm, folder) == [GRACEFUL, FORCED]
     assert 65.0 <= clock.now - 1000.0 < 66.0
 
 
@@ -116,7 +116,7 @@ def test_without_a_known_grace(rm: Rm, clock: Clock, folder: Path, said: Optiona
     (folder / "master.json").unlink()
     if said is not None:
         (folder / "master.json").write_text(said)
-    assert end(rm, folder) == [ASKED, FORCED]
+    assert end(rm, folder) == [GRACEFUL, FORCED]
     assert 15.0 <= clock.now - 1000.0 < 16.0
 
 
@@ -134,7 +134,7 @@ def test_what_does_not_run_has_nobody_to_ask(rm: Rm, folder: Path) -> None:
 
 def test_nobody_answers_to_a_master_that_died_of_the_word(rm: Rm, clock: Clock) -> None:
     rm.reacts = (1.0, "ACCEPTED")
-    assert end(rm, None) == [ASKED, FORCED]
+    assert end(rm, None) == [GRACEFUL, FORCED]
     assert clock.now - 1000.0 < 2.0
 
 
@@ -151,7 +151,7 @@ def test_no_master_to_ask(rm: Rm) -> None:
 
 def test_a_job_that_keeps_its_state_elsewhere_leaves_nothing_here(rm: Rm, tmp_path: Path) -> None:
     rm.reacts = (0.5, "FINISHED")
-    assert end(rm, tmp_path / "none") == [ASKED]
+    assert end(rm, tmp_path / "none") == [GRACEFUL]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -162,7 +162,7 @@ def test_the_reason_follows_a_job_to_where_it_keeps_its_state(rm: Rm, tmp_path: 
     state.mkdir(parents=True)
     (state / "master.json").write_text("{}")
     home.write_pointer(usual, root, str(APP))
-    assert end(rm, Path(home.pointer_folder(usual, root, str(APP)))) == [ASKED]
+    assert end(rm, Path(home.pointer_folder(usual, root, str(APP)))) == [GRACEFUL]
     assert json.loads((state / "kill.json").read_text())["reason"] == "enough"
     assert home.pointer_folder(usual, usual + "/", str(APP)) == ""
     home.write_pointer(usual, usual, str(APP))
@@ -183,17 +183,17 @@ def test_a_place_that_does_not_answer_holds_nobody_up(
     monkeypatch.setattr(kill, "REQUEST_S", 0.02)
     rm.reacts = (0.5, "FINISHED")
     try:
-        assert end(rm, folder) == [ASKED]
+        assert end(rm, folder) == [GRACEFUL]
     finally:
         answer.set()
 
 
 def test_the_note_is_left_on_its_callers_own_file_systems() -> None:
-    asked: List[str] = []
+    opened: List[str] = []
 
     class Far(LocalFileSystem):
         def list(self, location: str) -> List[Stat]:
-            asked.append(location)
+            opened.append(location)
             return []
 
     apart = SeparateRegistry()
@@ -201,7 +201,7 @@ def test_the_note_is_left_on_its_callers_own_file_systems() -> None:
         register("far", Far)
         assert kill.write_kill_request("far:///apps/x", {"reason": "enough"}) == kill.KillRequest()
     apart.close()
-    assert asked == ["far:///apps/x"]
+    assert opened == ["far:///apps/x"]
 
 
 @pytest.mark.parametrize("grace", ["1" + "0" * 400, "1e999", "NaN", '"5"', "true", "[]"])

@@ -62,14 +62,14 @@ class Web:
 
     def __init__(self, *answers: Any) -> None:
         self.answers: List[Any] = list(answers)
-        self.asked: List[Tuple[str, str, Any]] = []
+        self.requests: List[Tuple[str, str, Any]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def answer(self) -> None:
                 size = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(size)
-                outer.asked.append((self.command, self.path, json.loads(body) if body else None))
+                outer.requests.append((self.command, self.path, json.loads(body) if body else None))
                 answers = outer.answers
                 found = answers.pop(0) if len(answers) > 1 else answers[0]
                 where = ""
@@ -131,7 +131,7 @@ def test_what_a_check_needs(start: Any) -> None:
     assert limits.maximum == Capability(8192, 32, {"yarn.io/gpu": 4})
     assert limits.application is not None
     assert limits.application.id == APP
-    ((method, path, _),) = web.asked
+    ((method, path, _),) = web.requests
     assert (method, path) == ("POST", "/ws/v1/cluster/apps/new-application?user.name=ada")
 
 
@@ -139,7 +139,7 @@ def test_the_standby_of_a_pair_is_passed_over(start: Any) -> None:
     client, web = start(STANDBY, pair=[NEW])
     assert client.new_application().id == APP
     assert client.new_application().id == APP
-    assert len(web.asked) == 1  # it is remembered who answered
+    assert len(web.requests) == 1  # it is remembered who answered
 
 
 def test_nobody_is_active(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,13 +182,13 @@ def test_a_kill_waits_until_it_is_done(start: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(rest, "PAUSE_S", 0.01)
     client, web = start((202, {"state": "ACCEPTED"}), {"state": "KILLED"})
     client.kill(APP, "enough")
-    assert [asked[2] for asked in web.asked] == [{"state": "KILLED", "diagnostics": "enough"}] * 2
+    assert [sent[2] for sent in web.requests] == [{"state": "KILLED", "diagnostics": "enough"}] * 2
 
 
 def test_a_list_without_any(start: Any) -> None:
     client, web = start({"apps": None})
     assert client.applications(types=["TONY"]) == []
-    assert "applicationTypes=TONY" in web.asked[0][1]
+    assert "applicationTypes=TONY" in web.requests[0][1]
 
 
 def test_the_masters_containers(start: Any) -> None:
@@ -207,7 +207,7 @@ def test_what_it_cannot_carry_is_not_sent(start: Any) -> None:
     with pytest.raises(ProtocolError, match=r"cannot ask for yarn.io/gpu.*: refused"):
         client.submit(build_request(APP, wanted, (RUNTIME,), "ada", {}), {})
     client.submit(build_request(APP, job(), (RUNTIME,), "ada", {}), {"tony.secret": b"x"})
-    ((method, path, sent),) = web.asked
+    ((method, path, sent),) = web.requests
     assert (method, path) == ("POST", "/ws/v1/cluster/apps?user.name=ada")
     assert sent["application-id"] == str(APP)
 
@@ -224,7 +224,7 @@ class TestStrangers:
         client, web = start(Redirect(status, where))
         with pytest.raises(ProtocolError, match="redirect"):
             client._call(method, "apps", {"secret": "x"} if method != "GET" else None)
-        assert (len(web.asked), other.asked) == (1, [])
+        assert (len(web.requests), other.requests) == (1, [])
 
     def test_a_redirect_of_the_standby_names_the_active_one_of_the_site(self, start: Any) -> None:
         """Who that is stands in the site's configuration, not in what the standby says."""
@@ -232,7 +232,7 @@ class TestStrangers:
         text = "This is standby RM. The redirect url is: /ws/v1/cluster/apps\n"
         client, _ = start(Redirect(307, f"http://{other.address}/stolen", text), pair=[NEW])
         assert client.new_application().id == APP
-        assert other.asked == []
+        assert other.requests == []
 
     def test_an_application_may_be_called_like_the_standby(self, start: Any) -> None:
         told = {"app": {"id": str(APP), "name": "This is standby RM", "state": "RUNNING"}}

@@ -369,8 +369,8 @@ class TestLooking:
         """By their type, or the tag of those to which the job gives another; none twice."""
         (found,) = scheduler.list()
         assert found.app_id == str(APP)
-        asked = [call for call in rm.calls if call.startswith("applications")]
-        assert asked == [
+        calls = [call for call in rm.calls if call.startswith("applications")]
+        assert calls == [
             "applications {'types': ['TONY'], 'tags': ()}",
             "applications {'types': (), 'tags': ['tony']}",
         ]
@@ -385,15 +385,15 @@ class TestLooking:
     def test_one_that_runs_is_asked_to_end(
         self, scheduler: YarnScheduler, rm: Rm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        asked: List[Any] = []
-        monkeypatch.setattr(kill, "kill_application", lambda rm, *told: asked.append(told))
+        calls: List[Any] = []
+        monkeypatch.setattr(kill, "kill_application", lambda rm, *told: calls.append(told))
         rm.states = ["RUNNING"]
         scheduler.kill(str(APP), "enough")
         folder = f"hdfs://lake:8020/user/ada/.tony/apps/{APP}"
-        assert asked.pop() == (APP, "enough", "ada", True, folder)
+        assert calls.pop() == (APP, "enough", "ada", True, folder)
         scheduler.user = "bob"
         scheduler.kill(str(APP), "enough")
-        assert asked.pop() == (APP, "enough", "bob", True, None), "nothing is left at another's"
+        assert calls.pop() == (APP, "enough", "bob", True, None), "nothing is left at another's"
 
     def test_who_clears_after_whom(
         self, scheduler: YarnScheduler, rm: Rm, monkeypatch: pytest.MonkeyPatch
@@ -474,11 +474,11 @@ def test_a_look_loads_nothing_of_the_web() -> None:
 
 
 def test_artifacts_of_others_are_looked_at_once(scheduler: YarnScheduler, rm: Rm) -> None:
-    asked: List[str] = []
+    calls: List[str] = []
 
     class Files(NoFiles):
         def stat(self, location: str) -> Stat:
-            asked.append(location)
+            calls.append(location)
             return Stat(location, False, 1, 1, 0o755)
 
     registry.register("hdfs", Files)  # type: ignore[arg-type]
@@ -486,4 +486,4 @@ def test_artifacts_of_others_are_looked_at_once(scheduler: YarnScheduler, rm: Rm
     for _ in range(2):
         details = scheduler.dry_run(str(APP), job(), (OURS, shared)).details
         assert details["master"]["files"]["data"]["visibility"] == "PUBLIC"
-    assert len(asked) == 3
+    assert len(calls) == 3

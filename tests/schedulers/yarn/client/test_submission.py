@@ -128,10 +128,10 @@ def test_the_same_is_sent() -> None:
     assert context.node_label_expression == "fast"
     (timeout,) = context.application_timeouts
     assert (timeout.application_timeout_type, timeout.timeout) == (1, 3670)
-    (ask,) = context.am_container_resource_request
-    assert (ask.resource_name, ask.num_containers, ask.relax_locality) == ("*", 1, True)
-    assert ask.node_label_expression == "gpu"
-    assert Capability.of(ask.capability) == Capability(1024, 2, {GPU: 1, "fpga": 1})
+    (wanted,) = context.am_container_resource_request
+    assert (wanted.resource_name, wanted.num_containers, wanted.relax_locality) == ("*", 1, True)
+    assert wanted.node_label_expression == "gpu"
+    assert Capability.of(wanted.capability) == Capability(1024, 2, {GPU: 1, "fpga": 1})
     # Said in full: what is left out has a default here, and none at a ResourceManager.
     logs = context.log_aggregation_context
     assert logs.encode().startswith(b"\x0a\x02.*\x12\x00")
@@ -158,8 +158,8 @@ def test_an_ordinary_job_leaves_to_the_cluster_what_it_does_not_say() -> None:
     assert not context.has("priority")
     assert context.node_label_expression == ""
     assert list(context.application_timeouts) == []
-    (ask,) = context.am_container_resource_request
-    assert not ask.has("node_label_expression")
+    (wanted,) = context.am_container_resource_request
+    assert not wanted.has("node_label_expression")
 
 
 def test_the_owner_alone_sees_and_ends_it_by_default() -> None:

@@ -42,7 +42,7 @@ class Node:
         self.containers: Dict[str, Dict[str, bytes]] = {}
         self.attempts: Any = None  # what a ResourceManager would say of an application's
         self.running = True
-        self.asked: List[str] = []
+        self.requests: List[str] = []
         self.sent = 0
         self.before: Callable[[str], None] = lambda target: None
         self.override: Optional[Tuple[int, bytes]] = None
@@ -52,7 +52,7 @@ class Node:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                node.asked.append(self.path)
+                node.requests.append(self.path)
                 node.before(self.path)
                 status, body = node._answer(self.path)
                 self.send_response(status)

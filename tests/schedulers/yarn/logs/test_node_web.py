@@ -210,7 +210,7 @@ class TestReading:
         while len(found) < len(text):
             found += logs.read(node.address, CONTAINER, "stdout", len(found), 70_000)
         assert found == text
-        assert len(node.asked) == 1
+        assert len(node.requests) == 1
 
     def test_what_was_added_is_asked_for_alone(self, node: Node, logs: NodeLogs) -> None:
         text = random.Random(1).randbytes(1_000_000)
@@ -270,7 +270,7 @@ class TestWhatIsNotThere:
     def test_another_name(self, node: Node, logs: NodeLogs) -> None:
         with pytest.raises(NoSuchLog):
             logs.read(node.address, CONTAINER, "a b/c", 0, 10)
-        assert "/a%20b%2Fc?" in node.asked[-1]
+        assert "/a%20b%2Fc?" in node.requests[-1]
 
     def test_another_container(self, node: Node, logs: NodeLogs) -> None:
         with pytest.raises(LogsUnavailable, match="Unknown container"):

@@ -127,10 +127,10 @@ class TestTheMove:
     def test_nobody_is_asked_twice(self, world: World, node: Node) -> None:
         world.move()
         world.read("stdout")
-        asked, opened = len(node.asked), len(world.files.opened)
+        requests, opened = len(node.requests), len(world.files.opened)
         assert world.read("stdout", 5) == b"text\n"
         assert world.read("nothing") == b""
-        assert (len(node.asked), len(world.files.opened)) == (asked, opened)
+        assert (len(node.requests), len(world.files.opened)) == (requests, opened)
 
     def test_the_end_of_an_application_is_waited_for(
         self, world: World, node: Node, monkeypatch: pytest.MonkeyPatch
@@ -305,12 +305,12 @@ class TestTheLogServer:
         world.files.trouble["/owner/"] = PermissionError(13, "Permission denied", "/app-logs/owner")
         assert world.logs.names(*ref) == ["stdout"]
         assert world.logs.size(*ref, "stdout") == len(text)
-        asked = len(node.asked)
+        requests = len(node.requests)
         found = b""
         while len(found) < len(text):
             found += world.logs.read(*ref, "stdout", len(found), 30_000)
         assert found == text
-        assert len(node.asked) == asked  # the answer that told the size is read on
+        assert len(node.requests) == requests  # the answer that told the size is read on
         assert world.logs.read(*ref, "stdout", 1000, 10) == text[1000:1010]
         assert world.logs.read(*ref, "stdout", len(text), 10) == b""
         assert world.logs.read(*ref, "nothing", 0, 10) == b""
@@ -329,7 +329,7 @@ class TestMasters:
         node.attempts = {"appAttempts": {"appAttempt": [{"containerId": ""}, attempt]}}
         for _ in range(2):
             assert world.logs.read(APP, CONTAINER, "", "", "me", "stdout", 0, 4) == b"some"
-        assert sum("appattempts" in target for target in node.asked) == 1
+        assert sum("appattempts" in target for target in node.requests) == 1
         world.logs.close()
 
     @pytest.mark.parametrize(

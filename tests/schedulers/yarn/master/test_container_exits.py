@@ -41,7 +41,7 @@ Dump of the process-tree for container_1_0045_01_000001 :
 
 
 @pytest.mark.parametrize(
-    ("status", "asked", "code", "cause"),
+    ("status", "requested", "code", "cause"),
     [
         (0, False, 0, ExitCause.EXITED),
         (3, False, 3, ExitCause.EXITED),
@@ -68,8 +68,8 @@ Dump of the process-tree for container_1_0045_01_000001 :
         (-4711, True, 137, ExitCause.RELEASED),
     ],
 )
-def test_codes(status: int, asked: bool, code: int, cause: ExitCause) -> None:
-    assert describe_exit(status, asked, "")[:2] == (code, cause)
+def test_codes(status: int, requested: bool, code: int, cause: ExitCause) -> None:
+    assert describe_exit(status, requested, "")[:2] == (code, cause)
 
 
 def test_what_the_node_says_without_its_frame() -> None:

@@ -33,7 +33,7 @@ def nodes(count: int, memory: int = 4096, label: str = "", gpus: int = 0) -> Lis
     return [ClusterNode(f"{label}n{i}", f"/rack{i % 2}", size, size, label) for i in range(count)]
 
 
-def ask(count: int, role: str = "worker", session: int = 0, **more: object) -> ContainerRequest:
+def wanted(count: int, role: str = "worker", session: int = 0, **more: object) -> ContainerRequest:
     resources = more.pop("resources", SMALL)
     assert isinstance(resources, Resources)
     return ContainerRequest(role, session, count, resources, **more)  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ class Model:
     labels: Dict[Key, str] = field(default_factory=dict)
 
     def hear(self, said: RequestUpdate) -> None:
-        for request in said.asks:
+        for request in said.resource_requests:
             key = (request.priority.priority, request.allocation_request_id)
             assert self.sizes.setdefault(key, request.capability) == request.capability
             assert request.num_containers >= 0
@@ -78,13 +78,13 @@ class Model:
 
 
 def named(said: RequestUpdate) -> Dict[str, int]:
-    return {one.resource_name: one.num_containers for one in said.asks}
+    return {one.resource_name: one.num_containers for one in said.resource_requests}
 
 
 def test_a_gang_is_spread_over_the_hosts_with_room() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(8))
-    said = named(asking.next_update(nodes(2), 0.0))
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(8))
+    said = named(requests.next_update(nodes(2), 0.0))
     assert said == {"*": 8, "n0": 4, "n1": 4, "/rack0": 4, "/rack1": 4}
 
 
@@ -100,9 +100,9 @@ def test_hosts_with_gpus_are_left_to_those_who_ask_for_them() -> None:
 
 
 def test_one_container_is_named_on_three_hosts() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(1))
-    said = named(asking.next_update(nodes(50), 0.0))
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(1))
+    said = named(requests.next_update(nodes(50), 0.0))
     assert len([name for name in said if name.startswith("n")]) == 3
     assert set(said.values()) == {1}
 
@@ -110,75 +110,77 @@ def test_one_container_is_named_on_three_hosts() -> None:
 def test_two_applications_do_not_name_the_same_hosts_of_many() -> None:
     chosen = []
     for salt in ("one", "other"):
-        asking = ContainerRequests(["worker"], salt)
-        asking.request(ask(1))
-        chosen.append({n for n in named(asking.next_update(nodes(200), 0.0)) if n.startswith("n")})
+        requests = ContainerRequests(["worker"], salt)
+        requests.request(wanted(1))
+        chosen.append(
+            {n for n in named(requests.next_update(nodes(200), 0.0)) if n.startswith("n")}
+        )
     assert chosen[0] != chosen[1]
 
 
 def test_hosts_without_room_are_not_named() -> None:
-    asking = ContainerRequests(["worker"])
+    requests = ContainerRequests(["worker"])
     full = ClusterNode("full", "/r", Capability(32, 64), Capability(4096, 64))
-    asking.request(ask(3))
-    assert "full" not in named(asking.next_update([full, *nodes(1)], 0.0))
-    asking.request(ask(2, role="ps"))
-    assert named(asking.next_update([full], 0.0)) == {"*": 2}
+    requests.request(wanted(3))
+    assert "full" not in named(requests.next_update([full, *nodes(1)], 0.0))
+    requests.request(wanted(2, role="ps"))
+    assert named(requests.next_update([full], 0.0)) == {"*": 2}
 
 
 def test_two_roles_share_the_room() -> None:
-    asking = ContainerRequests(["ps", "worker"])
-    asking.request(ask(4, role="ps", resources=Resources(memory_mb=1024)))
-    asking.request(ask(4, role="worker", resources=Resources(memory_mb=1024)))
+    requests = ContainerRequests(["ps", "worker"])
+    requests.request(wanted(4, role="ps", resources=Resources(memory_mb=1024)))
+    requests.request(wanted(4, role="worker", resources=Resources(memory_mb=1024)))
     model = Model()
-    model.hear(asking.next_update(nodes(2), 0.0))
+    model.hear(requests.next_update(nodes(2), 0.0))
     for names in model.owed.values():
         assert names["n0"] == names["n1"] == 2
 
 
 def test_a_label_stands_on_any_and_chooses_the_hosts() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(2, resources=LARGE, node_label="gpu"))
-    said = asking.next_update([*nodes(3), *nodes(2, label="gpu", gpus=4)], 0.0)
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(2, resources=LARGE, node_label="gpu"))
+    said = requests.next_update([*nodes(3), *nodes(2, label="gpu", gpus=4)], 0.0)
     assert {n for n in named(said) if "n" in n} == {"gpun0", "gpun1"}
-    labels = {one.resource_name: one.node_label_expression for one in said.asks}
+    labels = {one.resource_name: one.node_label_expression for one in said.resource_requests}
     assert labels["*"] == "gpu"
     assert {label for name, label in labels.items() if name != "*"} == {""}
 
 
 def test_without_luck_any_host_will_do_and_later_hosts_are_named_again() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(2), now=0.0)
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(2), now=0.0)
     two = nodes(2)
-    asking.next_update(two, 0.0)
-    assert not asking.next_update(two, NAMED_WAIT_S - 0.1)
-    assert named(asking.next_update(two, NAMED_WAIT_S)) == {
+    requests.next_update(two, 0.0)
+    assert not requests.next_update(two, NAMED_WAIT_S - 0.1)
+    assert named(requests.next_update(two, NAMED_WAIT_S)) == {
         "*": 2, "n0": 0, "n1": 0, "/rack0": 0, "/rack1": 0,
     }  # fmt: skip
-    assert not asking.next_update(two, NAMED_WAIT_S + 1)
-    assert asking.needs_nodes(NAMED_WAIT_S + NAME_AGAIN_S)
-    assert named(asking.next_update(two, NAMED_WAIT_S + NAME_AGAIN_S))["n0"] == 1
+    assert not requests.next_update(two, NAMED_WAIT_S + 1)
+    assert requests.needs_nodes(NAMED_WAIT_S + NAME_AGAIN_S)
+    assert named(requests.next_update(two, NAMED_WAIT_S + NAME_AGAIN_S))["n0"] == 1
     # ... but not where there is no room.
-    asking.next_update(two, 2 * NAMED_WAIT_S + NAME_AGAIN_S)
-    assert not asking.next_update([], 2 * (NAMED_WAIT_S + NAME_AGAIN_S))
+    requests.next_update(two, 2 * NAMED_WAIT_S + NAME_AGAIN_S)
+    assert not requests.next_update([], 2 * (NAMED_WAIT_S + NAME_AGAIN_S))
 
 
 def test_what_stands_is_not_said_again() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(2))
-    assert asking.next_update([], 0.0)
-    asking.request(ask(2))
-    assert not asking.next_update([], 0.1)
-    asking.request(ask(3))
-    assert named(asking.next_update([], 0.2)) == {"*": 3}
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(2))
+    assert requests.next_update([], 0.0)
+    requests.request(wanted(2))
+    assert not requests.next_update([], 0.1)
+    requests.request(wanted(3))
+    assert named(requests.next_update([], 0.2)) == {"*": 3}
 
 
 def test_another_size_has_a_key_of_its_own() -> None:
-    asking = ContainerRequests(["worker"])
+    requests = ContainerRequests(["worker"])
     model = Model()
-    asking.request(ask(2))
-    model.hear(asking.next_update(nodes(1), 0.0))
-    asking.request(ask(1, resources=LARGE))
-    model.hear(asking.next_update(nodes(1), 0.0))
+    requests.request(wanted(2))
+    model.hear(requests.next_update(nodes(1), 0.0))
+    requests.request(wanted(1, resources=LARGE))
+    model.hear(requests.next_update(nodes(1), 0.0))
     (key,) = model.outstanding()
     assert model.sizes[key] == Capability(1024, 1, {"yarn.io/gpu": 1}).message()
     assert len({priority for priority, _ in model.owed}) == 2
@@ -186,10 +188,10 @@ def test_another_size_has_a_key_of_its_own() -> None:
 
 def test_ids_tell_the_role_to_a_next_master() -> None:
     first, second = ContainerRequests(["ps", "worker"]), ContainerRequests(["ps", "worker"])
-    first.request(ask(1, role="worker", session=7))
-    first.request(ask(1, role="ps", session=3_000_000))
-    first.request(ask(1, role="stranger"))
-    for request in first.next_update([], 0.0).asks:
+    first.request(wanted(1, role="worker", session=7))
+    first.request(wanted(1, role="ps", session=3_000_000))
+    first.request(wanted(1, role="stranger"))
+    for request in first.next_update([], 0.0).resource_requests:
         role = first.role_of(request.allocation_request_id)
         told = second.role_of(request.allocation_request_id)
         assert told == ("" if role == "stranger" else role)
@@ -200,34 +202,34 @@ def test_ids_tell_the_role_to_a_next_master() -> None:
 
 
 def test_a_surplus_is_known() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(1))
-    (request,) = asking.next_update([], 0.0).asks
-    assert asking.record_allocation(request.allocation_request_id, 1.0) is not None
-    assert asking.record_allocation(request.allocation_request_id, 1.0) is None
-    assert asking.record_allocation(12345, 1.0) is None
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(1))
+    (request,) = requests.next_update([], 0.0).resource_requests
+    assert requests.record_allocation(request.allocation_request_id, 1.0) is not None
+    assert requests.record_allocation(request.allocation_request_id, 1.0) is None
+    assert requests.record_allocation(12345, 1.0) is None
 
 
 def test_nodes_to_avoid_are_told_once_and_taken_back() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(1, avoid_nodes=("n1",)))
-    said = asking.next_update(nodes(3), 0.0)
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(1, avoid_nodes=("n1",)))
+    said = requests.next_update(nodes(3), 0.0)
     assert (said.blacklist_additions, said.blacklist_removals) == (("n1",), ())
     assert "n1" not in named(said)
-    asking.request(ask(2, avoid_nodes=("n1", "n2")))
-    assert asking.next_update(nodes(3), 0.0).blacklist_additions == ("n2",)
-    asking.request(ask(1))
-    said = asking.next_update(nodes(3), 0.0)
+    requests.request(wanted(2, avoid_nodes=("n1", "n2")))
+    assert requests.next_update(nodes(3), 0.0).blacklist_additions == ("n2",)
+    requests.request(wanted(1))
+    said = requests.next_update(nodes(3), 0.0)
     assert (said.blacklist_additions, said.blacklist_removals) == ((), ("n1", "n2"))
 
 
 def test_if_there_are_no_other_nodes_none_is_avoided() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(1, avoid_nodes=("n0", "n1")))
-    said = asking.next_update(nodes(2), 0.0)
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(1, avoid_nodes=("n0", "n1")))
+    said = requests.next_update(nodes(2), 0.0)
     assert said.blacklist_additions == ()
     assert "n0" in named(said)
-    assert not asking.has_unsent
+    assert not requests.has_unsent
 
 
 def gpu_nodes(count: int, held: int = 0) -> List[ClusterNode]:
@@ -254,90 +256,90 @@ LARGE_NEED = Capability(1024, 1, {"yarn.io/gpu": 1})
 def test_a_node_is_not_avoided_if_the_others_can_never_do(
     nodes: List[ClusterNode], count: int, avoid: Tuple[str, ...], avoided: Tuple[str, ...]
 ) -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(count, resources=LARGE, avoid_nodes=avoid))
-    assert asking.next_update(nodes, 0.0).blacklist_additions == avoided
-    assert asking.blacklisted == set(avoided)
-    assert not asking.has_unsent
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(count, resources=LARGE, avoid_nodes=avoid))
+    assert requests.next_update(nodes, 0.0).blacklist_additions == avoided
+    assert requests.blacklisted == set(avoided)
+    assert not requests.has_unsent
 
 
 def test_nor_if_no_other_has_the_label() -> None:
-    asking = ContainerRequests(["ps", "worker"])
-    asking.request(ask(1, "ps", avoid_nodes=("gpun0", "n1")))
-    asking.request(ask(1, node_label="gpu", avoid_nodes=("gpun0", "n1")))
-    said = asking.next_update([*nodes(3), *nodes(1, label="gpu")], 0.0)
+    requests = ContainerRequests(["ps", "worker"])
+    requests.request(wanted(1, "ps", avoid_nodes=("gpun0", "n1")))
+    requests.request(wanted(1, node_label="gpu", avoid_nodes=("gpun0", "n1")))
+    said = requests.next_update([*nodes(3), *nodes(1, label="gpu")], 0.0)
     assert said.blacklist_additions == ("n1",)
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(1, node_label="gpu", avoid_nodes=("gpun0",)))
-    assert asking.next_update([*nodes(3), *nodes(2, label="gpu")], 0.0).blacklist_additions == (
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(1, node_label="gpu", avoid_nodes=("gpun0",)))
+    assert requests.next_update([*nodes(3), *nodes(2, label="gpu")], 0.0).blacklist_additions == (
         "gpun0",
     )
 
 
 def test_nor_where_each_may_have_to_stand_on_a_node_of_its_own() -> None:
-    asking = ContainerRequests(["worker"])
+    requests = ContainerRequests(["worker"])
     constraint = parse_constraint("NOTIN,NODE,worker")
-    asking.request(ask(2, avoid_nodes=("n1",)), constraint, ("worker",))
-    assert asking.next_update(nodes(3), 0.0).blacklist_additions == ("n1",)
-    asking.request(ask(3, avoid_nodes=("n1",)), constraint, ("worker",))
-    assert asking.next_update(nodes(3), 1.0).blacklist_removals == ("n1",)
+    requests.request(wanted(2, avoid_nodes=("n1",)), constraint, ("worker",))
+    assert requests.next_update(nodes(3), 0.0).blacklist_additions == ("n1",)
+    requests.request(wanted(3, avoid_nodes=("n1",)), constraint, ("worker",))
+    assert requests.next_update(nodes(3), 1.0).blacklist_removals == ("n1",)
 
 
 def test_it_is_looked_at_again_while_something_is_outstanding() -> None:
     """The other node with GPUs goes away, and another comes."""
-    asking = ContainerRequests(["worker"])
-    asking.request(ask(1, resources=LARGE, avoid_nodes=("g0",)))
-    assert asking.needs_nodes(0.0)
-    assert asking.next_update(gpu_nodes(2), 0.0).blacklist_additions == ("g0",)
-    assert not asking.needs_nodes(1.0)
-    assert asking.needs_nodes(NAME_AGAIN_S)
-    assert asking.next_update(gpu_nodes(1), NAME_AGAIN_S).blacklist_removals == ("g0",)
-    assert not asking.next_update(
+    requests = ContainerRequests(["worker"])
+    requests.request(wanted(1, resources=LARGE, avoid_nodes=("g0",)))
+    assert requests.needs_nodes(0.0)
+    assert requests.next_update(gpu_nodes(2), 0.0).blacklist_additions == ("g0",)
+    assert not requests.needs_nodes(1.0)
+    assert requests.needs_nodes(NAME_AGAIN_S)
+    assert requests.next_update(gpu_nodes(1), NAME_AGAIN_S).blacklist_removals == ("g0",)
+    assert not requests.next_update(
         [], NAME_AGAIN_S + 1.0
     ).blacklist_additions  # unknown nodes change nothing
-    assert asking.next_update(gpu_nodes(2), 2 * NAME_AGAIN_S).blacklist_additions == ("g0",)
+    assert requests.next_update(gpu_nodes(2), 2 * NAME_AGAIN_S).blacklist_additions == ("g0",)
 
 
 def test_what_has_tags_or_constraints_goes_as_a_scheduling_request() -> None:
-    asking = ContainerRequests(["worker"])
+    requests = ContainerRequests(["worker"])
     constraint = parse_constraint("NOTIN,NODE,worker")
-    asking.request(ask(2, node_label="gpu"), constraint, ("worker",))
-    said = asking.next_update(nodes(2), 0.0)
-    assert said.asks == ()
-    (request,) = said.scheduling
+    requests.request(wanted(2, node_label="gpu"), constraint, ("worker",))
+    said = requests.next_update(nodes(2), 0.0)
+    assert said.resource_requests == ()
+    (request,) = said.scheduling_requests
     assert request.resource_sizing.num_allocations == 2
     assert request.allocation_tags == ("worker",)
     targets = request.placement_constraint.simple_constraint.target_expressions
     assert [one.target_key for one in targets] == ["self", "yarn_node_partition/"]
-    assert not asking.next_update(nodes(2), 60.0)
+    assert not requests.next_update(nodes(2), 60.0)
     assert [number for number, _ in said.split()] == [request.allocation_request_id]
 
 
 def test_the_two_kinds_of_asks_never_go_together() -> None:
-    asking = ContainerRequests(["ps", "worker"])
-    asking.request(ask(1), None, ("w",))
-    asking.request(ask(1, role="ps"))
-    first = asking.next_update(nodes(1), 0.0)
-    assert (len(first.scheduling), named(first)["*"]) == (0, 1)
-    assert asking.has_unsent
-    second = asking.next_update(nodes(1), 0.0)
-    assert (len(second.scheduling), second.asks) == (1, ())
-    assert not asking.has_unsent
+    requests = ContainerRequests(["ps", "worker"])
+    requests.request(wanted(1), None, ("w",))
+    requests.request(wanted(1, role="ps"))
+    first = requests.next_update(nodes(1), 0.0)
+    assert (len(first.scheduling_requests), named(first)["*"]) == (0, 1)
+    assert requests.has_unsent
+    second = requests.next_update(nodes(1), 0.0)
+    assert (len(second.scheduling_requests), second.resource_requests) == (1, ())
+    assert not requests.has_unsent
 
 
 def test_after_a_restart_everything_outstanding_is_said_again() -> None:
-    asking = ContainerRequests(["ps", "worker"])
-    asking.request(ask(3, avoid_nodes=("bad",)))
-    asking.request(ask(1, role="ps"))
+    requests = ContainerRequests(["ps", "worker"])
+    requests.request(wanted(3, avoid_nodes=("bad",)))
+    requests.request(wanted(1, role="ps"))
     model, again = Model(), Model()
-    model.hear(asking.next_update(nodes(4), 0.0))
+    model.hear(requests.next_update(nodes(4), 0.0))
     key = next(key for key, count in model.outstanding().items() if count == 3)
-    asking.record_allocation(key[1], 1.0)
+    requests.record_allocation(key[1], 1.0)
     model.grant(key, None)
-    asking.resync()
-    asking.request(ask(0, role="ps"))
-    assert asking.has_unsent
-    said = asking.next_update(nodes(4), 2.0)
+    requests.resync()
+    requests.request(wanted(0, role="ps"))
+    assert requests.has_unsent
+    said = requests.next_update(nodes(4), 2.0)
     again.hear(said)
     assert again.outstanding() == {key: 2}
 
@@ -347,7 +349,7 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asking = ContainerRequests(["ps", "worker"])
+        self.requests = ContainerRequests(["ps", "worker"])
         self.model = Model()
         self.now = 0.0
         self.wanted: Dict[Tuple[str, int], int] = {}
@@ -365,16 +367,16 @@ class World(RuleBasedStateMachine):
         self, role: str, session: int, count: int, size: Resources, label: str, avoid: set[str]
     ) -> None:
         item = ContainerRequest(role, session, count, size, label, avoid_nodes=tuple(sorted(avoid)))
-        self.asking.request(item, now=self.now)
+        self.requests.request(item, now=self.now)
         self.wanted[role, session] = count
 
     @rule(pause=st.sampled_from([0.0, 0.25, 3.0, 20.0]), room=st.booleans())
     def heartbeat(self, pause: float, room: bool) -> None:
         self.now += pause
-        if self.asking.needs_nodes(self.now) or not room:
+        if self.requests.needs_nodes(self.now) or not room:
             self.nodes = [*nodes(3), *nodes(1, label="gpu", gpus=4)] if room else []
-        self.model.hear(self.asking.next_update(self.nodes, self.now))
-        assert not self.asking.has_unsent
+        self.model.hear(self.requests.next_update(self.nodes, self.now))
+        assert not self.requests.has_unsent
 
     @rule(data=st.data())
     def grant(self, data: st.DataObject) -> None:
@@ -385,10 +387,10 @@ class World(RuleBasedStateMachine):
         hosts = [name for name in self.model.owed[key] if name != ANY]
         host = data.draw(st.sampled_from([None, *hosts]))
         assert self.model.grant(key, host)
-        want = self.asking.record_allocation(key[1], self.now)
+        want = self.requests.record_allocation(key[1], self.now)
         if want is None:
             return  # a surplus: the two spoke at the same moment
-        where = (want.role, want.ask.session)
+        where = (want.role, want.wanted.session)
         assert self.wanted[where] > 0
         self.wanted[where] -= 1
         assert want.need.message() == self.model.sizes[key]
@@ -396,27 +398,27 @@ class World(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.model = Model()
-        self.asking.resync()
+        self.requests.resync()
 
     @rule()
     def withdraw(self) -> None:
-        self.asking.withdraw()
+        self.requests.withdraw()
         self.wanted = dict.fromkeys(self.wanted, 0)
 
     @invariant()
     def never_more_than_asked(self) -> None:
         missing: Dict[Tuple[str, int], int] = {}
-        for want in self.asking.outstanding:
-            where = (want.role, want.ask.session)
+        for want in self.requests.outstanding:
+            where = (want.role, want.wanted.session)
             missing[where] = missing.get(where, 0) + want.missing
         assert missing == {where: count for where, count in self.wanted.items() if count}
 
     @invariant()
     def what_was_said_is_what_is_wanted(self) -> None:
-        if self.asking.has_unsent:
+        if self.requests.has_unsent:
             return
-        wanted = {(w.priority, w.request_id): w.missing for w in self.asking.outstanding}
-        assert self.model.outstanding() == wanted
+        missing = {(w.priority, w.request_id): w.missing for w in self.requests.outstanding}
+        assert self.model.outstanding() == missing
 
 
 TestWorld = World.TestCase

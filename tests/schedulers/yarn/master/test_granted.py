@@ -38,6 +38,8 @@ def test_less_than_was_asked_for_is_not_taken(
             words = f"{yarn.rm.active()[0].id} has less than requested: 1 GPU wanted, 0 there"
             assert driver.heard(RequestRejected) == [RequestRejected("role0", words)]
             assert not driver.held and not driver.live() and not driver.launched
-            asks = yarn.applications()[0].attempt.asks
-            assert not any(asked.count for asked in asks.values()), "it is asked for again"
+            requests = yarn.applications()[0].attempt.requests
+            assert not any(requested.count for requested in requests.values()), (
+                "it is asked for again"
+            )
         driver.end()

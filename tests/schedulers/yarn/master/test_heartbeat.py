@@ -32,7 +32,7 @@ def answer(command: str = "") -> Allocation:
     return Allocation(command, (), (), (), None, (), 1, Preempted((), ()), (), {}, None)
 
 
-def ask(number: int) -> ResourceRequest:
+def resource_request(number: int) -> ResourceRequest:
     return ResourceRequest(resource_name="*", num_containers=1, allocation_request_id=number)
 
 
@@ -48,8 +48,8 @@ class Script:
     soon: bool = False
 
     def allocate(self, **said: Any) -> Allocation:
-        asked = [*said["asks"], *said["scheduling"]]
-        self.sent.append(tuple(one.allocation_request_id for one in asked))
+        requests = [*said["resource_requests"], *said["scheduling_requests"]]
+        self.sent.append(tuple(one.allocation_request_id for one in requests))
         return self._next(self.answers, answer())
 
     def register(self, *words: Any, **more: Any) -> Registered:
@@ -110,8 +110,8 @@ def test_the_pace() -> None:
 
 def test_what_was_not_answered_is_sent_again_as_it_was() -> None:
     first, second = (
-        HeartbeatRequest(RequestUpdate(asks=(ask(1),))),
-        HeartbeatRequest(RequestUpdate(asks=(ask(2),))),
+        HeartbeatRequest(RequestUpdate(resource_requests=(resource_request(1),))),
+        HeartbeatRequest(RequestUpdate(resource_requests=(resource_request(2),))),
     )
     script = Script([Unreachable("gone"), Unreachable("gone")], beats=[first, second])
     beating = made(script)
@@ -125,8 +125,8 @@ def test_after_a_restart_it_registers_and_says_all_again(restarted: Any) -> None
     script = Script(
         [restarted],
         beats=[
-            HeartbeatRequest(RequestUpdate(asks=(ask(1),))),
-            HeartbeatRequest(RequestUpdate(asks=(ask(1),))),
+            HeartbeatRequest(RequestUpdate(resource_requests=(resource_request(1),))),
+            HeartbeatRequest(RequestUpdate(resource_requests=(resource_request(1),))),
         ],
     )
     beating = made(script)
@@ -137,7 +137,11 @@ def test_after_a_restart_it_registers_and_says_all_again(restarted: Any) -> None
 
 
 def test_an_ask_that_can_never_be_is_found_among_others() -> None:
-    request = HeartbeatRequest(RequestUpdate(asks=(ask(1), ask(2), ask(3))))
+    request = HeartbeatRequest(
+        RequestUpdate(
+            resource_requests=(resource_request(1), resource_request(2), resource_request(3))
+        )
+    )
     bad = error(InvalidRequest, "no such label")
     script = Script([bad, answer(), bad, answer()], beats=[request])
     beating = made(script)
@@ -152,7 +156,7 @@ def test_an_ask_that_can_never_be_is_found_among_others() -> None:
 def test_one_ask_alone_is_the_one() -> None:
     script = Script(
         [error(InvalidRequest, "too large")],
-        beats=[HeartbeatRequest(RequestUpdate(asks=(ask(7),)))],
+        beats=[HeartbeatRequest(RequestUpdate(resource_requests=(resource_request(7),)))],
     )
     made(script).turn()
     assert script.heard == [("refused", 7, "too large")]
@@ -160,7 +164,7 @@ def test_one_ask_alone_is_the_one() -> None:
 
 def test_who_knows_no_constraints_says_so_by_any_error() -> None:
     request = HeartbeatRequest(
-        RequestUpdate(scheduling=(SchedulingRequest(allocation_request_id=5),))
+        RequestUpdate(scheduling_requests=(SchedulingRequest(allocation_request_id=5),))
     )
     script = Script([error(RemoteError, "not enabled")], beats=[request])
     made(script).turn()
@@ -169,7 +173,7 @@ def test_who_knows_no_constraints_says_so_by_any_error() -> None:
 
 def test_what_is_refused_is_told_in_our_words_where_we_have_some() -> None:
     request = HeartbeatRequest(
-        RequestUpdate(scheduling=(SchedulingRequest(allocation_request_id=5),))
+        RequestUpdate(scheduling_requests=(SchedulingRequest(allocation_request_id=5),))
     )
     words = "Found non empty SchedulingRequest in AllocateRequest for application=x, but"
     script = Script([error(RemoteError, words)], beats=[request])

@@ -64,15 +64,15 @@ def connected(yarn: FakeYarn, times: int) -> bool:
 class TestGangs:
     def test_a_gang_over_many_nodes(self, make_yarn: MakeYarn) -> None:
         with Driver(make_yarn(60)) as driver:
-            driver.ask(200)
+            driver.request(200)
             driver.settled(200)
             driver.end()
 
     def test_roles_and_sessions_apart(self, make_yarn: MakeYarn) -> None:
         with Driver(make_yarn()) as driver:
-            driver.ask(20, role=0)
-            driver.ask(10, role=1)
-            driver.ask(5, role=0, session=1)
+            driver.request(20, role=0)
+            driver.request(10, role=1)
+            driver.request(5, role=0, session=1)
             driver.settled(35)
             roles = [one.role for one in driver.held.values()]
             assert (roles.count("role0"), roles.count("role1")) == (25, 10)
@@ -81,9 +81,9 @@ class TestGangs:
     def test_what_came_too_much_goes_back(self, make_yarn: MakeYarn) -> None:
         """The ask is withdrawn while the grants are on their way."""
         with Driver(make_yarn()) as driver:
-            driver.ask(100)
+            driver.request(100)
             driver.wait_held(1)
-            driver.ask(0)
+            driver.request(0)
             driver.wait(lambda: driver.live() == set(driver.held) == driver.running(), "the rest")
             driver.end()
 
@@ -91,16 +91,16 @@ class TestGangs:
         chance = random.Random(7)
         with Driver(make_yarn()) as driver:
             for _ in range(30):
-                driver.ask(chance.randrange(12))
+                driver.request(chance.randrange(12))
                 threading.Event().wait(chance.random() * 0.02)
-            driver.ask(0)
+            driver.request(0)
             driver.wait(lambda: driver.live() == set(driver.held) == driver.running(), "the rest")
             driver.end()
 
     def test_racks_and_names_with_ports(self, make_yarn: MakeYarn) -> None:
         yarn = make_yarn(12, racks=3, limits=Limits(names_with_port=True))
         with Driver(yarn) as driver:
-            driver.ask(60)
+            driver.request(60)
             driver.settled(60)
             driver.end()
 
@@ -108,7 +108,7 @@ class TestGangs:
     @pytest.mark.nightly
     def test_a_thousand_nodes(self, make_yarn: MakeYarn) -> None:
         with Driver(make_yarn(1000, heartbeat_s=1.0)) as driver:
-            driver.ask(2000)
+            driver.request(2000)
             driver.settled(2000)
             driver.end()
 
@@ -119,7 +119,7 @@ class TestResourceManager:
         yarn = make_yarn(30, heartbeat_s=0.3)
         with Driver(yarn) as driver:
             driver.refills = True  # what was granted before the restart may not start after it
-            driver.ask(120)
+            driver.request(120)
             driver.wait_held(10)
             yarn.restart_rm(down_s)
             driver.settled(120)
@@ -129,7 +129,7 @@ class TestResourceManager:
         yarn = make_yarn(30, heartbeat_s=0.2)
         with Driver(yarn) as driver:
             driver.refills = True
-            driver.ask(150)
+            driver.request(150)
             for count in (5, 40, 80):
                 driver.wait_held(count)
                 yarn.restart_rm()
@@ -141,7 +141,7 @@ class TestResourceManager:
         yarn = make_yarn()
         with Driver(yarn) as driver:
             driver.launch_at_once = False
-            driver.ask(8)
+            driver.request(8)
             driver.wait_held(8)
             held = list(driver.held.values())
             driver.launch_at_once = True
@@ -151,7 +151,7 @@ class TestResourceManager:
             driver.wait(lambda: len(driver.heard(Completed)) == 8, "eight failures")
             causes = {one.cause for one in driver.heard(Completed)}
             assert causes <= {ExitCause.LAUNCH, ExitCause.LOST}
-            driver.ask(8, session=1)
+            driver.request(8, session=1)
             driver.settled(8)
             driver.end()
 
@@ -159,7 +159,7 @@ class TestResourceManager:
         """Nobody ever tells of its end; who has it stopped hears of one all the same."""
         yarn = make_yarn(10)
         with Driver(yarn) as driver:
-            driver.ask(40)
+            driver.request(40)
             driver.settled(40)
             with yarn.reactor.lock:
                 lost = next(
@@ -180,23 +180,23 @@ class TestResourceManager:
     def test_it_asks_to_begin_anew(self, make_yarn: MakeYarn) -> None:
         yarn = make_yarn()
         with Driver(yarn) as driver:
-            driver.ask(10)
+            driver.request(10)
             driver.wait_held(10)
             yarn.command(yarn.applications()[0], 1)
-            driver.ask(20, role=1)
+            driver.request(20, role=1)
             driver.settled(30)
             driver.end()
 
     def test_it_asks_to_end(self, make_yarn: MakeYarn) -> None:
         yarn = make_yarn()
         with Driver(yarn) as driver:
-            driver.ask(3)
+            driver.request(3)
             driver.settled(3)
             driver.client.kill(driver.app, "enough of it")
             driver.wait(lambda: driver.heard(ShutdownRequested), "the end")
-            (asked,) = driver.heard(ShutdownRequested)
-            assert asked.by_user
-            assert "enough of it" in asked.reason
+            (event,) = driver.heard(ShutdownRequested)
+            assert event.by_user
+            assert "enough of it" in event.reason
             yarn.until(lambda: not driver.running(), "empty nodes")
 
     def test_answers_are_lost(self, make_yarn: MakeYarn) -> None:
@@ -209,7 +209,7 @@ class TestResourceManager:
 
         with Driver(yarn) as driver:
             yarn.masters.intercept = yarn.nodes.intercept = lose
-            driver.ask(90)
+            driver.request(90)
             driver.settled(90)
             driver.wait(lambda: len(driver.heard(Started)) == 90, "the word of all starts")
             driver.stop(30)
@@ -228,7 +228,7 @@ class TestResourceManager:
                 yarn.forget_old_master_keys()
                 yarn.tokens.nm.forget_old()
                 yarn.reactor.disconnect(yarn.nodes)
-                driver.ask(10, session=session)
+                driver.request(10, session=session)
                 driver.settled(10 * (session + 1))
             driver.end()
 
@@ -245,7 +245,7 @@ class TestNodes:
 
         with Driver(yarn) as driver:
             yarn.hands.refuse = refuse
-            driver.ask(60)
+            driver.request(60)
             driver.wait(
                 lambda: len(driver.heard(Started)) + len(driver.heard(Completed)) == 60, "an answer"
             )
@@ -254,7 +254,7 @@ class TestNodes:
             assert {one.cause for one in failed} == {ExitCause.LAUNCH}
             assert all("no space left" in one.diagnostics for one in failed)
             driver.settled(60 - len(failed))
-            driver.ask(len(failed), session=1, avoid_nodes=(bad.host,))
+            driver.request(len(failed), session=1, avoid_nodes=(bad.host,))
             driver.settled(60)
             assert bad.host not in {one.node for one in driver.held.values()}
             driver.end()
@@ -267,8 +267,8 @@ class TestNodes:
             large = yarn.add_node(9, Capability(4096, 16), "/default-rack").id.host
         with Driver(yarn) as driver:
             assert driver.pool is not None
-            ask = ContainerRequest("role0", 1, 1, Resources(2048, 1), avoid_nodes=(large,))
-            driver.pool.request([ask], True)
+            request = ContainerRequest("role0", 1, 1, Resources(2048, 1), avoid_nodes=(large,))
+            driver.pool.request([request], True)
             driver.settled(1)
             assert {one.node for one in driver.held.values()} == {large}
             driver.end()
@@ -276,7 +276,7 @@ class TestNodes:
     def test_one_is_lost(self, make_yarn: MakeYarn) -> None:
         yarn = make_yarn(10)
         with Driver(yarn) as driver:
-            driver.ask(60)
+            driver.request(60)
             driver.settled(60)
             first = next(iter(driver.held.values())).node
             lost = [one for one in yarn.rm.active() if one.id.host == first]
@@ -292,23 +292,23 @@ class TestNodes:
             assert {one.cause for one in ends} == {ExitCause.LOST}
             driver.wait(lambda: driver.heard(NodeLost), "the word of it")
             assert {one.node for one in driver.heard(NodeLost)} == {first}
-            driver.ask(len(there), session=1)
+            driver.request(len(there), session=1)
             driver.settled(60)
             driver.end()
 
     def test_containers_are_taken_back(self, make_yarn: MakeYarn) -> None:
         yarn = make_yarn(10)
         with Driver(yarn) as driver:
-            driver.ask(20)
+            driver.request(20)
             driver.settled(20)
             victims = [driver.container(name) for name in sorted(driver.held)[:5]]
-            yarn.ask_back(victims)
+            yarn.request_preemption(victims)
             driver.wait(lambda: driver.heard(PreemptionRequested), "the warning")
             for victim in victims:
                 yarn.preempt(victim)
             driver.wait(lambda: len(driver.held) == 15, "their ends")
-            (asked,) = driver.heard(PreemptionRequested)
-            assert set(asked.container_ids) == {str(one) for one in victims}
+            (event,) = driver.heard(PreemptionRequested)
+            assert set(event.container_ids) == {str(one) for one in victims}
             assert {one.cause for one in driver.heard(Completed)} == {ExitCause.PREEMPTED}
             driver.settled(15)
             driver.end()
@@ -318,14 +318,14 @@ class TestMasters:
     def test_the_next_one_finds_all_that_runs(self, make_yarn: MakeYarn) -> None:
         yarn = make_yarn(20)
         with Driver(yarn) as driver:
-            driver.ask(50)
+            driver.request(50)
             driver.settled(50)
             driver.reported()
             running = set(driver.held)
             assert driver.next_attempt().attempt == 2
             driver.wait(lambda: driver.heard(PreviousContainers), "what runs")
             assert set(driver.held) == running
-            driver.ask(10, session=1)
+            driver.request(10, session=1)
             driver.settled(60)
             driver.end()
 
@@ -333,20 +333,20 @@ class TestMasters:
         """What its nodes have not reported as running yet goes back; the rest is kept."""
         yarn = make_yarn(20, heartbeat_s=0.2)
         with Driver(yarn) as driver:
-            driver.ask(100)
+            driver.request(100)
             driver.wait_held(5)
             driver.next_attempt()
             driver.wait(lambda: driver.heard(PreviousContainers), "what runs")
             driver.wait(lambda: set(driver.held) == driver.live(), "the same books")
             kept = len(driver.held)
-            driver.ask(10, session=1)
+            driver.request(10, session=1)
             driver.settled(kept + 10)
             driver.end()
 
     def test_one_that_was_replaced_touches_nothing(self, make_yarn: MakeYarn) -> None:
         yarn = make_yarn(20)
         with Driver(yarn) as driver:
-            driver.ask(10)
+            driver.request(10)
             driver.settled(10)
             driver.reported()
             running = driver.running()
@@ -386,7 +386,7 @@ def test_everything_at_once(make_yarn: MakeYarn, seed: int) -> None:
         yarn.masters.intercept = yarn.nodes.intercept = lose
         yarn.hands.refuse = refuse
         for session in range(12):
-            driver.ask(chance.randrange(1, 15), role=chance.randrange(3), session=session)
+            driver.request(chance.randrange(1, 15), role=chance.randrange(3), session=session)
             trouble = chance.choice(
                 [yarn.restart_rm, yarn.roll_master_key, yarn.roll_node_key, lose_a_node, stop_some]
             )
@@ -394,7 +394,7 @@ def test_everything_at_once(make_yarn: MakeYarn, seed: int) -> None:
             threading.Event().wait(chance.random() * 0.1)
         for role in range(3):
             for session in range(12):
-                driver.ask(0, role=role, session=session)
+                driver.request(0, role=role, session=session)
         yarn.masters.intercept = yarn.nodes.intercept = None
         yarn.hands.refuse = None
         driver.wait(lambda: driver.live() == driver.running() <= set(driver.held), "the same books")

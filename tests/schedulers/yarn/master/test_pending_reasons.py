@@ -29,13 +29,13 @@ def test_what_can_never_be() -> None:
 
 
 def test_what_is_missing_and_what_there_is() -> None:
-    asking = ContainerRequests(["ps", "worker"])
-    asking.request(ContainerRequest("worker", 0, 2, Resources(1024, 1, 1), "gpu"))
+    requests = ContainerRequests(["ps", "worker"])
+    requests.request(ContainerRequest("worker", 0, 2, Resources(1024, 1, 1), "gpu"))
     full = ClusterNode(
         "n0", "/r", Capability(512, 4, {GPU: 0}), Capability(8192, 8, {GPU: 4}), "gpu"
     )
     words = explain_pending(
-        asking.outstanding, {"worker": 6}, "root.ml", Capability(512, 4), [full]
+        requests.outstanding, {"worker": 6}, "root.ml", Capability(512, 4), [full]
     )
     assert words.startswith(
         "6 of 8 worker; 2 x (1024 MB, 1 vcore, 1 GPU) missing with the label gpu"
@@ -43,17 +43,17 @@ def test_what_is_missing_and_what_there_is() -> None:
     )
     assert "no node has room for one: at most 512 MB, 4 vcores, 0 GPUs on one" in words
     assert "no node has the label gpu" in explain_pending(
-        asking.outstanding, {}, "q", None, [ClusterNode("n", "/r", Capability(1), Capability(1))]
+        requests.outstanding, {}, "q", None, [ClusterNode("n", "/r", Capability(1), Capability(1))]
     )
-    assert explain_pending(asking.outstanding, {}, "q", None, []).endswith("in the queue q")
+    assert explain_pending(requests.outstanding, {}, "q", None, []).endswith("in the queue q")
 
 
 def test_what_no_node_can_hold_is_said_first() -> None:
-    asking = ContainerRequests(["ps", "worker"])
-    asking.request(ContainerRequest("ps", 0, 1, Resources(64)))
-    asking.request(ContainerRequest("worker", 0, 1, Resources(64, 1, 5)))
+    requests = ContainerRequests(["ps", "worker"])
+    requests.request(ContainerRequest("ps", 0, 1, Resources(64)))
+    requests.request(ContainerRequest("worker", 0, 1, Resources(64, 1, 5)))
     node = ClusterNode("n0", "/r", Capability(512, 4), Capability(8192, 8, {GPU: 4}))
-    words = explain_pending(asking.outstanding, {}, "q", None, [node])
+    words = explain_pending(requests.outstanding, {}, "q", None, [node])
     assert "no node is large enough for worker (5 GPUs wanted, 4 there)" in words
 
 
@@ -61,9 +61,9 @@ GPUS = Capability(8192, 8, {GPU: 2})
 
 
 def waiting_for_one(nodes: Sequence[ClusterNode], avoided: AbstractSet[str] = frozenset()) -> str:
-    asking = ContainerRequests(["worker"])
-    asking.request(ContainerRequest("worker", 0, 1, Resources(1024, 1, 2)))
-    return explain_pending(asking.outstanding, {"worker": 1}, "q", None, nodes, avoided)
+    requests = ContainerRequests(["worker"])
+    requests.request(ContainerRequest("worker", 0, 1, Resources(1024, 1, 2)))
+    return explain_pending(requests.outstanding, {"worker": 1}, "q", None, nodes, avoided)
 
 
 def test_what_this_job_was_given_since_the_nodes_told_has_no_room() -> None:
@@ -101,18 +101,18 @@ def test_what_is_free_is_said_of_a_node_that_could_do() -> None:
 
 
 def test_room_is_not_said_of_an_ask_with_a_constraint() -> None:
-    asking = ContainerRequests(["worker"])
-    asking.request(
+    requests = ContainerRequests(["worker"])
+    requests.request(
         ContainerRequest("worker", 0, 1, Resources(1024)),
         parse_constraint("NOTIN,NODE,worker"),
         ("worker",),
     )
     node = ClusterNode("n", "/r", Capability(8192, 8), Capability(8192, 8))
-    words = explain_pending(asking.outstanding, {"worker": 1}, "q", None, [node])
+    words = explain_pending(requests.outstanding, {"worker": 1}, "q", None, [node])
     assert words == (
         "1 of 2 worker; 1 x (1024 MB, 1 vcore) missing where its placement constraint allows it"
         " in the queue q"
     )
     full = ClusterNode("n", "/r", Capability(512, 8), Capability(8192, 8))
-    words = explain_pending(asking.outstanding, {"worker": 1}, "q", None, [full])
+    words = explain_pending(requests.outstanding, {"worker": 1}, "q", None, [full])
     assert words.endswith("; no node has room for one: at most 512 MB, 8 vcores on one")

@@ -76,16 +76,16 @@ def test_a_gang_of_different_kinds(hadoop: GetHadoop, masters_on: MakeMasters) -
     assert "4 of 6 worker" in reason
     assert "2 x (128 MB, 2 vcores, 1 GPU) missing with the label gpu" in reason
     # What can never be had.
-    for ask, words in [
+    for wanted, words in [
         (ContainerRequest("a", 2, 1, Resources(memory_mb=1 << 20)), "1048576 mb"),
         (ContainerRequest("b", 2, 1, Resources(64, 1, 0, (("fpga", 1),))), "fpga"),
         (ContainerRequest("c", 2, 1, SMALL, "no-such-label"), "no-such-label"),
         (ContainerRequest("d", 2, 1, SMALL, "reserved"), "reserved"),
         (ContainerRequest("e", 2, 1, SMALL, None, "NEAR,NODE,e"), "not a placement constraint"),
     ]:
-        master.pool.request([ask], False)
+        master.pool.request([wanted], False)
         refused = master.next(RequestRejected)
-        assert refused.role == ask.role
+        assert refused.role == wanted.role
         assert words in refused.reason.lower()
 
 
@@ -182,9 +182,9 @@ def test_the_application_is_killed(hadoop: GetHadoop, masters_on: MakeMasters) -
     masters = masters_on(hadoop())
     master = masters.open(masters.application())
     masters.client.kill(masters.application_of(master), "enough of it")
-    asked = master.next(ShutdownRequested)
-    assert asked.by_user
-    assert "enough of it" in asked.reason
+    event = master.next(ShutdownRequested)
+    assert event.by_user
+    assert "enough of it" in event.reason
     master.pool.finish(AppState.KILLED, "whatever")
 
 

@@ -143,13 +143,13 @@ def _suggest_queues(name: str, queues: Sequence[str]) -> str:
 
 
 def _labels(job: Job, limits: ClusterLimits) -> List[str]:
-    asked = [
+    labels = [
         (job.node_label, "tony.application.node-label"),
         (job.master.node_label, "tony.am.node-label"),
         *((role.node_label, f"tony.{role.name}.node-label") for role in job.roles),
     ]
     found = []
-    for label, key in asked:
+    for label, key in labels:
         if not label or limits.labels is None:
             continue
         if label not in limits.labels:

@@ -83,12 +83,14 @@ def _queue(client: RmClient, name: str) -> Optional[Queue]:
         raise
 
 
-def _add_path(queue: Optional[Queue], asked: str, acls: Mapping[str, Set[str]]) -> Optional[Queue]:
+def _add_path(
+    queue: Optional[Queue], requested: str, acls: Mapping[str, Set[str]]
+) -> Optional[Queue]:
     """The queue with its path, which before 3.4 only the list of ACLs holds."""
     if queue is None or "." in queue.path:
         return queue
-    if asked in acls:
-        return queue._replace(path=asked)
+    if requested in acls:
+        return queue._replace(path=requested)
     paths = [path for path in acls if path.rpartition(".")[2] == queue.name]
     return queue._replace(path=paths[0]) if len(paths) == 1 else queue
 
@@ -104,8 +106,8 @@ def _may_submit(acls: Mapping[str, Set[str]], queue: Optional[Queue]) -> Optiona
 
 
 def _labels(job: Job) -> List[str]:
-    asked = [job.node_label, job.master.node_label, *(role.node_label for role in job.roles)]
-    return [label for label in asked if label]
+    requested = [job.node_label, job.master.node_label, *(role.node_label for role in job.roles)]
+    return [label for label in requested if label]
 
 
 def _node_capacity(report: NodeReport) -> NodeCapacity:

@@ -282,7 +282,7 @@ def read_page(url: str, user: str) -> Union[str, Dict[str, Any]]:
 
     from tony_core.schedulers.yarn.client.rest import read_content
 
-    asked = time.time()
+    sent = time.time()
     try:
         params = {"user.name": user}
         with requests.get(
@@ -293,7 +293,7 @@ def read_page(url: str, user: str) -> Union[str, Dict[str, Any]]:
             found = json.loads(read_content(answer))
         if not isinstance(found, dict):
             return f"{url} does not show the probe's page"
-        clock_off_s = float(found.get("time", asked)) - (asked + time.time()) / 2
+        clock_off_s = float(found.get("time", sent)) - (sent + time.time()) / 2
     except (
         requests.RequestException,
         ValueError,

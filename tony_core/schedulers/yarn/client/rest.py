@@ -86,9 +86,9 @@ class RestResourceManager:
     def applications(
         self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
     ) -> List[AppReport]:
-        asked = {"applicationTypes": ",".join(types), "applicationTags": ",".join(tags)}
-        asked = {name: value for name, value in asked.items() if value}
-        answer = self._call("GET", "apps", params=asked)
+        query = {"applicationTypes": ",".join(types), "applicationTags": ",".join(tags)}
+        query = {name: value for name, value in query.items() if value}
+        answer = self._call("GET", "apps", params=query)
         with _parsing():
             found = [parse_report(one) for one in (answer.get("apps") or {}).get("app", [])]
         return sorted(found, key=lambda one: one.id, reverse=True)

@@ -102,7 +102,7 @@ class AppRequest(NamedTuple):
 
     def message(self, secrets: Mapping[str, bytes]) -> ApplicationSubmissionContext:
         """The request as a message of RPC."""
-        ask = ResourceRequest(
+        request = ResourceRequest(
             priority=Priority(priority=0),
             resource_name=_ANYWHERE,
             capability=self.resources.message(),
@@ -110,7 +110,7 @@ class AppRequest(NamedTuple):
             relax_locality=True,
         )
         if self.master_label:
-            ask = ask.replace(node_label_expression=self.master_label)
+            request = request.replace(node_label_expression=self.master_label)
         context = ApplicationSubmissionContext(
             application_id=self.app_id.message(),
             application_name=self.name,
@@ -127,7 +127,7 @@ class AppRequest(NamedTuple):
                 exclude_pattern="",
                 log_aggregation_policy_class_name=EVERY_LOG,
             ),
-            am_container_resource_request=[ask],
+            am_container_resource_request=[request],
         )
         if self.priority is not None:
             context = context.replace(priority=Priority(priority=self.priority))
@@ -219,10 +219,10 @@ def _application_tags(job: Job) -> Tuple[str, ...]:
 
 
 def _lifetime_s(job: Job) -> Optional[int]:
-    asked = job.timeouts.application_s
-    if asked is None:
+    limit = job.timeouts.application_s
+    if limit is None:
         return None
-    return max(1, int(asked + job.timeouts.kill_grace_s + LIFETIME_MARGIN_S))
+    return max(1, int(limit + job.timeouts.kill_grace_s + LIFETIME_MARGIN_S))
 
 
 def _describe_role(job: Job, name: str) -> Dict[str, Any]:

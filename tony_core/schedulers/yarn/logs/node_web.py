@@ -146,14 +146,14 @@ class NodeLogs:
         """An answer that begins at that offset; none where the log does not reach it."""
         self._drop(log)
         if offset == 0:
-            return self._ask(log, None)
+            return self._request(log, None)
         length = self._lengths.get(log)
         if length is None:
             length = self._length(log)
             if length <= offset:
                 return None
         for _ in range(_MAX_TRIES):
-            opened = self._ask(log, max(0, length - offset) + _EXTRA)
+            opened = self._request(log, max(0, length - offset) + _EXTRA)
             length = opened.length
             if opened.at <= offset < length:
                 opened.skip(offset)
@@ -163,12 +163,12 @@ class NodeLogs:
                 return None
             opened.close()
         # It grows faster than it can be asked for: read it from its beginning, once.
-        opened = self._ask(log, None)
+        opened = self._request(log, None)
         opened.skip(offset)
         return opened
 
     def _length(self, log: _Log) -> int:
-        opened = self._ask(log, 1)
+        opened = self._request(log, 1)
         self._finish(opened)
         return opened.length
 
@@ -195,7 +195,7 @@ class NodeLogs:
             self._drop(log)
         return data
 
-    def _ask(self, log: _Log, last: Optional[int]) -> _OpenLog:
+    def _request(self, log: _Log, last: Optional[int]) -> _OpenLog:
         address, container_id, name = log
         more = {} if last is None else {"size": str(-last)}
         answer = self._get(address, container_id, name, **more)

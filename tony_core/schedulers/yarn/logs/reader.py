@@ -300,7 +300,7 @@ class MasterNodes:
     def of(self, app_id: str, container_id: str) -> NodePlace:
         """The node of a master's container; empty for other containers, or if it is unknown."""
         if container_id not in self._known:
-            answer = self._ask(app_id)
+            answer = self._request(app_id)
             self._known.update(answer)
             if answer:
                 self._known.setdefault(container_id, NodePlace())  # a task's, not a master's
@@ -308,7 +308,7 @@ class MasterNodes:
                 self._known.popitem(last=False)
         return self._known.get(container_id, NodePlace())
 
-    def _ask(self, app_id: str) -> Dict[str, NodePlace]:
+    def _request(self, app_id: str) -> Dict[str, NodePlace]:
         try:
             service = endpoints.rm_web(self._conf)
         except ConfigurationError:

@@ -97,17 +97,17 @@ class LogWebClient:
         idle = self._idle.pop(key, None)
         if idle is not None:
             try:
-                return self._ask(key, idle, target)
+                return self._request(key, idle, target)
             except WebUnreachable:
                 pass  # closed by the server in the meantime
-        return self._ask(key, None, target)
+        return self._request(key, None, target)
 
     def close(self) -> None:
         """Close the connections."""
         while self._idle:
             self._idle.popitem()[1].close()
 
-    def _ask(
+    def _request(
         self, key: _Key, idle: Optional[http.client.HTTPConnection], target: str
     ) -> WebResponse:
         connection = idle

@@ -67,7 +67,7 @@ _VARIANTS = 1 << _ROLE_BITS  # priorities of one role's sizes are this far apart
 class OutstandingRequest:
     """One key at the ResourceManager, and how many containers it still owes under it."""
 
-    ask: ContainerRequest
+    wanted: ContainerRequest
     need: Capability
     constraint: Optional[Constraint]
     tags: Tuple[str, ...]
@@ -84,7 +84,7 @@ class OutstandingRequest:
     @property
     def role(self) -> str:
         """The role that the containers are for."""
-        return self.ask.role
+        return self.wanted.role
 
     @property
     def constrained(self) -> bool:
@@ -95,8 +95,8 @@ class OutstandingRequest:
 class RequestUpdate(NamedTuple):
     """What the next heartbeat must send."""
 
-    asks: Tuple[ResourceRequest, ...] = ()
-    scheduling: Tuple[SchedulingRequest, ...] = ()
+    resource_requests: Tuple[ResourceRequest, ...] = ()
+    scheduling_requests: Tuple[SchedulingRequest, ...] = ()
     blacklist_additions: Tuple[str, ...] = ()
     blacklist_removals: Tuple[str, ...] = ()
 
@@ -106,11 +106,13 @@ class RequestUpdate(NamedTuple):
     def split(self) -> List[Tuple[int, RequestUpdate]]:
         """One update for each request id."""
         found: Dict[int, RequestUpdate] = {}
-        for ask in self.asks:
-            part = found.get(ask.allocation_request_id, RequestUpdate())
-            found[ask.allocation_request_id] = part._replace(asks=(*part.asks, ask))
-        for request in self.scheduling:
-            found[request.allocation_request_id] = RequestUpdate(scheduling=(request,))
+        for one in self.resource_requests:
+            part = found.get(one.allocation_request_id, RequestUpdate())
+            found[one.allocation_request_id] = part._replace(
+                resource_requests=(*part.resource_requests, one)
+            )
+        for request in self.scheduling_requests:
+            found[request.allocation_request_id] = RequestUpdate(scheduling_requests=(request,))
         return list(found.items())
 
 
@@ -130,20 +132,20 @@ class ContainerRequests:
 
     def request(
         self,
-        ask: ContainerRequest,
+        wanted: ContainerRequest,
         constraint: Optional[Constraint] = None,
         tags: Tuple[str, ...] = (),
         now: float = 0.0,
     ) -> None:
         """Set the number of containers wanted for a role and session; replaces earlier ones."""
-        self._avoid = frozenset(ask.avoid_nodes) if ask.count else self._avoid
+        self._avoid = frozenset(wanted.avoid_nodes) if wanted.count else self._avoid
         self._nodes_checked_at = None
-        need = to_capability(ask.resources)
+        need = to_capability(wanted.resources)
         found: Optional[OutstandingRequest] = None
-        for request in self._of(ask.role, ask.session):
-            if (request.need, request.ask.node_label, request.constraint, request.tags) == (
+        for request in self._of(wanted.role, wanted.session):
+            if (request.need, request.wanted.node_label, request.constraint, request.tags) == (
                 need,
-                ask.node_label,
+                wanted.node_label,
                 constraint,
                 tags,
             ):
@@ -151,13 +153,13 @@ class ContainerRequests:
             elif request.missing:
                 request.missing, request.sent = 0, False
         if found is None:
-            if not ask.count:
+            if not wanted.count:
                 return
-            found = self._new(ask, need, constraint, tags)
-        if found.missing == ask.count:
+            found = self._new(wanted, need, constraint, tags)
+        if found.missing == wanted.count:
             return  # sent again, it might be allocated twice
-        found.ask = ask
-        found.missing = ask.count
+        found.wanted = wanted
+        found.missing = wanted.count
         found.sent = False
         found.names_hosts = True
         found.progress_at = now
@@ -232,8 +234,8 @@ class ContainerRequests:
             self._irreplaceable = self._find_irreplaceable(nodes) if self._avoid else frozenset()
             self._nodes_checked_at = now
         avoid = self._blacklist
-        asks: List[ResourceRequest] = []
-        scheduling: List[SchedulingRequest] = []
+        resource_requests: List[ResourceRequest] = []
+        scheduling_requests: List[SchedulingRequest] = []
         for request in self._requests_by_id.values():
             if request.constrained:
                 continue
@@ -249,15 +251,15 @@ class ContainerRequests:
                     request.names_hosts = True
                     request.sent = not self._has_room(request, nodes, avoid)
             if not request.sent:
-                asks += self._requests(request, room, avoid)
+                resource_requests += self._requests(request, room, avoid)
                 request.sent = True
-        for request in self._requests_by_id.values() if not asks else ():
+        for request in self._requests_by_id.values() if not resource_requests else ():
             if request.constrained and not request.sent:
-                scheduling.append(_scheduling_request(request))
+                scheduling_requests.append(_scheduling_request(request))
                 request.sent = True
         update = RequestUpdate(
-            tuple(asks),
-            tuple(scheduling),
+            tuple(resource_requests),
+            tuple(scheduling_requests),
             tuple(sorted(avoid - self._sent_blacklist)),
             tuple(sorted(self._sent_blacklist - avoid)),
         )
@@ -278,33 +280,33 @@ class ContainerRequests:
         return [
             request
             for request in self._requests_by_id.values()
-            if (request.ask.role, request.ask.session) == (role, session)
+            if (request.wanted.role, request.wanted.session) == (role, session)
         ]
 
     def _new(
         self,
-        ask: ContainerRequest,
+        wanted: ContainerRequest,
         need: Capability,
         constraint: Optional[Constraint],
         tags: Tuple[str, ...],
     ) -> OutstandingRequest:
-        if ask.role not in self._roles:
-            self._roles.append(ask.role)
-        number = self._roles.index(ask.role) + 1
-        variant = len(self._of(ask.role, ask.session))
+        if wanted.role not in self._roles:
+            self._roles.append(wanted.role)
+        number = self._roles.index(wanted.role) + 1
+        variant = len(self._of(wanted.role, wanted.session))
         sizes: List[Capability] = []
         for request in self._requests_by_id.values():
-            if request.role == ask.role and request.need not in sizes:
+            if request.role == wanted.role and request.need not in sizes:
                 sizes.append(request.need)
         if need not in sizes:
             sizes.append(need)
         request = OutstandingRequest(
-            ask,
+            wanted,
             need,
             constraint,
             tags,
             priority=number + _VARIANTS * sizes.index(need),
-            request_id=(((variant << _SESSION_BITS) + ask.session) << _ROLE_BITS) + number,
+            request_id=(((variant << _SESSION_BITS) + wanted.session) << _ROLE_BITS) + number,
         )
         self._requests_by_id[request.request_id] = request
         return request
@@ -324,7 +326,7 @@ class ContainerRequests:
         spared: Set[str] = set()
         for request in self.outstanding:
             left = request.missing
-            label = request.ask.node_label or ""
+            label = request.wanted.node_label or ""
             bad: List[int] = []
             for at, node in enumerate(nodes):
                 if node.label != label:
@@ -352,7 +354,9 @@ class ContainerRequests:
         self, request: OutstandingRequest, nodes: Sequence[ClusterNode], avoid: FrozenSet[str]
     ) -> bool:
         return (
-            FreeResources(nodes).choose_hosts(request.need, 1, request.ask.node_label or "", avoid)
+            FreeResources(nodes).choose_hosts(
+                request.need, 1, request.wanted.node_label or "", avoid
+            )
             is not None
         )
 
@@ -363,16 +367,18 @@ class ContainerRequests:
         request.named = {}
         if request.missing and request.names_hosts:
             found = room.choose_hosts(
-                request.need, request.missing, request.ask.node_label or "", avoid
+                request.need, request.missing, request.wanted.node_label or "", avoid
             )
             if found is None:
                 request.names_hosts = False
             else:
                 request.named = {**found.racks, **found.hosts}
                 named.update(request.named)
-        label = request.ask.node_label if request.ask.node_label else None
-        asks = [_resource_request(request, place, count) for place, count in sorted(named.items())]
-        return [*asks, _resource_request(request, ANY, request.missing, label)]
+        label = request.wanted.node_label if request.wanted.node_label else None
+        resource_requests = [
+            _resource_request(request, place, count) for place, count in sorted(named.items())
+        ]
+        return [*resource_requests, _resource_request(request, ANY, request.missing, label)]
 
 
 def _resource_request(
@@ -399,7 +405,7 @@ def _scheduling_request(request: OutstandingRequest) -> SchedulingRequest:
             num_allocations=request.missing, resources=request.need.message()
         ),
     )
-    constraint = add_node_label(request.constraint, request.ask.node_label)
+    constraint = add_node_label(request.constraint, request.wanted.node_label)
     if constraint is None:
         return message
     return message.replace(placement_constraint=constraint.message())

@@ -161,8 +161,8 @@ class Heartbeat:
     def _send(self, request: HeartbeatRequest) -> Allocation:
         answer = self._rm.allocate(
             progress=request.progress,
-            asks=request.update.asks,
-            scheduling=request.update.scheduling,
+            resource_requests=request.update.resource_requests,
+            scheduling_requests=request.update.scheduling_requests,
             release=request.release,
             blacklist_additions=request.update.blacklist_additions,
             blacklist_removals=request.update.blacklist_removals,
@@ -210,11 +210,11 @@ class Heartbeat:
         if len(parts) == 1:
             self._listener.on_refused(parts[0][0], _describe_error(error))
             self._unanswered = request._replace(
-                update=request.update._replace(asks=(), scheduling=())
+                update=request.update._replace(resource_requests=(), scheduling_requests=())
             )
             return
         rest: Optional[HeartbeatRequest] = request._replace(
-            update=request.update._replace(asks=(), scheduling=())
+            update=request.update._replace(resource_requests=(), scheduling_requests=())
         )
         for request_id, update in parts:
             try:
@@ -269,7 +269,7 @@ def _is_refused_request(error: HadoopError, request: HeartbeatRequest) -> bool:
     if isinstance(error, InvalidRequest):
         return True
     plain = isinstance(error, RemoteError) and error.remedy is Remedy.NONE
-    return plain and bool(request.update.scheduling)
+    return plain and bool(request.update.scheduling_requests)
 
 
 def _describe_error(error: HadoopError) -> str:

@@ -53,7 +53,7 @@ def explain_pending(
     parts = []
     for request in requests:
         have = held.get(request.role, 0)
-        where = f" with the label {request.ask.node_label}" if request.ask.node_label else ""
+        where = f" with the label {request.wanted.node_label}" if request.wanted.node_label else ""
         where += " where its placement constraint allows it" if request.constraint else ""
         parts.append(
             f"{have} of {have + request.missing} {request.role};"
@@ -78,7 +78,7 @@ def _on_nodes(
     request: OutstandingRequest, nodes: Sequence[ClusterNode], avoided: AbstractSet[str]
 ) -> str:
     """What the nodes lack for a request; empty if that is unknown."""
-    label = request.ask.node_label or ""
+    label = request.wanted.node_label or ""
     here = [node for node in nodes if node.label == label]
     if not here:
         return f"no node has the label {label}" if label else "no node takes containers"

@@ -134,11 +134,11 @@ class YarnPool(port.ContainerPool):
         self._registered_event.set()
         return info
 
-    def request(self, asks: Sequence[port.ContainerRequest], gang: bool) -> None:
+    def request(self, requests: Sequence[port.ContainerRequest], gang: bool) -> None:
         with self._changed:
             now = time.monotonic()
-            for ask in asks:
-                self._request(ask, now)
+            for request in requests:
+                self._request(request, now)
             self._wake()
 
     def release(self, container_id: str) -> None:
@@ -439,23 +439,26 @@ class YarnPool(port.ContainerPool):
 
     # ------------------------------------------------------------------ inside
 
-    def _request(self, ask: port.ContainerRequest, now: float) -> None:
+    def _request(self, request: port.ContainerRequest, now: float) -> None:
         registered = self._registered
         try:
             constraint, tags = placement_constraints.request_constraint(
-                ask.role, ask.placement_spec, ask.allocation_tags, self._application.placement_spec
+                request.role,
+                request.placement_spec,
+                request.allocation_tags,
+                self._application.placement_spec,
             )
         except placement_constraints.ConstraintError as error:
-            self._emit(port.RequestRejected(ask.role, str(error)))
+            self._emit(port.RequestRejected(request.role, str(error)))
             return
-        if ask.count and registered is not None:
+        if request.count and registered is not None:
             known = [one.name for one in registered.resource_types]
-            need = to_capability(ask.resources)
+            need = to_capability(request.resources)
             why = pending_reasons.explain_impossible(need, registered.maximum, known)
             if why:
-                self._emit(port.RequestRejected(ask.role, why))
+                self._emit(port.RequestRejected(request.role, why))
                 return
-        self._requests.request(ask, constraint, tags, now)
+        self._requests.request(request, constraint, tags, now)
 
     def _add_own_usage(self, nodes: Sequence[ClusterNode]) -> Sequence[ClusterNode]:
         return add_own_usage(
