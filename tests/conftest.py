@@ -19,7 +19,7 @@ pytest_plugins = [
     "tests.cluster.azkaban.fixture",
     "tests.cluster.hadoop.fixture",
     "tests.cluster.yarn.fixture",
-    "tests.strangers",
+    "tests.second_user",
 ]
 
 CHECKOUT = Path(__file__).resolve().parent.parent

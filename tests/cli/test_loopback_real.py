@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import command, environment
-from tests.strangers import needs_root
+from tests.second_user import needs_root
 
 pytestmark = needs_root
 

@@ -18,7 +18,7 @@ from tests.bundle.fakecluster import fresh
 from tests.cli.conftest import Tony, lines
 from tests.cli.schema import documented, wrong_with
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
-from tests.files.webhdfs_server import FakeHdfs, hang
+from tests.files.webhdfs.server import FakeHdfs, hang
 from tony_core.bundle.remote.store import RemoteStore
 from tony_core.cli import describe, kill, main, outcome
 from tony_core.cli.describe import tasks

@@ -10,7 +10,7 @@ from typing import Any, List
 import pytest
 
 from tests.client.scripted import Scripted
-from tests.client.test_sending import job
+from tests.client.test_submission import job
 from tony_core import client
 from tony_core.client import Client, run, submit
 from tony_core.schedulers.port import AppState

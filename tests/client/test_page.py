@@ -112,7 +112,7 @@ def test_what_is_no_address(url: str) -> None:
 
 
 class TestThroughAProxy:
-    """As a ResourceManager's does it (tests/master/test_behind_proxy.py asks a real one)."""
+    """As a ResourceManager's does it (tests/master/web/test_behind_proxy.py asks a real one)."""
 
     def test_it_names_the_client_and_waits_on_this_side(
         self, monkeypatch: pytest.MonkeyPatch

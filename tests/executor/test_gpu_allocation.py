@@ -11,7 +11,7 @@ from typing import Callable, List, Optional
 import pytest
 
 from tests.executor.standin import Executor, Master
-from tests.strangers import as_stranger, needs_root
+from tests.second_user import as_stranger, needs_root
 from tony_core.protocol.messages import Ended, Noted, Prepare, Ready, Register, Running, Start
 from tony_executor.launch import gpu_allocation
 from tony_executor.launch.gpu_allocation import GpuLockError, GpuLocks

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List
 import pytest
 
 from tests.executor.standin import CHECKOUT, Executor, Master, alive
-from tests.strangers import needs_root, start_stranger
+from tests.second_user import needs_root, start_stranger
 from tony_core.protocol.messages import (
     Ended,
     Heartbeat,

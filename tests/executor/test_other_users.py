@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.executor.standin import Executor, Master, alive
-from tests.strangers import as_stranger, needs_root, start_stranger
+from tests.second_user import as_stranger, needs_root, start_stranger
 from tony_core.protocol.messages import Ended
 
 pytestmark = needs_root

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from tests.executor.standin import free_span
-from tests.strangers import as_stranger, needs_root, start_stranger
+from tests.second_user import as_stranger, needs_root, start_stranger
 from tony_core.protocol import socket_owners
 from tony_executor.network import ports as module
 from tony_executor.network.ports import NoPort, Ports

@@ -11,7 +11,7 @@ from typing import Any, List, Set
 import pytest
 
 from tests.failures.wreck import Wreck, belonging_to, one_role, script, until
-from tests.strangers import as_stranger, needs_root
+from tests.second_user import as_stranger, needs_root
 from tony_core.schedulers.port import AppState
 
 pytestmark = [needs_root, pytest.mark.timeout(120)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from tests.frameworks.failures import Failures
 from tests.fuzzing import fuzz, mutations, pieces
-from tests.strangers import as_stranger, needs_root
+from tests.second_user import as_stranger, needs_root
 from tony_core.frameworks import horovod_service, session_server
 from tony_core.frameworks.base import ServiceContext
 from tony_core.frameworks.horovod_service import RendezvousService

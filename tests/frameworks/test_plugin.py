@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bundle.test_runtime_plugins import FRAMEWORK, distribution
+from tests.bundle.client.test_runtime_plugins import FRAMEWORK, distribution
 from tests.frameworks.submitting import _PATHS
 
 

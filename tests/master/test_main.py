@@ -13,8 +13,8 @@ from typing import Any, List, Optional
 
 import pytest
 
-from tests.master.faraway import STATE, FarFileSystem, far
 from tests.master.shell import SECRET, ScriptedPool, a_job, until
+from tests.master.state.remote_files import STATE, FarFileSystem, far
 from tony_core.files.local import LocalFileSystem
 from tony_core.history import background_writer
 from tony_core.history.reader import read_job

@@ -13,8 +13,8 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 from tests.master.test_master_real import Submitted, a_job, pids_of, until
+from tests.second_user import UID, as_stranger, needs_root
 from tests.sockets import listening_ports
-from tests.strangers import UID, as_stranger, needs_root
 from tony_core.job.spec import Program
 from tony_core.protocol.job_key import unpack_key
 from tony_core.schedulers.port import AppState

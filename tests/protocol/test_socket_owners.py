@@ -12,7 +12,7 @@ from typing import Any, Iterator, List, Tuple
 import pytest
 
 from tests.fuzzing import fuzz, mutations
-from tests.strangers import UID, needs_root, start_stranger
+from tests.second_user import UID, needs_root, start_stranger
 from tony_core.protocol import socket_owners
 from tony_core.protocol.socket_owners import Owner, SocketTable, Unavailable
 

@@ -13,7 +13,7 @@ from typing import Dict
 
 import pytest
 
-from tests.strangers import as_stranger, needs_root
+from tests.second_user import as_stranger, needs_root
 from tests.tony_azkaban.jobs import PATHS, Job
 from tony_azkaban import environment
 from tony_azkaban.program import set_environment

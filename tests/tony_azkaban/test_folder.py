@@ -9,7 +9,7 @@ from typing import Callable, Tuple
 
 import pytest
 
-from tests.strangers import UID, needs_root
+from tests.second_user import UID, needs_root
 from tony_azkaban.folder import replace_links
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dags.examples.azkaban.upload import ENDED
-from tests.cluster.azkaban import ways
+from tests.cluster.azkaban import shared_checks
 from tests.cluster.azkaban.fixture import GetFlows, Servers
 from tests.cluster.azkaban.flows import LASTS, Flows, Run, until
 from tests.cluster.azkaban.installing import installer, tony_azkaban
@@ -29,7 +29,7 @@ def flows(azkaban: GetFlows) -> Flows:
 
 
 def test_while_it_submits(flows: Flows) -> None:
-    ways.cancelled_while_it_submits(flows)
+    shared_checks.cancelled_while_it_submits(flows)
 
 
 def test_at_once(flows: Flows) -> None:
@@ -41,7 +41,7 @@ def test_at_once(flows: Flows) -> None:
     project = flows.upload({"train.job": flows.job("sleep 300", LASTS)})
     for pause in (0.2, 0.4, 0.7, 1.0):
         run = flows.run(project, "train")
-        pid = ways.of_job(flows, run)
+        pid = shared_checks.of_job(flows, run)
         time.sleep(pause)
         run.cancel()
         run.ends("KILLED")
@@ -64,7 +64,7 @@ def test_a_sweep(flows: Flows) -> None:
     run = flows.one(CLINGS, LASTS, **{"tony.task.kill-grace": "2"})
     app_id = run.app_id()
     until(lambda: "up" in flows.tony("logs", app_id).stdout, "the program runs")
-    os.kill(ways.of_job(flows, run), signal.SIGKILL)
+    os.kill(shared_checks.of_job(flows, run), signal.SIGKILL)
     run.ends("FAILED")
     other = flows.one("sleep 300", LASTS)
     kept = other.app_id()
@@ -98,7 +98,7 @@ def test_sigkill_and_the_lease(flows: Flows) -> None:
     run = flows.one("sleep 300", **{"tony.client.lease": "15"})
     app_id = run.app_id()
     until(lambda: flows.status(app_id)["state"] == "RUNNING", "it runs")
-    os.kill(ways.of_job(flows, run), signal.SIGKILL)
+    os.kill(shared_checks.of_job(flows, run), signal.SIGKILL)
     run.ends("FAILED")
     assert flows.gone(app_id)["state"] in ("KILLED", "FAILED")
     flows.nothing_runs()
@@ -114,7 +114,7 @@ def test_a_retry_after_sigkill(flows: Flows) -> None:
     )
     first = run.app_id()
     until(mark.exists, "the program runs")
-    os.kill(ways.of_job(flows, run), signal.SIGKILL)
+    os.kill(shared_checks.of_job(flows, run), signal.SIGKILL)
     run.ends(seconds=240)
     second = run.of_attempt(1)
     states = [flows.status(app_id)["state"] for app_id in (first, second)]

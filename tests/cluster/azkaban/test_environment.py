@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.azkaban import odd, ways
+from tests.cluster.azkaban import shared_checks, special_characters
 from tests.cluster.azkaban.fixture import GetFlows
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-SHOWS = odd.SHOWS + "import time; time.sleep(3)\n"
+SHOWS = special_characters.SHOWS + "import time; time.sleep(3)\n"
 
 
 def test_only_the_tasks_get_them(azkaban: GetFlows) -> None:
@@ -26,11 +26,11 @@ def test_only_the_tasks_get_them(azkaban: GetFlows) -> None:
         **{"ENV.PATH": "/job/bin", "env.HOME": "/job"},
     )
     app_id = run.app_id()
-    environ = Path(f"/proc/{ways.of_job(flows, run)}/environ").read_text()
+    environ = Path(f"/proc/{shared_checks.of_job(flows, run)}/environ").read_text()
     assert "/job" not in environ, environ
     assert f"TONY_HOME={flows.server.tony_home}" in environ
     run.ends()
-    shown = odd.shown(flows, app_id)
+    shown = special_characters.shown(flows, app_id)
     for name, text in said.items():
         assert str(shown[name]).startswith(text), name
     assert not [name for name in ours if "/job" in str(shown[name])]

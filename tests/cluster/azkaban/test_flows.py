@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.cluster.azkaban import odd, ways
+from tests.cluster.azkaban import shared_checks, special_characters
 from tests.cluster.azkaban.fixture import GetFlows
 from tests.cluster.azkaban.flows import Flows, cut_links
 
@@ -71,15 +71,15 @@ def test_outputs_for_the_next_job(flows: Flows) -> None:
 
 
 def test_the_job_file_overrides_run_and_shared_properties(flows: Flows) -> None:
-    ways.check_precedence(flows)
+    shared_checks.check_precedence(flows)
 
 
 def test_unicode_and_quotes(flows: Flows) -> None:
-    odd.comes_through(flows)
+    special_characters.comes_through(flows)
 
 
 def test_bad_properties(flows: Flows) -> None:
-    ways.bad_properties(flows)
+    shared_checks.bad_properties(flows)
 
 
 def test_a_retry_succeeds(flows: Flows) -> None:

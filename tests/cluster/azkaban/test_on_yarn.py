@@ -8,7 +8,7 @@ from typing import Tuple
 
 import pytest
 
-from tests.cluster.azkaban import odd, ways
+from tests.cluster.azkaban import shared_checks, special_characters
 from tests.cluster.azkaban.fixture import GetFlows
 from tests.cluster.azkaban.flows import LASTS, Flows, Run, cut_links, until
 from tests.cluster.hadoop.cluster import Hadoop
@@ -88,7 +88,7 @@ def test_a_retry_succeeds(both: Both) -> None:
 
 
 def test_cancelled_while_it_submits(both: Both) -> None:
-    ways.cancelled_while_it_submits(both[0])
+    shared_checks.cancelled_while_it_submits(both[0])
 
 
 def test_cancelled_while_accepted(both: Both) -> None:
@@ -159,15 +159,15 @@ def test_as_another_user(both: Both) -> None:
 
 
 def test_the_job_file_overrides_run_and_shared_properties(both: Both) -> None:
-    ways.check_precedence(both[0])
+    shared_checks.check_precedence(both[0])
 
 
 def test_bad_properties(both: Both) -> None:
-    ways.bad_properties(both[0])
+    shared_checks.bad_properties(both[0])
 
 
 def test_unicode_and_quotes(both: Both) -> None:
-    odd.comes_through(both[0])
+    special_characters.comes_through(both[0])
 
 
 def test_ten_at_once(both: Both) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.strangers import as_stranger, needs_root, open_folder
+from tests.second_user import as_stranger, needs_root, open_folder
 from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.local import home
 from tony_core.schedulers.port import SchedulerError

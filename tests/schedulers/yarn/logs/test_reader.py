@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Sequence, Tuple
 
 import pytest
 
-from tests.hadoop.logfiles import RECORDED, WRITTEN, recorded, tfile
+from tests.hadoop.logs.logfiles import RECORDED, WRITTEN, recorded, tfile
 from tests.schedulers.yarn.logs.standin_node import Node
 from tony_core.files.local import LocalFileSystem
 from tony_core.files.port import FileSystem, Stat
