@@ -214,12 +214,12 @@ def must_await_ends(state: State) -> bool:
 
 def may_begin(state: State) -> bool:
     """Whether all that belonged to no session is gone, and the first may begin."""
-    return state.discards_inherited and state.session < 0 and not state.open and not _is_due(state)
+    return state.discards_inherited and state.session < 0 and not state.open
 
 
 def is_registration_over(state: State) -> bool:
     """Whether every inherited executor has registered, or its time is over."""
-    if state.unregistered_stopped or must_await_ends(state) or _is_due(state):
+    if state.unregistered_stopped or must_await_ends(state):
         return False
     return (Deadline.ADOPTION,) not in state.deadlines or not state.any_container(
         ContainerState.LAUNCHED
@@ -257,13 +257,7 @@ def _may_hide_program(state: State, record: ContainerRecord) -> bool:
 
 def is_adopted(state: State) -> bool:
     """Whether the session may go on."""
-    return state.unregistered_stopped and not must_await_ends(state) and not _is_due(state)
-
-
-def _is_due(state: State) -> bool:
-    """Whether a deadline of this very moment has yet to be dealt with."""
-    due = state.deadlines.next()
-    return due is not None and due <= state.now
+    return state.unregistered_stopped and not must_await_ends(state)
 
 
 # ------------------------------------------------------------------ the session goes on
